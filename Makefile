@@ -1,0 +1,30 @@
+# Two commands do everything on a machine with Python 3.11, pip and make:  make demo  and  make test.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,bench]'
+	touch $@
+
+demo: .venv/ready
+	$(BIN)/dpmcmc demo
+
+test: .venv/ready
+	$(BIN)/python -m pytest -n 2
+
+test-slow: .venv/ready
+	$(BIN)/python -m pytest -n 2 -m slow
+
+lint: .venv/ready
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+bench: .venv/ready
+	$(BIN)/python benchmarks/steps.py
+
+clean:
+	rm -rf .venv
+
+.PHONY: demo test test-slow lint bench clean

@@ -1,0 +1,1 @@
+"""Differentially private Markov chain Monte Carlo that people can use."""

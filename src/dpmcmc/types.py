@@ -1,0 +1,99 @@
+"""The vocabulary: what a model, a query, an answer, a sampler and a budget are. No logic beyond checking a budget.
+
+Arrays are JAX arrays; they are typed as ``Any`` here because this module is imported by code that must start without JAX.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+Array = Any
+Key = Any  # a typed JAX random key, as made by jax.random.key
+Position = Array  # shape (d,): positions are flat; pytrees stop at models/
+Row = Any  # one row: a pytree of arrays without the leading axis
+
+
+class Neighbours(enum.Enum):
+    """Which two tables must be hard to tell apart."""
+
+    REPLACE_ONE = "replace-one"  # the number of rows is public
+    ADD_OR_REMOVE_ONE = "add-or-remove-one"  # the number of rows is private; a capacity is public
+
+
+class Unit(NamedTuple):
+    """Whose presence or values are protected: one person with at most `rows_per_person` rows."""
+
+    neighbours: Neighbours = Neighbours.REPLACE_ONE
+    rows_per_person: int = 1
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The promise: (epsilon, delta)-differential privacy for one `Unit`."""
+
+    epsilon: float
+    delta: float
+    neighbours: Neighbours = Neighbours.REPLACE_ONE
+    rows_per_person: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.epsilon > 0 or not math.isfinite(self.epsilon):
+            raise ValueError(f"epsilon={self.epsilon} must be positive and finite: it bounds the privacy loss")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta={self.delta} must lie in (0, 1), well below 1/n: it is a probability of failure")
+        if not isinstance(self.neighbours, Neighbours):
+            raise ValueError(f"neighbours={self.neighbours!r} must be one of {[str(kind) for kind in Neighbours]}")
+        if int(self.rows_per_person) != self.rows_per_person or self.rows_per_person < 1:
+            raise ValueError(f"rows_per_person={self.rows_per_person} must be a whole number, at least 1")
+
+    @property
+    def unit(self) -> Unit:
+        return Unit(self.neighbours, self.rows_per_person)
+
+
+class Model(NamedTuple):
+    """What one row says about the parameters, and what is believed before any row is seen."""
+
+    log_likelihood: Callable[[Position, Row], Array]  # of ONE row: a scalar
+    log_prior: Callable[[Position], Array]  # public: samplers get this one
+    unravel: Callable[[Position], dict[str, Array]]  # flat -> named, constrained, for people
+    dimension: int  # length of a flat position
+    lipschitz: float | None = None  # proved for every allowed row: |log-ratio| <= lipschitz * |proposal - position|
+
+
+class Answer(NamedTuple):
+    """What a query releases. Answers of several owners add in both fields."""
+
+    value: Array  # what is released
+    variance: Array  # public variance of the noise in it (0 for an accept bit)
+
+
+class Cost(Protocol):
+    """What one query reveals: a frozen value from `dpmcmc.accounting.costs`."""
+
+    def __hash__(self) -> int: ...
+
+
+class Query(Protocol):
+    """What is computed on the rows and what it costs, in one frozen, hashable value."""
+
+    def answer(self, key: Key, model: Model, rows: Any, *points: Position) -> Answer: ...
+
+    def cost(self, unit: Unit) -> Cost: ...
+
+
+Ask = Callable[..., Answer]  # ask(rng_key, query, *points)
+State = Any
+Info = Any
+Plan = Mapping[Query, int]  # how often each query is asked
+
+
+class Sampler(NamedTuple):
+    """A pure function that may only ask."""
+
+    init: Callable[[Key, Position, Ask], State]  # the state must have a field `position`
+    step: Callable[[Key, State, Ask], tuple[State, Info]]
