@@ -1,0 +1,17 @@
+"""Models: what one row says about the parameters. Each is a function that returns a `Model`.
+
+``simulate_...``, ``..._posterior`` and ``draw_..._posterior`` see or make rows directly: they are not private, and are
+there for tests and figures.
+"""
+
+from dpmcmc.models.gaussian import draw_gaussian_posterior, gaussian, gaussian_posterior, simulate_gaussian_rows
+from dpmcmc.models.logistic import logistic, simulate_logistic_rows
+
+__all__ = [
+    "draw_gaussian_posterior",
+    "gaussian",
+    "gaussian_posterior",
+    "logistic",
+    "simulate_gaussian_rows",
+    "simulate_logistic_rows",
+]
