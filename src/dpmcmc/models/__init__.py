@@ -5,17 +5,21 @@ there for tests and figures.
 """
 
 from dpmcmc.models.banana import banana, draw_banana_posterior, simulate_banana_rows
+from dpmcmc.models.circle import circle, draw_circle_posterior, simulate_circle_rows
 from dpmcmc.models.gaussian import draw_gaussian_posterior, gaussian, gaussian_posterior, simulate_gaussian_rows
 from dpmcmc.models.logistic import logistic, simulate_logistic_rows
 
 __all__ = [
     "banana",
+    "circle",
     "draw_banana_posterior",
+    "draw_circle_posterior",
     "draw_gaussian_posterior",
     "gaussian",
     "gaussian_posterior",
     "logistic",
     "simulate_banana_rows",
+    "simulate_circle_rows",
     "simulate_gaussian_rows",
     "simulate_logistic_rows",
 ]
