@@ -8,6 +8,7 @@ from dpmcmc.models.banana import banana, draw_banana_posterior, simulate_banana_
 from dpmcmc.models.circle import circle, draw_circle_posterior, simulate_circle_rows
 from dpmcmc.models.gaussian import draw_gaussian_posterior, gaussian, gaussian_posterior, simulate_gaussian_rows
 from dpmcmc.models.logistic import logistic, simulate_logistic_rows
+from dpmcmc.models.mixture import mixture, mixture_posterior, simulate_mixture_rows
 
 __all__ = [
     "banana",
@@ -18,8 +19,11 @@ __all__ = [
     "gaussian",
     "gaussian_posterior",
     "logistic",
+    "mixture",
+    "mixture_posterior",
     "simulate_banana_rows",
     "simulate_circle_rows",
     "simulate_gaussian_rows",
     "simulate_logistic_rows",
+    "simulate_mixture_rows",
 ]
