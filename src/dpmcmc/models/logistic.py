@@ -20,16 +20,13 @@ be smaller: a row on the sphere, far on the wrong side of the boundary, comes as
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
-from dpmcmc.models import _checks
+from dpmcmc.models import _checks, _regression
 from dpmcmc.types import Array, Key, Model, Row
-
-HIGHEST = jax.lax.Precision.HIGHEST  # an accelerator's default rounds float32 factors to 10 bits; ratios need all 24
 
 
 def logistic(
@@ -45,53 +42,32 @@ def logistic(
     any, comes first in the position and in `names`. A row longer than the radius meets the curator's clip.
     """
     num_features = _checks.whole("num_features", num_features, 1, "the number of columns of x")
-    radius = _checks.positive(
-        "radius", radius, "it bounds |x| of every row; scale the features by public constants to fit"
-    )
-    dimension = num_features + intercept
-    scale = _checks.positive_vector("prior_scale", prior_scale, dimension, "it is the prior's standard deviation")
+    dimension = num_features + bool(intercept)
 
     def log_likelihood(position: Array, row: Row) -> Array:
         features, label = row
-        logit = jnp.dot(features, position[int(intercept) :], precision=HIGHEST)
-        logit = logit + position[0] if intercept else logit
+        logit = _regression.predictor(position, features, intercept)
         return -_softplus(jnp.where(label > 0.5, -logit, logit))
 
-    def log_prior(position: Array) -> Array:
-        return -0.5 * jnp.sum((position / jnp.asarray(scale, position.dtype)) ** 2)
-
-    lipschitz = math.sqrt(1 + radius**2) if intercept else radius
-    return Model(log_likelihood, log_prior, _unravel(dimension, intercept, names), dimension, lipschitz)
+    return Model(
+        log_likelihood=log_likelihood,
+        log_prior=_regression.prior(prior_scale, dimension),
+        unravel=_regression.unravel(dimension, intercept, names),
+        dimension=dimension,
+        lipschitz=_regression.row_radius(radius, intercept),
+    )
 
 
 def simulate_logistic_rows(rng_key: Key, num_rows: int, position, radius: float, intercept: bool = False):
     """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for tests and figures."""
-    key_direction, key_length, key_label = jax.random.split(rng_key, 3)
-    position = jnp.asarray(position)
-    coefficients = position[int(intercept) :]
-    normals = jax.random.normal(key_direction, (num_rows, len(coefficients)), position.dtype)
-    lengths = radius * jax.random.uniform(key_length, (num_rows, 1), position.dtype) ** (1 / len(coefficients))
-    features = lengths * normals / jnp.linalg.norm(normals, axis=1, keepdims=True)
-    logits = jnp.dot(features, coefficients, precision=HIGHEST) + (position[0] if intercept else 0.0)
+    key_features, key_label = jax.random.split(rng_key)
+    position = jnp.asarray(position, float)
+    num_features = len(position) - bool(intercept)
+    features = _regression.simulate_features(key_features, num_rows, num_features, radius, position.dtype)
+    logits = _regression.predictor(position, features, intercept)
     return features, jax.random.bernoulli(key_label, jax.nn.sigmoid(logits)).astype(position.dtype)
 
 
 def _softplus(value: Array) -> Array:
     # Twice as fast as jax.nn.softplus. min(v, -v), not -|v|: JAX differentiates |v| at 0 to 1, and ours would vanish.
     return jnp.maximum(value, 0.0) + jnp.log1p(jnp.exp(jnp.minimum(value, -value)))
-
-
-def _unravel(dimension: int, intercept: bool, names: Sequence[str] | None):
-    if names is not None:
-        return _unravel_by_name(dimension, names)
-    if intercept:
-        return lambda position: {"intercept": position[0], "coefficients": position[1:]}
-    return lambda position: {"coefficients": position}
-
-
-def _unravel_by_name(dimension: int, names: Sequence[str]):
-    if isinstance(names, str) or len(names) != dimension or len(set(names)) != dimension:
-        raise ValueError(
-            f"names={names!r} must be {dimension} different names, one for each entry, the intercept first"
-        )
-    return lambda position: {name: position[i] for i, name in enumerate(names)}
