@@ -1,0 +1,339 @@
+"""The curator: it alone holds the rows. It reads the bill off a program, grants it within the budget, and runs it.
+
+    traced     = curator.trace(program, *arguments)     its bill: traced.plan; no row is touched, shapes are enough
+    executable = traced.compile()                       the very program the bill was read off
+    grant      = curator.grant(plan)                    the ledger has it before this returns
+    result     = grant.run(executable, *arguments)      refused when it asks more than is left of the grant
+
+`program(ask, *arguments)` is a pure JAX function; `ask(rng_key, query, *points)` is its only way to learn about the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from dpmcmc.accounting import accountants, calibrate, filters
+from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, TIME, Statement
+from dpmcmc.ask import count_queries, mark
+from dpmcmc.curator import noise
+from dpmcmc.curator.exact_sum import MAX_ROWS, Table, chunk_size
+from dpmcmc.errors import BudgetExceeded
+from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
+from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
+
+Program = Callable[..., Any]
+FILTERS = {"gaussian-dp": filters.GaussianFilter, "zcdp": filters.ZCDPFilter}
+
+
+class Executable(NamedTuple):
+    """A compiled program and the bill read off it."""
+
+    plan: Plan
+    compiled: Any
+
+
+class Traced(NamedTuple):
+    """A traced program: what it asks and what it returns."""
+
+    plan: Plan
+    shapes: Any  # of what it returns
+    traced: Any
+
+    def compile(self) -> Executable:
+        with jax.enable_x64(True):
+            return Executable(self.plan, self.traced.lower().compile())
+
+
+class Curator:
+    """Holds rows and answers queries about them, within one budget.
+
+    Parameters
+    ----------
+    rows
+        an array, or a pytree of arrays with a common leading axis. They are copied.
+    model
+        says what one row contributes.
+    budget
+        the promise. ``None`` promises nothing, and every statement says so.
+    capacity
+        a public bound on the number of rows. Needed when that number is private: under add-or-remove, or with several rows per
+        person (then persons times rows per person). Otherwise the number of rows is public and is the capacity.
+    shared_by
+        ``None``: one grant, accounted as tightly as we can, then the curator is closed. ``"gaussian-dp"`` or ``"zcdp"``: several
+        grants, each chosen after seeing the last, share the budget under this filter, which is fixed here.
+    ledger
+        a file that keeps the spends, so that another process opening the same table goes on where this one stopped.
+    devices
+        spread the rows over these devices.
+    fixed_secret
+        512 bits that replace the operating system's, for tests and figures only: the statement then promises nothing.
+    """
+
+    def __init__(
+        self,
+        rows: Any,
+        model: Model,
+        budget: Budget | None,
+        *,
+        capacity: int | None = None,
+        shared_by: str | None = None,
+        ledger: str | Path | None = None,
+        devices: Sequence[Any] | None = None,
+        fixed_secret: np.ndarray | None = None,
+    ) -> None:
+        if budget is not None and not isinstance(budget, Budget):
+            raise TypeError(f"budget={budget!r} must be a Budget(epsilon, delta), or None to promise nothing")
+        if shared_by is not None and shared_by not in FILTERS:
+            raise ValueError(f"shared_by={shared_by!r} must be None or one of {sorted(FILTERS)}")
+        self.model, self.budget = model, budget
+        self.unit = budget.unit if budget is not None else Unit()
+        self._fixed_secret = fixed_secret
+        leaves = jax.tree.map(_as_column, rows)
+        num_rows = _num_rows(leaves, self.unit)
+        self.capacity = _check_capacity(num_rows, capacity, self.unit)
+        self._mesh = None if devices is None else jax.make_mesh((len(devices),), ("rows",), devices=devices)
+        self._chunk = chunk_size(self.capacity)
+        self._place(leaves, num_rows)
+        _check_log_likelihood(model, self._rows)
+        self._ledger = Ledger.open(self._facts(), ledger)
+        self._filter = None
+        if shared_by is not None and budget is not None:
+            self._filter = FILTERS[shared_by](budget.epsilon, budget.delta)
+            for bill in self._ledger.grants:
+                self._filter.spend(total_costs(bill))
+
+    def __repr__(self) -> str:
+        return f"Curator(capacity={self.capacity}, budget={self.budget})"
+
+    # -- what may be asked -------------------------------------------------------------------------------------------------
+
+    def trace(self, program: Program, *arguments: Any) -> Traced:
+        """Trace the program at the shapes of `arguments` and read off its bill. No row is touched."""
+        shapes = jax.eval_shape(lambda *values: values, *arguments)
+        run = self._bind(program, jax.config.jax_enable_x64)
+        with jax.enable_x64(True):
+            traced = jax.jit(run).trace(self._rows, self._num_rows, jax.ShapeDtypeStruct((16,), jnp.uint32), *shapes)
+        plan = count_queries(traced.jaxpr if self._mesh is None else _inside_shard_map(traced.jaxpr))
+        return Traced(plan, traced.out_info, traced)
+
+    def max_steps(self, initial: Plan, per_step: Plan) -> int:
+        """The largest number of steps whose bill, with `initial`, fits what is left of the budget."""
+        first = total_costs(entries(initial, self.unit))
+        each = total_costs(entries(per_step, self.unit))
+        self._check_open()
+        if self.budget is None or not each:
+            raise ValueError("without a budget, or without queries, any number of steps fits: say num_steps")
+        if self._filter is None:
+            return calibrate.steps(each, self.budget.epsilon, self.budget.delta, initial=first)
+        return self._filter.steps(each, initial=first)
+
+    def grant(self, plan: Plan) -> Grant:
+        """Bill the whole plan at once. Nothing is refunded."""
+        self._check_open()
+        bill = entries(plan, self.unit)
+        costs = total_costs(bill)
+        if self._filter is not None:
+            self._filter.spend(costs)
+        elif self.budget is not None:
+            spent = accountants.epsilon(costs, self.budget.delta)
+            if not spent.epsilon <= self.budget.epsilon:
+                raise BudgetExceeded(
+                    f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} (by {spent.method}), "
+                    f"the budget is epsilon={self.budget.epsilon:.4g}: ask for fewer steps or add noise"
+                )
+        self._ledger.record(bill)
+        return Grant(self, dict(plan), bill)
+
+    def _check_open(self) -> None:
+        if self.budget is not None and self._filter is None and self._ledger.grants:
+            raise BudgetExceeded(
+                "this curator has given its one grant and is closed; to share a budget among several runs, create it with "
+                "shared_by='gaussian-dp' (all queries Gaussian) or 'zcdp'"
+            )
+
+    # -- how it is answered ------------------------------------------------------------------------------------------------
+
+    def _bind(self, program: Program, is_user_double: bool) -> Program:
+        axis = None if self._mesh is None else "rows"
+
+        def run(leaves, num_rows, secret, *arguments):
+            share = jax.tree.leaves(leaves)[0].shape[0]
+            first = 0 if axis is None else lax.axis_index(axis) * share
+            table = Table(leaves, jnp.clip(num_rows - first, 0, share), self._chunk, self.unit, axis)
+
+            def ask(rng_key, query: Query, *points) -> Answer:
+                points = tuple(map(jnp.asarray, points))
+                rng_key, points = mark(rng_key, query, points)
+                with jax.enable_x64(True):
+                    key = noise.ask_key(secret, rng_key, query, points)
+                    value, variance = query.answer(key, self.model, table, *points)
+                    return Answer(_narrow(value, points[0].dtype), _narrow(variance, points[0].dtype))
+
+            # The sampler is user code: it sees the precision its author set, not the curator's.
+            with jax.enable_x64(is_user_double):
+                return program(ask, *arguments)
+
+        if self._mesh is None:
+            return run
+        whole, rows = PartitionSpec(), PartitionSpec("rows")
+        return lambda leaves, num_rows, secret, *arguments: jax.shard_map(
+            run,
+            mesh=self._mesh,
+            in_specs=(rows, whole, whole, *(whole for _ in arguments)),
+            out_specs=whole,
+            check_vma=False,
+        )(leaves, num_rows, secret, *arguments)
+
+    def _place(self, leaves, num_rows: int) -> None:
+        num_devices = 1 if self._mesh is None else self._mesh.size
+        share = max(-(-self.capacity // num_devices), self._chunk)
+        sharding = None if self._mesh is None else jax.NamedSharding(self._mesh, PartitionSpec("rows"))
+
+        def place(leaf):
+            missing = share * num_devices - len(leaf)
+            padded = leaf if not missing else np.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1))
+            # A copy: the caller may go on writing to its array.
+            return jnp.array(padded, copy=True) if sharding is None else jax.device_put(padded, sharding, may_alias=False)
+
+        with jax.enable_x64(True):
+            self._rows = jax.tree.map(place, leaves)
+            self._num_rows = jnp.asarray(num_rows, jnp.int64)
+
+    def _fresh_secret(self) -> jax.Array:
+        return jnp.asarray(noise.fresh_secret() if self._fixed_secret is None else self._fixed_secret, jnp.uint32)
+
+    # -- what is said about it ---------------------------------------------------------------------------------------------
+
+    def _facts(self) -> dict[str, Any]:
+        budget = None if self.budget is None else [self.budget.epsilon, self.budget.delta]
+        return {"budget": budget, "neighbours": self.unit.neighbours.value, "rows_per_person": self.unit.rows_per_person,
+                "capacity": self.capacity}  # fmt: skip
+
+    def _statement(self, bill: tuple[Entry, ...], notes: tuple[str, ...]) -> Statement:
+        delta = self.budget.delta if self.budget is not None else 1e-6
+        opinions = sorted((value, name) for name, value in accountants.epsilons(total_costs(bill), delta).items())
+        epsilon, method = opinions[0] if opinions else (0.0, "nothing was asked")
+        second = opinions[1] if len(opinions) > 1 else (None, None)
+        generator = f"the generator of the secret stream: {noise.GENERATOR}"
+        if self._filter is not None:
+            epsilon, method, second = self.budget.epsilon, self._filter.name, (epsilon, f"{method}, for this run alone")
+        if self._fixed_secret is not None:
+            epsilon, generator = math.inf, FIXED_SECRET
+        is_public = self.unit.neighbours is Neighbours.REPLACE_ONE
+        return Statement(
+            epsilon=epsilon,
+            delta=delta,
+            method=method,
+            second_epsilon=second[0],
+            second_method=second[1],
+            unit=self.unit,
+            num_rows=self.capacity if is_public else None,
+            released=tuple(dict.fromkeys(entry.query.split("(")[0] for entry in bill)),
+            bill=to_json(bill),
+            budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),
+            assumptions=(generator, FLOATING_POINT, IN_ONE_PROCESS, TIME),
+            notes=notes,
+        )
+
+
+class Grant:
+    """A billed plan and the fresh secret that its answers are made with."""
+
+    def __init__(self, curator: Curator, plan: Mapping[Query, int], bill: tuple[Entry, ...]) -> None:
+        self._curator, self._bill, self._left = curator, bill, Counter(plan)
+        self._secret = curator._fresh_secret()
+
+    def run(self, executable: Executable, *arguments: Any) -> Any:
+        """Run a compiled program once. Its asks are taken off the grant before a row is touched."""
+        for query, count in executable.plan.items():
+            if count > self._left[query]:
+                raise BudgetExceeded(f"the program asks {query} {count} times, {self._left[query]} are left of the grant")
+        self._left.subtract(executable.plan)
+        curator = self._curator
+        arguments = jax.tree.map(jnp.asarray, arguments)
+        with jax.enable_x64(True):
+            return jax.block_until_ready(executable.compiled(curator._rows, curator._num_rows, self._secret, *arguments))
+
+    def statement(self, *notes: str) -> Statement:
+        """What this grant promised, with its bill."""
+        return self._curator._statement(self._bill, notes)
+
+
+# -- checks at the door: public facts only -----------------------------------------------------------------------------------
+
+
+def _as_column(leaf: Any) -> np.ndarray:
+    array = np.asarray(leaf)
+    if array.ndim == 0:
+        raise ValueError("rows must be arrays with a leading axis, one entry per row; a scalar was given")
+    if array.dtype.kind == "f":
+        return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+    if array.dtype.kind in "biu":
+        # Integers beyond 32 bits saturate: whether any did is not told.
+        fits = np.can_cast(array.dtype, np.int32)
+        return array if fits else np.clip(array, -(2**31), 2**31 - 1).astype(np.int32)
+    raise TypeError(f"rows of dtype {array.dtype} cannot be used: encode them as numbers (float, int or bool) first")
+
+
+def _num_rows(leaves: Any, unit: Unit) -> int:
+    lengths = {len(leaf) for leaf in jax.tree.leaves(leaves)}
+    if not lengths:
+        raise ValueError("rows holds no array: give an array, or a tuple or dict of arrays with one entry per row")
+    if len(lengths) > 1:
+        is_public = unit == Unit(Neighbours.REPLACE_ONE, 1)
+        told = f" ({sorted(lengths)})" if is_public else ""
+        raise ValueError(f"the arrays of rows have different numbers of rows{told}: they must agree")
+    return lengths.pop()
+
+
+def _check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
+    if capacity is not None and not 1 <= capacity <= MAX_ROWS:
+        raise ValueError(f"capacity={capacity} must lie between 1 and {MAX_ROWS}")
+    if unit == Unit(Neighbours.REPLACE_ONE, 1):
+        if num_rows == 0:
+            raise ValueError("the table is empty (n=0): there is nothing to learn from")
+        if num_rows > MAX_ROWS:
+            raise ValueError(f"n={num_rows} rows are more than {MAX_ROWS}")
+        if capacity is not None and capacity != num_rows:
+            raise ValueError(f"capacity={capacity} differs from n={num_rows}: under replace-one n is public, leave capacity out")
+        return num_rows
+    if capacity is None:
+        raise ValueError(
+            "the number of rows is private here: declare capacity=, a public bound on it "
+            "(with rows_per_person > 1: the number of persons times rows_per_person)"
+        )
+    if num_rows > capacity:
+        raise ValueError(f"the table has more rows than the declared capacity={capacity}: declare a larger one")
+    return capacity
+
+
+def _check_log_likelihood(model: Model, rows: Any) -> None:
+    is_double = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(rows))
+    with jax.enable_x64(is_double):
+        row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
+        position = jax.ShapeDtypeStruct((model.dimension,), jnp.float64 if is_double else jnp.float32)
+        found = jax.eval_shape(model.log_likelihood, position, row)
+    if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
+        shape = getattr(found, "shape", type(found).__name__)
+        raise ValueError(
+            f"log_likelihood must return one floating-point scalar for one row, it returned {shape}: sum over what belongs to a row"
+        )
+
+
+def _inside_shard_map(closed_jaxpr):
+    (equation,) = (equation for equation in closed_jaxpr.jaxpr.eqns if equation.primitive.name == "shard_map")
+    return jax.extend.core.ClosedJaxpr(equation.params["jaxpr"], ())
+
+
+def _narrow(value, dtype):
+    return value if value.dtype == jnp.bool_ else value.astype(dtype)
