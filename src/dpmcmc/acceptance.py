@@ -8,8 +8,8 @@ A chain that accepts with probability a(l) keeps its target when  a(l) = exp(l) 
     penalty        E min(1, e^(l + sZ - s^2/2)) = Phi(l/s - s/2) + e^l Phi(-l/s - s/2),  Z standard normal
                    :cite:p:`ceperley1999penalty`
 
-Every method takes the array namespace and its special functions, NumPy and SciPy unless told otherwise, so the coin that
-the curator tosses, the bill and the figures share one formula.
+Every method takes the array namespace and its special functions, NumPy and SciPy unless told otherwise, so the coin
+that the curator tosses, the bill and the figures share one formula.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class LazyBarker:
 
     def __post_init__(self) -> None:
         if not 0 < self.kappa <= 1:
-            raise ValueError(f"kappa={self.kappa} must lie in (0, 1]: it is the probability that the rows are looked at")
+            raise ValueError(
+                f"kappa={self.kappa} must lie in (0, 1]: it is the probability that the rows are looked at"
+            )
 
     def probability(self, log_ratio, xp: Any = np, special: Any = scipy_special):
         return self.kappa * special.expit(log_ratio)
@@ -59,8 +61,10 @@ class LazyBarker:
         log_accept = np.log(self.kappa) + scipy_special.log_expit(log_ratio)
         # 1 - k e^l/(1+e^l) = (1 + (1-k) e^l) / (1 + e^l), a sum of positive terms: nothing cancels.
         rest = np.log1p(-self.kappa) if self.kappa < 1 else -np.inf
-        log_reject = np.logaddexp(scipy_special.log_expit(-np.asarray(log_ratio)), rest + scipy_special.log_expit(log_ratio))
-        return log_accept, log_reject
+        log_reject = np.logaddexp(
+            scipy_special.log_expit(-np.asarray(log_ratio)), rest + scipy_special.log_expit(log_ratio)
+        )
+        return _sharpened(log_accept, log_reject)
 
 
 @dataclass(frozen=True)
@@ -79,15 +83,18 @@ class Penalty:
     def log_probabilities(self, log_ratio):
         """log a and log(1 - a), accurate in both tails (NumPy).
 
-        With u, v = l/s -+ s/2 and the Mills ratio M(x) = (1 - Phi(x)) / phi(x):  1 - a = phi(u) (M(u) - M(v)).
+        For l >= 0 the rejection probability is a hockey-stick divergence of two normals, computed without cancellation;
+        for l < 0 reversibility gives  1 - a(l) = (1 - e^l) + e^l (1 - a(-l)),  a sum of positive terms.
         """
         log_ratio = np.asarray(log_ratio, float)
-        log_reject = _log_mills_difference(log_ratio, self.sigma)
-        # a(l) = e^l a(-l) and 1 - a(-l) is the other tail, so log a = log_ndtr-sum, which has only positive terms.
+        size = np.abs(log_ratio)
+        log_reject = log_hockey_stick(size / self.sigma - self.sigma / 2, self.sigma)
+        with np.errstate(divide="ignore"):
+            mirrored = np.logaddexp(np.log(-np.expm1(-size)), log_reject - size)
         u = log_ratio / self.sigma - self.sigma / 2
         v = log_ratio / self.sigma + self.sigma / 2
         log_accept = np.logaddexp(scipy_special.log_ndtr(u), log_ratio + scipy_special.log_ndtr(-v))
-        return log_accept, log_reject
+        return _sharpened(log_accept, np.where(log_ratio < 0, mirrored, log_reject))
 
 
 def penalty_probability(log_ratio, sigma, xp: Any = np, special: Any = scipy_special):
@@ -97,16 +104,45 @@ def penalty_probability(log_ratio, sigma, xp: Any = np, special: Any = scipy_spe
     return xp.minimum(1.0, xp.exp(special.log_ndtr(u)) + xp.exp(log_ratio + special.log_ndtr(-v)))
 
 
-def _log_mills_difference(log_ratio, sigma):
-    u = log_ratio / sigma - sigma / 2
-    v = u + sigma
-    root_half = np.sqrt(0.5)
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        mills = np.sqrt(np.pi / 2) * (scipy_special.erfcx(u * root_half) - scipy_special.erfcx(v * root_half))
-        by_mills = -0.5 * u * u - 0.5 * np.log(2 * np.pi) + np.log(mills)
-    # Far left erfcx overflows; there 1 - a is a plain number near 1.
-    plain = np.log1p(-np.minimum(penalty_probability(log_ratio, sigma), 1 - 1e-16))
-    return np.where(u > -5, by_mills, plain)
+def _sharpened(log_accept, log_reject):
+    """A logarithm near zero is minus the other outcome's small probability: taken from it, its relative error is small
+    too."""
+    likely_accept = np.log1p(-np.exp(np.minimum(log_reject, -0.5)))
+    likely_reject = np.log1p(-np.exp(np.minimum(log_accept, -0.5)))
+    return np.where(log_reject < -1, likely_accept, log_accept), np.where(log_accept < -1, likely_reject, log_reject)
+
+
+NODES, WEIGHTS = (np.asarray(part) for part in np.polynomial.legendre.leggauss(10))
+NARROW = 0.5
+
+
+def log_hockey_stick(u, width):
+    """log of  Phi(-u) - e^(w (u + w/2)) Phi(-u - w),  for u >= -w/2, to near machine precision.
+
+    It is phi(u) (M(u) - M(u + w)) with the Mills ratio M(x) = (1 - Phi(x)) / phi(x). A narrow difference of M is the
+    integral of -M'(t) = 1 - t M(t), so nothing cancels however small w is.
+    """
+    u = np.asarray(u, float)
+    if width > NARROW:
+        ratio = scipy_special.erfcx((u + width) * ROOT_HALF) / scipy_special.erfcx(u * ROOT_HALF)
+        return scipy_special.log_ndtr(-u) + np.log1p(-ratio)
+    slopes = _mills_slope(u[..., None] + width * (NODES + 1) / 2) @ (WEIGHTS / 2)
+    return np.log(width) - 0.5 * u * u - 0.5 * np.log(2 * np.pi) + np.log(slopes)
+
+
+ROOT_HALF = np.sqrt(0.5)
+ROOT_HALF_PI = np.sqrt(np.pi / 2)
+FAR = 20.0  # from here the asymptotic series below is exact to 1e-18
+SERIES = np.cumprod(np.concatenate([[1.0], -np.arange(3.0, 27.0, 2.0)]))  # (-1)^j (2j + 1)!!
+
+
+def _mills_slope(t):
+    """-M'(t) = 1 - t M(t) = sum_j (-1)^j (2j + 1)!! / t^(2j + 2) as t grows."""
+    near = 1 - t * (ROOT_HALF_PI * scipy_special.erfcx(t * ROOT_HALF))
+    if np.max(t) < FAR:
+        return near
+    far = np.maximum(t, FAR) ** -2.0
+    return np.where(t < FAR, near, far * np.polynomial.polynomial.polyval(far, SERIES))
 
 
 AcceptanceTest = Barker | LazyBarker | Penalty

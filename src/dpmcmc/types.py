@@ -1,6 +1,6 @@
 """The vocabulary: what a model, a query, an answer, a sampler and a budget are. No logic beyond checking a budget.
 
-Arrays are JAX arrays; they are typed as ``Any`` here because this module is imported by code that must start without JAX.
+Arrays are JAX arrays, typed as ``Any`` here because this module is imported by code that must start without JAX.
 """
 
 from __future__ import annotations

@@ -1,0 +1,176 @@
+r"""From a ledger to (epsilon, delta): one function per method, each an upper bound.
+
+A ledger is a mapping from costs to how often each was incurred. The methods, by name:
+
+    gaussian      exact, for Gaussian queries alone (DP-HMC paper, Theorem 2.4)
+    pld           privacy-loss distributions by connect-the-dots on exact profiles; almost exact, any ledger of profiles
+    recursion     exact for accept bits of one kind, up to its grid; slow, so only when asked for
+    rdp           Renyi divergences of the best order, best conversion; any ledger, costs chosen in advance
+    rdp-paper     the same orders with the papers' conversion
+    zcdp          sum of rho, best conversion
+    zcdp-paper    rho + sqrt(4 rho log 1/delta)
+    advanced      the advanced composition theorem, for queries of one kind (penalty paper, Theorem 3)
+    pure          sum of pure epsilons
+
+`epsilon` picks the least of the quick ones. Releases that are only near their ideal law (their `distance` is positive)
+are paid for with one hundredth of delta:  k releases at distances t_j from ideal add (1 + e^epsilon) sum_j t_j.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpmcmc.accounting import gaussian, renyi
+from dpmcmc.accounting.costs import Cost, Gaussian, NonPrivate
+from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
+
+Ledger = Mapping[Any, int]
+RESERVE = 0.01  # part of delta that pays for distances from the ideal laws
+
+
+class Spent(NamedTuple):
+    """What a ledger costs at the given delta, and which method says so."""
+
+    epsilon: float
+    method: str
+
+
+def gaussian_epsilon(costs: Ledger, delta: float) -> float:
+    """Exact, for a ledger of Gaussian queries."""
+    return gaussian.epsilon(delta, gaussian_mu(costs))
+
+
+def gaussian_mu(costs: Ledger) -> float:
+    """The Gaussian-DP parameter of a ledger of Gaussian queries: mu^2 = sum of count / z^2."""
+    if not all(isinstance(cost, Gaussian) for cost in costs):
+        raise UnsupportedQuery("the exact Gaussian composition needs a ledger of Gaussian costs alone")
+    return math.sqrt(math.fsum(count / cost.noise_multiplier**2 for cost, count in costs.items()))
+
+
+def rdp_epsilon(costs: Ledger, delta: float) -> float:
+    """Renyi divergences added over the ledger; the best order and the best conversion."""
+    return renyi.least(curve(costs), functools.partial(renyi.best_epsilon, delta=delta))[0]
+
+
+def rdp_paper_epsilon(costs: Ledger, delta: float) -> float:
+    """Renyi divergences added over the ledger; the best order, the papers' conversion (thesis, Theorem 2.5)."""
+    return renyi.least(curve(costs), functools.partial(renyi.paper_epsilon, delta=delta))[0]
+
+
+def curve(costs: Ledger) -> renyi.Curve:
+    """The Renyi divergence of the whole ledger as a function of the order."""
+
+    def at(orders: np.ndarray) -> np.ndarray:
+        known = tuple(orders.tolist())
+        return np.sum([count * _rdp(cost, known) for cost, count in costs.items()], axis=0)
+
+    return at
+
+
+@functools.lru_cache(maxsize=4096)
+def _rdp(cost: Cost, orders: tuple[float, ...]) -> np.ndarray:
+    return cost.rdp(np.array(orders))
+
+
+def zcdp_epsilon(costs: Ledger, delta: float) -> float:
+    """rho added over the ledger, the best conversion."""
+    return renyi.zcdp_epsilon(zcdp_rho(costs), delta)
+
+
+def zcdp_paper_epsilon(costs: Ledger, delta: float) -> float:
+    """rho added over the ledger, converted as in the thesis, Theorem 2.5."""
+    return renyi.zcdp_epsilon_paper(zcdp_rho(costs), delta)
+
+
+def zcdp_rho(costs: Ledger) -> float:
+    """rho of the whole ledger."""
+    rhos = {cost: cost.rho() for cost in costs}
+    if any(rho is None for rho in rhos.values()):
+        raise UnsupportedQuery("some cost of this ledger has no zCDP bound")
+    return math.fsum(count * rhos[cost] for cost, count in costs.items())
+
+
+def pure_epsilon(costs: Ledger, delta: float) -> float:
+    """Pure epsilons added: valid with delta = 0."""
+    pures = {cost: cost.pure() for cost in costs}
+    if any(value is None for value in pures.values()):
+        raise UnsupportedQuery("some cost of this ledger has no pure epsilon")
+    return math.fsum(count * pures[cost] for cost, count in costs.items())
+
+
+METHODS: dict[str, Callable[[Ledger, float], float]] = {
+    "gaussian": gaussian_epsilon,
+    "rdp": rdp_epsilon,
+    "zcdp": zcdp_epsilon,
+    "pure": pure_epsilon,
+    "rdp-paper": rdp_paper_epsilon,
+    "zcdp-paper": zcdp_paper_epsilon,
+}
+QUICK = ("gaussian", "rdp", "pure")
+
+
+def epsilons(costs: Ledger, delta: float, methods: Iterable[str] | None = None) -> dict[str, float]:
+    """epsilon by every method that applies to the ledger (all but the recursion unless `methods` names them)."""
+    names = [name for name in METHODS if name != "recursion"] if methods is None else list(methods)
+    found = {}
+    for name in names:
+        try:
+            found[name] = epsilon_by(name, costs, delta)
+        except UnsupportedQuery:
+            continue
+    return found
+
+
+def epsilon_by(method: str, costs: Ledger, delta: float) -> float:
+    """epsilon by one method; refused (`UnsupportedQuery`) where the method has no bound for some cost."""
+    if method not in METHODS:
+        raise ValueError(f"method={method!r} must be one of {list(METHODS)}")
+    costs = _checked(costs, delta)
+    if any(isinstance(cost, NonPrivate) for cost in costs):
+        return math.inf
+    if not costs:
+        return 0.0
+    distance = math.fsum(count * cost.distance for cost, count in costs.items())
+    spent = METHODS[method](costs, delta if distance == 0 else (1 - RESERVE) * delta)
+    _check_distance(distance, spent, delta)
+    return spent
+
+
+def epsilon(costs: Ledger, delta: float) -> Spent:
+    """The least epsilon that a quick method proves: the closed form for Gaussians, else the best of RDP, PLD and
+    pure."""
+    if any(isinstance(cost, NonPrivate) and count > 0 for cost, count in costs.items()):
+        return Spent(math.inf, "none")
+    if all(isinstance(cost, Gaussian) for cost in costs):
+        return Spent(epsilon_by("gaussian", costs, delta), "gaussian")
+    found = epsilons(costs, delta, QUICK)
+    if not found:
+        raise UnsupportedQuery("no method bounds this ledger")
+    best = min(found, key=lambda name: found[name])
+    return Spent(found[best], best)
+
+
+def _checked(costs: Ledger, delta: float) -> Ledger:
+    if not 0 < delta < 1:
+        raise ValueError(f"delta={delta} must lie in (0, 1): it is a probability of failure")
+    if any(count < 0 or count != int(count) for count in costs.values()):
+        raise ValueError("a ledger counts whole numbers of queries, none negative")
+    return {cost: count for cost, count in costs.items() if count > 0}
+
+
+def _check_distance(distance: float, epsilon: float, delta: float) -> None:
+    """(1 + e^epsilon) D must fit into the hundredth of delta that was kept for it."""
+    if distance == 0 or math.isinf(epsilon):
+        return
+    charge = math.exp(min(700.0, math.log(distance) + np.logaddexp(0.0, epsilon)))
+    if charge > RESERVE * delta:
+        raise BudgetExceeded(
+            f"the releases are at a total distance of {distance:.3g} from their ideal laws; at epsilon={epsilon:.3g} that "
+            f"adds {charge:.3g} to delta, more than the hundredth of delta={delta:.3g} kept for it: "
+            "use finer noise or fewer steps"
+        )

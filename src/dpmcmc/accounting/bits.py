@@ -1,0 +1,141 @@
+r"""What one accept bit reveals, as a list of two-point boxes that covers every state of the chain.
+
+The chain's log-ratio is some l on one table and l + Delta on its neighbour. The bit is then a coin with chance a(l) or
+a(l + Delta) of "accept", and its two privacy losses are
+
+    A(l) = log a(l + Delta) - log a(l)              when it says accept,
+    R(l) = log (1 - a(l)) - log (1 - a(l + Delta))  when it says reject (in the other order of the tables).
+
+A two-point pair is known by (A, R), and *any* pair of laws whose likelihood ratio stays within [e^-R, e^A] reveals no
+more than that two-point pair: E_Q f(dP/dQ) of a convex f is largest when the ratio sits at the ends. So a cell of
+values of l is covered by one box, its largest A and its largest R. For Barker's and the penalty test a and 1 - a are
+log-concave, hence A falls and R rises with l; for the lazy test R has one peak. Cells are thousandths wide, the two
+tails are one box each, and the supremum over all l is bounded from above by a maximum over boxes.
+
+The minibatch Barker bit has no such monotone law; its boxes use the derivative of A and R instead (`minibatch_boxes`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dpmcmc.acceptance import AcceptanceTest, LazyBarker, Penalty
+
+RESOLUTION = 2e-4  # width of a cell, relative to how fast a test varies there
+ROUNDING = 1e-12  # relative widening of the losses, more than the logarithms can lose
+TINY = 1e-300  # a loss of exactly zero on one side would leave the two-point pair undefined
+REACH = 36.0  # the penalty's right tail starts this many standard deviations out: further on its chances underflow
+BLOCK = 64  # fine cells in a coarse one
+
+
+class Boxes(NamedTuple):
+    """Cells that cover all log-ratios: bounds of the loss of each outcome."""
+
+    accept: np.ndarray  # largest loss of "accept" in the cell
+    reject: np.ndarray  # largest loss of "reject", tables in the other order
+    beyond: float = 0.0  # chance of "reject" to the right of the last cell, when that tail is not a cell
+    edge: tuple[float, float] = (-math.inf, -math.inf)  # there: log-chance of "reject" on the first and second table
+
+
+@functools.lru_cache(maxsize=256)
+def accept_boxes(test: AcceptanceTest, range: float) -> Boxes:
+    """Boxes for the bit of `test` when the log-ratio moves by at most `range` (Delta above)."""
+    nodes = _nodes(test, range)
+    peak = _reject_peak(test, range)
+    accept, _ = _losses(test, range, nodes)
+    _, reject = _losses(test, range, np.minimum(nodes[1:], np.maximum(peak, nodes[:-1])))
+    _, first = _losses(test, range, np.minimum(nodes[:1], peak))
+    if isinstance(test, Penalty):
+        edge = float(test.log_probabilities(nodes[-1])[1]), float(test.log_probabilities(nodes[-1] + range)[1])
+        accepts, rejects = [[range], accept[:-1]], [first, reject]
+        return Boxes(*_widened(range, accepts, rejects), beyond=math.exp(edge[0]), edge=edge)
+    last = [range] if peak == math.inf else _losses(test, range, np.maximum(nodes[-1:], peak))[1]
+    return Boxes(*_widened(range, [[range], accept], [first, reject, last]))
+
+
+def _widened(range: float, accepts, rejects) -> tuple[np.ndarray, np.ndarray]:
+    # A loss is a difference of logarithms that are each right to some 1e-13, of relative size `range`.
+    slack = 1 + ROUNDING + ROUNDING / range
+    return np.maximum(np.concatenate(accepts) * slack, TINY), np.maximum(np.concatenate(rejects) * slack, TINY)
+
+
+def _nodes(test: AcceptanceTest, range: float) -> np.ndarray:
+    scale = min(1.0, test.sigma) if isinstance(test, Penalty) else 1.0
+    # Left of -log(alpha (e^Delta - 1)) - 12 one box is enough for orders alpha up to 1e5; so on the right, without
+    # noise.
+    far = 24.0 + range
+    right = test.sigma**2 / 2 + REACH * test.sigma if isinstance(test, Penalty) else far
+    if isinstance(test, LazyBarker) and test.kappa < 1:
+        right += -0.5 * math.log1p(-test.kappa)
+    low, high = math.asinh(-far / (2 * scale)), math.asinh(right / (2 * scale))
+    return 2 * scale * np.sinh(np.linspace(low, high, math.ceil((high - low) / RESOLUTION)))
+
+
+def _reject_peak(test: AcceptanceTest, range: float) -> float:
+    """Where R is largest: nowhere but at infinity, unless the test is lazy."""
+    if isinstance(test, LazyBarker) and test.kappa < 1:
+        return -0.5 * math.log1p(-test.kappa) - range / 2
+    return math.inf
+
+
+def _losses(test: AcceptanceTest, range: float, log_ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    low, high = test.log_probabilities(log_ratio), test.log_probabilities(log_ratio + range)
+    return high[0] - low[0], low[1] - high[1]
+
+
+def two_point(accept, reject) -> tuple[np.ndarray, np.ndarray]:
+    """Chances (q, 1 - q) of "accept" and "reject" under Q for the pair whose losses are (accept, -reject)."""
+    up, down = np.expm1(accept), -np.expm1(-np.asarray(reject))
+    return down / (up + down), up / (up + down)
+
+
+def renyi(accept, reject, order: float) -> np.ndarray:
+    """Renyi divergence of the two-point pair with these losses, the larger of its two directions."""
+    q, r = two_point(accept, reject)
+    forward = _log_moment(q, r, order * accept, -order * reject)
+    backward = _log_moment(q, r, (1 - order) * accept, (order - 1) * reject)
+    return np.maximum(forward, backward) / (order - 1)
+
+
+def _log_moment(q, r, x, y):
+    """log(q e^x + r e^y), q + r = 1, accurate when it is near zero and when e^x or e^y overflow."""
+    if max(np.max(x), np.max(y)) < 30:
+        return np.log1p(q * np.expm1(x) + r * np.expm1(y))
+    return np.logaddexp(np.log(q) + x, np.log(r) + y)
+
+
+def largest_renyi(boxes: Boxes, order: float) -> float:
+    """An upper bound of the Renyi divergence over all log-ratios: coarse boxes first, fine ones only where they can
+    win."""
+    starts = np.arange(0, boxes.accept.size, BLOCK)
+    coarse = renyi(np.maximum.reduceat(boxes.accept, starts), np.maximum.reduceat(boxes.reject, starts), order)
+    best = _fine(boxes, starts[[int(np.argmax(coarse))]], order)
+    return max(best, _fine(boxes, starts[coarse > best], order), _tail(boxes, order))
+
+
+def _fine(boxes: Boxes, starts: np.ndarray, order: float) -> float:
+    if starts.size == 0:
+        return 0.0
+    cells = np.minimum((starts[:, None] + np.arange(BLOCK)).ravel(), boxes.accept.size - 1)
+    return float(np.max(renyi(boxes.accept[cells], boxes.reject[cells], order)))
+
+
+def _tail(boxes: Boxes, order: float) -> float:
+    """Right of the last cell of a penalty test.
+
+    There R(l)^a R(l + Delta)^(1-a), R = 1 - a(l), falls once l > s^2/2 + (a-1) Delta (R is e^(-u^2/2) times a
+    log-convex function of u), so its value at the edge bounds it; every other term of the sum of two is at most 1 + the
+    tail's chance.
+    """
+    if boxes.beyond == 0:
+        return 0.0
+    return float(np.logaddexp(2 * boxes.beyond, order * boxes.edge[0] - (order - 1) * boxes.edge[1])) / (order - 1)
+
+
+def tail_reaches(test: AcceptanceTest, range: float, order: float) -> bool:
+    """Whether the cells reach far enough to the right for this order (beyond it the Gaussian's bound is used)."""
+    return not isinstance(test, Penalty) or (order - 1) * range <= (REACH - 12) * test.sigma

@@ -1,0 +1,70 @@
+"""From a budget to the number of steps, or to the noise; and what a ledger leaves of a budget. One search for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dpmcmc.accounting import accountants
+from dpmcmc.accounting.costs import Gaussian
+from dpmcmc.accounting.search import largest
+from dpmcmc.errors import BudgetExceeded
+
+Ledger = Mapping[Any, int]
+NOISE_DIGITS = 10_000  # noise multipliers are whole numbers of ten-thousandths
+
+
+def steps(
+    per_step: Ledger, epsilon: float, delta: float, initial: Ledger | None = None, method: str | None = None
+) -> int:
+    """The largest k such that `initial` and k times `per_step` stay within (epsilon, delta); 0 if not even 1 does.
+
+    `method` names one accountant; without it the best quick one is used for every k.
+    """
+    start = dict(initial or {})
+    fits = lambda count: within(combined(start, per_step, count), epsilon, delta, method)  # noqa: E731
+    return largest(fits, _guess(per_step, epsilon, delta, start) if method in (None, "pld", "pld-pair") else 1)
+
+
+def noise(ledger: Callable[[float], Ledger], epsilon: float, delta: float, method: str | None = None) -> float:
+    """The smallest noise multiplier z, to four decimals, rounded up, for which ledger(z) stays within (epsilon,
+    delta)."""
+    too_little = lambda digits: not within(ledger(digits / NOISE_DIGITS), epsilon, delta, method)  # noqa: E731
+    return (largest(too_little, NOISE_DIGITS) + 1) / NOISE_DIGITS
+
+
+def left(ledger: Ledger, epsilon: float, delta: float, per_step: Ledger, method: str | None = None) -> int:
+    """How many more steps fit after what `ledger` already holds, all of it chosen in advance (else use a filter)."""
+    return steps(per_step, epsilon, delta, initial=ledger, method=method)
+
+
+def epsilon_left(ledger: Ledger, epsilon: float, delta: float) -> float:
+    """The epsilon that is not spent yet at this delta, 0 if the ledger is over budget."""
+    return max(0.0, epsilon - accountants.epsilon(ledger, delta).epsilon)
+
+
+def within(ledger: Ledger, epsilon: float, delta: float, method: str | None = None) -> bool:
+    """Whether a ledger stays within the budget; distances too large for it count as "no"."""
+    try:
+        if method is None:
+            return accountants.epsilon(ledger, delta).epsilon <= epsilon
+        return accountants.epsilon_by(method, ledger, delta) <= epsilon
+    except BudgetExceeded:
+        return False
+
+
+def combined(first: Ledger, second: Ledger, times: int = 1) -> dict[Any, int]:
+    """The ledger of `first` and `times` copies of `second`."""
+    total = dict(first)
+    for cost, count in second.items():
+        total[cost] = total.get(cost, 0) + times * count
+    return total
+
+
+def _guess(per_step: Ledger, epsilon: float, delta: float, start: Ledger) -> int:
+    """Where to begin: the exact answer when all is Gaussian, else what the quick RDP bound allows."""
+    if all(isinstance(cost, Gaussian) for cost in per_step):
+        return 1
+    if accountants.epsilon_by("rdp", combined(start, per_step), delta) > epsilon:
+        return 1
+    return largest(lambda count: within(combined(start, per_step, count), epsilon, delta, "rdp"))

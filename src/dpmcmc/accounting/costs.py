@@ -1,0 +1,441 @@
+r"""What one query reveals: frozen values that say all an accountant needs.
+
+Every cost answers, where it makes sense,
+
+    rdp(orders)   an upper bound of the Renyi divergence of each order, both orders of the two tables; infinite if
+    unknown
+    rho()         the smallest known rho with  rdp(a) <= rho a  for every a > 1 (zero-concentrated DP), or None
+    pure()        the smallest known epsilon with delta = 0, or None
+    profiles()    the exact delta(epsilon) of the worst pair of tables, in both orders, or None
+
+`distance` is the total-variation distance between the release as computed and the ideal law that the bounds are about
+(floating point, coins with finitely many random bits). Accountants charge it to delta.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dpmcmc.acceptance import Barker, LazyBarker, Metropolis, Penalty
+from dpmcmc.accounting import bits, minibatch, profiles, renyi, sampled
+from dpmcmc.errors import UnsupportedQuery
+from dpmcmc.types import Neighbours
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """A value with Gaussian noise of standard deviation noise_multiplier * sensitivity."""
+
+    noise_multiplier: float
+    distance: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(self, noise_multiplier=_positive)
+
+    def rdp(self, orders) -> np.ndarray:
+        """a / (2 z^2), attained."""
+        return self.rho() * np.asarray(orders, float)
+
+    def rho(self) -> float:
+        return 1 / (2 * self.noise_multiplier**2)
+
+    def pure(self) -> None:
+        return None
+
+    def profiles(self) -> profiles.Pair:
+        return profiles.gaussian(1 / self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class AcceptBit:
+    """The accept bit of a test whose log-ratio moves by at most `range` when the table changes by one unit of
+    privacy."""
+
+    test: Barker | LazyBarker | Penalty
+    range: float
+    distance: float = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.test, Metropolis):
+            raise UnsupportedQuery(
+                "the accept bit of Metropolis' test is not private at any epsilon: one step has delta 1 - exp(-range); "
+                "use Barker, LazyBarker or Penalty"
+            )
+        if not isinstance(self.test, Barker | LazyBarker | Penalty):
+            raise UnsupportedQuery(f"no bound is known for the accept bit of {self.test!r}")
+        _check(self, range=_positive)
+
+    def rdp(self, orders) -> np.ndarray:
+        """The supremum over all log-ratios, from above; capped by the closed forms below."""
+        return np.array([_bit_rdp(self.test, self.range, float(order)) for order in np.atleast_1d(orders)])
+
+    def rho(self) -> float:
+        """D^2/8 for Barker (its losses have range D), D^2/(2 s^2) for the penalty (a Gaussian, post-processed)."""
+        if isinstance(self.test, Penalty):
+            return self.range**2 / (2 * self.test.sigma**2)
+        return min(self.range**2 / 8, _bit_rho(self.test, self.range))
+
+    def pure(self) -> float | None:
+        return None if isinstance(self.test, Penalty) else self.range
+
+    def boxes(self) -> bits.Boxes:
+        """Two-point pairs that cover every log-ratio, for the exact recursion."""
+        return bits.accept_boxes(self.test, self.range)
+
+    def profiles(self) -> None:
+        """None: composing the worst profile over all log-ratios is valid but loses a quarter or more of the steps."""
+        return None
+
+
+@lru_cache(maxsize=100_000)
+def _bit_rdp(test, range: float, order: float) -> float:
+    if isinstance(test, Penalty):
+        cap = order * range**2 / (2 * test.sigma**2)
+    else:
+        cap = min(order * range**2 / 8, range)
+    if not bits.tail_reaches(test, range, order):
+        return cap
+    return min(cap, bits.largest_renyi(bits.accept_boxes(test, range), order))
+
+
+@lru_cache(maxsize=1_000)
+def _bit_rho(test, range: float) -> float:
+    """sup over orders of D_a / a: D_a grows with a, so between two orders it is at most D_upper / lower; then range /
+    a."""
+    orders = np.geomspace(1.0001, 1.0001 * max(16.0, 100 / range), 600)
+    values = np.array([_bit_rdp(test, range, float(order)) for order in orders])
+    return float(max(values[0], np.max(values[1:] / orders[:-1]), range / orders[-1]))
+
+
+@dataclass(frozen=True)
+class Pure:
+    """Any release with pure epsilon-differential privacy."""
+
+    epsilon: float
+    distance: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(self, epsilon=_not_negative)
+
+    def rdp(self, orders) -> np.ndarray:
+        """That of randomised response, the worst release with this epsilon."""
+        if self.epsilon == 0:
+            return np.zeros(np.shape(orders))
+        return np.array([float(bits.renyi(self.epsilon, self.epsilon, order)) for order in np.atleast_1d(orders)])
+
+    def rho(self) -> float:
+        """epsilon^2/2, or better: epsilon tanh(epsilon/2) bounds the mean loss, but the square bounds every order."""
+        return self.epsilon**2 / 2
+
+    def pure(self) -> float:
+        return self.epsilon
+
+    def profiles(self) -> profiles.Pair:
+        return profiles.pure(self.epsilon)
+
+
+@dataclass(frozen=True)
+class ZCDP:
+    """Any release with rho-zero-concentrated differential privacy."""
+
+    zcdp: float
+    distance: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(self, zcdp=_not_negative)
+
+    def rdp(self, orders) -> np.ndarray:
+        return self.zcdp * np.asarray(orders, float)
+
+    def rho(self) -> float:
+        return self.zcdp
+
+    def pure(self) -> None:
+        return None
+
+    def profiles(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class SubsampledGaussian:
+    """A Gaussian query on a random batch: each row with chance `rate` ("poisson"), or a fixed number of rows ("fixed").
+
+    noise_multiplier is std / sensitivity for the relation `neighbours`, the sensitivity that of the query on all rows:
+    with per-row norms up to c it is 2c when a row is replaced, c when one is added or removed. A fixed-size batch
+    always has someone else in the place of a removed row, so there the batch changes by 2c under both relations.
+    """
+
+    scheme: str
+    rate: float
+    noise_multiplier: float
+    neighbours: Neighbours
+    distance: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.scheme not in ("poisson", "fixed"):
+            raise ValueError(f"scheme={self.scheme!r} must be 'poisson' or 'fixed': how the batch is drawn")
+        if not isinstance(self.neighbours, Neighbours):
+            raise ValueError(f"neighbours={self.neighbours!r} must be one of {list(Neighbours)}")
+        _check(self, rate=_probability, noise_multiplier=_positive)
+
+    def _replacement_multiplier(self) -> float:
+        return self.noise_multiplier / (1 if self.neighbours is Neighbours.REPLACE_ONE else 2)
+
+    def rdp(self, orders) -> np.ndarray:
+        """Never above that of the query on all rows (a mixture reveals no more than its parts)."""
+        orders = np.atleast_1d(np.asarray(orders, float))
+        if self.scheme == "fixed":
+            multiplier = self._replacement_multiplier()
+            values = renyi.amplified(Gaussian(multiplier).rdp, self.rate)(orders)
+        elif self.neighbours is Neighbours.REPLACE_ONE:
+            multiplier = self.noise_multiplier
+            values = sampled.replace_rdp(self.rate, multiplier, orders)
+        else:
+            multiplier = self.noise_multiplier
+            values = sampled.add_or_remove_rdp(self.rate, multiplier, orders)
+        return np.minimum(values, Gaussian(multiplier).rdp(orders))
+
+    def rho(self) -> float:
+        """That of the query on all rows: no smaller one holds for all orders."""
+        return Gaussian(self._replacement_multiplier() if self.scheme == "fixed" else self.noise_multiplier).rho()
+
+    def pure(self) -> None:
+        return None
+
+    def profiles(self) -> profiles.Pair:
+        if self.scheme == "fixed":
+            return profiles.fixed_size(self.rate, self._replacement_multiplier())
+        if self.neighbours is Neighbours.REPLACE_ONE:
+            return profiles.poisson_replace(self.rate, self.noise_multiplier)
+        return profiles.poisson_add_or_remove(self.rate, self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class PoissonMixture:
+    """A noisy sum over rows drawn a Poisson(rate) number of times each; one draw moves the sum by at most `weight`."""
+
+    rate: float
+    weight: float
+    std: float
+    neighbours: Neighbours
+    distance: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.neighbours, Neighbours):
+            raise ValueError(f"neighbours={self.neighbours!r} must be one of {list(Neighbours)}")
+        _check(self, rate=_positive, weight=_positive, std=_positive)
+
+    def rdp(self, orders) -> np.ndarray:
+        """Infinite: a row may be drawn k times with a chance near 1/k!, and the divergence then grows like e^(k^2)."""
+        return np.full(np.shape(orders), math.inf)
+
+    def rho(self) -> None:
+        return None
+
+    def pure(self) -> None:
+        return None
+
+    def profiles(self) -> profiles.Pair:
+        if self.neighbours is Neighbours.REPLACE_ONE:
+            return profiles.poisson_mixture_replace(self.rate, self.weight / self.std)
+        return profiles.poisson_mixture_add_or_remove(self.rate, self.weight / self.std)
+
+
+@dataclass(frozen=True)
+class MinibatchBarker:
+    """The accept bit of Barker's test on a TunaMH batch; a row's energy difference is within +-row_bound (c M).
+
+    ratio = n * row_bound / lambda, lambda the constant part of the mean batch size: few rows read makes it large.
+    """
+
+    row_bound: float
+    ratio: float
+    distance: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(self, row_bound=_positive, ratio=_positive)
+
+    def rdp(self, orders) -> np.ndarray:
+        """The supremum over the other rows' sum and the changed row's two differences, capped by the pure bound."""
+        cap = np.minimum(self.pure(), self.pure() ** 2 / 2 * np.atleast_1d(np.asarray(orders, float)))
+        values = [_minibatch_rdp(self.row_bound, self.ratio, float(order)) for order in np.atleast_1d(orders)]
+        return np.minimum(cap, values)
+
+    def rho(self) -> float:
+        return min(
+            minibatch.loss_range(self.row_bound, self.ratio) ** 2 / 8, _minibatch_rho(self.row_bound, self.ratio)
+        )
+
+    def pure(self) -> float:
+        return max(minibatch.pure_losses(self.row_bound, self.ratio))
+
+    def boxes(self) -> bits.Boxes:
+        """Two-point pairs that cover every sum of the other rows, for the exact recursion."""
+        return minibatch.boxes(self.row_bound, self.ratio)
+
+    def profiles(self) -> None:
+        return None
+
+
+@lru_cache(maxsize=100_000)
+def _minibatch_rdp(row_bound: float, ratio: float, order: float) -> float:
+    return bits.largest_renyi(minibatch.boxes(row_bound, ratio), order)
+
+
+@lru_cache(maxsize=1_000)
+def _minibatch_rho(row_bound: float, ratio: float) -> float:
+    top = max(minibatch.pure_losses(row_bound, ratio))
+    orders = np.geomspace(1.0001, 1.0001 * max(16.0, 100 / top), 600)
+    values = np.array([_minibatch_rdp(row_bound, ratio, float(order)) for order in orders])
+    return float(max(values[0], np.max(values[1:] / orders[:-1]), top / orders[-1]))
+
+
+@dataclass(frozen=True)
+class DPBarker:
+    """A step of DP Barker (thesis, Algorithm 3): noise variance 2, `batch` of `rows` rows, log-ratios within sqrt(b)/n.
+
+    bound="paper" is the base divergence of the thesis, Theorem 3.3; bound="tight" is its exact value,
+
+        -log(1 + d)/2 - log(1 - (a-1) d)/(2 (a-1)) + 2a/(b (1 - (a-1) d)),      d = 4 (b-1)/b^2,  (a-1) d < 1.
+    """
+
+    batch: int
+    rows: int
+    bound: str = "tight"
+    distance: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.bound not in ("tight", "paper"):
+            raise ValueError(f"bound={self.bound!r} must be 'tight' or 'paper'")
+        if not 6 <= self.batch <= self.rows:
+            raise ValueError(f"batch={self.batch} must lie between 6 and rows={self.rows}")
+        _check(self)
+
+    def base_rdp(self, orders) -> np.ndarray:
+        """Divergence of one batch's release when one of its rows is replaced."""
+        a, b = np.asarray(orders, float), self.batch
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if self.bound == "paper":
+                values = 5 / (2 * b) + np.log(2 * b / (b - 5 * a)) / (2 * (a - 1)) + 2 * a / (b - 5 * a)
+                return np.where(5 * a < b, values, math.inf)
+            d = 4 * (b - 1) / b**2
+            rest = 1 - (a - 1) * d
+            values = -np.log1p(d) / 2 - np.log(rest) / (2 * (a - 1)) + 2 * a / (b * rest)
+            return np.where(rest > 0, values, math.inf)
+
+    def rdp(self, orders) -> np.ndarray:
+        return _barker_rdp(self.batch, self.rows, self.bound, tuple(np.atleast_1d(orders).tolist()))
+
+    def rho(self) -> None:
+        return None
+
+    def pure(self) -> None:
+        return None
+
+    def profiles(self) -> None:
+        return None
+
+
+@lru_cache(maxsize=1_000)
+def _barker_rdp(batch: int, rows: int, bound: str, orders: tuple[float, ...]) -> np.ndarray:
+    curve = renyi.amplified(DPBarker(batch, rows, bound).base_rdp, batch / rows)
+    return curve(np.array(orders))
+
+
+@dataclass(frozen=True)
+class NonPrivate:
+    """A release without any bound. It makes every epsilon infinite."""
+
+    reason: str
+
+    def rdp(self, orders) -> np.ndarray:
+        return np.full(np.shape(orders), math.inf)
+
+    def rho(self) -> float:
+        return math.inf
+
+    def pure(self) -> float:
+        return math.inf
+
+    def profiles(self) -> None:
+        return None
+
+    @property
+    def distance(self) -> float:
+        return 0.0
+
+
+Cost = (
+    Gaussian | AcceptBit | Pure | ZCDP | SubsampledGaussian | PoissonMixture | MinibatchBarker | DPBarker | NonPrivate
+)
+
+
+def _check(cost, **rules) -> None:
+    """Make numbers plain Python numbers (a ledger is written as JSON) and refuse those outside their range."""
+    rules["distance"] = _probability_or_zero
+    for field in fields(cost):
+        value = getattr(cost, field.name)
+        if field.name in rules:
+            object.__setattr__(cost, field.name, float(value))
+            fits, words = rules[field.name]
+            if not (math.isfinite(value) and fits(value)):
+                raise ValueError(f"{field.name}={value} must be {words}")
+
+
+_positive = (lambda value: value > 0, "positive and finite")
+_not_negative = (lambda value: value >= 0, "at least zero and finite")
+_probability = (lambda value: 0 < value <= 1, "in (0, 1]")
+_probability_or_zero = (lambda value: 0 <= value < 1, "in [0, 1): it is a total-variation distance")
+
+
+KINDS: dict[str, type] = {
+    "gaussian": Gaussian,
+    "accept-bit": AcceptBit,
+    "pure": Pure,
+    "zcdp": ZCDP,
+    "subsampled-gaussian": SubsampledGaussian,
+    "poisson-mixture": PoissonMixture,
+    "minibatch-barker": MinibatchBarker,
+    "dp-barker": DPBarker,
+    "non-private": NonPrivate,
+    "barker": Barker,
+    "lazy-barker": LazyBarker,
+    "penalty": Penalty,
+}
+NAMES = {kind: name for name, kind in KINDS.items()}
+
+
+def to_json(cost: Any) -> dict[str, Any]:
+    """A JSON object with the field "kind" and one field for each parameter."""
+    return {"kind": NAMES[type(cost)]} | {field.name: _plain(getattr(cost, field.name)) for field in fields(cost)}
+
+
+def from_json(value: dict[str, Any]) -> Any:
+    """The cost that `to_json` wrote. An unknown kind or field is refused, never skipped."""
+    rest = dict(value)
+    kind = rest.pop("kind", None)
+    if kind not in KINDS:
+        raise ValueError(f"kind={kind!r} is not a cost; known: {sorted(KINDS)}")
+    unknown = set(rest) - {field.name for field in fields(KINDS[kind])}
+    if unknown:
+        raise ValueError(f"a cost of kind {kind!r} has no field {sorted(unknown)}")
+    return KINDS[kind](**{name: _parsed(name, part) for name, part in rest.items()})
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return to_json(value)
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+def _parsed(name: str, value: Any) -> Any:
+    if name == "neighbours":
+        return Neighbours(value)
+    return from_json(value) if isinstance(value, dict) else value

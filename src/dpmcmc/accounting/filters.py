@@ -1,0 +1,116 @@
+r"""Filters: budgets fixed in advance for queries that are chosen on the way.
+
+When the next run is chosen after seeing the last, adding up costs and then converting is not enough: the conversion
+must not depend on the answers. A filter fixes it at creation, and grants as long as a running sum stays within its
+total:
+
+    gaussian_filter  sum of 1/z^2 <= mu^2, where mu-Gaussian DP is exactly (epsilon, delta)-private
+                     :cite:p:`smith2022fully,koskela2023individual`; Gaussian queries alone
+    zcdp_filter      sum of rho <= rho*  :cite:p:`feldman2021individual`; then D_a <= rho* a at every order a
+    renyi_filter     sum of D_a <= D* at one order a, fixed in advance (same source). Worth having for the penalty's
+                     accept bit: its zCDP bound is that of the released ratio, its divergence at the order that matters
+                     is not.
+
+One hundredth of delta is kept for releases that are only near their ideal laws (`accountants`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dpmcmc.accounting import accountants, gaussian, renyi
+from dpmcmc.accounting.search import crossing, largest
+from dpmcmc.errors import BudgetExceeded
+
+Ledger = Mapping[Any, int]
+
+
+class Filter:
+    """A total, a measure of ledgers that adds up, and what was spent so far."""
+
+    def __init__(self, epsilon: float, delta: float, total: float, measure: Callable[[Ledger], float], unit: str):
+        self.epsilon, self.delta, self.total, self.unit = epsilon, delta, total, unit
+        self.distance_total = accountants.RESERVE * delta / (1 + math.exp(min(epsilon, 700.0)))
+        self._measure = measure
+        self._granted: dict[Any, int] = {}
+
+    @property
+    def spent(self) -> float:
+        """The running sum."""
+        return self._measure(self._granted)
+
+    @property
+    def left(self) -> float:
+        """What may still be spent."""
+        return max(0.0, self.total - self.spent)
+
+    @property
+    def ledger(self) -> dict[Any, int]:
+        """Everything granted so far."""
+        return dict(self._granted)
+
+    def fits(self, costs: Ledger) -> bool:
+        """Whether these costs may be granted now. Depends on public numbers alone."""
+        return self._within(self._with(costs))
+
+    def spend(self, costs: Ledger) -> None:
+        """Grant these costs, or refuse all of them."""
+        together = self._with(costs)
+        if not self._within(together):
+            raise BudgetExceeded(
+                f"this costs {self._measure(costs):.6g} {self.unit}, {self.left:.6g} of {self.total:.6g} is left "
+                f"(budget: epsilon={self.epsilon:g}, delta={self.delta:g})"
+            )
+        self._granted = together
+
+    def steps(self, per_step: Ledger) -> int:
+        """The largest number of copies of `per_step` that may be granted now."""
+        return largest(lambda count: self.fits({cost: count * times for cost, times in per_step.items()}))
+
+    def _with(self, costs: Ledger) -> dict[Any, int]:
+        together = dict(self._granted)
+        for cost, count in costs.items():
+            together[cost] = together.get(cost, 0) + count
+        return together
+
+    def _within(self, costs: Ledger) -> bool:
+        distance = math.fsum(count * cost.distance for cost, count in costs.items())
+        return self._measure(costs) <= self.total and distance <= self.distance_total
+
+
+def gaussian_filter(epsilon: float, delta: float) -> Filter:
+    """Sums 1/z^2. Refuses anything but Gaussian queries."""
+    total = gaussian.mu(epsilon, (1 - accountants.RESERVE) * delta) ** 2
+    return Filter(epsilon, delta, total, lambda costs: accountants.gaussian_mu(costs) ** 2, "of squared Gaussian-DP mu")
+
+
+def zcdp_filter(epsilon: float, delta: float) -> Filter:
+    """Sums rho. Refuses costs without a zCDP bound."""
+    return Filter(
+        epsilon, delta, largest_rho(epsilon, (1 - accountants.RESERVE) * delta), accountants.zcdp_rho, "of rho (zCDP)"
+    )
+
+
+def renyi_filter(epsilon: float, delta: float, order: float | None = None) -> Filter:
+    """Sums Renyi divergences of one order: by default the one that is best for costs that grow in proportion to it."""
+    kept = (1 - accountants.RESERVE) * delta
+    if order is None:
+        order = float(renyi.ORDERS[np.argmax(_total(renyi.ORDERS, epsilon, kept) / renyi.ORDERS)])
+    total = float(_total(np.array(order), epsilon, kept))
+    measure = lambda costs: float(accountants.curve(costs)(np.array([order]))[0]) if costs else 0.0  # noqa: E731
+    return Filter(epsilon, delta, max(0.0, total), measure, f"of Renyi divergence at order {order:.4g}")
+
+
+def largest_rho(epsilon: float, delta: float) -> float:
+    """The largest rho whose best conversion stays within (epsilon, delta)."""
+    excess = lambda t: renyi.zcdp_epsilon(math.exp(-t), delta) - epsilon  # noqa: E731
+    return math.exp(-crossing(excess, -25.0, 60.0)[1])
+
+
+def _total(order: np.ndarray, epsilon: float, delta: float) -> np.ndarray:
+    """`renyi.best_epsilon` solved for the divergence."""
+    return epsilon - np.log1p(-1 / order) + np.log(delta * order) / (order - 1)
