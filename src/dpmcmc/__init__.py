@@ -28,7 +28,7 @@ _HOMES = {
     "guided_walk": "dpmcmc.samplers.proposals",
     "one_component": "dpmcmc.samplers.proposals",
     "random_walk": "dpmcmc.samplers.proposals",
-    "sample": "dpmcmc.sample",
+    "sample": "dpmcmc.loop",
     "load": "dpmcmc.results.posterior",
     "save": "dpmcmc.results.posterior",
     "statement_of": "dpmcmc.results.posterior",
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from dpmcmc.results.posterior import load as load
     from dpmcmc.results.posterior import save as save
     from dpmcmc.results.posterior import statement_of as statement_of
-    from dpmcmc.sample import sample as sample
+    from dpmcmc.loop import sample as sample
     from dpmcmc.samplers.accept import accept_walk as accept_walk
     from dpmcmc.samplers.penalty import penalty as penalty
     from dpmcmc.samplers.proposals import guided_walk as guided_walk

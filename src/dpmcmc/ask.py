@@ -109,7 +109,9 @@ class _Walk:
     def asked(self, equation, inputs: list) -> tuple[Counter, list]:
         query, key = equation.params["query"], inputs[0]
         if key in self.used:
-            raise UnboundedQueries(f"a random key is used for two asks, the second of {query}: split it with jax.random.split")
+            raise UnboundedQueries(
+                f"a random key is used for two asks, the second of {query}: split it with jax.random.split"
+            )
         self.used.add(key)
         return Counter({query: equation.params["copies"]}), inputs
 
@@ -154,7 +156,8 @@ def _inner_jaxprs(equation):
 
 def _asks(jaxpr) -> bool:
     return any(
-        equation.primitive is asked_p or any(_asks(inner) for inner in _inner_jaxprs(equation)) for equation in jaxpr.eqns
+        equation.primitive is asked_p or any(_asks(inner) for inner in _inner_jaxprs(equation))
+        for equation in jaxpr.eqns
     )
 
 

@@ -24,13 +24,14 @@ class Entry:
     """One kind of query on a grant."""
 
     query: str  # as printed
+    released: str  # what leaves the curator, in words
     cost: Cost
     count: int
 
 
 def entries(plan: Mapping[Query, int], unit: Unit) -> tuple[Entry, ...]:
     """The bill of a plan: each query with the cost of asking it once."""
-    return tuple(Entry(repr(query), query.cost(unit), count) for query, count in plan.items() if count)
+    return tuple(Entry(repr(query), query.released, query.cost(unit), count) for query, count in plan.items() if count)
 
 
 def total_costs(bill: tuple[Entry, ...]) -> dict[Cost, int]:
@@ -44,13 +45,16 @@ def total_costs(bill: tuple[Entry, ...]) -> dict[Cost, int]:
 def to_json(bill: tuple[Entry, ...]) -> list[dict[str, Any]]:
     from dpmcmc.accounting import costs
 
-    return [{"query": entry.query, "cost": costs.to_json(entry.cost), "count": entry.count} for entry in bill]
+    return [
+        {"query": entry.query, "released": entry.released, "cost": costs.to_json(entry.cost), "count": entry.count}
+        for entry in bill
+    ]
 
 
 def from_json(items: list[dict[str, Any]]) -> tuple[Entry, ...]:
     from dpmcmc.accounting import costs
 
-    return tuple(Entry(item["query"], costs.from_json(item["cost"]), item["count"]) for item in items)
+    return tuple(Entry(item["query"], item["released"], costs.from_json(item["cost"]), item["count"]) for item in items)
 
 
 @dataclass
@@ -82,7 +86,9 @@ class Ledger:
         self.grants.append(bill)
         if self.path is None:
             return
-        text = json.dumps({"format": FORMAT, "facts": self.facts, "grants": [to_json(g) for g in self.grants]}, indent=1)
+        text = json.dumps(
+            {"format": FORMAT, "facts": self.facts, "grants": [to_json(g) for g in self.grants]}, indent=1
+        )
         draft = self.path.with_name(self.path.name + ".draft")
         with open(draft, "w") as file:
             file.write(text)

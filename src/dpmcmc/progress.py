@@ -40,7 +40,9 @@ class Progress:
             self.accepted.append(float(np.mean(info.is_accepted)))
         if self.bar is not None:
             self.bar.update(self.task, completed=self.done, description=f"sampling{self._acceptance()}")
-        elif self.is_shown and (self.done >= self.num_steps or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES):
+        elif self.is_shown and (
+            self.done >= self.num_steps or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES
+        ):
             self.last_line = time.monotonic()
             self.say(f"{self.done} of {self.num_steps} steps{self._acceptance()}")
 

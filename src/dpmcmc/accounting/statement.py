@@ -40,7 +40,11 @@ class Statement:
 
     def ledger_json(self) -> str:
         """The bill and the claim, for `dpmcmc account ledger`."""
-        claim = {"epsilon": self.epsilon if math.isfinite(self.epsilon) else "inf", "delta": self.delta, "method": self.method}
+        claim = {
+            "epsilon": self.epsilon if math.isfinite(self.epsilon) else "inf",
+            "delta": self.delta,
+            "method": self.method,
+        }
         return json.dumps(
             {
                 "format": "dpmcmc-ledger-1",
@@ -61,7 +65,9 @@ class Statement:
         lines += [f"  Bill:      {item['count']} x {item['query']}" for item in self.bill]
         lines.append(f"  Computed:  epsilon = {self.epsilon:.6g} at delta = {self.delta:.3g} by {self.method}")
         if self.second_epsilon is not None:
-            lines.append(f"             epsilon = {self.second_epsilon:.6g} by {self.second_method}, as a second opinion")
+            lines.append(
+                f"             epsilon = {self.second_epsilon:.6g} by {self.second_method}, as a second opinion"
+            )
         if self.budget is not None:
             lines.append(f"  Budget:    epsilon = {self.budget[0]:.6g}, delta = {self.budget[1]:.3g}")
         lines += [f"  Assumes:   {text}" for text in self.assumptions]
@@ -72,6 +78,10 @@ class Statement:
 def _unit_text(unit: Unit, num_rows: int | None) -> str:
     person = "one row" if unit.rows_per_person == 1 else f"one person with at most {unit.rows_per_person} rows"
     if unit.neighbours is Neighbours.REPLACE_ONE:
-        known = f"the number of rows, {num_rows}, is public" if unit.rows_per_person == 1 else f"the table's capacity, {num_rows}, is public"
+        known = (
+            f"the number of rows, {num_rows}, is public"
+            if unit.rows_per_person == 1
+            else f"the table's capacity, {num_rows}, is public"
+        )
         return f"{person}, replaced by any other ({known})"
     return f"{person}, added or removed (the number of rows is private)"

@@ -9,6 +9,7 @@ clamped l, which is charged.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jax.scipy import special
@@ -17,7 +18,7 @@ from dpmcmc.acceptance import AcceptanceTest, Metropolis, Penalty, penalty_proba
 from dpmcmc.accounting import costs
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import BITS, Table
-from dpmcmc.curator.queries import _distance, check_positive, log_ratio_sum, sensitivity
+from dpmcmc.curator.queries import check_positive, log_ratio_sum, move_length, sensitivity
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Unit
 
@@ -33,6 +34,8 @@ class Accept:
     the bound has exactly the posterior as its law.
     """
 
+    released: ClassVar[str] = "accept bits of proposed moves"
+
     test: AcceptanceTest
     bound: float
     temperature: float = 1.0
@@ -40,7 +43,9 @@ class Accept:
     def __post_init__(self) -> None:
         check_positive(bound=self.bound, temperature=self.temperature)
         if isinstance(self.test, Metropolis) or not hasattr(self.test, "log_probabilities"):
-            raise UnsupportedQuery(f"{self.test}: the accept bit of this test is not private; use Barker, LazyBarker or Penalty")
+            raise UnsupportedQuery(
+                f"{self.test}: the accept bit of this test is not private; use Barker, LazyBarker or Penalty"
+            )
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         bound = jnp.asarray(self.bound, jnp.float64)
@@ -63,6 +68,8 @@ class PenaltyAccept:
     (at fixed range / s it grows with s); a longer one is rejected without reading the rows.
     """
 
+    released: ClassVar[str] = "accept bits of proposed moves"
+
     clip: float
     noise_multiplier: float
     max_move: float
@@ -73,7 +80,7 @@ class PenaltyAccept:
         check_positive(max_move=self.max_move, temperature=self.temperature)
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
-        move = _distance(position, proposal)
+        move = move_length(position, proposal)
         is_allowed = (move > 0) & (move <= self.max_move)
         bound = self.clip * jnp.where(is_allowed, move, self.max_move)
         total = log_ratio_sum(model, rows, position, proposal, bound)

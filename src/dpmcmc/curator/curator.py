@@ -24,6 +24,7 @@ from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import accountants, calibrate, filters
 from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, TIME, Statement
+from dpmcmc.accounting.search import largest
 from dpmcmc.ask import count_queries, mark
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, chunk_size
@@ -32,7 +33,7 @@ from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
 
 Program = Callable[..., Any]
-FILTERS = {"gaussian-dp": filters.GaussianFilter, "zcdp": filters.ZCDPFilter}
+FILTERS = {"gaussian-dp": filters.gaussian_filter, "zcdp": filters.zcdp_filter, "renyi": filters.renyi_filter}
 
 
 class Executable(NamedTuple):
@@ -70,7 +71,8 @@ class Curator:
         person (then persons times rows per person). Otherwise the number of rows is public and is the capacity.
     shared_by
         ``None``: one grant, accounted as tightly as we can, then the curator is closed. ``"gaussian-dp"`` or ``"zcdp"``: several
-        grants, each chosen after seeing the last, share the budget under this filter, which is fixed here.
+        grants, each chosen after seeing the last, share the budget under this filter, which is fixed here (or ``"renyi"``, which is
+        kinder to accept bits of the penalty test).
     ledger
         a file that keeps the spends, so that another process opening the same table goes on where this one stopped.
     devices
@@ -106,7 +108,7 @@ class Curator:
         self._place(leaves, num_rows)
         _check_log_likelihood(model, self._rows)
         self._ledger = Ledger.open(self._facts(), ledger)
-        self._filter = None
+        self._shared_by, self._filter = shared_by, None
         if shared_by is not None and budget is not None:
             self._filter = FILTERS[shared_by](budget.epsilon, budget.delta)
             for bill in self._ledger.grants:
@@ -135,7 +137,7 @@ class Curator:
             raise ValueError("without a budget, or without queries, any number of steps fits: say num_steps")
         if self._filter is None:
             return calibrate.steps(each, self.budget.epsilon, self.budget.delta, initial=first)
-        return self._filter.steps(each, initial=first)
+        return largest(lambda count: self._filter.fits(calibrate.combined(first, each, count)))
 
     def grant(self, plan: Plan) -> Grant:
         """Bill the whole plan at once. Nothing is refunded."""
@@ -203,7 +205,9 @@ class Curator:
             missing = share * num_devices - len(leaf)
             padded = leaf if not missing else np.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1))
             # A copy: the caller may go on writing to its array.
-            return jnp.array(padded, copy=True) if sharding is None else jax.device_put(padded, sharding, may_alias=False)
+            return (
+                jnp.array(padded, copy=True) if sharding is None else jax.device_put(padded, sharding, may_alias=False)
+            )
 
         with jax.enable_x64(True):
             self._rows = jax.tree.map(place, leaves)
@@ -226,7 +230,11 @@ class Curator:
         second = opinions[1] if len(opinions) > 1 else (None, None)
         generator = f"the generator of the secret stream: {noise.GENERATOR}"
         if self._filter is not None:
-            epsilon, method, second = self.budget.epsilon, self._filter.name, (epsilon, f"{method}, for this run alone")
+            epsilon, method, second = (
+                self.budget.epsilon,
+                f"a {self._shared_by} filter over all runs",
+                (epsilon, f"{method}, for this run alone"),
+            )
         if self._fixed_secret is not None:
             epsilon, generator = math.inf, FIXED_SECRET
         is_public = self.unit.neighbours is Neighbours.REPLACE_ONE
@@ -238,7 +246,7 @@ class Curator:
             second_method=second[1],
             unit=self.unit,
             num_rows=self.capacity if is_public else None,
-            released=tuple(dict.fromkeys(entry.query.split("(")[0] for entry in bill)),
+            released=tuple(dict.fromkeys(entry.released for entry in bill)),
             bill=to_json(bill),
             budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),
             assumptions=(generator, FLOATING_POINT, IN_ONE_PROCESS, TIME),
@@ -257,12 +265,16 @@ class Grant:
         """Run a compiled program once. Its asks are taken off the grant before a row is touched."""
         for query, count in executable.plan.items():
             if count > self._left[query]:
-                raise BudgetExceeded(f"the program asks {query} {count} times, {self._left[query]} are left of the grant")
+                raise BudgetExceeded(
+                    f"the program asks {query} {count} times, {self._left[query]} are left of the grant"
+                )
         self._left.subtract(executable.plan)
         curator = self._curator
         arguments = jax.tree.map(jnp.asarray, arguments)
         with jax.enable_x64(True):
-            return jax.block_until_ready(executable.compiled(curator._rows, curator._num_rows, self._secret, *arguments))
+            return jax.block_until_ready(
+                executable.compiled(curator._rows, curator._num_rows, self._secret, *arguments)
+            )
 
     def statement(self, *notes: str) -> Statement:
         """What this grant promised, with its bill."""
@@ -305,7 +317,9 @@ def _check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
         if num_rows > MAX_ROWS:
             raise ValueError(f"n={num_rows} rows are more than {MAX_ROWS}")
         if capacity is not None and capacity != num_rows:
-            raise ValueError(f"capacity={capacity} differs from n={num_rows}: under replace-one n is public, leave capacity out")
+            raise ValueError(
+                f"capacity={capacity} differs from n={num_rows}: under replace-one n is public, leave capacity out"
+            )
         return num_rows
     if capacity is None:
         raise ValueError(

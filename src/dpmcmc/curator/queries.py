@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +52,8 @@ class LogRatio:
     neither the points nor the clip. A row whose log-likelihood is clip-Lipschitz in the position is never clipped.
     """
 
+    released: ClassVar[str] = "log-likelihood ratios of proposed moves, with Gaussian noise"
+
     clip: float
     noise_multiplier: float
     temperature: float = 1.0
@@ -59,18 +62,18 @@ class LogRatio:
         check_positive(clip=self.clip, noise_multiplier=self.noise_multiplier, temperature=self.temperature)
 
     def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
-        bound = self.clip * _distance(position, proposal)
+        bound = self.clip * move_length(position, proposal)
         sigma = self._integer_sigma(rows.unit)
         total = log_ratio_sum(model, rows, position, proposal, bound) + noise.discrete_gaussian(key, (), sigma)
         grid = self.temperature * bound / 2.0**BITS
         return Answer(grid * total.astype(jnp.float64), (grid * noise.gaussian_sigma(sigma)) ** 2)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
-        return costs.Gaussian(self.noise_multiplier, distance=noise.gaussian_distance(self._integer_sigma(unit)))
+        return costs.Gaussian(self.noise_multiplier, distance=noise.gaussianmove_length(self._integer_sigma(unit)))
 
     def _integer_sigma(self, unit: Unit) -> float:
         return self.noise_multiplier * sensitivity(unit) * 2.0**BITS
 
 
-def _distance(position, proposal):
+def move_length(position, proposal):
     return jnp.linalg.norm(proposal.astype(jnp.float64) - position.astype(jnp.float64))

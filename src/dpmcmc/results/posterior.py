@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,7 @@ def from_draws(
     thin: int = 1,
 ):
     """Positions (chains, draws, d) and released statistics (chains, draws, ...) -> InferenceData with named parameters."""
-    import arviz
-
+    arviz = _arviz()
     named = {name: np.asarray(values) for name, values in jax.vmap(jax.vmap(unravel))(positions).items()}
     statistics = {STATISTICS.get(name, name): np.asarray(values) for name, values in info.items()}
     result = arviz.from_dict(
@@ -55,9 +55,15 @@ def save(result: Any, path: str | Path) -> None:
 
 def load(path: str | Path):
     """Read what `save` wrote."""
-    import arviz
+    return _arviz().from_netcdf(str(path), engine="h5netcdf")
 
-    return arviz.from_netcdf(str(path), engine="h5netcdf")
+
+def _arviz():
+    with warnings.catch_warnings():
+        # It announces its next major version, which the requirements exclude.
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
+    return arviz
 
 
 def _part(values: Mapping[str, np.ndarray], draws: slice) -> dict[str, np.ndarray]:
