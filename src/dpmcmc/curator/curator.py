@@ -27,7 +27,7 @@ from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PRO
 from dpmcmc.accounting.search import largest
 from dpmcmc.ask import count_queries, mark
 from dpmcmc.curator import noise
-from dpmcmc.curator.exact_sum import MAX_ROWS, Table, chunk_size
+from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
 from dpmcmc.errors import BudgetExceeded
 from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
@@ -104,9 +104,8 @@ class Curator:
         num_rows = _num_rows(leaves, self.unit)
         self.capacity = _check_capacity(num_rows, capacity, self.unit)
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), ("rows",), devices=devices)
-        self._chunk = chunk_size(self.capacity)
         self._place(leaves, num_rows)
-        _check_log_likelihood(model, self._rows)
+        _check_log_likelihood(model, leaves)
         self._ledger = Ledger.open(self._facts(), ledger)
         self._shared_by, self._filter = shared_by, None
         if shared_by is not None and budget is not None:
@@ -168,10 +167,8 @@ class Curator:
     def _bind(self, program: Program, is_user_double: bool) -> Program:
         axis = None if self._mesh is None else "rows"
 
-        def run(leaves, num_rows, secret, *arguments):
-            share = jax.tree.leaves(leaves)[0].shape[0]
-            first = 0 if axis is None else lax.axis_index(axis) * share
-            table = Table(leaves, jnp.clip(num_rows - first, 0, share), self._chunk, self.unit, axis)
+        def run(pieces, num_rows, secret, *arguments):
+            table = Table(pieces, num_rows, self.unit, axis)
 
             def ask(rng_key, query: Query, *points) -> Answer:
                 points = tuple(map(jnp.asarray, points))
@@ -188,29 +185,29 @@ class Curator:
         if self._mesh is None:
             return run
         whole, rows = PartitionSpec(), PartitionSpec("rows")
-        return lambda leaves, num_rows, secret, *arguments: jax.shard_map(
+        return lambda pieces, num_rows, secret, *arguments: jax.shard_map(
             run,
             mesh=self._mesh,
             in_specs=(rows, whole, whole, *(whole for _ in arguments)),
             out_specs=whole,
             check_vma=False,
-        )(leaves, num_rows, secret, *arguments)
+        )(pieces, num_rows, secret, *arguments)
 
     def _place(self, leaves, num_rows: int) -> None:
+        """Copy the rows to the devices, cut into pieces: with p devices, piece i holds the i-th piece of each device."""
+        num_pieces, size = piece_layout(self.capacity)
         num_devices = 1 if self._mesh is None else self._mesh.size
-        share = max(-(-self.capacity // num_devices), self._chunk)
+        per_device = -(-num_pieces // num_devices)
         sharding = None if self._mesh is None else jax.NamedSharding(self._mesh, PartitionSpec("rows"))
 
-        def place(leaf):
-            missing = share * num_devices - len(leaf)
-            padded = leaf if not missing else np.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1))
-            # A copy: the caller may go on writing to its array.
-            return (
-                jnp.array(padded, copy=True) if sharding is None else jax.device_put(padded, sharding, may_alias=False)
-            )
+        def piece(leaf, index):
+            parts = [leaf[start : start + size] for start in (np.arange(num_devices) * per_device + index) * size]
+            padding = [(0, 0)] * (leaf.ndim - 1)
+            whole = np.concatenate([np.pad(part, [(0, size - len(part)), *padding]) for part in parts])
+            return jnp.asarray(whole) if sharding is None else jax.device_put(whole, sharding)
 
         with jax.enable_x64(True):
-            self._rows = jax.tree.map(place, leaves)
+            self._rows = tuple(jax.tree.map(lambda leaf: piece(leaf, index), leaves) for index in range(per_device))  # noqa: B023
             self._num_rows = jnp.asarray(num_rows, jnp.int64)
 
     def _fresh_secret(self) -> jax.Array:

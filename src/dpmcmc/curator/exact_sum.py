@@ -1,12 +1,12 @@
-"""Exact sums over rows: fixed-point values, integer addition, one chunk shape.
+"""Exact sums over rows: fixed-point values, integer addition, pieces of one shape.
 
 A row's value in [-1, 1] is truncated toward zero on the grid 2^-BITS and added as an integer. The sum then depends on neither the
 order of the rows nor how they are split, and replacing one row moves it by at most 2 * 2^BITS, attained. Floating-point
 summation has none of these properties.
 
-The row's value itself is evaluated on chunks of one fixed shape, chosen from the public capacity, on every path: compiled code
-may round differently for arrays of different shapes. The last chunk is clamped to the end of the table and the rows it shares
-with the one before are masked, so nothing is copied. Memory: the rows, and O(chunk) per chain.
+The row's value itself is evaluated on pieces of one shape, chosen from the public capacity, on every path: compiled code may
+round differently for arrays of different shapes. The pieces are buffers of their own (a slice inside a loop would copy the rows
+once per step), evaluated one after the other. Memory: the rows, and O(piece) per chain.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from dpmcmc.types import Unit
 
 BITS = 30  # a row's value in [-1, 1] times 2^BITS fits 32 bits; the sum of 2^31 rows fits 64
 MAX_ROWS = 2**31 - 1
-SMALLEST_CHUNK, LARGEST_CHUNK = 64, 2**14
+TARGET_PIECE, MAX_PIECES = 2**18, 32
 
 
 @dataclass(frozen=True)
 class Table:
     """The rows as the compiled block sees them."""
 
-    leaves: Any  # pytree of arrays with a common leading axis, padded to this device's share of the capacity
-    num_rows: Any  # how many of them, from the first on, are real: an array, for it may be private
-    chunk: int
+    pieces: tuple[Any, ...]  # pytrees of arrays with a common leading axis, all of one shape; the last ones padded
+    num_rows: Any  # how many rows, from the first on, are real: an array, for it may be private
     unit: Unit
     axis: str | None = None  # the name of the device axis when the rows are spread over several devices
 
     @property
     def is_double(self) -> bool:
-        return any(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(self.leaves))
+        return any(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(self.pieces))
 
 
-def chunk_size(capacity: int) -> int:
-    """The number of rows evaluated at once: a power of two, from the public capacity alone."""
-    return min(max(SMALLEST_CHUNK, 1 << (capacity - 1).bit_length()), LARGEST_CHUNK)
+def piece_layout(capacity: int) -> tuple[int, int]:
+    """How many pieces and how many rows in each, from the public capacity alone."""
+    num_pieces = min(MAX_PIECES, -(-capacity // TARGET_PIECE))
+    return num_pieces, -(-capacity // num_pieces)
 
 
 def fixed_point(unit_value):
@@ -52,18 +52,21 @@ def fixed_point(unit_value):
 
 
 def sum_rows(values: Callable[[Any], Any], table: Table):
-    """The exact int64 sum over the real rows of integers `values(chunk of rows)`, of shape (chunk, ...)."""
-    capacity = jax.tree.leaves(table.leaves)[0].shape[0]
+    """The exact int64 sum over the real rows of integers `values(piece)`, of shape (rows in the piece, ...)."""
+    size = jax.tree.leaves(table.pieces[0])[0].shape[0]
+    device = 0 if table.axis is None else lax.axis_index(table.axis)
 
-    def add_chunk(index, total):
-        start = jnp.minimum(index * table.chunk, capacity - table.chunk)
-        chunk = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, table.chunk), table.leaves)
-        place = start + jnp.arange(table.chunk)
-        is_counted = (place >= index * table.chunk) & (place < table.num_rows)
-        integers = values(chunk)
-        mask = is_counted.reshape((-1,) + (1,) * (integers.ndim - 1))
+    @jax.jit
+    def add_piece(total, piece, first_row):
+        integers = values(piece)
+        num_real = jnp.clip(table.num_rows - first_row, 0, size).astype(jnp.int32)
+        is_real = jnp.arange(size, dtype=jnp.int32) < num_real
+        mask = is_real.reshape((-1,) + (1,) * (integers.ndim - 1))
         return total + jnp.sum(jnp.where(mask, integers, 0), axis=0, dtype=jnp.int64)
 
-    shape = jax.eval_shape(values, jax.tree.map(lambda leaf: leaf[: table.chunk], table.leaves)).shape[1:]
-    total = lax.fori_loop(0, -(-capacity // table.chunk), add_chunk, jnp.zeros(shape, jnp.int64))
+    total = jnp.int64(0)
+    for index, piece in enumerate(table.pieces):
+        # The barrier makes each piece wait for the one before, so that their temporary arrays can share memory.
+        total, piece = lax.optimization_barrier((total, piece))
+        total = add_piece(total, piece, (device * len(table.pieces) + index) * size)
     return total if table.axis is None else lax.psum(total, table.axis)

@@ -30,15 +30,14 @@ def check_positive(**values: float) -> None:
 def log_ratio_sum(model: Model, table: Table, position, proposal, bound):
     """The exact integer sum of clip(log p(x_i|proposal) - log p(x_i|position), bound) / bound, in units of 2^-BITS."""
     dtype = jnp.float64 if table.is_double else jnp.float32
-    pair = jnp.stack([position, proposal]).astype(dtype)
-    bound = bound.astype(dtype)
+    position, proposal, bound = (jnp.asarray(value, dtype) for value in (position, proposal, bound))
 
     def values(rows):
         # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
         with jax.enable_x64(table.is_double):
-            before, after = jax.vmap(jax.vmap(model.log_likelihood, (None, 0)), (0, None))(pair, rows)
-            unit_values = clip_to_unit(after - before, bound)
-        return fixed_point(unit_values)
+            before = jax.vmap(model.log_likelihood, (None, 0))(position, rows)
+            after = jax.vmap(model.log_likelihood, (None, 0))(proposal, rows)
+            return fixed_point(clip_to_unit(after - before, bound))
 
     return sum_rows(values, table)
 
@@ -69,7 +68,7 @@ class LogRatio:
         return Answer(grid * total.astype(jnp.float64), (grid * noise.gaussian_sigma(sigma)) ** 2)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
-        return costs.Gaussian(self.noise_multiplier, distance=noise.gaussianmove_length(self._integer_sigma(unit)))
+        return costs.Gaussian(self.noise_multiplier, distance=noise.gaussian_distance(self._integer_sigma(unit)))
 
     def _integer_sigma(self, unit: Unit) -> float:
         return self.noise_multiplier * sensitivity(unit) * 2.0**BITS
