@@ -24,6 +24,8 @@ _HOMES = {
     "Accept": "dpmcmc.curator.accept",
     "PenaltyAccept": "dpmcmc.curator.accept",
     "Gradient": "dpmcmc.curator.gradient",
+    "FixedBatch": "dpmcmc.curator.batches",
+    "PoissonBatch": "dpmcmc.curator.batches",
     "accept_walk": "dpmcmc.samplers.accept",
     "penalty": "dpmcmc.samplers.penalty",
     "guided_walk": "dpmcmc.samplers.proposals",
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from dpmcmc.acceptance import Penalty as Penalty
     from dpmcmc.curator.accept import Accept as Accept
     from dpmcmc.curator.accept import PenaltyAccept as PenaltyAccept
+    from dpmcmc.curator.batches import FixedBatch as FixedBatch
+    from dpmcmc.curator.batches import PoissonBatch as PoissonBatch
     from dpmcmc.curator.curator import Curator as Curator
     from dpmcmc.curator.gradient import Gradient as Gradient
     from dpmcmc.curator.queries import LogRatio as LogRatio

@@ -28,6 +28,7 @@ from dpmcmc.accounting.search import largest
 from dpmcmc.ask import count_queries, mark
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
+from dpmcmc.curator.gradient import with_scales
 from dpmcmc.errors import BudgetExceeded
 from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
@@ -168,7 +169,7 @@ class Curator:
         axis = None if self._mesh is None else "rows"
 
         def run(pieces, num_rows, secret, *arguments):
-            table = Table(pieces, num_rows, self.unit, axis)
+            table = with_scales(Table(pieces, num_rows, self.unit, axis, self.capacity), self.model)
 
             def ask(rng_key, query: Query, *points) -> Answer:
                 points = tuple(map(jnp.asarray, points))
