@@ -31,7 +31,9 @@ _HOMES = {
     "guided_walk": "dpmcmc.samplers.proposals",
     "one_component": "dpmcmc.samplers.proposals",
     "random_walk": "dpmcmc.samplers.proposals",
+    "hmc": "dpmcmc.samplers.hmc",
     "sgld": "dpmcmc.samplers.langevin",
+    "sgnht": "dpmcmc.samplers.thermostat",
     "sample": "dpmcmc.loop",
     "load": "dpmcmc.results.posterior",
     "save": "dpmcmc.results.posterior",
@@ -68,11 +70,13 @@ if TYPE_CHECKING:
     from dpmcmc.results.posterior import statement_of as statement_of
     from dpmcmc.loop import sample as sample
     from dpmcmc.samplers.accept import accept_walk as accept_walk
+    from dpmcmc.samplers.hmc import hmc as hmc
     from dpmcmc.samplers.langevin import sgld as sgld
     from dpmcmc.samplers.penalty import penalty as penalty
     from dpmcmc.samplers.proposals import guided_walk as guided_walk
     from dpmcmc.samplers.proposals import one_component as one_component
     from dpmcmc.samplers.proposals import random_walk as random_walk
+    from dpmcmc.samplers.thermostat import sgnht as sgnht
     from dpmcmc.types import Budget as Budget
     from dpmcmc.types import Model as Model
     from dpmcmc.types import Neighbours as Neighbours

@@ -91,7 +91,8 @@ def with_scales(table: Table, model: Model) -> Table:
     if model.linear is None:
         return table
     bits = _bits(model, table)
-    block, scales = _block(model, bits), []
+    block = _block(model, bits)
+    scales: list[linear_rows.Scales] = []
     for piece in table.pieces:
         # The barrier makes each piece wait for the one before, so that their temporary arrays can share memory.
         piece, _ = lax.optimization_barrier((piece, scales[-1:]))
@@ -128,17 +129,14 @@ def row_integers(model: Model, rows, position, clip: float):
 def _adder(model: Model, table: Table, position, clip: float):
     """(rows, scales), is_counted -> the integer sum of their clipped gradients, a block at a time."""
     position = jnp.asarray(position, jnp.float64 if table.is_double else jnp.float32)
-    bits = _bits(model, table)
-    if model.linear is None:
+    bits, linear = _bits(model, table), model.linear
 
-        def one(rows, is_counted):
-            integers = row_integers(model, rows[0], position, clip)
-            return jnp.sum(jnp.where(is_counted[:, None], integers, 0), axis=0, dtype=jnp.int64)
-
-    else:
-
-        def one(rows, is_counted):
-            return linear_rows.gradient_integers(model.linear, *rows, is_counted, position, clip, bits)
+    def one(part, is_counted):
+        rows, scales = part
+        if linear is not None:
+            return linear_rows.gradient_integers(linear, rows, scales, is_counted, position, clip, bits)
+        integers = row_integers(model, rows, position, clip)
+        return jnp.sum(jnp.where(is_counted[:, None], integers, 0), axis=0, dtype=jnp.int64)
 
     return lambda rows, is_counted: sum_blocks(one, rows, is_counted, _block(model, bits))
 
