@@ -149,7 +149,8 @@ def _multipliers(sigma: float) -> tuple[int, ...]:
     while rest > 0:
         multipliers.append(max(1, math.isqrt(rest - rest // 256)))
         rest -= multipliers[-1] ** 2
-    return tuple(multipliers)
+    # Without a finest step of 1 the noise would live on multiples of the last one and show the sum modulo it.
+    return tuple(multipliers) if multipliers[-1] == 1 else (*multipliers, 1)
 
 
 @functools.cache
