@@ -40,7 +40,7 @@ _HOMES = {
 }
 _MODULES = ("models",)
 
-__all__ = sorted([*_HOMES, *_MODULES])  # noqa: PLE0605
+__all__ = sorted([*_HOMES, *_MODULES])
 
 if TYPE_CHECKING:
     from dpmcmc import models as models
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from dpmcmc.errors import RunFailed as RunFailed
     from dpmcmc.errors import UnboundedQueries as UnboundedQueries
     from dpmcmc.errors import UnsupportedQuery as UnsupportedQuery
+    from dpmcmc.loop import sample as sample
     from dpmcmc.results.posterior import load as load
     from dpmcmc.results.posterior import save as save
     from dpmcmc.results.posterior import statement_of as statement_of
-    from dpmcmc.loop import sample as sample
     from dpmcmc.samplers.accept import accept_walk as accept_walk
     from dpmcmc.samplers.penalty import penalty as penalty
     from dpmcmc.samplers.proposals import guided_walk as guided_walk

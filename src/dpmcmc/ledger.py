@@ -86,9 +86,7 @@ class Ledger:
         self.grants.append(bill)
         if self.path is None:
             return
-        text = json.dumps(
-            {"format": FORMAT, "facts": self.facts, "grants": [to_json(g) for g in self.grants]}, indent=1
-        )
+        text = json.dumps({"format": FORMAT, "facts": self.facts, "grants": [to_json(g) for g in self.grants]}, indent=1)
         draft = self.path.with_name(self.path.name + ".draft")
         with open(draft, "w") as file:
             file.write(text)

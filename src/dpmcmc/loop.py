@@ -59,9 +59,7 @@ def sample(
     one_step = curator.trace(_block_program(sampler, 1, 1), keys, start.shapes, jnp.int32(0))
     num_steps = _num_steps(curator, start.plan, one_step.plan, num_steps, num_chains, _at_least_one("thin", thin))
     sizes = _block_sizes(num_steps, thin)
-    blocks = {
-        size: curator.trace(_block_program(sampler, size, thin), keys, start.shapes, jnp.int32(0)) for size in sizes
-    }
+    blocks = {size: curator.trace(_block_program(sampler, size, thin), keys, start.shapes, jnp.int32(0)) for size in sizes}
     plan = _total_plan(start.plan, [blocks[size].plan for size in sizes])
     assert plan == _total_plan(start.plan, [one_step.plan] * num_steps), "the bill of a block must be that of its steps"
     starter, runners = start.compile(), {size: block.compile() for size, block in blocks.items()}
@@ -87,9 +85,7 @@ class _Run:
                     first_step += size
                     bar.advance(size, draws[1])
                     if self.path is not None and first_step < sum(sizes):
-                        self._save(
-                            self.posterior(f"{first_step} of {sum(sizes)} steps so far; the grant is spent in full")
-                        )
+                        self._save(self.posterior(f"{first_step} of {sum(sizes)} steps so far; the grant is spent in full"))
             except KeyboardInterrupt:
                 if not self.draws:
                     raise
@@ -183,9 +179,7 @@ def _initial_positions(position, num_chains: int, dimension: int):
     if not jnp.issubdtype(positions.dtype, jnp.floating):
         positions = positions.astype(jnp.result_type(float))
     if positions.shape not in ((dimension,), (num_chains, dimension)):
-        raise ValueError(
-            f"initial_position has shape {positions.shape}, it must be ({dimension},) or ({num_chains}, {dimension})"
-        )
+        raise ValueError(f"initial_position has shape {positions.shape}, it must be ({dimension},) or ({num_chains}, {dimension})")
     if not bool(jnp.all(jnp.isfinite(positions))):
         raise ValueError("initial_position must be finite")
     return jnp.broadcast_to(positions, (num_chains, dimension))

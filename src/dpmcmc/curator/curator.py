@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,16 +20,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax.extend.core import ClosedJaxpr
 from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import accountants, calibrate, filters
-from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, TIME, Statement
 from dpmcmc.accounting.search import largest
+from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, TIME, Statement
 from dpmcmc.ask import count_queries, mark
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
-from dpmcmc.errors import BudgetExceeded
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
 from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
 
@@ -99,6 +100,7 @@ class Curator:
             raise ValueError(f"shared_by={shared_by!r} must be None or one of {sorted(FILTERS)}")
         self.model, self.budget = model, budget
         self.unit = budget.unit if budget is not None else Unit()
+        self._delta = budget.delta if budget is not None else 1e-6
         self._fixed_secret = fixed_secret
         leaves = jax.tree.map(_as_column, rows)
         num_rows = _num_rows(leaves, self.unit)
@@ -121,7 +123,7 @@ class Curator:
     def trace(self, program: Program, *arguments: Any) -> Traced:
         """Trace the program at the shapes of `arguments` and read off its bill. No row is touched."""
         shapes = jax.eval_shape(lambda *values: values, *arguments)
-        run = self._bind(program, jax.config.jax_enable_x64)
+        run = self._bind(program, jax.config.read("jax_enable_x64"))
         with jax.enable_x64(True):
             traced = jax.jit(run).trace(self._rows, self._num_rows, jax.ShapeDtypeStruct((16,), jnp.uint32), *shapes)
         plan = count_queries(traced.jaxpr if self._mesh is None else _inside_shard_map(traced.jaxpr))
@@ -136,24 +138,26 @@ class Curator:
             raise ValueError("without a budget, or without queries, any number of steps fits: say num_steps")
         if self._filter is None:
             return calibrate.steps(each, self.budget.epsilon, self.budget.delta, initial=first)
-        return largest(lambda count: self._filter.fits(calibrate.combined(first, each, count)))
+        fits = self._filter.fits
+        return largest(lambda count: fits(calibrate.combined(first, each, count)))
 
     def grant(self, plan: Plan) -> Grant:
         """Bill the whole plan at once. Nothing is refunded."""
         self._check_open()
         bill = entries(plan, self.unit)
         costs = total_costs(bill)
+        # Everything that can fail comes before the ledger: after it, the draws must not be lost.
+        spent = self._spent(costs)
+        if self._filter is None and self.budget is not None and not spent.epsilon <= self.budget.epsilon:
+            raise BudgetExceeded(
+                f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} (by {spent.method}), "
+                f"the budget is epsilon={self.budget.epsilon:.4g}: ask for fewer steps or add noise"
+            )
+        grant = Grant(self, plan, self._statement(bill, costs, spent))
         if self._filter is not None:
             self._filter.spend(costs)
-        elif self.budget is not None:
-            spent = accountants.epsilon(costs, self.budget.delta)
-            if not spent.epsilon <= self.budget.epsilon:
-                raise BudgetExceeded(
-                    f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} (by {spent.method}), "
-                    f"the budget is epsilon={self.budget.epsilon:.4g}: ask for fewer steps or add noise"
-                )
         self._ledger.record(bill)
-        return Grant(self, dict(plan), bill)
+        return grant
 
     def _check_open(self) -> None:
         if self.budget is not None and self._filter is None and self._ledger.grants:
@@ -171,12 +175,11 @@ class Curator:
             table = Table(pieces, num_rows, self.unit, axis)
 
             def ask(rng_key, query: Query, *points) -> Answer:
-                points = tuple(map(jnp.asarray, points))
-                rng_key, points = mark(rng_key, query, points)
+                rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)))
                 with jax.enable_x64(True):
-                    key = noise.ask_key(secret, rng_key, query, points)
-                    value, variance = query.answer(key, self.model, table, *points)
-                    return Answer(_narrow(value, points[0].dtype), _narrow(variance, points[0].dtype))
+                    key = noise.ask_key(secret, rng_key, query, marked)
+                    value, variance = query.answer(key, self.model, table, *marked)
+                    return Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype))
 
             # The sampler is user code: it sees the precision its author set, not the curator's.
             with jax.enable_x64(is_user_double):
@@ -220,24 +223,36 @@ class Curator:
         return {"budget": budget, "neighbours": self.unit.neighbours.value, "rows_per_person": self.unit.rows_per_person,
                 "capacity": self.capacity}  # fmt: skip
 
-    def _statement(self, bill: tuple[Entry, ...], notes: tuple[str, ...]) -> Statement:
-        delta = self.budget.delta if self.budget is not None else 1e-6
-        opinions = sorted((value, name) for name, value in accountants.epsilons(total_costs(bill), delta).items())
-        epsilon, method = opinions[0] if opinions else (0.0, "nothing was asked")
-        second = opinions[1] if len(opinions) > 1 else (None, None)
+    def _spent(self, costs: Mapping[Any, int]) -> accountants.Spent:
+        try:
+            return accountants.epsilon(costs, self._delta)
+        except BudgetExceeded:  # at this epsilon even the rounding of the noise is too much for delta
+            if self.budget is not None and self._filter is None:
+                raise
+            return accountants.Spent(math.inf, "no accountant: the distance of the noise from its ideal law exceeds delta")
+
+    def _second_opinion(self, costs: Mapping[Any, int], first: str) -> tuple[float | None, str | None]:
+        for method in ("rdp", "zcdp", "pure"):
+            try:
+                if method != first:
+                    return accountants.epsilon_by(method, costs, self._delta), method
+            except PrivacyRefusal:
+                continue
+        return None, None
+
+    def _statement(self, bill: tuple[Entry, ...], costs: Mapping[Any, int], spent: accountants.Spent) -> Statement:
+        epsilon, method = spent
+        second = self._second_opinion(costs, method)
         generator = f"the generator of the secret stream: {noise.GENERATOR}"
         if self._filter is not None:
-            epsilon, method, second = (
-                self.budget.epsilon,
-                f"a {self._shared_by} filter over all runs",
-                (epsilon, f"{method}, for this run alone"),
-            )
+            second = epsilon, f"{method}, for this run alone"
+            epsilon, method = self._filter.epsilon, f"a {self._shared_by} filter over all runs"
         if self._fixed_secret is not None:
             epsilon, generator = math.inf, FIXED_SECRET
         is_public = self.unit.neighbours is Neighbours.REPLACE_ONE
         return Statement(
             epsilon=epsilon,
-            delta=delta,
+            delta=self._delta,
             method=method,
             second_epsilon=second[0],
             second_method=second[1],
@@ -247,35 +262,30 @@ class Curator:
             bill=to_json(bill),
             budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),
             assumptions=(generator, FLOATING_POINT, IN_ONE_PROCESS, TIME),
-            notes=notes,
         )
 
 
 class Grant:
     """A billed plan and the fresh secret that its answers are made with."""
 
-    def __init__(self, curator: Curator, plan: Mapping[Query, int], bill: tuple[Entry, ...]) -> None:
-        self._curator, self._bill, self._left = curator, bill, Counter(plan)
+    def __init__(self, curator: Curator, plan: Plan, statement: Statement) -> None:
+        self._curator, self._left, self._statement = curator, Counter(plan), statement
         self._secret = curator._fresh_secret()
 
     def run(self, executable: Executable, *arguments: Any) -> Any:
         """Run a compiled program once. Its asks are taken off the grant before a row is touched."""
         for query, count in executable.plan.items():
             if count > self._left[query]:
-                raise BudgetExceeded(
-                    f"the program asks {query} {count} times, {self._left[query]} are left of the grant"
-                )
+                raise BudgetExceeded(f"the program asks {query} {count} times, {self._left[query]} are left of the grant")
         self._left.subtract(executable.plan)
         curator = self._curator
         arguments = jax.tree.map(jnp.asarray, arguments)
         with jax.enable_x64(True):
-            return jax.block_until_ready(
-                executable.compiled(curator._rows, curator._num_rows, self._secret, *arguments)
-            )
+            return jax.block_until_ready(executable.compiled(curator._rows, curator._num_rows, self._secret, *arguments))
 
     def statement(self, *notes: str) -> Statement:
         """What this grant promised, with its bill."""
-        return self._curator._statement(self._bill, notes)
+        return dataclasses.replace(self._statement, notes=notes)
 
 
 # -- checks at the door: public facts only -----------------------------------------------------------------------------------
@@ -314,9 +324,7 @@ def _check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
         if num_rows > MAX_ROWS:
             raise ValueError(f"n={num_rows} rows are more than {MAX_ROWS}")
         if capacity is not None and capacity != num_rows:
-            raise ValueError(
-                f"capacity={capacity} differs from n={num_rows}: under replace-one n is public, leave capacity out"
-            )
+            raise ValueError(f"capacity={capacity} differs from n={num_rows}: under replace-one n is public, leave capacity out")
         return num_rows
     if capacity is None:
         raise ValueError(
@@ -343,7 +351,7 @@ def _check_log_likelihood(model: Model, rows: Any) -> None:
 
 def _inside_shard_map(closed_jaxpr):
     (equation,) = (equation for equation in closed_jaxpr.jaxpr.eqns if equation.primitive.name == "shard_map")
-    return jax.extend.core.ClosedJaxpr(equation.params["jaxpr"], ())
+    return ClosedJaxpr(equation.params["jaxpr"], ())
 
 
 def _narrow(value, dtype):

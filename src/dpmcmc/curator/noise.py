@@ -142,9 +142,7 @@ def gaussian_distance(sigma: float) -> float:
 def _multipliers(sigma: float) -> tuple[int, ...]:
     """Integers a_l, largest first, with BASE^2 sum a_l^2 >= sigma^2 and each small enough for the rest to fill its gaps."""
     if not BASE <= sigma < 2**58:
-        raise ValueError(
-            f"integer noise of standard deviation {sigma:.3g} is outside [{BASE}, 2^58): check the noise multiplier"
-        )
+        raise ValueError(f"integer noise of standard deviation {sigma:.3g} is outside [{BASE}, 2^58): check the noise multiplier")
     rest, multipliers = math.ceil((sigma / BASE) ** 2), []
     while rest > 0:
         multipliers.append(max(1, math.isqrt(rest - rest // 256)))
