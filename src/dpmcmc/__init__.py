@@ -23,11 +23,13 @@ _HOMES = {
     "LogRatio": "dpmcmc.curator.queries",
     "Accept": "dpmcmc.curator.accept",
     "PenaltyAccept": "dpmcmc.curator.accept",
+    "Gradient": "dpmcmc.curator.gradient",
     "accept_walk": "dpmcmc.samplers.accept",
     "penalty": "dpmcmc.samplers.penalty",
     "guided_walk": "dpmcmc.samplers.proposals",
     "one_component": "dpmcmc.samplers.proposals",
     "random_walk": "dpmcmc.samplers.proposals",
+    "sgld": "dpmcmc.samplers.langevin",
     "sample": "dpmcmc.loop",
     "load": "dpmcmc.results.posterior",
     "save": "dpmcmc.results.posterior",
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from dpmcmc.curator.accept import Accept as Accept
     from dpmcmc.curator.accept import PenaltyAccept as PenaltyAccept
     from dpmcmc.curator.curator import Curator as Curator
+    from dpmcmc.curator.gradient import Gradient as Gradient
     from dpmcmc.curator.queries import LogRatio as LogRatio
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded
     from dpmcmc.errors import PrivacyRefusal as PrivacyRefusal
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from dpmcmc.results.posterior import save as save
     from dpmcmc.results.posterior import statement_of as statement_of
     from dpmcmc.samplers.accept import accept_walk as accept_walk
+    from dpmcmc.samplers.langevin import sgld as sgld
     from dpmcmc.samplers.penalty import penalty as penalty
     from dpmcmc.samplers.proposals import guided_walk as guided_walk
     from dpmcmc.samplers.proposals import one_component as one_component
