@@ -24,6 +24,8 @@ _HOMES = {
     "Accept": "dpmcmc.curator.accept",
     "PenaltyAccept": "dpmcmc.curator.accept",
     "Gradient": "dpmcmc.curator.gradient",
+    "Curvature": "dpmcmc.curator.curvature",
+    "newton_start": "dpmcmc.samplers.start",
     "accept_walk": "dpmcmc.samplers.accept",
     "penalty": "dpmcmc.samplers.penalty",
     "guided_walk": "dpmcmc.samplers.proposals",
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from dpmcmc.curator.accept import Accept as Accept
     from dpmcmc.curator.accept import PenaltyAccept as PenaltyAccept
     from dpmcmc.curator.curator import Curator as Curator
+    from dpmcmc.curator.curvature import Curvature as Curvature
     from dpmcmc.curator.gradient import Gradient as Gradient
     from dpmcmc.curator.queries import LogRatio as LogRatio
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
     from dpmcmc.samplers.proposals import guided_walk as guided_walk
     from dpmcmc.samplers.proposals import one_component as one_component
     from dpmcmc.samplers.proposals import random_walk as random_walk
+    from dpmcmc.samplers.start import newton_start as newton_start
     from dpmcmc.types import Budget as Budget
     from dpmcmc.types import Model as Model
     from dpmcmc.types import Neighbours as Neighbours

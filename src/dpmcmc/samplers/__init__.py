@@ -4,5 +4,6 @@ from dpmcmc.samplers.accept import accept_walk
 from dpmcmc.samplers.langevin import sgld
 from dpmcmc.samplers.penalty import penalty
 from dpmcmc.samplers.proposals import guided_walk, one_component, random_walk
+from dpmcmc.samplers.start import newton_start
 
-__all__ = ["accept_walk", "guided_walk", "one_component", "penalty", "random_walk", "sgld"]
+__all__ = ["accept_walk", "guided_walk", "newton_start", "one_component", "penalty", "random_walk", "sgld"]
