@@ -45,19 +45,19 @@ def logistic(
     num_features = _checks.whole("num_features", num_features, 1, "the number of columns of x")
     dimension = num_features + bool(intercept)
 
-    def log_likelihood(position: Array, row: Row) -> Array:
-        features, label = row
-        logit = _regression.predictor(position, features, intercept)
-        return -_softplus(jnp.where(label > 0.5, -logit, logit))
+    def log_likelihood(logit: Array, row: Row) -> Array:
+        return -_softplus(jnp.where(row[1] > 0.5, -logit, logit))
 
     lipschitz = _regression.row_radius(radius, intercept)
+    linear = _regression.linear(log_likelihood, intercept)
     return Model(
-        log_likelihood=log_likelihood,
+        log_likelihood=lambda position, row: log_likelihood(linear.predictor(position, row), row),
         log_prior=_regression.prior(prior_scale, dimension),
         unravel=_regression.unravel(dimension, intercept, names),
         dimension=dimension,
         lipschitz=lipschitz,
         curvature=lipschitz**2 / 4,
+        linear=linear,
     )
 
 
