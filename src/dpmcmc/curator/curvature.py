@@ -17,8 +17,8 @@ import numpy as np
 from dpmcmc.accounting import costs
 from dpmcmc.curator import noise
 from dpmcmc.curator.clipping import clip_to_unit_ball
-from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, shrink_to_ball, sum_rows
-from dpmcmc.curator.gradient import BLOCK_ENTRIES, MAX_DIMENSION
+from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
+from dpmcmc.curator.gradient import CACHED_ENTRIES, MAX_DIMENSION
 from dpmcmc.curator.queries import check_positive, sensitivity
 from dpmcmc.types import Answer, Model, Unit
 
@@ -61,14 +61,15 @@ def curvature_sum(model: Model, table: Table, position, clip: float):
     upper = np.triu_indices(model.dimension)
     position = jnp.asarray(position, jnp.float64 if table.is_double else jnp.float32)
 
-    def values(rows):
+    def block_sum(rows, is_counted):
         with jax.enable_x64(table.is_double):
             hessians = jax.vmap(jax.hessian(model.log_likelihood), (None, 0))(position, rows)
             flat = -hessians[:, upper[0], upper[1]] * _weights(model.dimension).astype(hessians.dtype)
             integers = fixed_point(clip_to_unit_ball(flat, clip))
-        return shrink_to_ball(integers)
+        return sum_counted(shrink_to_ball(integers), is_counted)
 
-    return sum_rows(values, table, max(64, 2 ** ((BLOCK_ENTRIES // len(upper[0])).bit_length() - 1)))
+    block = max(64, CACHED_ENTRIES // model.dimension**2)
+    return sum_pieces(lambda rows, is_real: sum_blocks(block_sum, rows, is_real, block), table, table.pieces)
 
 
 def _weights(dimension: int) -> np.ndarray:
