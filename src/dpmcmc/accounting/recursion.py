@@ -31,7 +31,8 @@ from dpmcmc.accounting.costs import AcceptBit, MinibatchBarker
 from dpmcmc.errors import UnsupportedQuery
 
 POINTS_PER_RANGE = 32  # grid step = typical loss range / 32: inflates the variance of a loss by about 0.1 %
-EXCESS = 0.003
+MOST_POINTS = 512  # for short runs, where the shape of each loss matters
+EXCESS = 0.003  # a tenth of it for short runs
 LEAD = 1e-3
 FIRST_LEAF = 2048  # cells
 PART = 200  # grid points that share their leaves
@@ -42,8 +43,8 @@ NEGLIGIBLE = 1e-9  # of delta, for each step
 
 def steps(cost: Any, epsilon: float, delta: float, most: int = 10**9) -> int:
     """The largest number of bits within (epsilon, delta)."""
-    reach = _reach(cost, epsilon, delta)
-    for count, (grid, values) in enumerate(_values(cost, reach, delta * NEGLIGIBLE), start=1):
+    reach, expected = _reach(cost, epsilon, delta)
+    for count, (grid, values) in enumerate(_values(cost, reach, delta * NEGLIGIBLE, expected), start=1):
         if _at(grid, values, epsilon) > delta or count > most:
             return count - 1
     raise AssertionError("the recursion does not end")
@@ -78,7 +79,7 @@ def ledger_epsilon(costs: Mapping[Any, int], delta: float) -> float:
 
 @functools.lru_cache(maxsize=64)
 def _after(cost: Any, count: int, reach: float, floor: float) -> tuple[np.ndarray, np.ndarray]:
-    for number, found in enumerate(_values(cost, reach, floor), start=1):
+    for number, found in enumerate(_values(cost, reach, floor, count), start=1):
         if number == count:
             return found
     raise AssertionError("the recursion does not end")
@@ -99,24 +100,26 @@ def _spread(cost: Any, count: int) -> float:
     return math.sqrt(2 * count * float(cost.rdp(np.array([1.05]))[0])) * 3 + max(cost.boxes().accept[1:-1])
 
 
-def _reach(cost: Any, epsilon: float, delta: float) -> float:
-    """Beyond this epsilon V stays negligible for as many steps as fit: what Renyi divergences prove, with some to
-    spare."""
+def _reach(cost: Any, epsilon: float, delta: float) -> tuple[float, int]:
+    """The epsilon beyond which V stays negligible for as many steps as fit, and about how many these are."""
     convert = functools.partial(renyi.best_epsilon, delta=delta)
     count = 1
     while renyi.least(lambda a, count=count: count * cost.rdp(a), convert)[0] <= epsilon:  # type: ignore[misc]
         count = 2 * count
-    return max(_renyi_epsilon(cost, count, delta / 100), epsilon + _spread(cost, count))
+    return max(_renyi_epsilon(cost, count, delta / 100), epsilon + _spread(cost, count)), count
 
 
-def _values(cost: Any, reach: float, floor: float = 0.0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _values(cost: Any, reach: float, floor: float, expected: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """V_1, V_2, ... on a grid of epsilons from 0 to `reach`; values below `floor` are not followed further out."""
     boxes = cost.boxes()
-    step = _typical_loss(boxes) * 2 / POINTS_PER_RANGE
+    points = min(MOST_POINTS, max(POINTS_PER_RANGE, 8192 // expected))
+    step = _typical_loss(boxes) * 2 / points
     grid = step * np.arange(math.ceil(reach / step) + 2)
     values = np.maximum(0.0, -np.expm1(grid))
     is_mirrored = isinstance(cost, AcceptBit) and isinstance(cost.test, Barker)
-    parts = [Part(boxes, step, is_mirrored, start, min(start + PART, grid.size)) for start in range(0, grid.size, PART)]
+    excess = EXCESS * min(1.0, max(0.1, expected / 200))
+    cuts = [(start, min(start + PART, grid.size)) for start in range(0, grid.size, PART)]
+    parts = [Part(boxes, step, is_mirrored, excess, *cut) for cut in cuts]
     for count in itertools.count():
         values = _advance(parts, grid, values, count % RENEWAL == RENEWAL - 1, floor)
         yield grid, values
@@ -149,9 +152,9 @@ def _extended(grid: np.ndarray, values: np.ndarray, margin: int) -> np.ndarray:
 class Part:
     """A part of the grid with its own way of cutting all cells into leaves, fine only where a leaf is the maximum."""
 
-    def __init__(self, boxes: Boxes, step: float, is_mirrored: bool, start: int, stop: int):
+    def __init__(self, boxes: Boxes, step: float, is_mirrored: bool, excess: float, start: int, stop: int):
         self.boxes, self.start, self.stop = boxes, start, stop
-        self._step, self._is_mirrored = step, is_mirrored
+        self._step, self._is_mirrored, self._excess = step, is_mirrored, excess
         self._coarsest = np.append(np.arange(0, boxes.accept.size, FIRST_LEAF), boxes.accept.size)
         self._cut(self._coarsest)
 
@@ -196,7 +199,7 @@ class Part:
         up, down = np.maximum.reduceat(accept, edges[:-1]), np.maximum.reduceat(reject, edges[:-1])
         dearest = np.maximum.reduceat(accept * reject, edges[:-1])
         self._edges = edges
-        self._is_coarse = (np.diff(edges) > 1) & (up * down > (1 + EXCESS) * dearest)
+        self._is_coarse = (np.diff(edges) > 1) & (up * down > (1 + self._excess) * dearest)
         q, r = two_point(up, down)
         losses, chances = [up, -down], [q * np.exp(up), r * np.exp(-down)]
         if not self._is_mirrored:
