@@ -111,7 +111,7 @@ def test_recursion_is_below_renyi_and_consistent_with_itself():
         exact = accountants.epsilon_by("recursion", {cost: count}, DELTA)
         assert exact < accountants.epsilon_by("rdp", {cost: count}, DELTA)
         assert recursion.delta(cost, count, exact) <= DELTA * (1 + 1e-6)
-        assert calibrate.steps({cost: 1}, exact * (1 + 1e-9), DELTA, method="recursion") in (count, count + 1)
+        assert calibrate.steps({cost: 1}, exact * (1 + 1e-9), DELTA, method="recursion") in (count - 1, count, count + 1)
 
 
 def test_few_bits_never_cost_more_than_their_pure_epsilons():

@@ -17,17 +17,15 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
+from dpmcmc.accounting.renyi import chord
+
 MOST_TERMS = 4096
 FARTHEST = 300.0  # standard deviations; orders that look further are left to the bound without sampling
 
 
 def add_or_remove_rdp(rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
     """Between whole orders (a - 1) D_a is convex, hence below its chord; at order 1 it is 0."""
-    below = np.floor(orders)
-    weight = orders - below
-    low = np.array([_log_moment(rate, noise_multiplier, int(order)) for order in below])
-    high = np.array([_log_moment(rate, noise_multiplier, int(order)) for order in np.ceil(orders)])
-    return np.where(weight > 0, low + weight * (np.where(np.isfinite(high), high, math.inf) - low), low) / (orders - 1)
+    return chord(lambda order: _log_moment(rate, noise_multiplier, order), orders)
 
 
 @lru_cache(maxsize=100_000)
