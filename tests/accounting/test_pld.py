@@ -17,7 +17,9 @@ DELTA = 1e-6
 
 
 def mixture(weights, means):
-    return lambda x: sum(w * np.exp(-0.5 * (x - m) ** 2) for w, m in zip(weights, means, strict=True)) / math.sqrt(2 * math.pi)
+    return lambda x: (
+        sum(w * np.exp(-0.5 * (x - m) ** 2) for w, m in zip(weights, means, strict=True)) / math.sqrt(2 * math.pi)
+    )
 
 
 def hockey_stick(p, q, epsilon, points=400_001):
@@ -71,7 +73,8 @@ def test_fixed_size_profile_is_attained_and_half_the_sensitivity_is_not_valid():
 
 @pytest.mark.parametrize("neighbours", [REPLACE, ADD])
 def test_fixed_size_covers_every_table(neighbours):
-    """A table of 6 rows, batches of 2, rows in [-1, 1]: every neighbouring pair of tables from a grid, in both orders."""
+    """A table of 6 rows, batches of 2, rows in [-1, 1]: every neighbouring pair of tables from a grid, in both
+    orders."""
     import itertools
 
     std, rng = 1.5, np.random.default_rng(1)
@@ -144,7 +147,11 @@ def test_fixed_size_check_values():
 def test_composing_many_is_many_single_compositions():
     """The same law under names that differ in the last digits, so that they are composed one by one."""
     z = 3.0
-    for make in (Gaussian, lambda z: SubsampledGaussian("poisson", 0.1, z, ADD), lambda z: PoissonMixture(0.1, 1.0, z, REPLACE)):
+    for make in (
+        Gaussian,
+        lambda z: SubsampledGaussian("poisson", 0.1, z, ADD),
+        lambda z: PoissonMixture(0.1, 1.0, z, REPLACE),
+    ):
         together = pld.epsilon({make(z): 3}, DELTA)
         apart = pld.epsilon({make(z * (1 + i * 1e-14)): 1 for i in range(3)}, DELTA)
         assert together == pytest.approx(apart, rel=1e-6)
@@ -173,7 +180,9 @@ def test_laws_have_total_chance_one_and_a_profile_above_the_exact_one():
         for epsilon in (0.0005, 0.1234, 0.9):
             above = losses > epsilon
             coarse = law.infinite - float(np.expm1(epsilon - losses[above]) @ law.chances[above])
-            assert delta_of(pair.forward, epsilon) * (1 - 1e-9) <= coarse <= delta_of(pair.forward, epsilon) * 1.001 + 1e-7
+            assert (
+                delta_of(pair.forward, epsilon) * (1 - 1e-9) <= coarse <= delta_of(pair.forward, epsilon) * 1.001 + 1e-7
+            )
 
 
 @pytest.mark.parametrize("epsilon, count, delta", [(0.2, 100, 1e-5), (1.0, 5, 1e-3)])

@@ -57,7 +57,8 @@ def test_a_sum_without_its_last_term_is_caught():
     total = 1 + q**2 * special.comb(order, 2) * min(4 * math.expm1(base(2)), 2 * math.exp(base(2)))
     total += 2 * sum(q**j * special.comb(order, j) * math.exp((j - 1) * base(j)) for j in range(3, order))
     broken = math.log(total) / (order - 1)
-    # all other rows at one end of their range: (1-q) N(0,1) + q N(1/z,1) against N(0,1), whose divergence is known exactly
+    # all other rows at one end of their range: (1-q) N(0,1) + q N(1/z,1) against N(0,1), whose divergence is known
+    # exactly
     truth = float(sampled.add_or_remove_rdp(q, z, np.array([float(order)]))[0])
     ours = float(SubsampledGaussian("fixed", q, z, Neighbours.REPLACE_ONE).rdp(np.array([float(order)]))[0])
     assert broken < truth <= ours
@@ -103,8 +104,8 @@ def test_replaced_row_by_quadrature(q, z, order):
 def test_dp_barker_base_curves():
     """The tight base divergence is that of two Gaussians, integrated numerically, and below the papers' bound.
 
-    With all log-ratios at the clip but one, the batch mean moves by 2/sqrt(b) and the batch variance by 4(b-1)/b^2: the noise
-    has variance 2 - s and 2 - s', both in units where the smaller one is 1.
+    With all log-ratios at the clip but one, the batch mean moves by 2/sqrt(b) and the batch variance by 4(b-1)/b^2: the
+    noise has variance 2 - s and 2 - s', both in units where the smaller one is 1.
     """
     from scipy import integrate
 
@@ -113,10 +114,11 @@ def test_dp_barker_base_curves():
     tight, paper = DPBarker(batch, 10_000, "tight"), DPBarker(batch, 10_000, "paper")
     for order in (2.0, 5.0, 20.0):
         # P has the larger variance 1 + d, Q has 1; means differ by 2 / sqrt(b)
-        log_p = lambda x: -((x - 2 / math.sqrt(batch)) ** 2) / (2 * (1 + d)) - 0.5 * math.log(1 + d)  # noqa: E731
-        log_ratio = lambda x: log_p(x) + x * x / 2  # noqa: E731
-        integrand = lambda x, a=order: math.exp(a * log_ratio(x) - x * x / 2)  # noqa: E731
-        value = integrate.quad(integrand, -20, 25, limit=400, epsrel=1e-12)[0] / math.sqrt(2 * math.pi)
+        def integrand(x, a=order):
+            log_ratio = -((x - 2 / math.sqrt(batch)) ** 2) / (2 * (1 + d)) - 0.5 * math.log(1 + d) + x * x / 2
+            return math.exp(a * log_ratio - x * x / 2) / math.sqrt(2 * math.pi)
+
+        value = integrate.quad(integrand, -20, 25, limit=400, epsrel=1e-12)[0]
         assert float(tight.base_rdp(order)) == pytest.approx(math.log(value) / (order - 1), rel=1e-6)
         assert tight.base_rdp(order) < paper.base_rdp(order)
     assert math.isinf(tight.base_rdp(1 / d + 1.1)) and math.isinf(paper.base_rdp(batch / 5))
