@@ -130,7 +130,7 @@ class Pure:
         return np.array([float(bits.renyi(self.epsilon, self.epsilon, order)) for order in np.atleast_1d(orders)])
 
     def rho(self) -> float:
-        """epsilon^2/2, or better: epsilon tanh(epsilon/2) bounds the mean loss, but the square bounds every order."""
+        """epsilon^2 / 2 (:cite:p:`bun2016concentrated` Proposition 1.4)."""
         return self.epsilon**2 / 2
 
     def pure(self) -> float:
@@ -185,14 +185,15 @@ class SubsampledGaussian:
             raise ValueError(f"neighbours={self.neighbours!r} must be one of {list(Neighbours)}")
         _check(self, rate=_probability, noise_multiplier=_positive)
 
-    def _replacement_multiplier(self) -> float:
+    def replacement_multiplier(self) -> float:
+        """std / sensitivity of the batch when one of its rows is replaced (of use for fixed-size batches)."""
         return self.noise_multiplier / (1 if self.neighbours is Neighbours.REPLACE_ONE else 2)
 
     def rdp(self, orders) -> np.ndarray:
         """Never above that of the query on all rows (a mixture reveals no more than its parts)."""
         orders = np.atleast_1d(np.asarray(orders, float))
         if self.scheme == "fixed":
-            multiplier = self._replacement_multiplier()
+            multiplier = self.replacement_multiplier()
             values = renyi.amplified(Gaussian(multiplier).rdp, self.rate)(orders)
         elif self.neighbours is Neighbours.REPLACE_ONE:
             multiplier = self.noise_multiplier
@@ -204,14 +205,14 @@ class SubsampledGaussian:
 
     def rho(self) -> float:
         """That of the query on all rows: no smaller one holds for all orders."""
-        return Gaussian(self._replacement_multiplier() if self.scheme == "fixed" else self.noise_multiplier).rho()
+        return Gaussian(self.replacement_multiplier() if self.scheme == "fixed" else self.noise_multiplier).rho()
 
     def pure(self) -> None:
         return None
 
     def profiles(self) -> profiles.Pair:
         if self.scheme == "fixed":
-            return profiles.fixed_size(self.rate, self._replacement_multiplier())
+            return profiles.fixed_size(self.rate, self.replacement_multiplier())
         if self.neighbours is Neighbours.REPLACE_ONE:
             return profiles.poisson_replace(self.rate, self.noise_multiplier)
         return profiles.poisson_add_or_remove(self.rate, self.noise_multiplier)

@@ -62,8 +62,10 @@ def _poisson(mean: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def boxes(row_bound: float, ratio: float) -> Boxes:
-    """Cells in l. A cell's bound is the larger of its ends plus the largest change over it and its neighbours: more than a
-    function of bounded curvature can rise in between. The tails have the proved bounds."""
+    """Cells in l. A cell's bound is the larger of its ends plus the largest change over it and its neighbours.
+
+    That is more than a function of bounded curvature can rise in between. The tails have the proved bounds.
+    """
     top = pure_losses(row_bound, ratio)
     reach = 24 + 2 * max(top)
     nodes = np.linspace(-reach, reach, math.ceil(2 * reach / 0.004))

@@ -23,6 +23,7 @@ with +-mu/2 it is not valid for them.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -126,24 +127,28 @@ def _spread(rate: float, mu: float) -> float:
     return min(mu, rate * math.sqrt(math.expm1(min(mu * mu, 700.0))))
 
 
+@functools.lru_cache(maxsize=256)
 def poisson_replace(rate: float, noise_multiplier: float) -> Pair:
     """(1-q) N(0, 1) + q N(+-mu/2, 1): mu/2 is what one row can contribute."""
     half = 0.5 / noise_multiplier
     return _mirrored(np.array([1 - rate, rate]), half * np.arange(2.0), 0.0)
 
 
+@functools.lru_cache(maxsize=256)
 def fixed_size_pair(rate: float, noise_multiplier: float) -> Pair:
     """(1-q) N(0, 1) + q N(+-mu, 1) with the full sensitivity: valid for fixed-size batches, looser than
     `fixed_size`."""
     return _mirrored(np.array([1 - rate, rate]), np.arange(2.0) / noise_multiplier, 0.0)
 
 
+@functools.lru_cache(maxsize=256)
 def poisson_mixture_replace(rate: float, shift: float) -> Pair:
     """sum_k Pois(k; q) N(k w, 1) against its mirror image."""
     weights, missing = _poisson(rate)
     return _mirrored(weights, shift * np.arange(weights.size), missing)
 
 
+@functools.lru_cache(maxsize=256)
 def poisson_mixture_add_or_remove(rate: float, shift: float) -> Pair:
     """sum_k Pois(k; q) N(k w, 1) against N(0, 1), and the other order."""
     weights, missing = _poisson(rate)
