@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import accountants, calibrate, filters
-from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, TIME, Statement
+from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, SHARED_BUDGET, TIME, Statement
 from dpmcmc.accounting.search import largest
 from dpmcmc.ask import count_queries, mark
 from dpmcmc.curator import noise
@@ -34,6 +35,7 @@ from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
 
 Program = Callable[..., Any]
 FILTERS = {"gaussian-dp": filters.gaussian_filter, "zcdp": filters.zcdp_filter, "renyi": filters.renyi_filter}
+FILTER_NAMES = {"gaussian-dp": "gaussian-filter", "zcdp": "zcdp-filter", "renyi": "renyi-filter"}  # as accounting has them
 
 
 class Executable(NamedTuple):
@@ -106,8 +108,8 @@ class Curator:
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), ("rows",), devices=devices)
         self._place(leaves, num_rows)
         _check_log_likelihood(model, leaves)
-        self._ledger = Ledger.open(self._facts(), ledger)
         self._shared_by, self._filter = shared_by, None
+        self._ledger = Ledger.open(self._facts(), ledger)
         if shared_by is not None and budget is not None:
             self._filter = FILTERS[shared_by](budget.epsilon, budget.delta)
             for bill in self._ledger.grants:
@@ -218,22 +220,21 @@ class Curator:
     def _facts(self) -> dict[str, Any]:
         budget = None if self.budget is None else [self.budget.epsilon, self.budget.delta]
         return {"budget": budget, "neighbours": self.unit.neighbours.value, "rows_per_person": self.unit.rows_per_person,
-                "capacity": self.capacity}  # fmt: skip
+                "capacity": self.capacity, "shared_by": self._shared_by}  # fmt: skip
 
     def _statement(self, bill: tuple[Entry, ...], notes: tuple[str, ...]) -> Statement:
         delta = self.budget.delta if self.budget is not None else 1e-6
         opinions = sorted((value, name) for name, value in accountants.epsilons(total_costs(bill), delta).items())
-        epsilon, method = opinions[0] if opinions else (0.0, "nothing was asked")
-        second = opinions[1] if len(opinions) > 1 else (None, None)
+        epsilon, method = opinions[0] if opinions else (math.inf, "none")
+        second: tuple[Any, Any] = opinions[1] if len(opinions) > 1 else (None, None)
         generator = f"the generator of the secret stream: {noise.GENERATOR}"
         if self._filter is not None:
-            epsilon, method, second = (
-                self.budget.epsilon,
-                f"a {self._shared_by} filter over all runs",
-                (epsilon, f"{method}, for this run alone"),
-            )
+            second = (epsilon, f"{method}, for this run alone")
+            epsilon, method = self.budget.epsilon, FILTER_NAMES[self._shared_by]
+            notes = (SHARED_BUDGET, *notes)
         if self._fixed_secret is not None:
-            epsilon, generator = math.inf, FIXED_SECRET
+            # No figure at all: with a known secret even a second opinion would be a wrong one.
+            epsilon, method, second, generator = math.inf, "none", (None, None), FIXED_SECRET
         is_public = self.unit.neighbours is Neighbours.REPLACE_ONE
         return Statement(
             epsilon=epsilon,
@@ -289,8 +290,10 @@ def _as_column(leaf: Any) -> np.ndarray:
         return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
     if array.dtype.kind in "biu":
         # Integers beyond 32 bits saturate: whether any did is not told.
-        fits = np.can_cast(array.dtype, np.int32)
-        return array if fits else np.clip(array, -(2**31), 2**31 - 1).astype(np.int32)
+        if np.can_cast(array.dtype, np.int32):
+            return array
+        least = 0 if array.dtype.kind == "u" else -(2**31)
+        return np.clip(array, least, 2**31 - 1).astype(np.int32)
     raise TypeError(f"rows of dtype {array.dtype} cannot be used: encode them as numbers (float, int or bool) first")
 
 
@@ -306,8 +309,8 @@ def _num_rows(leaves: Any, unit: Unit) -> int:
 
 
 def _check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
-    if capacity is not None and not 1 <= capacity <= MAX_ROWS:
-        raise ValueError(f"capacity={capacity} must lie between 1 and {MAX_ROWS}")
+    if capacity is not None and (not isinstance(capacity, numbers.Integral) or not 1 <= capacity <= MAX_ROWS):
+        raise ValueError(f"capacity={capacity!r} must be a whole number between 1 and {MAX_ROWS}: it bounds the number of rows")
     if unit == Unit(Neighbours.REPLACE_ONE, 1):
         if num_rows == 0:
             raise ValueError("the table is empty (n=0): there is nothing to learn from")
@@ -325,7 +328,7 @@ def _check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
         )
     if num_rows > capacity:
         raise ValueError(f"the table has more rows than the declared capacity={capacity}: declare a larger one")
-    return capacity
+    return int(capacity)
 
 
 def _check_log_likelihood(model: Model, rows: Any) -> None:
@@ -335,9 +338,9 @@ def _check_log_likelihood(model: Model, rows: Any) -> None:
         position = jax.ShapeDtypeStruct((model.dimension,), jnp.float64 if is_double else jnp.float32)
         found = jax.eval_shape(model.log_likelihood, position, row)
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
-        shape = getattr(found, "shape", type(found).__name__)
+        told = f"{found.dtype} of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
         raise ValueError(
-            f"log_likelihood must return one floating-point scalar for one row, it returned {shape}: sum over what belongs to a row"
+            f"log_likelihood must return one floating-point scalar for one row, it returned {told}: sum over what belongs to a row"
         )
 
 
