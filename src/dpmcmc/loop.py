@@ -1,12 +1,13 @@
 """The loop: plan the whole run, have it granted, then run it block after block, chains side by side.
 
-A block of steps is compiled once and called again with the next step index. After each block its draws are safe, progress is shown
-and an interrupt is honoured. The bill is paid before the first block; nothing is refunded.
+A block of steps is compiled once and called again with the next step index. After each block its draws are safe, progress is
+shown and an interrupt is honoured. The bill is paid before the first block; nothing is refunded.
 """
 
 from __future__ import annotations
 
 import numbers
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from jax import lax
 
 from dpmcmc.errors import BudgetExceeded, RunFailed
 from dpmcmc.progress import Progress
-from dpmcmc.types import Key, Position, Sampler
+from dpmcmc.types import Key, Plan, Position, Sampler
 
 NUM_BLOCKS = 20  # about so many, so that progress moves and an interrupt loses little
 
@@ -63,11 +64,11 @@ def sample(
     _rehearse(curator.model, one_step.shapes, num_chains)
     num_steps = _num_steps(curator, start.plan, one_step.plan, num_steps, num_chains, thin)
     sizes = _block_sizes(num_steps, thin)
-    blocks = {
-        size: curator.trace(_block_program(sampler, size, thin), keys, start.shapes, jnp.int32(0)) for size in set(sizes)
-    }
-    plan = _total_plan(start.plan, [blocks[size].plan for size in sizes])
-    assert plan == _total_plan(start.plan, [one_step.plan] * num_steps), "the bill of a block must be that of its steps"
+    blocks = {size: curator.trace(_block_program(sampler, size, thin), keys, start.shapes, jnp.int32(0)) for size in set(sizes)}
+    plan = _total_plan((start.plan, 1), *((blocks[size].plan, count) for size, count in Counter(sizes).items()))
+    by_step = _total_plan((start.plan, 1), (one_step.plan, num_steps))
+    assert plan == by_step, "the bill of a block must be that of its steps"
+    curator.check(plan)  # before compiling, which takes a while
     starter, runners = start.compile(), {size: block.compile() for size, block in blocks.items()}
     run = _Run(curator, curator.grant(plan), thin, warmup, path)
     return run.go(keys, positions, starter, [runners[size] for size in sizes], sizes, progress)
@@ -91,9 +92,7 @@ class _Run:
                     first_step += size
                     bar.advance(size, draws[1])
                     if self.path is not None and first_step < sum(sizes):
-                        self._save(
-                            self.posterior(f"{first_step} of {sum(sizes)} steps so far; the grant is spent in full")
-                        )
+                        self._save(self.posterior(f"{first_step} of {sum(sizes)} steps so far; the grant is spent in full"))
             except KeyboardInterrupt:
                 note = f"interrupted after {first_step} of {sum(sizes)} steps; the grant is spent in full"
                 bar.say(note)
@@ -177,11 +176,12 @@ def _block_sizes(num_steps: int, thin: int) -> list[int]:
     return [size * thin] * num_blocks + ([rest * thin] if rest else [])
 
 
-def _total_plan(first, others) -> dict:
-    total: dict = dict(first)
-    for plan in others:
+def _total_plan(*parts: tuple[Plan, int]) -> dict:
+    """The bill of programs that run so many times each."""
+    total: dict = {}
+    for plan, times in parts:
         for query, count in plan.items():
-            total[query] = total.get(query, 0) + count
+            total[query] = total.get(query, 0) + times * count
     return total
 
 

@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 import numbers
 from collections import Counter
@@ -20,12 +22,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import accountants, calibrate, filters
-from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, SHARED_BUDGET, TIME, Statement
 from dpmcmc.accounting.search import largest
+from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, SHARED_BUDGET, TIME, Statement
 from dpmcmc.ask import count_queries, mark
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
@@ -73,8 +74,8 @@ class Curator:
         person (then persons times rows per person). Otherwise the number of rows is public and is the capacity.
     shared_by
         ``None``: one grant, accounted as tightly as we can, then the curator is closed. ``"gaussian-dp"`` or ``"zcdp"``: several
-        grants, each chosen after seeing the last, share the budget under this filter, which is fixed here (or ``"renyi"``, which is
-        kinder to accept bits of the penalty test).
+        grants, each chosen after seeing the last, share the budget under this filter, which is fixed here (or ``"renyi"``, which
+        is kinder to accept bits of the penalty test).
     ledger
         a file that keeps the spends, so that another process opening the same table goes on where this one stopped.
     devices
@@ -142,20 +143,26 @@ class Curator:
 
     def grant(self, plan: Plan) -> Grant:
         """Bill the whole plan at once. Nothing is refunded."""
-        self._check_open()
+        self.check(plan)
         bill = entries(plan, self.unit)
-        costs = total_costs(bill)
+        self._ledger.record(bill)
         if self._filter is not None:
-            self._filter.spend(costs)
+            self._filter.spend(total_costs(bill))
+        return Grant(self, dict(plan), bill)
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan that would not be granted now. Spends nothing."""
+        self._check_open()
+        costs = total_costs(entries(plan, self.unit))
+        if self._filter is not None:
+            self._filter.check(costs)
         elif self.budget is not None:
-            spent = accountants.epsilon(costs, self.budget.delta)
+            spent = _spent(costs, self.budget)
             if not spent.epsilon <= self.budget.epsilon:
                 raise BudgetExceeded(
                     f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} (by {spent.method}), "
                     f"the budget is epsilon={self.budget.epsilon:.4g}: ask for fewer steps or add noise"
                 )
-        self._ledger.record(bill)
-        return Grant(self, dict(plan), bill)
 
     def _check_open(self) -> None:
         if self.budget is not None and self._filter is None and self._ledger.grants:
@@ -222,9 +229,15 @@ class Curator:
         return {"budget": budget, "neighbours": self.unit.neighbours.value, "rows_per_person": self.unit.rows_per_person,
                 "capacity": self.capacity, "shared_by": self._shared_by}  # fmt: skip
 
-    def _statement(self, bill: tuple[Entry, ...], notes: tuple[str, ...]) -> Statement:
-        delta = self.budget.delta if self.budget is not None else 1e-6
-        opinions = sorted((value, name) for name, value in accountants.epsilons(total_costs(bill), delta).items())
+    def _opinions(self, bill: tuple[Entry, ...]) -> list[tuple[float, str]]:
+        """epsilon by every accountant that applies, the least first."""
+        return sorted((value, name) for name, value in accountants.epsilons(total_costs(bill), self._delta).items())
+
+    @property
+    def _delta(self) -> float:
+        return self.budget.delta if self.budget is not None else 1e-6
+
+    def _statement(self, bill: tuple[Entry, ...], opinions: Sequence[tuple[float, str]], notes: tuple[str, ...]) -> Statement:
         epsilon, method = opinions[0] if opinions else (math.inf, "none")
         second: tuple[Any, Any] = opinions[1] if len(opinions) > 1 else (None, None)
         generator = f"the generator of the secret stream: {noise.GENERATOR}"
@@ -238,7 +251,7 @@ class Curator:
         is_public = self.unit.neighbours is Neighbours.REPLACE_ONE
         return Statement(
             epsilon=epsilon,
-            delta=delta,
+            delta=self._delta,
             method=method,
             second_epsilon=second[0],
             second_method=second[1],
@@ -263,20 +276,31 @@ class Grant:
         """Run a compiled program once. Its asks are taken off the grant before a row is touched."""
         for query, count in executable.plan.items():
             if count > self._left[query]:
-                raise BudgetExceeded(
-                    f"the program asks {query} {count} times, {self._left[query]} are left of the grant"
-                )
+                raise BudgetExceeded(f"the program asks {query} {count} times, {self._left[query]} are left of the grant")
         self._left.subtract(executable.plan)
         curator = self._curator
         arguments = jax.tree.map(jnp.asarray, arguments)
         with jax.enable_x64(True):
-            return jax.block_until_ready(
-                executable.compiled(curator._rows, curator._num_rows, self._secret, *arguments)
-            )
+            return jax.block_until_ready(executable.compiled(curator._rows, curator._num_rows, self._secret, *arguments))
 
     def statement(self, *notes: str) -> Statement:
         """What this grant promised, with its bill."""
-        return self._curator._statement(self._bill, notes)
+        return self._curator._statement(self._bill, self._opinions, notes)
+
+    @functools.cached_property
+    def _opinions(self) -> list[tuple[float, str]]:
+        return self._curator._opinions(self._bill)
+
+
+def _spent(costs: Mapping[Any, int], budget: Budget) -> accountants.Spent:
+    try:
+        return accountants.epsilon(costs, budget.delta)
+    except BudgetExceeded:
+        # Far over budget, what noise and coins lack to be ideal is not the news: say what the run costs without it.
+        ideal = accountants.epsilon({dataclasses.replace(cost, distance=0.0): n for cost, n in costs.items()}, budget.delta)
+        if ideal.epsilon > budget.epsilon:
+            return ideal
+        raise
 
 
 # -- checks at the door: public facts only -----------------------------------------------------------------------------------
@@ -317,9 +341,7 @@ def _check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
         if num_rows > MAX_ROWS:
             raise ValueError(f"n={num_rows} rows are more than {MAX_ROWS}")
         if capacity is not None and capacity != num_rows:
-            raise ValueError(
-                f"capacity={capacity} differs from n={num_rows}: under replace-one n is public, leave capacity out"
-            )
+            raise ValueError(f"capacity={capacity} differs from n={num_rows}: under replace-one n is public, leave capacity out")
         return num_rows
     if capacity is None:
         raise ValueError(
@@ -340,7 +362,7 @@ def _check_log_likelihood(model: Model, rows: Any) -> None:
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
         told = f"{found.dtype} of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
         raise ValueError(
-            f"log_likelihood must return one floating-point scalar for one row, it returned {told}: sum over what belongs to a row"
+            f"log_likelihood must return one floating-point scalar for one row, it returned {told}: sum what belongs to a row"
         )
 
 
