@@ -23,11 +23,13 @@ _HOMES = {
     "LogRatio": "dpmcmc.curator.queries",
     "Accept": "dpmcmc.curator.accept",
     "PenaltyAccept": "dpmcmc.curator.accept",
+    "Gradient": "dpmcmc.curator.gradient",
     "accept_walk": "dpmcmc.samplers.accept",
     "penalty": "dpmcmc.samplers.penalty",
     "guided_walk": "dpmcmc.samplers.proposals",
     "one_component": "dpmcmc.samplers.proposals",
     "random_walk": "dpmcmc.samplers.proposals",
+    "sgld": "dpmcmc.samplers.langevin",
     "sample": "dpmcmc.loop",
     "load": "dpmcmc.results.posterior",
     "save": "dpmcmc.results.posterior",
@@ -40,7 +42,7 @@ _HOMES = {
 }
 _MODULES = ("models",)
 
-__all__ = sorted([*_HOMES, *_MODULES])  # noqa: PLE0605
+__all__ = sorted([*_HOMES, *_MODULES])
 
 if TYPE_CHECKING:
     from dpmcmc import models as models
@@ -50,17 +52,19 @@ if TYPE_CHECKING:
     from dpmcmc.curator.accept import Accept as Accept
     from dpmcmc.curator.accept import PenaltyAccept as PenaltyAccept
     from dpmcmc.curator.curator import Curator as Curator
+    from dpmcmc.curator.gradient import Gradient as Gradient
     from dpmcmc.curator.queries import LogRatio as LogRatio
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded
     from dpmcmc.errors import PrivacyRefusal as PrivacyRefusal
     from dpmcmc.errors import RunFailed as RunFailed
     from dpmcmc.errors import UnboundedQueries as UnboundedQueries
     from dpmcmc.errors import UnsupportedQuery as UnsupportedQuery
+    from dpmcmc.loop import sample as sample
     from dpmcmc.results.posterior import load as load
     from dpmcmc.results.posterior import save as save
     from dpmcmc.results.posterior import statement_of as statement_of
-    from dpmcmc.loop import sample as sample
     from dpmcmc.samplers.accept import accept_walk as accept_walk
+    from dpmcmc.samplers.langevin import sgld as sgld
     from dpmcmc.samplers.penalty import penalty as penalty
     from dpmcmc.samplers.proposals import guided_walk as guided_walk
     from dpmcmc.samplers.proposals import one_component as one_component

@@ -202,9 +202,7 @@ def _initial_positions(position, num_chains: int, model):
     if not jnp.issubdtype(positions.dtype, jnp.floating):
         positions = positions.astype(jnp.result_type(float))
     if positions.shape not in ((dimension,), (num_chains, dimension)):
-        raise ValueError(
-            f"initial_position has shape {positions.shape}, it must be ({dimension},) or ({num_chains}, {dimension})"
-        )
+        raise ValueError(f"initial_position has shape {positions.shape}, it must be ({dimension},) or ({num_chains}, {dimension})")
     if not bool(jnp.all(jnp.isfinite(positions))):
         raise ValueError(f"initial_position={positions} must be finite")
     positions = jnp.broadcast_to(positions, (num_chains, dimension))

@@ -58,9 +58,7 @@ def test_the_bound_is_never_passed_and_almost_reached(intercept, radius):
     towards = (2 * y - 1)[:, None] * design
     old[::2], move[::2] = -1000 / radius * towards[::2], towards[::2]
     with jax.enable_x64(True):
-        ratio = jax.vmap(lambda a, b, row: model.log_likelihood(b, row) - model.log_likelihood(a, row))(
-            old, old + move, (x, y)
-        )
+        ratio = jax.vmap(lambda a, b, row: model.log_likelihood(b, row) - model.log_likelihood(a, row))(old, old + move, (x, y))
         slope = np.abs(ratio) / np.linalg.norm(move, axis=1)
     assert slope.max() <= model.lipschitz * (1 + 1e-9)
     assert slope.max() >= 0.99 * model.lipschitz

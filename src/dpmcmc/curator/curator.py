@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import accountants, calibrate, filters
@@ -30,7 +31,7 @@ from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PRO
 from dpmcmc.ask import count_queries, mark
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
-from dpmcmc.errors import BudgetExceeded
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
 from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
 
@@ -102,6 +103,7 @@ class Curator:
             raise ValueError(f"shared_by={shared_by!r} must be None or one of {sorted(FILTERS)}")
         self.model, self.budget = model, budget
         self.unit = budget.unit if budget is not None else Unit()
+        self._delta = budget.delta if budget is not None else 1e-6
         self._fixed_secret = fixed_secret
         leaves = jax.tree.map(_as_column, rows)
         num_rows = _num_rows(leaves, self.unit)
@@ -124,7 +126,7 @@ class Curator:
     def trace(self, program: Program, *arguments: Any) -> Traced:
         """Trace the program at the shapes of `arguments` and read off its bill. No row is touched."""
         shapes = jax.eval_shape(lambda *values: values, *arguments)
-        run = self._bind(program, jax.config.jax_enable_x64)
+        run = self._bind(program, jax.config.read("jax_enable_x64"))
         with jax.enable_x64(True):
             traced = jax.jit(run).trace(self._rows, self._num_rows, jax.ShapeDtypeStruct((16,), jnp.uint32), *shapes)
         plan = count_queries(traced.jaxpr if self._mesh is None else _inside_shard_map(traced.jaxpr))
@@ -139,16 +141,20 @@ class Curator:
             raise ValueError("without a budget, or without queries, any number of steps fits: say num_steps")
         if self._filter is None:
             return calibrate.steps(each, self.budget.epsilon, self.budget.delta, initial=first)
-        return largest(lambda count: self._filter.fits(calibrate.combined(first, each, count)))
+        fits = self._filter.fits
+        return largest(lambda count: fits(calibrate.combined(first, each, count)))
 
     def grant(self, plan: Plan) -> Grant:
         """Bill the whole plan at once. Nothing is refunded."""
         self.check(plan)
         bill = entries(plan, self.unit)
+        costs = total_costs(bill)
+        # Everything that can fail comes before the ledger: after it, the draws must not be lost.
+        grant = Grant(self, plan, self._statement(bill, costs))
         self._ledger.record(bill)
         if self._filter is not None:
-            self._filter.spend(total_costs(bill))
-        return Grant(self, dict(plan), bill)
+            self._filter.spend(costs)
+        return grant
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan that would not be granted now. Spends nothing."""
@@ -157,7 +163,7 @@ class Curator:
         if self._filter is not None:
             self._filter.check(costs)
         elif self.budget is not None:
-            spent = _spent(costs, self.budget)
+            spent = self._spent(costs)
             if not spent.epsilon <= self.budget.epsilon:
                 raise BudgetExceeded(
                     f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} (by {spent.method}), "
@@ -180,12 +186,11 @@ class Curator:
             table = Table(pieces, num_rows, self.unit, axis)
 
             def ask(rng_key, query: Query, *points) -> Answer:
-                points = tuple(map(jnp.asarray, points))
-                rng_key, points = mark(rng_key, query, points)
+                rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)))
                 with jax.enable_x64(True):
-                    key = noise.ask_key(secret, rng_key, query, points)
-                    value, variance = query.answer(key, self.model, table, *points)
-                    return Answer(_narrow(value, points[0].dtype), _narrow(variance, points[0].dtype))
+                    key = noise.ask_key(secret, rng_key, query, marked)
+                    value, variance = query.answer(key, self.model, table, *marked)
+                    return Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype))
 
             # The sampler is user code: it sees the precision its author set, not the curator's.
             with jax.enable_x64(is_user_double):
@@ -229,22 +234,27 @@ class Curator:
         return {"budget": budget, "neighbours": self.unit.neighbours.value, "rows_per_person": self.unit.rows_per_person,
                 "capacity": self.capacity, "shared_by": self._shared_by}  # fmt: skip
 
-    def _opinions(self, bill: tuple[Entry, ...]) -> list[tuple[float, str]]:
-        """epsilon by every accountant that applies, the least first."""
-        return sorted((value, name) for name, value in accountants.epsilons(total_costs(bill), self._delta).items())
+    def _spent(self, costs: Mapping[Any, int]) -> accountants.Spent:
+        is_bound = self.budget is not None and self._filter is None
+        return _spent(tuple(costs.items()), self._delta, self.budget.epsilon if is_bound else None)
 
-    @property
-    def _delta(self) -> float:
-        return self.budget.delta if self.budget is not None else 1e-6
+    def _second_opinion(self, costs: Mapping[Any, int], first: str) -> tuple[float | None, str | None]:
+        for method in ("rdp", "zcdp", "pure"):
+            try:
+                if method != first:
+                    return accountants.epsilon_by(method, costs, self._delta), method
+            except PrivacyRefusal:
+                continue
+        return None, None
 
-    def _statement(self, bill: tuple[Entry, ...], opinions: Sequence[tuple[float, str]], notes: tuple[str, ...]) -> Statement:
-        epsilon, method = opinions[0] if opinions else (math.inf, "none")
-        second: tuple[Any, Any] = opinions[1] if len(opinions) > 1 else (None, None)
+    def _statement(self, bill: tuple[Entry, ...], costs: Mapping[Any, int]) -> Statement:
+        epsilon, method = self._spent(costs)
+        second = self._second_opinion(costs, method)
         generator = f"the generator of the secret stream: {noise.GENERATOR}"
+        notes: tuple[str, ...] = ()
         if self._filter is not None:
-            second = (epsilon, f"{method}, for this run alone")
-            epsilon, method = self.budget.epsilon, FILTER_NAMES[self._shared_by]
-            notes = (SHARED_BUDGET, *notes)
+            second = epsilon, f"{method}, for this run alone"
+            epsilon, method, notes = self._filter.epsilon, FILTER_NAMES[self._shared_by], (SHARED_BUDGET,)
         if self._fixed_secret is not None:
             # No figure at all: with a known secret even a second opinion would be a wrong one.
             epsilon, method, second, generator = math.inf, "none", (None, None), FIXED_SECRET
@@ -268,8 +278,8 @@ class Curator:
 class Grant:
     """A billed plan and the fresh secret that its answers are made with."""
 
-    def __init__(self, curator: Curator, plan: Mapping[Query, int], bill: tuple[Entry, ...]) -> None:
-        self._curator, self._bill, self._left = curator, bill, Counter(plan)
+    def __init__(self, curator: Curator, plan: Plan, statement: Statement) -> None:
+        self._curator, self._left, self._statement = curator, Counter(plan), statement
         self._secret = curator._fresh_secret()
 
     def run(self, executable: Executable, *arguments: Any) -> Any:
@@ -285,20 +295,20 @@ class Grant:
 
     def statement(self, *notes: str) -> Statement:
         """What this grant promised, with its bill."""
-        return self._curator._statement(self._bill, self._opinions, notes)
-
-    @functools.cached_property
-    def _opinions(self) -> list[tuple[float, str]]:
-        return self._curator._opinions(self._bill)
+        return dataclasses.replace(self._statement, notes=self._statement.notes + notes)
 
 
-def _spent(costs: Mapping[Any, int], budget: Budget) -> accountants.Spent:
+@functools.lru_cache(maxsize=64)
+def _spent(costs: tuple[tuple[Any, int], ...], delta: float, most: float | None) -> accountants.Spent:
+    """What the costs amount to; a bill that is far over `most` is told without what the noise lacks to be ideal."""
     try:
-        return accountants.epsilon(costs, budget.delta)
+        return accountants.epsilon(dict(costs), delta)
     except BudgetExceeded:
-        # Far over budget, what noise and coins lack to be ideal is not the news: say what the run costs without it.
-        ideal = accountants.epsilon({dataclasses.replace(cost, distance=0.0): n for cost, n in costs.items()}, budget.delta)
-        if ideal.epsilon > budget.epsilon:
+        # At this epsilon even the rounding of the noise is too much for delta.
+        if most is None:
+            return accountants.Spent(math.inf, "none")
+        ideal = accountants.epsilon({dataclasses.replace(cost, distance=0.0): count for cost, count in costs}, delta)
+        if ideal.epsilon > most:
             return ideal
         raise
 
@@ -311,7 +321,8 @@ def _as_column(leaf: Any) -> np.ndarray:
     if array.ndim == 0:
         raise ValueError("rows must be arrays with a leading axis, one entry per row; a scalar was given")
     if array.dtype.kind == "f":
-        return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+        with np.errstate(all="ignore"):  # whether a wider number overflowed is not told
+            return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
     if array.dtype.kind in "biu":
         # Integers beyond 32 bits saturate: whether any did is not told.
         if np.can_cast(array.dtype, np.int32):
@@ -368,7 +379,7 @@ def _check_log_likelihood(model: Model, rows: Any) -> None:
 
 def _inside_shard_map(closed_jaxpr):
     (equation,) = (equation for equation in closed_jaxpr.jaxpr.eqns if equation.primitive.name == "shard_map")
-    return jax.extend.core.ClosedJaxpr(equation.params["jaxpr"], ())
+    return ClosedJaxpr(equation.params["jaxpr"], ())
 
 
 def _narrow(value, dtype):

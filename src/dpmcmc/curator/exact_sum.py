@@ -11,6 +11,7 @@ once per step), evaluated one after the other. Memory: the rows, and O(piece) pe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -51,18 +52,47 @@ def fixed_point(unit_value):
     return (unit_value * 2.0**BITS).astype(jnp.int32)
 
 
-def sum_rows(values: Callable[[Any], Any], table: Table):
-    """The exact int64 sum over the real rows of integers `values(piece)`, of shape (rows in the piece, ...)."""
+def shrink_to_ball(integers):
+    """Integer vectors, along the last axis, made to have length at most 2^BITS: this is where a sensitivity is enforced.
+
+    Entries are clamped to +-2^BITS; then a vector that is too long is divided by ceil(sqrt(d)), which always suffices. No rounding
+    is involved, and no overflow: squares are divided by 2^k, rounded up, before they are added, so that d of them fit 63 bits.
+    """
+    dimension = integers.shape[-1]
+    integers = jnp.clip(integers, -(2**BITS), 2**BITS)
+    k = max(0, (dimension - 1).bit_length() - 2)
+    squares = integers.astype(jnp.int64) ** 2
+    length = jnp.sum((squares + (2**k - 1)) >> k, axis=-1, keepdims=True)
+    divisor = jnp.where(length <= 2 ** (2 * BITS - k), 1, math.isqrt(dimension - 1) + 1).astype(integers.dtype)
+    return lax.div(integers, jnp.broadcast_to(divisor, integers.shape))
+
+
+def sum_rows(values: Callable[[Any], Any], table: Table, block: int | None = None):
+    """The exact int64 sum over the real rows of integers `values(rows)`, of shape (number of rows, ...).
+
+    `values` sees a whole piece, or with `block` so many rows at a time: that keeps what it makes of a row in the cache. The last
+    block of a piece is moved back to fit, and its rows that were counted before are masked.
+    """
     size = jax.tree.leaves(table.pieces[0])[0].shape[0]
+    block = size if block is None else min(block, size)
     device = 0 if table.axis is None else lax.axis_index(table.axis)
+
+    def sum_block(piece, start, num_real):
+        first = jnp.minimum(start, size - block)
+        rows = piece if block == size else jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, block), piece)
+        integers = values(rows)
+        index = first + jnp.arange(block, dtype=jnp.int32)
+        mask = ((index >= start) & (index < num_real)).reshape((-1,) + (1,) * (integers.ndim - 1))
+        return jnp.sum(jnp.where(mask, integers, 0), axis=0, dtype=jnp.int64)
 
     @jax.jit
     def add_piece(total, piece, first_row):
-        integers = values(piece)
         num_real = jnp.clip(table.num_rows - first_row, 0, size).astype(jnp.int32)
-        is_real = jnp.arange(size, dtype=jnp.int32) < num_real
-        mask = is_real.reshape((-1,) + (1,) * (integers.ndim - 1))
-        return total + jnp.sum(jnp.where(mask, integers, 0), axis=0, dtype=jnp.int64)
+        if block == size:
+            return total + sum_block(piece, jnp.int32(0), num_real)
+        start = jnp.zeros(jax.eval_shape(sum_block, piece, jnp.int32(0), num_real).shape, jnp.int64)
+        add_block = lambda index, sum_: sum_ + sum_block(piece, jnp.int32(index * block), num_real)  # noqa: E731
+        return total + lax.fori_loop(0, -(-size // block), add_block, start)
 
     total = jnp.int64(0)
     for index, piece in enumerate(table.pieces):

@@ -64,9 +64,7 @@ class Limits(NamedTuple):
     predictor: float  # of |z|
 
 
-def limits(
-    radius: float | None, response_bound: float | None, position_radius: float | None, intercept: bool
-) -> Limits | None:
+def limits(radius: float | None, response_bound: float | None, position_radius: float | None, intercept: bool) -> Limits | None:
     """The limits that three declarations imply, or None when there are none of them."""
     if radius is None and response_bound is None and position_radius is None:
         return None

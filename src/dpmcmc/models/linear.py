@@ -89,9 +89,7 @@ def draw_linear_posterior(
     return mean + jnp.dot(normals, jnp.linalg.cholesky(covariance).T, precision=HIGHEST)
 
 
-def simulate_linear_rows(
-    rng_key: Key, num_rows: int, position, radius: float, noise_scale: float, intercept: bool = False
-):
+def simulate_linear_rows(rng_key: Key, num_rows: int, position, radius: float, noise_scale: float, intercept: bool = False):
     """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for tests and figures."""
     key_features, key_noise = jax.random.split(rng_key)
     position = jnp.asarray(position, float)

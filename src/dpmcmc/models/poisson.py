@@ -69,7 +69,5 @@ def simulate_poisson_rows(rng_key: Key, num_rows: int, position, radius: float, 
 
 def _steepest(limits: _regression.Limits) -> float:
     if limits.predictor > 700:
-        raise ValueError(
-            f"radius times position_radius is {limits.predictor:.4g}, so a rate may be e to that: choose less"
-        )
+        raise ValueError(f"radius times position_radius is {limits.predictor:.4g}, so a rate may be e to that: choose less")
     return max(limits.response - math.exp(-limits.predictor), math.exp(limits.predictor))
