@@ -6,7 +6,8 @@
     dpmcmc account ledger posterior.nc
 
 No rows are needed for any of it. `--json` prints one object with at least steps, epsilon, delta, method and relation.
-Exit codes: 0 answered; 1 a ledger's claim is not reproduced; 2 refused (no bound exists, or an argument is out of range).
+Exit codes: 0 answered; 1 a ledger's claim is not reproduced; 2 refused (no bound exists, or an argument is out of
+range).
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Question(NamedTuple):
 
 
 class Relation(enum.StrEnum):
-    replace = "replace"
-    add_remove = "add-remove"
+    replace_one = "replace"
+    add_or_remove = "add-remove"
 
 
 class Test(enum.StrEnum):
@@ -96,7 +97,7 @@ def gaussian(
     noise_multiplier: Annotated[float, typer.Option(help="Z: standard deviation of the noise / sensitivity.")],
     epsilon: Epsilon = None,
     steps: Steps = None,
-    neighbours: Neighbours = Relation.replace,
+    neighbours: Neighbours = Relation.replace_one,
     as_json: Json = False,
 ) -> None:
     """Queries answered with Gaussian noise: exact."""
@@ -117,10 +118,12 @@ def accept_bit(
     range: Annotated[float, typer.Option("--range", help="DELTA: how far one unit of privacy moves the log-ratio.")],
     kappa: Annotated[float, typer.Option(help="Lazy Barker: the probability that the rows are looked at.")] = 1.0,
     sigma: Annotated[float | None, typer.Option(help="Penalty: standard deviation of the noise on the ratio.")] = None,
-    method: Annotated[BitMethod, typer.Option(help="exact: the recursion; slower, some 12 % more steps.")] = BitMethod.rdp,
+    method: Annotated[
+        BitMethod, typer.Option(help="exact: the recursion; slower, some 12 % more steps.")
+    ] = BitMethod.rdp,
     epsilon: Epsilon = None,
     steps: Steps = None,
-    neighbours: Neighbours = Relation.replace,
+    neighbours: Neighbours = Relation.replace_one,
     as_json: Json = False,
 ) -> None:
     """Accept bits: the coin is tossed where the rows are, and only its side is released."""
@@ -225,7 +228,9 @@ def dp_barker(
     delta: Delta,
     batch: Annotated[int, typer.Option(help="B: rows in a batch, drawn without replacement.")],
     rows: Annotated[int, typer.Option(help="N: rows in the table.")],
-    bound: Annotated[Bound, typer.Option(help="The exact Renyi divergence of a batch, or the papers' bound.")] = Bound.tight,
+    bound: Annotated[
+        Bound, typer.Option(help="The exact Renyi divergence of a batch, or the papers' bound.")
+    ] = Bound.tight,
     conversion: Annotated[Conversion, typer.Option(help="From Renyi divergence to epsilon.")] = Conversion.best,
     epsilon: Epsilon = None,
     steps: Steps = None,
@@ -249,10 +254,12 @@ def hmc(
     ratio_multiplier: Annotated[float, typer.Option(help="Z1: noise / sensitivity of the log-likelihood ratio.")],
     gradient_multiplier: Annotated[float, typer.Option(help="Z2: noise / sensitivity of one gradient.")],
     leapfrog: Annotated[int, typer.Option(help="L: leapfrog steps in a trajectory.")],
-    no_reuse: Annotated[bool, typer.Option("--no-reuse", help="Ask for the first gradient of every trajectory.")] = False,
+    no_reuse: Annotated[
+        bool, typer.Option("--no-reuse", help="Ask for the first gradient of every trajectory.")
+    ] = False,
     epsilon: Epsilon = None,
     steps: Steps = None,
-    neighbours: Neighbours = Relation.replace,
+    neighbours: Neighbours = Relation.replace_one,
     as_json: Json = False,
 ) -> None:
     """DP-HMC: one noisy ratio and L noisy gradients per step (L + 1 without reuse), and one gradient at the start."""
@@ -297,7 +304,7 @@ def ledger(
 def _relation(neighbours: Relation) -> Any:
     from dpmcmc.types import Neighbours as Kind
 
-    return Kind.REPLACE_ONE if neighbours is Relation.replace else Kind.ADD_OR_REMOVE_ONE
+    return Kind.REPLACE_ONE if neighbours is Relation.replace_one else Kind.ADD_OR_REMOVE_ONE
 
 
 def _answer(
@@ -368,12 +375,13 @@ def _show(answer: dict[str, Any], as_json: bool, title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, show_header=False, title_justify="left")
+    table = Table(show_header=False)
     for name, value in answer.items():
         if name in ("per_step", "initial"):
             value = "\n".join(_words(entry) for entry in value)
         if value != "":
             table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+    print(title)
     Console().print(table)
 
 
@@ -389,7 +397,7 @@ def _show_comparison(asked: Question, epsilon: float | None, steps: int | None, 
     from dpmcmc.accounting import accountants
     from dpmcmc.errors import UnsupportedQuery
 
-    answers = []
+    answers: list[dict[str, Any]] = []
     for method in accountants.METHODS:
         if method == "recursion" and not _is_short(answers, asked, epsilon, steps, delta):
             continue
@@ -397,15 +405,15 @@ def _show_comparison(asked: Question, epsilon: float | None, steps: int | None, 
             answers.append(_answered(asked, method, epsilon, steps, delta))
         except UnsupportedQuery:
             continue
-    key = (lambda answer: -answer["steps"]) if steps is None else (lambda answer: answer["epsilon"])
-    answers.sort(key=key)
+    answers.sort(key=lambda answer: -answer["steps"] if steps is None else answer["epsilon"])
     if as_json:
         print(json.dumps({"answers": answers}))
         return
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("method", "steps", "epsilon", title=f"delta = {delta:g}, {asked.relation}", title_justify="left")
+    print(f"delta = {delta:g}, {asked.relation}")
+    table = Table("method", "steps", "epsilon")
     for answer in answers:
         table.add_row(answer["method"], f"{answer['steps']:,}", f"{answer['epsilon']:.6g}")
     Console().print(table)

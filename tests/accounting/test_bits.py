@@ -25,8 +25,11 @@ ORDERS = (1.05, 2.0, 10.0, 60.0, 400.0)
 
 
 def brute_force(test, range, order, low=-40.0, high=None, points=200_001):
-    """Renyi divergence from the four probabilities directly, maximised over a plain grid of log-ratios: a lower bound."""
-    high = high if high is not None else (40.0 if not isinstance(test, Penalty) else test.sigma**2 / 2 + 30 * test.sigma)
+    """Renyi divergence from the four probabilities directly, maximised over a plain grid of log-ratios: a lower
+    bound."""
+    high = (
+        high if high is not None else (40.0 if not isinstance(test, Penalty) else test.sigma**2 / 2 + 30 * test.sigma)
+    )
     log_ratio = np.linspace(low, high, points)
     here, there = test.log_probabilities(log_ratio), test.log_probabilities(log_ratio + range)
     best = 0.0
@@ -88,7 +91,8 @@ def test_gain_of_the_penalty_bit_over_its_ratio(sigma, gain):
 
 @pytest.mark.parametrize("kappa, accepted", [(1.0, 2.00), (0.5, 2.77), (0.25, 3.09), (0.1, 3.26)])
 def test_accepted_moves_per_unit_of_cost(kappa, accepted):
-    """Small ranges: kappa/2 moves accepted at l = 0, per divergence in units of range^2/2 at order 1 and half that cost."""
+    """Small ranges: kappa/2 moves accepted at l = 0, per divergence in units of range^2/2 at order 1 and half that
+    cost."""
     range = 1e-3
     cost = float(AcceptBit(LazyBarker(kappa), range).rdp(np.array([1.02]))[0]) / 1.02
     assert (kappa / 2) * (range**2 / 2) / cost == pytest.approx(accepted, rel=0.01)

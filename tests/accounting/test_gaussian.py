@@ -16,7 +16,10 @@ from dpmcmc.accounting.costs import Gaussian
 def exact_log_delta(epsilon, mu):
     with mpmath.workdps(80):
         e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
-        half = (mpmath.erfc((e - m * m / 2) / (mpmath.sqrt(2) * m)), mpmath.erfc((e + m * m / 2) / (mpmath.sqrt(2) * m)))
+        half = (
+            mpmath.erfc((e - m * m / 2) / (mpmath.sqrt(2) * m)),
+            mpmath.erfc((e + m * m / 2) / (mpmath.sqrt(2) * m)),
+        )
         value = (half[0] - mpmath.exp(e) * half[1]) / 2
         return mpmath.log(value) if value > 0 else -mpmath.inf
 

@@ -2,8 +2,7 @@ r"""What one query reveals: frozen values that say all an accountant needs.
 
 Every cost answers, where it makes sense,
 
-    rdp(orders)   an upper bound of the Renyi divergence of each order, both orders of the two tables; infinite if
-    unknown
+    rdp(orders)   an upper bound of the Renyi divergence of each order, for both orders of the tables; infinite if none
     rho()         the smallest known rho with  rdp(a) <= rho a  for every a > 1 (zero-concentrated DP), or None
     pure()        the smallest known epsilon with delta = 0, or None
     profiles()    the exact delta(epsilon) of the worst pair of tables, in both orders, or None

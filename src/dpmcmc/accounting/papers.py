@@ -1,11 +1,11 @@
 r"""The bounds as the papers print them, for comparison. All are valid (or say so), none is tight.
 
-thesis, Theorem 3.1      DP penalty by zCDP:  k = floor(2 tau^2 n^(2a) rho),  rho = (sqrt(e - ln d) - sqrt(-ln d))^2
-thesis, Theorem 4.2      DP-HMC by zCDP:      k = floor(rho / (rho_l + (L+1) rho_g)),  rho_. = 1/(2 tau_.^2 n)
-thesis, Theorem 3.3      DP Barker by Renyi divergences: `costs.DPBarker(..., bound="paper")`
-thesis, Theorem 3.5      minibatch penalty by Renyi divergences: a fixed-size batch with z^2 = tau
-penalty paper, Theorem 1 advanced composition of Gaussian queries, closed form
-DP-Fast MH, Appendix B   advanced composition of a step amplified by its batch
+thesis, Theorem 3.1       DP penalty by zCDP: k = floor(2 tau^2 n^(2a) rho), rho = (sqrt(e - ln d) - sqrt(-ln d))^2
+thesis, Theorem 4.2       DP-HMC by zCDP: k = floor(rho / (rho_l + (L+1) rho_g)), rho_. = 1/(2 tau_.^2 n)
+thesis, Theorem 3.3       DP Barker by Renyi divergences: `costs.DPBarker(..., bound="paper")`
+thesis, Theorem 3.5       minibatch penalty by Renyi divergences: a fixed-size batch with z^2 = tau
+penalty paper, Theorem 1  advanced composition of Gaussian queries, closed form
+DP-Fast MH, Appendix B    advanced composition of a step amplified by its batch
 """
 
 from __future__ import annotations
@@ -41,8 +41,12 @@ def hmc_steps(epsilon: float, delta: float, tau: float, tau_gradient: float, row
 
 
 def penalty_advanced(rows: int, alpha: float, beta: float, scale: float, sensitivity: float, sigma: float) -> Allowed:
-    """Penalty paper, Theorem 1: k = floor(k0 n^(2 alpha) / log n), sensitivity c n^-alpha, noise sigma; equations (3),
-    (4)."""
+    """Penalty paper, Theorem 1, as printed: k = floor(k0 n^(2 alpha) / log n), sensitivity c n^-alpha, noise sigma.
+
+    Its equation (3) does not follow from the paper's Theorems 2 and 3: substituting k(n) leaves a factor sqrt(log n) on
+    the first term. The value is still above the exact composition, about sqrt(2 k0 beta) c / sigma, when
+    2 alpha + beta >= 1/2.
+    """
     least = sensitivity * rows**-alpha * math.sqrt(2 * (2 * alpha + beta) * math.log(rows))
     if sigma <= least:
         raise ValueError(f"sigma={sigma} must be above {least:.4g}: Theorem 1 needs one step's epsilon below 1")

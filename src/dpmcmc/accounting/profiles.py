@@ -6,16 +6,14 @@ laws,
     delta(e) = max(0, 1 - e^e) + excess(e),
 
 because the excess is small where the profile is near one, so that differences of it keep their digits. Swapping the two
-laws
-gives  excess'(e) = e^e excess(-e).
+laws gives  excess'(e) = e^e excess(-e).
 
     Gaussian, mu = 1/z                            Phi(-u) - e^e Phi(-u - mu),  u = e/mu - mu/2
     Poisson batch, one row added (P has it)       q delta_mu(log(1 + (e^e - 1)/q))
     fixed-size batch, one row replaced            the same for e >= 0, and its mirror image for e < 0
                                                   :cite:p:`balle2018privacy`: bounds every pair of tables in both orders
     Poisson batch, one row replaced               (1-q) N(0, 1) + q N(+-mu/2, 1)
-    rows drawn Poisson(q) times, weight w         sum_k Pois(k; q) N(k w, 1)  against  N(0, 1), or against the mirror
-    image
+    rows drawn Poisson(q) times, weight w         sum_k Pois(k; q) N(k w, 1)  against  N(0, 1) or its mirror image
 
 The pair (1-q) N(0,1) + q N(+-mu, 1) with the *full* sensitivity is valid for fixed-size batches as well, and looser;
 with +-mu/2 it is not valid for them.
@@ -166,6 +164,7 @@ def _poisson(rate: float) -> tuple[np.ndarray, float]:
 
 
 def _mirrored(weights: np.ndarray, means: np.ndarray, missing: float) -> Pair:
+    weights, means = weights[weights > 0], means[weights > 0]
     forward = _mixtures(weights, means, weights, -means, missing)
     return symmetric(forward.excess, forward.high, forward.spread)
 

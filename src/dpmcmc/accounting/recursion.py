@@ -31,7 +31,7 @@ from dpmcmc.accounting.costs import AcceptBit, MinibatchBarker
 from dpmcmc.errors import UnsupportedQuery
 
 POINTS_PER_RANGE = 32  # grid step = typical loss range / 32: inflates the variance of a loss by about 0.1 %
-MOST_POINTS = 512  # for short runs, where the shape of each loss matters
+MOST_POINTS = 256  # for short runs, where the shape of each loss matters
 EXCESS = 0.003  # a tenth of it for short runs
 LEAD = 1e-3
 FIRST_LEAF = 2048  # cells
@@ -112,12 +112,12 @@ def _reach(cost: Any, epsilon: float, delta: float) -> tuple[float, int]:
 def _values(cost: Any, reach: float, floor: float, expected: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """V_1, V_2, ... on a grid of epsilons from 0 to `reach`; values below `floor` are not followed further out."""
     boxes = cost.boxes()
-    points = min(MOST_POINTS, max(POINTS_PER_RANGE, 8192 // expected))
+    points = min(MOST_POINTS, max(POINTS_PER_RANGE, 2048 // expected))
     step = _typical_loss(boxes) * 2 / points
     grid = step * np.arange(math.ceil(reach / step) + 2)
     values = np.maximum(0.0, -np.expm1(grid))
     is_mirrored = isinstance(cost, AcceptBit) and isinstance(cost.test, Barker)
-    excess = EXCESS * min(1.0, max(0.1, expected / 200))
+    excess = EXCESS * min(1.0, max(0.1, expected / 60))
     cuts = [(start, min(start + PART, grid.size)) for start in range(0, grid.size, PART)]
     parts = [Part(boxes, step, is_mirrored, excess, *cut) for cut in cuts]
     for count in itertools.count():
