@@ -1,1 +1,87 @@
-"""Differentially private Markov chain Monte Carlo that people can use."""
+"""Differentially private Markov chain Monte Carlo that people can use.
+
+The names below are the public interface. They are loaded when first used: importing JAX takes over a second, and the privacy
+calculator does without it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Budget": "dpmcmc.types",
+    "Model": "dpmcmc.types",
+    "Neighbours": "dpmcmc.types",
+    "Sampler": "dpmcmc.types",
+    "Barker": "dpmcmc.acceptance",
+    "LazyBarker": "dpmcmc.acceptance",
+    "Penalty": "dpmcmc.acceptance",
+    "Curator": "dpmcmc.curator.curator",
+    "LogRatio": "dpmcmc.curator.queries",
+    "Accept": "dpmcmc.curator.accept",
+    "PenaltyAccept": "dpmcmc.curator.accept",
+    "Gradient": "dpmcmc.curator.gradient",
+    "accept_walk": "dpmcmc.samplers.accept",
+    "penalty": "dpmcmc.samplers.penalty",
+    "guided_walk": "dpmcmc.samplers.proposals",
+    "one_component": "dpmcmc.samplers.proposals",
+    "random_walk": "dpmcmc.samplers.proposals",
+    "sgld": "dpmcmc.samplers.langevin",
+    "sample": "dpmcmc.loop",
+    "load": "dpmcmc.results.posterior",
+    "save": "dpmcmc.results.posterior",
+    "statement_of": "dpmcmc.results.posterior",
+    "BudgetExceeded": "dpmcmc.errors",
+    "PrivacyRefusal": "dpmcmc.errors",
+    "RunFailed": "dpmcmc.errors",
+    "UnboundedQueries": "dpmcmc.errors",
+    "UnsupportedQuery": "dpmcmc.errors",
+}
+_MODULES = ("models",)
+
+__all__ = sorted([*_HOMES, *_MODULES])
+
+if TYPE_CHECKING:
+    from dpmcmc import models as models
+    from dpmcmc.acceptance import Barker as Barker
+    from dpmcmc.acceptance import LazyBarker as LazyBarker
+    from dpmcmc.acceptance import Penalty as Penalty
+    from dpmcmc.curator.accept import Accept as Accept
+    from dpmcmc.curator.accept import PenaltyAccept as PenaltyAccept
+    from dpmcmc.curator.curator import Curator as Curator
+    from dpmcmc.curator.gradient import Gradient as Gradient
+    from dpmcmc.curator.queries import LogRatio as LogRatio
+    from dpmcmc.errors import BudgetExceeded as BudgetExceeded
+    from dpmcmc.errors import PrivacyRefusal as PrivacyRefusal
+    from dpmcmc.errors import RunFailed as RunFailed
+    from dpmcmc.errors import UnboundedQueries as UnboundedQueries
+    from dpmcmc.errors import UnsupportedQuery as UnsupportedQuery
+    from dpmcmc.loop import sample as sample
+    from dpmcmc.results.posterior import load as load
+    from dpmcmc.results.posterior import save as save
+    from dpmcmc.results.posterior import statement_of as statement_of
+    from dpmcmc.samplers.accept import accept_walk as accept_walk
+    from dpmcmc.samplers.langevin import sgld as sgld
+    from dpmcmc.samplers.penalty import penalty as penalty
+    from dpmcmc.samplers.proposals import guided_walk as guided_walk
+    from dpmcmc.samplers.proposals import one_component as one_component
+    from dpmcmc.samplers.proposals import random_walk as random_walk
+    from dpmcmc.types import Budget as Budget
+    from dpmcmc.types import Model as Model
+    from dpmcmc.types import Neighbours as Neighbours
+    from dpmcmc.types import Sampler as Sampler
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"dpmcmc.{name}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'dpmcmc' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -15,3 +15,11 @@ class UnboundedQueries(PrivacyRefusal):
 
 class UnsupportedQuery(PrivacyRefusal):
     """The query has no bound on what it reveals in the way it is used."""
+
+
+class RunFailed(Exception):
+    """A run broke off after its grant was spent. `posterior` holds the draws of the blocks that were finished."""
+
+    def __init__(self, message: str, posterior: object) -> None:
+        super().__init__(message)
+        self.posterior = posterior

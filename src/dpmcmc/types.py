@@ -81,6 +81,9 @@ class Cost(Protocol):
 class Query(Protocol):
     """What is computed on the rows and what it costs, in one frozen, hashable value."""
 
+    @property
+    def released(self) -> str: ...  # what leaves the curator, in words for the statement
+
     def answer(self, key: Key, model: Model, rows: Any, *points: Position) -> Answer: ...
 
     def cost(self, unit: Unit) -> Cost: ...

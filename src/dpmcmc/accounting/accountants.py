@@ -173,13 +173,16 @@ SMALLEST_PLD_DELTA = 1e-10
 
 
 def epsilons(costs: Ledger, delta: float, methods: Iterable[str] | None = None) -> dict[str, float]:
-    """epsilon by every method that applies to the ledger (all but the recursion unless `methods` names them)."""
+    """epsilon by every method that applies to the ledger (all but the recursion unless `methods` names them).
+
+    A method whose epsilon is so large that distances from ideal laws eat up delta proves nothing and is left out.
+    """
     names = [name for name in METHODS if name != "recursion"] if methods is None else list(methods)
     found = {}
     for name in names:
         try:
             found[name] = epsilon_by(name, costs, delta)
-        except UnsupportedQuery:
+        except (UnsupportedQuery, BudgetExceeded):
             continue
     return found
 
@@ -209,6 +212,7 @@ def epsilon(costs: Ledger, delta: float) -> Spent:
     known = delta >= SMALLEST_PLD_DELTA and all(cost.profiles() is not None for cost in costs)
     found = epsilons(costs, delta, EXACT if known else QUICK)
     if not found:
+        epsilon_by("rdp", costs, delta)  # says why
         raise UnsupportedQuery("no method bounds this ledger")
     best = min(found, key=lambda name: found[name])
     return Spent(found[best], best)

@@ -1,0 +1,1 @@
+"""Rows -> ratio -> clip -> exact sum -> noise or coin. The only place where rows are touched."""

@@ -1,0 +1,37 @@
+"""Models: what one row says about the parameters. Each is a function that returns a `Model`.
+
+``simulate_...``, ``..._posterior`` and ``draw_..._posterior`` see or make rows directly: they are not private, and are
+there for tests and figures.
+"""
+
+from dpmcmc.models.banana import banana, draw_banana_posterior, simulate_banana_rows
+from dpmcmc.models.circle import circle, draw_circle_posterior, simulate_circle_rows
+from dpmcmc.models.gaussian import draw_gaussian_posterior, gaussian, gaussian_posterior, simulate_gaussian_rows
+from dpmcmc.models.linear import draw_linear_posterior, linear, linear_posterior, simulate_linear_rows
+from dpmcmc.models.logistic import logistic, simulate_logistic_rows
+from dpmcmc.models.mixture import mixture, mixture_posterior, simulate_mixture_rows
+from dpmcmc.models.poisson import poisson, simulate_poisson_rows
+
+__all__ = [
+    "banana",
+    "circle",
+    "draw_banana_posterior",
+    "draw_circle_posterior",
+    "draw_gaussian_posterior",
+    "draw_linear_posterior",
+    "gaussian",
+    "gaussian_posterior",
+    "linear",
+    "linear_posterior",
+    "logistic",
+    "mixture",
+    "mixture_posterior",
+    "poisson",
+    "simulate_banana_rows",
+    "simulate_circle_rows",
+    "simulate_gaussian_rows",
+    "simulate_linear_rows",
+    "simulate_logistic_rows",
+    "simulate_mixture_rows",
+    "simulate_poisson_rows",
+]

@@ -1,0 +1,87 @@
+"""The privacy statement: what was promised, to whom, on which assumptions, and the bill that anyone can check again."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from dpmcmc.types import Neighbours, Unit
+
+IN_ONE_PROCESS = (
+    "the rows, the curator and the sampler share one process: Python code in it could reach the rows, "
+    "so the program that runs is trusted to use only answers"
+)
+FLOATING_POINT = (
+    "row values are computed in floating point, then clipped, truncated to a 2^-30 grid and added as integers; "
+    "noise and coins are integers, and their distance from the ideal law is charged to delta"
+)
+TIME = "the time a run takes is not part of the release; every row is read in every step"
+SHARED_BUDGET = "several runs share this budget: the promise is about all of them together"
+FIXED_SECRET = "the secret was fixed by the caller: the noise can be computed again, so NOTHING IS PROMISED"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """The promise and its bill. `epsilon` is infinite when nothing is promised."""
+
+    epsilon: float
+    delta: float
+    method: str  # the accountant behind epsilon
+    second_epsilon: float | None  # by another accountant, from the same bill
+    second_method: str | None
+    unit: Unit
+    num_rows: int | None  # None when the number of rows is private
+    released: tuple[str, ...]  # what kinds of values left the curator
+    bill: list[dict[str, Any]]  # query, cost, count
+    budget: tuple[float, float] | None  # what the owner allowed in all
+    assumptions: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def ledger_json(self) -> str:
+        """The bill and the claim, for `dpmcmc account ledger`."""
+        claim = {
+            "epsilon": self.epsilon if math.isfinite(self.epsilon) else "inf",
+            "delta": self.delta,
+            "method": self.method,
+        }
+        return json.dumps(
+            {
+                "format": "dpmcmc-ledger-1",
+                "claim": claim,
+                "neighbours": self.unit.neighbours.value,
+                "rows_per_person": self.unit.rows_per_person,
+                "entries": self.bill,
+            }
+        )
+
+    def __str__(self) -> str:
+        promise = f"({self.epsilon:.4g}, {self.delta:.3g})-differential privacy"
+        if not math.isfinite(self.epsilon):
+            promise = "epsilon = infinity: NO PRIVACY IS PROMISED"
+        lines = ["PRIVACY STATEMENT", f"  Promise:   {promise}"]
+        lines.append(f"  Unit:      {_unit_text(self.unit, self.num_rows)}")
+        lines.append(f"  Released:  {'; '.join(self.released)}; everything else is computed from these")
+        lines += [f"  Bill:      {item['count']} x {item['query']}" for item in self.bill]
+        if math.isfinite(self.epsilon):
+            lines.append(f"  Computed:  epsilon = {self.epsilon:.6g} at delta = {self.delta:.3g} by {self.method}")
+        if self.second_epsilon is not None:
+            lines.append(f"             epsilon = {self.second_epsilon:.6g} by {self.second_method}, as a second opinion")
+        if self.budget is not None:
+            lines.append(f"  Budget:    epsilon = {self.budget[0]:.6g}, delta = {self.budget[1]:.3g}")
+        lines += [f"  Assumes:   {text}" for text in self.assumptions]
+        lines += [f"  Note:      {text}" for text in self.notes]
+        return "\n".join(lines)
+
+
+def _unit_text(unit: Unit, num_rows: int | None) -> str:
+    person = "one row" if unit.rows_per_person == 1 else f"one person with at most {unit.rows_per_person} rows"
+    if unit.neighbours is Neighbours.REPLACE_ONE:
+        known = (
+            f"the number of rows, {num_rows}, is public"
+            if unit.rows_per_person == 1
+            else f"the table's capacity, {num_rows}, is public"
+        )
+        return f"{person}, replaced by any other ({known})"
+    return f"{person}, added or removed (the number of rows is private)"

@@ -1,0 +1,168 @@
+"""The one door between a sampler and the rows, and the bill read off the program that goes through it.
+
+`mark` binds a primitive that is the identity on a key and its points and carries the query. The program that will run is
+traced once; `count_queries` walks that trace and counts the marks, so the bill is a fact about the program:
+
+    scan, fori_loop with a fixed number of turns     x its length
+    cond, switch                                     the maximum over the branches, query by query
+    vmap                                             x its size (the batching rule multiplies `copies`)
+    jit                                              what is inside
+    while_loop, anything unknown                     refused when it asks
+
+The same walk refuses a key that visibly serves two asks. Every value gets a number, equal for equal expressions, so reuse is
+seen through slices and fold_ins; a loop is walked twice, so a key that does not change from turn to turn is seen as well.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import jax
+from jax.extend.core import Literal, Primitive
+from jax.interpreters import ad, batching, mlir
+
+from dpmcmc.errors import UnboundedQueries, UnsupportedQuery
+from dpmcmc.types import Key, Plan, Position, Query
+
+asked_p = Primitive("asked")
+asked_p.multiple_results = True
+
+
+def mark(rng_key: Key, query: Query, points: tuple[Position, ...]) -> tuple[Key, list[Position]]:
+    """Return the key and the points unchanged, and leave a mark in the trace that `query` was asked here."""
+    if not jax.dtypes.issubdtype(getattr(rng_key, "dtype", None), jax.dtypes.prng_key):
+        raise TypeError("ask needs a typed random key: make one with jax.random.key, not jax.random.PRNGKey")
+    marked_key, *marked_points = asked_p.bind(rng_key, *points, query=query, copies=1)
+    return marked_key, marked_points
+
+
+def _batch(arguments, dims, *, query, copies):
+    sizes = {argument.shape[dim] for argument, dim in zip(arguments, dims, strict=True) if dim is not None}
+    (size,) = sizes
+    if dims[0] is None and size > 1:
+        raise UnboundedQueries(
+            f"one key would serve {size} asks of {query} at different points: split the key with jax.random.split and map over it"
+        )
+    return asked_p.bind(*arguments, query=query, copies=copies * size), dims
+
+
+def _refuse_derivative(primals, tangents, *, query, copies):
+    raise UnsupportedQuery(
+        f"a derivative through ask({query}) would release gradients without noise: ask for a gradient query instead"
+    )
+
+
+asked_p.def_impl(lambda *arguments, query, copies: list(arguments))
+asked_p.def_abstract_eval(lambda *arguments, query, copies: list(arguments))
+mlir.register_lowering(asked_p, lambda context, *arguments, query, copies: list(arguments))
+batching.primitive_batchers[asked_p] = _batch
+ad.primitive_jvps[asked_p] = _refuse_derivative
+
+
+def count_queries(closed_jaxpr) -> Plan:
+    """How often each query is asked when the traced program runs once. Refuses what has no fixed count."""
+    return dict(_Walk().calls(closed_jaxpr.jaxpr, [object() for _ in closed_jaxpr.jaxpr.invars])[0])
+
+
+class _Walk:
+    """One walk over a program: numbers for values, and the keys that asks have used so far."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Any, int] = {}
+        self.fresh = itertools.count()
+        self.used: set[int] = set()
+
+    def number(self, *expression) -> int:
+        return self.numbers.setdefault(expression, next(self.fresh))
+
+    def calls(self, jaxpr, inputs: list) -> tuple[Counter, list]:
+        """Count the asks of a jaxpr whose inputs have the given numbers; return the numbers of its outputs too."""
+        values = dict(zip(jaxpr.invars, inputs, strict=True))
+        values.update({variable: self.number("constant", id(variable)) for variable in jaxpr.constvars})
+
+        def read(atom):
+            return self.number("literal", str(atom.aval), str(atom.val)) if isinstance(atom, Literal) else values[atom]
+
+        total: Counter = Counter()
+        for equation in jaxpr.eqns:
+            counts, outputs = self.equation(equation, [read(atom) for atom in equation.invars])
+            total += counts
+            values.update(zip(equation.outvars, outputs, strict=True))
+        return total, [read(atom) for atom in jaxpr.outvars]
+
+    def equation(self, equation, inputs: list) -> tuple[Counter, list]:
+        if equation.primitive is asked_p:
+            return self.asked(equation, inputs)
+        if not any(_asks(jaxpr) for jaxpr in _inner_jaxprs(equation)):
+            expression = (equation.primitive.name, _frozen(equation.params), *inputs)
+            return Counter(), [self.number(*expression, index) for index, _ in enumerate(equation.outvars)]
+        rule = _RULES.get(equation.primitive.name)
+        if rule is None:
+            raise UnboundedQueries(
+                f"queries inside `{equation.primitive.name}` cannot be counted: use scan, cond, vmap, jit, "
+                "or fori_loop with a fixed number of turns"
+            )
+        return rule(self, equation, inputs)
+
+    def asked(self, equation, inputs: list) -> tuple[Counter, list]:
+        query, key = equation.params["query"], inputs[0]
+        if key in self.used:
+            raise UnboundedQueries(f"a random key is used for two asks, the second of {query}: split it with jax.random.split")
+        self.used.add(key)
+        return Counter({query: equation.params["copies"]}), inputs
+
+    def jit(self, equation, inputs: list) -> tuple[Counter, list]:
+        return self.calls(_open(equation.params["jaxpr"]), inputs)
+
+    def scan(self, equation, inputs: list) -> tuple[Counter, list]:
+        jaxpr, length = _open(equation.params["jaxpr"]), equation.params["length"]
+        num_consts, num_carry = equation.params["num_consts"], equation.params["num_carry"]
+        consts, carry = inputs[:num_consts], inputs[num_consts : num_consts + num_carry]
+        counts: Counter = Counter()
+        for _ in range(min(length, 2)):
+            slices = [self.number(object()) for _ in inputs[num_consts + num_carry :]]
+            counts, outputs = self.calls(jaxpr, consts + carry + slices)
+            carry = outputs[:num_carry]
+        results = [self.number(object()) for _ in equation.outvars]
+        return Counter({query: length * count for query, count in counts.items()}), results
+
+    def cond(self, equation, inputs: list) -> tuple[Counter, list]:
+        before, after = set(self.used), set(self.used)
+        total: Counter = Counter()
+        for branch in equation.params["branches"]:
+            self.used = set(before)
+            total |= self.calls(_open(branch), inputs[1:])[0]
+            after |= self.used
+        self.used = after
+        return total, [self.number(object()) for _ in equation.outvars]
+
+
+_RULES = {"jit": _Walk.jit, "pjit": _Walk.jit, "closed_call": _Walk.jit, "scan": _Walk.scan, "cond": _Walk.cond}
+
+
+def _open(jaxpr):
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def _inner_jaxprs(equation):
+    for value in equation.params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if hasattr(_open(item), "eqns"):
+                yield _open(item)
+
+
+def _asks(jaxpr) -> bool:
+    return any(equation.primitive is asked_p or any(_asks(inner) for inner in _inner_jaxprs(equation)) for equation in jaxpr.eqns)
+
+
+def _frozen(params) -> tuple:
+    def freeze(value):
+        try:
+            hash(value)
+        except TypeError:
+            return id(value)
+        return value
+
+    return tuple(sorted(((name, freeze(value)) for name, value in params.items()), key=lambda item: item[0]))

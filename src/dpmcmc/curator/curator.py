@@ -1,0 +1,386 @@
+"""The curator: it alone holds the rows. It reads the bill off a program, grants it within the budget, and runs it.
+
+    traced     = curator.trace(program, *arguments)     its bill: traced.plan; no row is touched, shapes are enough
+    executable = traced.compile()                       the very program the bill was read off
+    grant      = curator.grant(plan)                    the ledger has it before this returns
+    result     = grant.run(executable, *arguments)      refused when it asks more than is left of the grant
+
+`program(ask, *arguments)` is a pure JAX function; `ask(rng_key, query, *points)` is its only way to learn about the rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import numbers
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+from jax.sharding import PartitionSpec
+
+from dpmcmc.accounting import accountants, calibrate, filters
+from dpmcmc.accounting.search import largest
+from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, SHARED_BUDGET, TIME, Statement
+from dpmcmc.ask import count_queries, mark
+from dpmcmc.curator import noise
+from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
+from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
+from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
+
+Program = Callable[..., Any]
+FILTERS = {"gaussian-dp": filters.gaussian_filter, "zcdp": filters.zcdp_filter, "renyi": filters.renyi_filter}
+FILTER_NAMES = {"gaussian-dp": "gaussian-filter", "zcdp": "zcdp-filter", "renyi": "renyi-filter"}  # as accounting has them
+
+
+class Executable(NamedTuple):
+    """A compiled program and the bill read off it."""
+
+    plan: Plan
+    compiled: Any
+
+
+class Traced(NamedTuple):
+    """A traced program: what it asks and what it returns."""
+
+    plan: Plan
+    shapes: Any  # of what it returns
+    traced: Any
+
+    def compile(self) -> Executable:
+        with jax.enable_x64(True):
+            return Executable(self.plan, self.traced.lower().compile())
+
+
+class Curator:
+    """Holds rows and answers queries about them, within one budget.
+
+    Parameters
+    ----------
+    rows
+        an array, or a pytree of arrays with a common leading axis. They are copied.
+    model
+        says what one row contributes.
+    budget
+        the promise. ``None`` promises nothing, and every statement says so.
+    capacity
+        a public bound on the number of rows. Needed when that number is private: under add-or-remove, or with several rows per
+        person (then persons times rows per person). Otherwise the number of rows is public and is the capacity.
+    shared_by
+        ``None``: one grant, accounted as tightly as we can, then the curator is closed. ``"gaussian-dp"`` or ``"zcdp"``: several
+        grants, each chosen after seeing the last, share the budget under this filter, which is fixed here (or ``"renyi"``, which
+        is kinder to accept bits of the penalty test).
+    ledger
+        a file that keeps the spends, so that another process opening the same table goes on where this one stopped.
+    devices
+        spread the rows over these devices.
+    fixed_secret
+        512 bits that replace the operating system's, for tests and figures only: the statement then promises nothing.
+    """
+
+    def __init__(
+        self,
+        rows: Any,
+        model: Model,
+        budget: Budget | None,
+        *,
+        capacity: int | None = None,
+        shared_by: str | None = None,
+        ledger: str | Path | None = None,
+        devices: Sequence[Any] | None = None,
+        fixed_secret: np.ndarray | None = None,
+    ) -> None:
+        if budget is not None and not isinstance(budget, Budget):
+            raise TypeError(f"budget={budget!r} must be a Budget(epsilon, delta), or None to promise nothing")
+        if shared_by is not None and shared_by not in FILTERS:
+            raise ValueError(f"shared_by={shared_by!r} must be None or one of {sorted(FILTERS)}")
+        self.model, self.budget = model, budget
+        self.unit = budget.unit if budget is not None else Unit()
+        self._delta = budget.delta if budget is not None else 1e-6
+        self._fixed_secret = fixed_secret
+        leaves = jax.tree.map(_as_column, rows)
+        num_rows = _num_rows(leaves, self.unit)
+        self.capacity = _check_capacity(num_rows, capacity, self.unit)
+        self._mesh = None if devices is None else jax.make_mesh((len(devices),), ("rows",), devices=devices)
+        self._place(leaves, num_rows)
+        _check_log_likelihood(model, leaves)
+        self._shared_by, self._filter = shared_by, None
+        self._ledger = Ledger.open(self._facts(), ledger)
+        if shared_by is not None and budget is not None:
+            self._filter = FILTERS[shared_by](budget.epsilon, budget.delta)
+            for bill in self._ledger.grants:
+                self._filter.spend(total_costs(bill))
+
+    def __repr__(self) -> str:
+        return f"Curator(capacity={self.capacity}, budget={self.budget})"
+
+    # -- what may be asked -------------------------------------------------------------------------------------------------
+
+    def trace(self, program: Program, *arguments: Any) -> Traced:
+        """Trace the program at the shapes of `arguments` and read off its bill. No row is touched."""
+        shapes = jax.eval_shape(lambda *values: values, *arguments)
+        run = self._bind(program, jax.config.read("jax_enable_x64"))
+        with jax.enable_x64(True):
+            traced = jax.jit(run).trace(self._rows, self._num_rows, jax.ShapeDtypeStruct((16,), jnp.uint32), *shapes)
+        plan = count_queries(traced.jaxpr if self._mesh is None else _inside_shard_map(traced.jaxpr))
+        return Traced(plan, traced.out_info, traced)
+
+    def max_steps(self, initial: Plan, per_step: Plan) -> int:
+        """The largest number of steps whose bill, with `initial`, fits what is left of the budget."""
+        first = total_costs(entries(initial, self.unit))
+        each = total_costs(entries(per_step, self.unit))
+        self._check_open()
+        if self.budget is None or not each:
+            raise ValueError("without a budget, or without queries, any number of steps fits: say num_steps")
+        if self._filter is None:
+            return calibrate.steps(each, self.budget.epsilon, self.budget.delta, initial=first)
+        fits = self._filter.fits
+        return largest(lambda count: fits(calibrate.combined(first, each, count)))
+
+    def grant(self, plan: Plan) -> Grant:
+        """Bill the whole plan at once. Nothing is refunded."""
+        self.check(plan)
+        bill = entries(plan, self.unit)
+        costs = total_costs(bill)
+        # Everything that can fail comes before the ledger: after it, the draws must not be lost.
+        grant = Grant(self, plan, self._statement(bill, costs))
+        self._ledger.record(bill)
+        if self._filter is not None:
+            self._filter.spend(costs)
+        return grant
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan that would not be granted now. Spends nothing."""
+        self._check_open()
+        costs = total_costs(entries(plan, self.unit))
+        if self._filter is not None:
+            self._filter.check(costs)
+        elif self.budget is not None:
+            spent = self._spent(costs)
+            if not spent.epsilon <= self.budget.epsilon:
+                raise BudgetExceeded(
+                    f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} (by {spent.method}), "
+                    f"the budget is epsilon={self.budget.epsilon:.4g}: ask for fewer steps or add noise"
+                )
+
+    def _check_open(self) -> None:
+        if self.budget is not None and self._filter is None and self._ledger.grants:
+            raise BudgetExceeded(
+                "this curator has given its one grant and is closed; to share a budget among several runs, create it with "
+                "shared_by='gaussian-dp' (all queries Gaussian) or 'zcdp'"
+            )
+
+    # -- how it is answered ------------------------------------------------------------------------------------------------
+
+    def _bind(self, program: Program, is_user_double: bool) -> Program:
+        axis = None if self._mesh is None else "rows"
+
+        def run(pieces, num_rows, secret, *arguments):
+            table = Table(pieces, num_rows, self.unit, axis)
+
+            def ask(rng_key, query: Query, *points) -> Answer:
+                rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)))
+                with jax.enable_x64(True):
+                    key = noise.ask_key(secret, rng_key, query, marked)
+                    value, variance = query.answer(key, self.model, table, *marked)
+                    return Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype))
+
+            # The sampler is user code: it sees the precision its author set, not the curator's.
+            with jax.enable_x64(is_user_double):
+                return program(ask, *arguments)
+
+        if self._mesh is None:
+            return run
+        whole, rows = PartitionSpec(), PartitionSpec("rows")
+        return lambda pieces, num_rows, secret, *arguments: jax.shard_map(
+            run,
+            mesh=self._mesh,
+            in_specs=(rows, whole, whole, *(whole for _ in arguments)),
+            out_specs=whole,
+            check_vma=False,
+        )(pieces, num_rows, secret, *arguments)
+
+    def _place(self, leaves, num_rows: int) -> None:
+        """Copy the rows to the devices, cut into pieces: with p devices, piece i holds the i-th piece of each device."""
+        num_pieces, size = piece_layout(self.capacity)
+        num_devices = 1 if self._mesh is None else self._mesh.size
+        per_device = -(-num_pieces // num_devices)
+        sharding = None if self._mesh is None else jax.NamedSharding(self._mesh, PartitionSpec("rows"))
+
+        def piece(leaf, index):
+            parts = [leaf[start : start + size] for start in (np.arange(num_devices) * per_device + index) * size]
+            padding = [(0, 0)] * (leaf.ndim - 1)
+            whole = np.concatenate([np.pad(part, [(0, size - len(part)), *padding]) for part in parts])
+            return jnp.asarray(whole) if sharding is None else jax.device_put(whole, sharding)
+
+        with jax.enable_x64(True):
+            self._rows = tuple(jax.tree.map(lambda leaf: piece(leaf, index), leaves) for index in range(per_device))  # noqa: B023
+            self._num_rows = jnp.asarray(num_rows, jnp.int64)
+
+    def _fresh_secret(self) -> jax.Array:
+        return jnp.asarray(noise.fresh_secret() if self._fixed_secret is None else self._fixed_secret, jnp.uint32)
+
+    # -- what is said about it ---------------------------------------------------------------------------------------------
+
+    def _facts(self) -> dict[str, Any]:
+        budget = None if self.budget is None else [self.budget.epsilon, self.budget.delta]
+        return {"budget": budget, "neighbours": self.unit.neighbours.value, "rows_per_person": self.unit.rows_per_person,
+                "capacity": self.capacity, "shared_by": self._shared_by}  # fmt: skip
+
+    def _spent(self, costs: Mapping[Any, int]) -> accountants.Spent:
+        is_bound = self.budget is not None and self._filter is None
+        return _spent(tuple(costs.items()), self._delta, self.budget.epsilon if is_bound else None)
+
+    def _second_opinion(self, costs: Mapping[Any, int], first: str) -> tuple[float | None, str | None]:
+        for method in ("rdp", "zcdp", "pure"):
+            try:
+                if method != first:
+                    return accountants.epsilon_by(method, costs, self._delta), method
+            except PrivacyRefusal:
+                continue
+        return None, None
+
+    def _statement(self, bill: tuple[Entry, ...], costs: Mapping[Any, int]) -> Statement:
+        epsilon, method = self._spent(costs)
+        second = self._second_opinion(costs, method)
+        generator = f"the generator of the secret stream: {noise.GENERATOR}"
+        notes: tuple[str, ...] = ()
+        if self._filter is not None:
+            second = epsilon, f"{method}, for this run alone"
+            epsilon, method, notes = self._filter.epsilon, FILTER_NAMES[self._shared_by], (SHARED_BUDGET,)
+        if self._fixed_secret is not None:
+            # No figure at all: with a known secret even a second opinion would be a wrong one.
+            epsilon, method, second, generator = math.inf, "none", (None, None), FIXED_SECRET
+        is_public = self.unit.neighbours is Neighbours.REPLACE_ONE
+        return Statement(
+            epsilon=epsilon,
+            delta=self._delta,
+            method=method,
+            second_epsilon=second[0],
+            second_method=second[1],
+            unit=self.unit,
+            num_rows=self.capacity if is_public else None,
+            released=tuple(dict.fromkeys(entry.released for entry in bill)),
+            bill=to_json(bill),
+            budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),
+            assumptions=(generator, FLOATING_POINT, IN_ONE_PROCESS, TIME),
+            notes=notes,
+        )
+
+
+class Grant:
+    """A billed plan and the fresh secret that its answers are made with."""
+
+    def __init__(self, curator: Curator, plan: Plan, statement: Statement) -> None:
+        self._curator, self._left, self._statement = curator, Counter(plan), statement
+        self._secret = curator._fresh_secret()
+
+    def run(self, executable: Executable, *arguments: Any) -> Any:
+        """Run a compiled program once. Its asks are taken off the grant before a row is touched."""
+        for query, count in executable.plan.items():
+            if count > self._left[query]:
+                raise BudgetExceeded(f"the program asks {query} {count} times, {self._left[query]} are left of the grant")
+        self._left.subtract(executable.plan)
+        curator = self._curator
+        arguments = jax.tree.map(jnp.asarray, arguments)
+        with jax.enable_x64(True):
+            return jax.block_until_ready(executable.compiled(curator._rows, curator._num_rows, self._secret, *arguments))
+
+    def statement(self, *notes: str) -> Statement:
+        """What this grant promised, with its bill."""
+        return dataclasses.replace(self._statement, notes=self._statement.notes + notes)
+
+
+@functools.lru_cache(maxsize=64)
+def _spent(costs: tuple[tuple[Any, int], ...], delta: float, most: float | None) -> accountants.Spent:
+    """What the costs amount to; a bill that is far over `most` is told without what the noise lacks to be ideal."""
+    try:
+        return accountants.epsilon(dict(costs), delta)
+    except BudgetExceeded:
+        # At this epsilon even the rounding of the noise is too much for delta.
+        if most is None:
+            return accountants.Spent(math.inf, "none")
+        ideal = accountants.epsilon({dataclasses.replace(cost, distance=0.0): count for cost, count in costs}, delta)
+        if ideal.epsilon > most:
+            return ideal
+        raise
+
+
+# -- checks at the door: public facts only -----------------------------------------------------------------------------------
+
+
+def _as_column(leaf: Any) -> np.ndarray:
+    array = np.asarray(leaf)
+    if array.ndim == 0:
+        raise ValueError("rows must be arrays with a leading axis, one entry per row; a scalar was given")
+    if array.dtype.kind == "f":
+        with np.errstate(all="ignore"):  # whether a wider number overflowed is not told
+            return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+    if array.dtype.kind in "biu":
+        # Integers beyond 32 bits saturate: whether any did is not told.
+        if np.can_cast(array.dtype, np.int32):
+            return array
+        least = 0 if array.dtype.kind == "u" else -(2**31)
+        return np.clip(array, least, 2**31 - 1).astype(np.int32)
+    raise TypeError(f"rows of dtype {array.dtype} cannot be used: encode them as numbers (float, int or bool) first")
+
+
+def _num_rows(leaves: Any, unit: Unit) -> int:
+    lengths = {len(leaf) for leaf in jax.tree.leaves(leaves)}
+    if not lengths:
+        raise ValueError("rows holds no array: give an array, or a tuple or dict of arrays with one entry per row")
+    if len(lengths) > 1:
+        is_public = unit == Unit(Neighbours.REPLACE_ONE, 1)
+        told = f" ({sorted(lengths)})" if is_public else ""
+        raise ValueError(f"the arrays of rows have different numbers of rows{told}: they must agree")
+    return lengths.pop()
+
+
+def _check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
+    if capacity is not None and (not isinstance(capacity, numbers.Integral) or not 1 <= capacity <= MAX_ROWS):
+        raise ValueError(f"capacity={capacity!r} must be a whole number between 1 and {MAX_ROWS}: it bounds the number of rows")
+    if unit == Unit(Neighbours.REPLACE_ONE, 1):
+        if num_rows == 0:
+            raise ValueError("the table is empty (n=0): there is nothing to learn from")
+        if num_rows > MAX_ROWS:
+            raise ValueError(f"n={num_rows} rows are more than {MAX_ROWS}")
+        if capacity is not None and capacity != num_rows:
+            raise ValueError(f"capacity={capacity} differs from n={num_rows}: under replace-one n is public, leave capacity out")
+        return num_rows
+    if capacity is None:
+        raise ValueError(
+            "the number of rows is private here: declare capacity=, a public bound on it "
+            "(with rows_per_person > 1: the number of persons times rows_per_person)"
+        )
+    if num_rows > capacity:
+        raise ValueError(f"the table has more rows than the declared capacity={capacity}: declare a larger one")
+    return int(capacity)
+
+
+def _check_log_likelihood(model: Model, rows: Any) -> None:
+    is_double = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(rows))
+    with jax.enable_x64(is_double):
+        row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
+        position = jax.ShapeDtypeStruct((model.dimension,), jnp.float64 if is_double else jnp.float32)
+        found = jax.eval_shape(model.log_likelihood, position, row)
+    if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
+        told = f"{found.dtype} of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
+        raise ValueError(
+            f"log_likelihood must return one floating-point scalar for one row, it returned {told}: sum what belongs to a row"
+        )
+
+
+def _inside_shard_map(closed_jaxpr):
+    (equation,) = (equation for equation in closed_jaxpr.jaxpr.eqns if equation.primitive.name == "shard_map")
+    return ClosedJaxpr(equation.params["jaxpr"], ())
+
+
+def _narrow(value, dtype):
+    return value if value.dtype == jnp.bool_ else value.astype(dtype)

@@ -1,0 +1,172 @@
+r"""The secret stream, and the coins and integer noise made of it.
+
+**Stream.** A grant's secret is 512 bits from the operating system: two ChaCha20 keys. An ask is named by a message m (the bits
+of its public key, of its query and of its points), cut into 96-bit pieces. Its own key is the protected counter sum
+:cite:p:`bernstein1999stretch`
+
+    F(K2, XOR_j F(K1, j || m_j)),      F = the ChaCha20 block function :cite:p:`rfc8439`,
+
+a pseudorandom function of m: equal asks repeat their randomness, different asks share none.
+
+**Integer noise.** The discrete Gaussian D(s) has mass proportional to exp(-x^2 / 2 s^2) on the integers. D(BASE) is drawn by
+inversion from an exact table of 127-bit probabilities, and larger ones are sums
+
+    N = sum_l a_l X_l,   X_l ~ D(BASE) independent,   a_1 > a_2 > ... >= 1 integers,   variance BASE^2 sum_l a_l^2.
+
+Adding a X (coarse) to Y ~ D(f) (fine) gives mass  exp(-z^2 / 2(a^2 BASE^2 + f^2)) * sum_x exp(-(x - c_z)^2 / 2 t^2)  with
+1/t^2 = 1/BASE^2 + a^2/f^2, and by Poisson summation the last sum is constant up to a relative 2 sum_k exp(-2 pi^2 t^2 k^2):
+about 1e-34 for the steps used here. No floating point is involved and nothing depends on the draw but the draw itself (no
+rejection loop whose length could be timed). A discrete Gaussian is within 1 / (24 s^2) of a rounded Gaussian in total variation,
+and rounding is post-processing, so the exact Gaussian accounting applies up to `gaussian_distance`.
+"""
+
+from __future__ import annotations
+
+import decimal
+import functools
+import hashlib
+import math
+import secrets
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+GENERATOR = "ChaCha20, keyed by the operating system for every grant"
+BASE = 32  # standard deviation of the tabulated discrete Gaussian
+COIN_DISTANCE = 2.0**-48  # a coin's probability is off by at most this: rounding of a(l), and 62-bit uniforms
+_CONSTANTS = np.frombuffer(b"expand 32-byte k", "<u4")
+
+
+def fresh_secret() -> np.ndarray:
+    return np.frombuffer(secrets.token_bytes(64), "<u4")
+
+
+# -- the stream ------------------------------------------------------------------------------------------------------------
+
+
+def chacha20(key, counters):
+    """The ChaCha20 block function: key (8,) and counters (..., 4) of 32-bit words -> (..., 16)."""
+    shape = counters.shape[:-1] + (4,)
+    start = (*(jnp.broadcast_to(words, shape) for words in (_CONSTANTS, key[:4], key[4:])), counters)
+    mixed = lax.fori_loop(0, 10, lambda _, rows: _double_round(rows), start)
+    return jnp.concatenate([a + b for a, b in zip(mixed, start, strict=True)], axis=-1)
+
+
+def _double_round(rows):
+    a, b, c, d = _quarter_rounds(*rows)
+    a, b, c, d = _quarter_rounds(a, jnp.roll(b, -1, -1), jnp.roll(c, -2, -1), jnp.roll(d, -3, -1))
+    return a, jnp.roll(b, 1, -1), jnp.roll(c, 2, -1), jnp.roll(d, 3, -1)
+
+
+def _quarter_rounds(a, b, c, d):
+    for left, right in ((16, 12), (8, 7)):
+        a = a + b
+        d = _rotate(d ^ a, left)
+        c = c + d
+        b = _rotate(b ^ c, right)
+    return a, b, c, d
+
+
+def _rotate(words, bits):
+    return (words << bits) | (words >> (32 - bits))
+
+
+def ask_key(secret, rng_key, query, points):
+    """The secret ChaCha20 key (8 words) of one ask."""
+    message = jnp.concatenate([jax.random.bits(rng_key, (4,), jnp.uint32), _digest(query), *map(_words, points)])
+    pieces = jnp.pad(message, (0, -message.size % 3)).reshape(-1, 3)
+    counters = jnp.arange(len(pieces), dtype=jnp.uint32)[:, None]
+    blocks = chacha20(secret[:8], jnp.concatenate([counters, pieces], axis=1))
+    total = lax.reduce(blocks[:, :4], np.uint32(0), lax.bitwise_xor, (0,))
+    return chacha20(secret[8:], total)[:8]
+
+
+def random_words(key, shape):
+    """Independent uniform 32-bit words."""
+    size = math.prod(shape)
+    counters = jnp.arange(-(-size // 16), dtype=jnp.uint32)[:, None]
+    return chacha20(key, jnp.pad(counters, ((0, 0), (0, 3)))).reshape(-1)[:size].reshape(shape)
+
+
+def _digest(query) -> np.ndarray:
+    return np.frombuffer(hashlib.sha256(repr(query).encode()).digest()[:16], "<u4")
+
+
+def _words(point):
+    return lax.bitcast_convert_type(jnp.asarray(point), jnp.uint32).reshape(-1)
+
+
+# -- coins and noise -------------------------------------------------------------------------------------------------------
+
+
+def coin(key, probability):
+    """True with the given (float64) probability, up to `COIN_DISTANCE`."""
+    uniform = _uint64(random_words(key, (2,))) >> 2
+    return uniform.astype(jnp.int64) < (probability * 2.0**62).astype(jnp.int64)
+
+
+def discrete_gaussian(key, shape, sigma: float):
+    """Integer noise: D(s) with s the `gaussian_sigma(sigma)` just above sigma. int64."""
+    multipliers = np.array(_multipliers(sigma), np.int64)
+    words = random_words(key, (*shape, len(multipliers), 4))
+    high, low = _uint64(words[..., :2]), _uint64(words[..., 2:])
+    table_high, table_low = _survival_table()
+    high_part = (high >> 1)[..., None]
+    above = (high_part < table_high) | ((high_part == table_high) & (low[..., None] < table_low))
+    magnitude = above.sum(axis=-1, dtype=jnp.int64)
+    draws = jnp.where((high & 1) == 1, -magnitude, magnitude)
+    return jnp.sum(draws * multipliers, axis=-1)
+
+
+def gaussian_sigma(sigma: float) -> float:
+    """The standard deviation that `discrete_gaussian` really has: at least the one asked for."""
+    return BASE * math.sqrt(sum(a * a for a in _multipliers(sigma)))
+
+
+def gaussian_distance(sigma: float) -> float:
+    """Total variation distance of one `discrete_gaussian` from a rounded Gaussian, bounded from above."""
+    multipliers, smoothing = _multipliers(sigma), 0.0
+    fine = 0
+    for a in reversed(multipliers):
+        if fine:
+            inner_variance = 1 / (1 / BASE**2 + a * a / (BASE**2 * fine))
+            smoothing += 4 * math.exp(-2 * math.pi**2 * inner_variance)
+        fine += a * a
+    table = len(multipliers) * (len(_survival_table()[0]) + 1) * 2.0**-127
+    return 1 / (24 * gaussian_sigma(sigma) ** 2) + smoothing + table
+
+
+@functools.cache
+def _multipliers(sigma: float) -> tuple[int, ...]:
+    """Integers a_l, largest first, with BASE^2 sum a_l^2 >= sigma^2 and each small enough for the rest to fill its gaps."""
+    if not BASE <= sigma < 2**58:
+        raise ValueError(f"integer noise of standard deviation {sigma:.3g} is outside [{BASE}, 2^58): check the noise multiplier")
+    rest, multipliers = math.ceil((sigma / BASE) ** 2), []
+    while rest > 0:
+        multipliers.append(max(1, math.isqrt(rest - rest // 256)))
+        rest -= multipliers[-1] ** 2
+    # Without a finest step of 1 the noise would live on multiples of the last one and show the sum modulo it.
+    return tuple(multipliers) if multipliers[-1] == 1 else (*multipliers, 1)
+
+
+@functools.cache
+def _survival_table() -> tuple[np.ndarray, np.ndarray]:
+    """P(|X| >= j) for j = 1, 2, ... and X ~ D(BASE), as 127-bit integers in two words (the high one of 63 bits)."""
+    with decimal.localcontext() as context:
+        context.prec = 80
+        largest = math.ceil(BASE * math.sqrt(2 * 130 * math.log(2)))
+        masses = [(-decimal.Decimal(x * x) / (2 * BASE * BASE)).exp() for x in range(largest + 1)]
+        tails = [2 * mass for mass in masses[1:]]
+        for index in reversed(range(len(tails) - 1)):
+            tails[index] += tails[index + 1]
+        scale = decimal.Decimal(2**127) / (masses[0] + tails[0])
+        integers = [int((tail * scale).to_integral_value()) for tail in tails]
+    words = 2**64
+    return np.array([i // words for i in integers], np.uint64), np.array([i % words for i in integers], np.uint64)
+
+
+def _uint64(words):
+    """Pairs of 32-bit words along the last axis -> 64-bit integers."""
+    return (words[..., 0].astype(jnp.uint64) << 32) | words[..., 1].astype(jnp.uint64)

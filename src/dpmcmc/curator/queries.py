@@ -1,0 +1,78 @@
+"""Queries with a noisy numeric answer. A query is a frozen value: what is computed on the rows, and what that costs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from dpmcmc.accounting import costs
+from dpmcmc.curator import noise
+from dpmcmc.curator.clipping import clip_to_unit
+from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_rows
+from dpmcmc.types import Answer, Model, Neighbours, Unit
+
+
+def sensitivity(unit: Unit) -> int:
+    """How far one person can move a sum of values in [-1, 1]."""
+    return unit.rows_per_person * (2 if unit.neighbours is Neighbours.REPLACE_ONE else 1)
+
+
+def check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name}={value} must be positive and finite")
+
+
+def log_ratio_sum(model: Model, table: Table, position, proposal, bound):
+    """The exact integer sum of clip(log p(x_i|proposal) - log p(x_i|position), bound) / bound, in units of 2^-BITS."""
+    dtype = jnp.float64 if table.is_double else jnp.float32
+    position, proposal, bound = (jnp.asarray(value, dtype) for value in (position, proposal, bound))
+
+    def values(rows):
+        # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
+        with jax.enable_x64(table.is_double):
+            before = jax.vmap(model.log_likelihood, (None, 0))(position, rows)
+            after = jax.vmap(model.log_likelihood, (None, 0))(proposal, rows)
+            return fixed_point(clip_to_unit(after - before, bound))
+
+    return sum_rows(values, table)
+
+
+@dataclass(frozen=True)
+class LogRatio:
+    """Release  T (sum_i clip(r_i, b) + N(0, s^2)),  r_i = log p(x_i|proposal) - log p(x_i|position).
+
+    b = clip * |proposal - position|;  s = noise_multiplier * (2b when a row is replaced, b when one is added or removed), times
+    the rows per person;  T = temperature, a public constant. Noise and sum live on the integer grid b 2^-30. The cost depends on
+    neither the points nor the clip. A row whose log-likelihood is clip-Lipschitz in the position is never clipped.
+    """
+
+    released: ClassVar[str] = "log-likelihood ratios of proposed moves, with Gaussian noise"
+
+    clip: float
+    noise_multiplier: float
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive(clip=self.clip, noise_multiplier=self.noise_multiplier, temperature=self.temperature)
+
+    def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
+        bound = self.clip * move_length(position, proposal)
+        sigma = self._integer_sigma(rows.unit)
+        total = log_ratio_sum(model, rows, position, proposal, bound) + noise.discrete_gaussian(key, (), sigma)
+        grid = self.temperature * bound / 2.0**BITS
+        return Answer(grid * total.astype(jnp.float64), (grid * noise.gaussian_sigma(sigma)) ** 2)
+
+    def cost(self, unit: Unit) -> costs.Gaussian:
+        return costs.Gaussian(self.noise_multiplier, distance=noise.gaussian_distance(self._integer_sigma(unit)))
+
+    def _integer_sigma(self, unit: Unit) -> float:
+        return self.noise_multiplier * sensitivity(unit) * 2.0**BITS
+
+
+def move_length(position, proposal):
+    return jnp.linalg.norm(proposal.astype(jnp.float64) - position.astype(jnp.float64))

@@ -1,0 +1,134 @@
+"""What was spent, and under which promise: written down before any row is touched.
+
+A ledger is a list of grants, each a list of (query, cost, count). With a path it lives in a JSON file that is replaced
+atomically and flushed to disk before a grant is given out, so that a crash forgets no spend. A second process that has the
+same file open is refused once the first has spent: it must open the file again and see what is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dpmcmc.errors import BudgetExceeded
+from dpmcmc.types import Cost, Query, Unit
+
+FORMAT = "dpmcmc-ledger-1"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One kind of query on a grant."""
+
+    query: str  # as printed
+    released: str  # what leaves the curator, in words
+    cost: Cost
+    count: int
+
+
+def entries(plan: Mapping[Query, int], unit: Unit) -> tuple[Entry, ...]:
+    """The bill of a plan: each query with the cost of asking it once."""
+    return tuple(Entry(repr(query), query.released, query.cost(unit), count) for query, count in plan.items() if count)
+
+
+def total_costs(bill: tuple[Entry, ...]) -> dict[Cost, int]:
+    """How often each cost occurs: what an accountant needs."""
+    totals: dict[Cost, int] = {}
+    for entry in bill:
+        totals[entry.cost] = totals.get(entry.cost, 0) + entry.count
+    return totals
+
+
+def to_json(bill: tuple[Entry, ...]) -> list[dict[str, Any]]:
+    from dpmcmc.accounting import costs
+
+    return [
+        {"query": entry.query, "released": entry.released, "cost": costs.to_json(entry.cost), "count": entry.count}
+        for entry in bill
+    ]
+
+
+def from_json(items: list[dict[str, Any]]) -> tuple[Entry, ...]:
+    from dpmcmc.accounting import costs
+
+    return tuple(Entry(item["query"], item["released"], costs.from_json(item["cost"]), item["count"]) for item in items)
+
+
+@dataclass
+class Ledger:
+    """The grants of one table under one promise; `facts` are the public facts that must not change between openings."""
+
+    facts: dict[str, Any]
+    path: Path | None = None
+    grants: list[tuple[Entry, ...]] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, facts: dict[str, Any], path: str | Path | None = None) -> Ledger:
+        """A new ledger, or the one already kept at `path` if it speaks of the same table and promise."""
+        if path is None:
+            return cls(facts)
+        if not Path(path).exists():
+            if not Path(path).absolute().parent.is_dir():
+                raise ValueError(f"the ledger {path} cannot be kept: its folder does not exist; make it first")
+            return cls(facts, Path(path))
+        kept = _read(Path(path))
+        for name, value in facts.items():
+            if kept["facts"].get(name) != value:
+                raise BudgetExceeded(
+                    f"the ledger at {path} was opened with {name}={kept['facts'].get(name)}, now it is {value}: "
+                    "another table or promise needs another ledger"
+                )
+        return cls(facts, Path(path), [from_json(grant) for grant in kept["grants"]])
+
+    def record(self, bill: tuple[Entry, ...]) -> None:
+        """Write a grant down; returns only when it is on disk."""
+        if self.path is not None:
+            with _locked(self.path):
+                self._check_unchanged()
+                self._write([to_json(grant) for grant in (*self.grants, bill)])
+        self.grants.append(bill)
+
+    def _check_unchanged(self) -> None:
+        assert self.path is not None
+        kept = _read(self.path)["grants"] if self.path.exists() else []
+        if kept != json.loads(json.dumps([to_json(grant) for grant in self.grants])):
+            raise BudgetExceeded(
+                f"somebody else has spent from the ledger at {self.path} since it was opened: create the curator again"
+            )
+
+    def _write(self, grants: list[list[dict[str, Any]]]) -> None:
+        assert self.path is not None
+        draft = self.path.with_name(self.path.name + ".draft")
+        with open(draft, "w") as file:
+            json.dump({"format": FORMAT, "facts": self.facts, "grants": grants}, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, self.path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        kept = json.loads(path.read_text())
+        if kept["format"] == FORMAT and isinstance(kept["facts"], dict) and isinstance(kept["grants"], list):
+            return kept
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ValueError(f"{path} is not a ledger that a curator keeps: name another file")
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One process at a time between reading the file and replacing it, where the system has file locks."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with open(path.with_name(path.name + ".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

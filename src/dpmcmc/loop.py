@@ -1,0 +1,217 @@
+"""The loop: plan the whole run, have it granted, then run it block after block, chains side by side.
+
+A block of steps is compiled once and called again with the next step index. After each block its draws are safe, progress is
+shown and an interrupt is honoured. The bill is paid before the first block; nothing is refunded.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from dpmcmc.errors import BudgetExceeded, RunFailed
+from dpmcmc.progress import Progress
+from dpmcmc.types import Key, Plan, Position, Sampler
+
+NUM_BLOCKS = 20  # about so many, so that progress moves and an interrupt loses little
+
+
+def sample(
+    rng_key: Key,
+    sampler: Sampler,
+    curator: Any,
+    initial_position: Position,
+    *,
+    num_steps: int | None = None,
+    num_chains: int = 4,
+    thin: int = 1,
+    warmup: float = 0.5,
+    progress: bool = True,
+    path: str | Path | None = None,
+):
+    """Draw from the posterior, within the curator's budget. Returns an ArviZ InferenceData with its privacy statement.
+
+    Parameters
+    ----------
+    rng_key
+        the public key of the chains, from ``jax.random.key``. The privacy noise never comes from it.
+    initial_position
+        where the chains start: shape (d,) for all, or (num_chains, d). A public choice, not computed from the rows.
+    num_steps
+        steps per chain; ``None`` takes as many as the budget allows. The chains share the budget.
+    thin
+        keep every thin-th step.
+    warmup
+        this share of the draws, from the start, is kept apart as warm-up.
+    path
+        a NetCDF file that holds the draws of all finished blocks at any time, so that even a killed process loses none.
+    """
+    num_chains, thin = _at_least_one("num_chains", num_chains), _at_least_one("thin", thin)
+    keys = jax.random.split(rng_key, num_chains)
+    positions = _initial_positions(initial_position, num_chains, curator.model)
+    if not 0 <= warmup < 1:
+        raise ValueError(f"warmup={warmup} must lie in [0, 1): it is the share of the draws kept apart")
+    _check_path(path)
+    start = curator.trace(_start_program(sampler), keys, positions)
+    one_step = curator.trace(_block_program(sampler, 1, 1), keys, start.shapes, jnp.int32(0))
+    _rehearse(curator.model, one_step.shapes, num_chains)
+    num_steps = _num_steps(curator, start.plan, one_step.plan, num_steps, num_chains, thin)
+    sizes = _block_sizes(num_steps, thin)
+    blocks = {size: curator.trace(_block_program(sampler, size, thin), keys, start.shapes, jnp.int32(0)) for size in set(sizes)}
+    plan = _total_plan((start.plan, 1), *((blocks[size].plan, count) for size, count in Counter(sizes).items()))
+    by_step = _total_plan((start.plan, 1), (one_step.plan, num_steps))
+    assert plan == by_step, "the bill of a block must be that of its steps"
+    curator.check(plan)  # before compiling, which takes a while
+    starter, runners = start.compile(), {size: block.compile() for size, block in blocks.items()}
+    run = _Run(curator, curator.grant(plan), thin, warmup, path)
+    return run.go(keys, positions, starter, [runners[size] for size in sizes], sizes, progress)
+
+
+class _Run:
+    """A granted run and the draws it has so far."""
+
+    def __init__(self, curator, grant, thin, warmup, path) -> None:
+        self.curator, self.grant, self.thin, self.warmup, self.path = curator, grant, thin, warmup, path
+        self.draws: list = []
+
+    def go(self, keys, positions, starter, runners, sizes, progress):
+        note, first_step = "", 0
+        with Progress(sum(sizes), is_shown=progress) as bar:
+            try:
+                states = self.grant.run(starter, keys, positions)
+                for runner, size in zip(runners, sizes, strict=True):
+                    states, draws = self.grant.run(runner, keys, states, jnp.int32(first_step))
+                    self.draws.append(jax.tree.map(np.asarray, draws))
+                    first_step += size
+                    bar.advance(size, draws[1])
+                    if self.path is not None and first_step < sum(sizes):
+                        self._save(self.posterior(f"{first_step} of {sum(sizes)} steps so far; the grant is spent in full"))
+            except KeyboardInterrupt:
+                note = f"interrupted after {first_step} of {sum(sizes)} steps; the grant is spent in full"
+                bar.say(note)
+                if not self.draws:
+                    raise
+            except Exception as error:
+                note = f"broke off after {first_step} of {sum(sizes)} steps; the grant is spent in full"
+                result = self.posterior(note) if self.draws else None
+                raise RunFailed(f"the run {note}; its draws are in .posterior", result) from error
+        result = self.posterior(note)
+        try:
+            return self._save(result)
+        except Exception as error:
+            raise RunFailed(f"the draws could not be written to {self.path}; they are in .posterior", result) from error
+
+    def posterior(self, note: str):
+        from dpmcmc.results import posterior
+
+        positions, info = jax.tree.map(lambda *parts: np.concatenate(parts).swapaxes(0, 1), *self.draws)
+        return posterior.from_draws(
+            positions,
+            info,
+            self.curator.model.unravel,
+            self.grant.statement(*([note] if note else [])),
+            num_warmup=int(positions.shape[1] * self.warmup),
+            thin=self.thin,
+        )
+
+    def _save(self, result):
+        if self.path is not None:
+            from dpmcmc.results import posterior
+
+            posterior.save(result, self.path)
+        return result
+
+
+def _start_program(sampler: Sampler):
+    def start(ask, keys, positions):
+        # Steps fold in 0, 1, 2, ...; the start folds in the one index they never reach.
+        own_keys = jax.vmap(lambda key: jax.random.fold_in(key, 2**32 - 1))(keys)
+        return jax.vmap(lambda key, position: sampler.init(key, position, ask))(own_keys, positions)
+
+    return start
+
+
+def _block_program(sampler: Sampler, num_steps: int, thin: int):
+    def block(ask, keys, states, first_step):
+        def body(states, index):
+            def step(key, state):
+                return sampler.step(jax.random.fold_in(key, index), state, ask)
+
+            states, info = jax.vmap(step)(keys, states)
+            return states, (states.position, info)
+
+        states, draws = lax.scan(body, states, first_step + jnp.arange(num_steps, dtype=jnp.int32))
+        return states, jax.tree.map(lambda leaf: leaf[thin - 1 :: thin], draws)
+
+    return block
+
+
+def _num_steps(curator, initial, per_step, num_steps: int | None, num_chains: int, thin: int) -> int:
+    if num_steps is not None:
+        if not isinstance(num_steps, numbers.Integral) or num_steps < 1 or num_steps % thin:
+            raise ValueError(f"num_steps={num_steps!r} must be a positive multiple of thin={thin}")
+        return int(num_steps)
+    fits = curator.max_steps(initial, per_step)
+    if fits < thin:
+        raise BudgetExceeded(
+            f"{curator.budget} allows {fits} steps of {num_chains} chains, thin={thin} are needed for one draw: "
+            "use fewer chains, more noise, a smaller clip, or a larger budget"
+        )
+    return fits - fits % thin
+
+
+def _block_sizes(num_steps: int, thin: int) -> list[int]:
+    """About NUM_BLOCKS equal blocks, and a shorter one if they do not fill the run exactly."""
+    num_draws = num_steps // thin
+    candidates = range(min(num_draws, NUM_BLOCKS), min(num_draws, 2 * NUM_BLOCKS) + 1)
+    num_blocks = min(candidates, key=lambda number: num_draws % number)
+    size, rest = divmod(num_draws, num_blocks)
+    return [size * thin] * num_blocks + ([rest * thin] if rest else [])
+
+
+def _total_plan(*parts: tuple[Plan, int]) -> dict:
+    """The bill of programs that run so many times each."""
+    total: dict = {}
+    for plan, times in parts:
+        for query, count in plan.items():
+            total[query] = total.get(query, 0) + times * count
+    return total
+
+
+def _rehearse(model, shapes, num_chains: int) -> None:
+    from dpmcmc.results import posterior
+
+    _, (positions, info) = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), shapes)
+    posterior.rehearse(num_chains, positions, info, model.unravel)
+
+
+def _check_path(path: str | Path | None) -> None:
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        raise ValueError(f"path={path} cannot be written: its folder does not exist; make it first")
+
+
+def _initial_positions(position, num_chains: int, model):
+    positions, dimension = jnp.asarray(position), model.dimension
+    if not jnp.issubdtype(positions.dtype, jnp.floating):
+        positions = positions.astype(jnp.result_type(float))
+    if positions.shape not in ((dimension,), (num_chains, dimension)):
+        raise ValueError(f"initial_position has shape {positions.shape}, it must be ({dimension},) or ({num_chains}, {dimension})")
+    if not bool(jnp.all(jnp.isfinite(positions))):
+        raise ValueError(f"initial_position={positions} must be finite")
+    positions = jnp.broadcast_to(positions, (num_chains, dimension))
+    if not bool(jnp.all(jax.vmap(model.log_prior)(positions) > -jnp.inf)):
+        raise ValueError(f"initial_position={positions} has no prior density: start the chains where the prior allows them")
+    return positions
+
+
+def _at_least_one(name: str, value: int) -> int:
+    if not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"{name}={value!r} must be a whole number, at least 1")
+    return int(value)

@@ -1,0 +1,37 @@
+"""Refusals at the door: what the user typed, what was expected, and why."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def positive(name: str, value: float, why: str) -> float:
+    """The value as a float, or a ValueError that names it."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name}={value} must be positive and finite: {why}")
+    return float(value)
+
+
+def whole(name: str, value: int, least: int, why: str) -> int:
+    """The value as an int, or a ValueError that names it."""
+    if int(value) != value or value < least:
+        raise ValueError(f"{name}={value} must be a whole number, at least {least}: {why}")
+    return int(value)
+
+
+def vector(name: str, value, dimension: int, why: str) -> np.ndarray:
+    """A number or `dimension` numbers, all finite, as a vector of that length."""
+    array = np.asarray(value, dtype=float)
+    if array.shape not in ((), (dimension,)) or not np.isfinite(array).all():
+        raise ValueError(f"{name}={value} must be a finite number or {dimension} of them: {why}")
+    return np.broadcast_to(array, (dimension,))
+
+
+def positive_vector(name: str, value, dimension: int, why: str) -> np.ndarray:
+    """A positive number or `dimension` of them, as a vector of that length."""
+    array = vector(name, value, dimension, why)
+    if not (array > 0).all():
+        raise ValueError(f"{name}={value} must be positive: {why}")
+    return array

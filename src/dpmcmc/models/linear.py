@@ -1,0 +1,99 @@
+r"""Linear regression with a known noise.
+
+    row (x, y),  x in R^k,  y in R;      y ~ N(z, s^2),   z = x . b  (+ a, the intercept);      s: noise_scale
+    every coefficient ~ N(0, prior_scale^2), independently
+
+With X the matrix of the rows x, or (1, x) with an intercept, and the likelihood raised to the power T, the posterior is
+Gaussian with precision  P = T X^T X / s^2 + diag(prior_scale^-2)  and mean  P^-1 T X^T y / s^2. The log-likelihood
+leaves out its constant.
+
+**Bound.** The gradient (y - z) x / s^2 has none in general. Declare |x| <= R and |y| <= Y, and restrict the prior to
+the ball |theta| <= B: then  |log-ratio| <= (Y + R' B) R' / s^2 |theta' - theta|  with R' = R, or sqrt(1 + R^2) with an
+intercept. It is attained by the row at Y on the sphere and the position at -B along it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from dpmcmc.models import _checks, _regression
+from dpmcmc.models.gaussian import HIGHEST
+from dpmcmc.types import Array, Key, Model, Row
+
+
+def linear(
+    num_features: int,
+    noise_scale: float,
+    prior_scale=1.0,
+    intercept: bool = False,
+    names: Sequence[str] | None = None,
+    radius: float | None = None,
+    response_bound: float | None = None,
+    position_radius: float | None = None,
+) -> Model:
+    """Rows (x, y) with x of shape (num_features,). The intercept, if any, comes first in the position and in `names`.
+
+    The last three, given together, declare |x| <= radius and |y| <= response_bound and restrict the prior to the ball
+    of `position_radius`, which buys a proved `lipschitz`; start the chain inside. Without them choose a clip.
+    """
+    num_features = _checks.whole("num_features", num_features, 1, "the number of columns of x")
+    noise_scale = _checks.positive("noise_scale", noise_scale, "it is the standard deviation of y around x . b")
+    dimension = num_features + bool(intercept)
+    limits = _regression.limits(radius, response_bound, position_radius, intercept)
+
+    def log_likelihood(position: Array, row: Row) -> Array:
+        features, response = row
+        return -0.5 * ((response - _regression.predictor(position, features, intercept)) / noise_scale) ** 2
+
+    return Model(
+        log_likelihood=log_likelihood,
+        log_prior=_regression.prior(prior_scale, dimension, position_radius),
+        unravel=_regression.unravel(dimension, intercept, names),
+        dimension=dimension,
+        lipschitz=limits and (limits.response + limits.predictor) * limits.row / noise_scale**2,
+    )
+
+
+def linear_posterior(rows, noise_scale: float, prior_scale=1.0, intercept: bool = False, temperature: float = 1.0):
+    """The exact tempered posterior's (mean, covariance). **Not private**: it reads the rows; for tests and figures.
+
+    It is the posterior of the model without `position_radius`; with one, condition it on the ball.
+    """
+    temperature = _checks.positive("temperature", temperature, "it is the power of the likelihood, 1 for none")
+    features, response = map(jnp.asarray, rows)
+    design = jnp.concatenate([jnp.ones_like(features[:, :1]), features], axis=1) if intercept else features
+    dimension = design.shape[1]
+    scale = _checks.positive_vector("prior_scale", prior_scale, dimension, "it is the prior's standard deviation")
+    weight = temperature / noise_scale**2
+    cross = jnp.dot(design.T, design, precision=HIGHEST)
+    covariance = jnp.linalg.inv(weight * cross + jnp.diag(jnp.asarray(scale**-2, design.dtype)))
+    slope = weight * jnp.dot(design.T, response, precision=HIGHEST)
+    return jnp.dot(covariance, slope, precision=HIGHEST), covariance
+
+
+def draw_linear_posterior(
+    rng_key: Key,
+    num_draws: int,
+    rows,
+    noise_scale: float,
+    prior_scale=1.0,
+    intercept: bool = False,
+    temperature: float = 1.0,
+) -> Array:
+    """Independent draws (num_draws, dimension) of `linear_posterior`. **Not private**: for tests and figures."""
+    mean, covariance = linear_posterior(rows, noise_scale, prior_scale, intercept, temperature)
+    normals = jax.random.normal(rng_key, (num_draws, len(mean)), mean.dtype)
+    return mean + jnp.dot(normals, jnp.linalg.cholesky(covariance).T, precision=HIGHEST)
+
+
+def simulate_linear_rows(rng_key: Key, num_rows: int, position, radius: float, noise_scale: float, intercept: bool = False):
+    """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for tests and figures."""
+    key_features, key_noise = jax.random.split(rng_key)
+    position = jnp.asarray(position, float)
+    num_features = len(position) - bool(intercept)
+    features = _regression.simulate_features(key_features, num_rows, num_features, radius, position.dtype)
+    noise = noise_scale * jax.random.normal(key_noise, (num_rows,), position.dtype)
+    return features, _regression.predictor(position, features, intercept) + noise

@@ -1,0 +1,73 @@
+r"""Poisson regression of counts.
+
+    row (x, y),  x in R^k,  y in {0, 1, 2, ...};      y ~ Poisson(e^z),   z = x . b  (+ a, the intercept)
+    every coefficient ~ N(0, prior_scale^2), independently
+
+The log-likelihood is  y z - e^z,  without its constant -log y!.
+
+**Bound.** Its derivative in z, y - e^z, has none in general. Declare |x| <= R and 0 <= y <= Y, and restrict the prior
+to the ball |theta| <= B: then |z| <= R' B with R' = R, or sqrt(1 + R^2) with an intercept, and
+
+    |log-ratio| <= max(Y - e^(-R' B), e^(R' B)) R' |theta' - theta|,
+
+attained on the sphere by y = Y or y = 0 and a position at an end of the ball. It grows fast with R' B.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from dpmcmc.models import _checks, _regression
+from dpmcmc.types import Array, Key, Model, Row
+
+
+def poisson(
+    num_features: int,
+    prior_scale=1.0,
+    intercept: bool = False,
+    names: Sequence[str] | None = None,
+    radius: float | None = None,
+    response_bound: float | None = None,
+    position_radius: float | None = None,
+) -> Model:
+    """Rows (x, y) with x of shape (num_features,). The intercept, if any, comes first in the position and in `names`.
+
+    The last three, given together, declare |x| <= radius and y <= response_bound and restrict the prior to the ball of
+    `position_radius`, which buys a proved `lipschitz`; start the chain inside. Without them choose a clip.
+    """
+    num_features = _checks.whole("num_features", num_features, 1, "the number of columns of x")
+    dimension = num_features + bool(intercept)
+    limits = _regression.limits(radius, response_bound, position_radius, intercept)
+
+    def log_likelihood(position: Array, row: Row) -> Array:
+        features, count = row
+        log_rate = _regression.predictor(position, features, intercept)
+        return count * log_rate - jnp.exp(log_rate)
+
+    return Model(
+        log_likelihood=log_likelihood,
+        log_prior=_regression.prior(prior_scale, dimension, position_radius),
+        unravel=_regression.unravel(dimension, intercept, names),
+        dimension=dimension,
+        lipschitz=limits and _steepest(limits) * limits.row,
+    )
+
+
+def simulate_poisson_rows(rng_key: Key, num_rows: int, position, radius: float, intercept: bool = False):
+    """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for tests and figures."""
+    key_features, key_count = jax.random.split(rng_key)
+    position = jnp.asarray(position, float)
+    num_features = len(position) - bool(intercept)
+    features = _regression.simulate_features(key_features, num_rows, num_features, radius, position.dtype)
+    rate = jnp.exp(_regression.predictor(position, features, intercept))
+    return features, jax.random.poisson(key_count, rate).astype(position.dtype)
+
+
+def _steepest(limits: _regression.Limits) -> float:
+    if limits.predictor > 700:
+        raise ValueError(f"radius times position_radius is {limits.predictor:.4g}, so a rate may be e to that: choose less")
+    return max(limits.response - math.exp(-limits.predictor), math.exp(limits.predictor))

@@ -1,0 +1,53 @@
+"""Progress made of released values only: a bar in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Progress:
+    """Shows how many of the steps are done and, if the sampler released it, how many moves were accepted."""
+
+    def __init__(self, num_steps: int, is_shown: bool = True) -> None:
+        self.num_steps, self.done = num_steps, 0
+        self.bar: Any = None
+        self.is_shown, self.is_terminal = is_shown, sys.stderr.isatty()
+        self.accepted: list[float] = []
+        self.last_line = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        if self.is_shown and self.is_terminal:
+            from rich.console import Console
+            from rich.progress import Progress as Bar
+
+            self.bar = Bar(console=Console(stderr=True), transient=True)
+            self.bar.start()
+            self.task = self.bar.add_task("sampling", total=self.num_steps)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def advance(self, num_steps: int, info: Any) -> None:
+        self.done += num_steps
+        if hasattr(info, "is_accepted"):
+            self.accepted.append(float(np.mean(info.is_accepted)))
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.done, description=f"sampling{self._acceptance()}")
+        elif self.is_shown and (self.done >= self.num_steps or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES):
+            self.last_line = time.monotonic()
+            self.say(f"{self.done} of {self.num_steps} steps{self._acceptance()}")
+
+    def say(self, text: str) -> None:
+        if self.is_shown:
+            print(f"dpmcmc: {text}", file=sys.stderr)
+
+    def _acceptance(self) -> str:
+        return f", {np.mean(self.accepted):.0%} accepted" if self.accepted else ""

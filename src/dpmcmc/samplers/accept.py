@@ -1,0 +1,37 @@
+"""Random walks that see the accept bit alone.
+
+The sampler sends the move and the public part c = log p(x') - log p(x) of the log-ratio; the curator adds the rows' part, tosses a
+coin of probability a(l) and releases the bit. With Barker's test :cite:p:`barker1965` a(l) = 1 / (1 + e^-l) the coin itself is the
+noise; lazy Barker and the penalty test trade acceptance for a smaller bill. All are exact when no row reaches the clip.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+
+from dpmcmc.samplers.penalty import WalkState, choose
+from dpmcmc.samplers.proposals import Proposal
+from dpmcmc.types import Array, Query, Sampler
+
+
+class AcceptInfo(NamedTuple):
+    """What was released on the way."""
+
+    is_accepted: Array
+
+
+def accept_walk(log_prior, bit: Query, proposal: Proposal) -> Sampler:
+    """Random-walk sampler that sees one accept bit per step. `bit` is an `Accept` or a `PenaltyAccept` query."""
+
+    def init(rng_key, position, ask):
+        return WalkState(position, proposal.init(rng_key, position))
+
+    def step(rng_key, state, ask):
+        key_move, key_ask = jax.random.split(rng_key)
+        point, if_accepted, if_rejected = proposal.propose(key_move, state.position, state.memory)
+        answer = ask(key_ask, bit, state.position, point, log_prior(point) - log_prior(state.position))
+        return choose(answer.value, point, if_accepted, state, if_rejected), AcceptInfo(answer.value)
+
+    return Sampler(init, step)

@@ -1,0 +1,58 @@
+"""The penalty test on a noisy ratio :cite:p:`yildirim2019exact` (Algorithm 1).
+
+The curator releases r, the clipped log-likelihood ratio with Gaussian noise of variance v. The move is accepted when
+
+    log u  <  r + log p(x') - log p(x) - v / 2 :
+
+the correction v / 2 makes the chain exact for Gaussian noise of any size :cite:p:`ceperley1999penalty`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dpmcmc.samplers.proposals import Proposal
+from dpmcmc.types import Array, Position, Query, Sampler
+
+
+class WalkState(NamedTuple):
+    """Where the chain is."""
+
+    position: Position
+    memory: Any  # the proposal's: empty, or the directions of a guided walk
+
+
+class PenaltyInfo(NamedTuple):
+    """What was released on the way."""
+
+    is_accepted: Array
+    log_ratio: Array  # as released: noisy, prior included
+
+
+def penalty(log_prior, ratio: Query, proposal: Proposal) -> Sampler:
+    """Random-walk sampler that sees one noisy ratio per step. `ratio` is a `LogRatio`; several owners' answers add."""
+
+    def init(rng_key, position, ask):
+        return WalkState(position, proposal.init(rng_key, position))
+
+    def step(rng_key, state, ask):
+        key_move, key_ask, key_accept = jax.random.split(rng_key, 3)
+        point, if_accepted, if_rejected = proposal.propose(key_move, state.position, state.memory)
+        answer = ask(key_ask, ratio, state.position, point)
+        log_ratio = answer.value + log_prior(point) - log_prior(state.position)
+        # -exponential() is the logarithm of a uniform; a NaN compares false, so it is a rejection.
+        is_accepted = -jax.random.exponential(key_accept) < log_ratio - answer.variance / 2
+        return choose(is_accepted, point, if_accepted, state, if_rejected), PenaltyInfo(is_accepted, log_ratio)
+
+    return Sampler(init, step)
+
+
+def choose(is_accepted, point, if_accepted, state: WalkState, if_rejected) -> WalkState:
+    """The next state, once the test has spoken."""
+    return WalkState(
+        position=jnp.where(is_accepted, point, state.position),
+        memory=jax.tree.map(lambda yes, no: jnp.where(is_accepted, yes, no), if_accepted, if_rejected),
+    )
