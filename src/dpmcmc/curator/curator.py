@@ -11,7 +11,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import numbers
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +27,7 @@ from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import accountants, calibrate, filters
 from dpmcmc.accounting.search import largest
-from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, TIME, Statement
+from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, SHARED_BUDGET, TIME, Statement
 from dpmcmc.ask import count_queries, mark
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
@@ -36,6 +38,7 @@ from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
 
 Program = Callable[..., Any]
 FILTERS = {"gaussian-dp": filters.gaussian_filter, "zcdp": filters.zcdp_filter, "renyi": filters.renyi_filter}
+FILTER_NAMES = {"gaussian-dp": "gaussian-filter", "zcdp": "zcdp-filter", "renyi": "renyi-filter"}  # as accounting has them
 
 
 class Executable(NamedTuple):
@@ -73,8 +76,8 @@ class Curator:
         person (then persons times rows per person). Otherwise the number of rows is public and is the capacity.
     shared_by
         ``None``: one grant, accounted as tightly as we can, then the curator is closed. ``"gaussian-dp"`` or ``"zcdp"``: several
-        grants, each chosen after seeing the last, share the budget under this filter, which is fixed here (or ``"renyi"``, which is
-        kinder to accept bits of the penalty test).
+        grants, each chosen after seeing the last, share the budget under this filter, which is fixed here (or ``"renyi"``, which
+        is kinder to accept bits of the penalty test).
     ledger
         a file that keeps the spends, so that another process opening the same table goes on where this one stopped.
     devices
@@ -109,8 +112,8 @@ class Curator:
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), ("rows",), devices=devices)
         self._place(leaves, num_rows)
         _check_log_likelihood(model, leaves)
-        self._ledger = Ledger.open(self._facts(), ledger)
         self._shared_by, self._filter = shared_by, None
+        self._ledger = Ledger.open(self._facts(), ledger)
         if shared_by is not None and budget is not None:
             self._filter = FILTERS[shared_by](budget.epsilon, budget.delta)
             for bill in self._ledger.grants:
@@ -144,21 +147,29 @@ class Curator:
 
     def grant(self, plan: Plan) -> Grant:
         """Bill the whole plan at once. Nothing is refunded."""
-        self._check_open()
+        self.check(plan)
         bill = entries(plan, self.unit)
         costs = total_costs(bill)
         # Everything that can fail comes before the ledger: after it, the draws must not be lost.
-        spent = self._spent(costs)
-        if self._filter is None and self.budget is not None and not spent.epsilon <= self.budget.epsilon:
-            raise BudgetExceeded(
-                f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} (by {spent.method}), "
-                f"the budget is epsilon={self.budget.epsilon:.4g}: ask for fewer steps or add noise"
-            )
-        grant = Grant(self, plan, self._statement(bill, costs, spent))
+        grant = Grant(self, plan, self._statement(bill, costs))
+        self._ledger.record(bill)
         if self._filter is not None:
             self._filter.spend(costs)
-        self._ledger.record(bill)
         return grant
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan that would not be granted now. Spends nothing."""
+        self._check_open()
+        costs = total_costs(entries(plan, self.unit))
+        if self._filter is not None:
+            self._filter.check(costs)
+        elif self.budget is not None:
+            spent = self._spent(costs)
+            if not spent.epsilon <= self.budget.epsilon:
+                raise BudgetExceeded(
+                    f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} (by {spent.method}), "
+                    f"the budget is epsilon={self.budget.epsilon:.4g}: ask for fewer steps or add noise"
+                )
 
     def _check_open(self) -> None:
         if self.budget is not None and self._filter is None and self._ledger.grants:
@@ -222,18 +233,14 @@ class Curator:
     def _facts(self) -> dict[str, Any]:
         budget = None if self.budget is None else [self.budget.epsilon, self.budget.delta]
         return {"budget": budget, "neighbours": self.unit.neighbours.value, "rows_per_person": self.unit.rows_per_person,
-                "capacity": self.capacity}  # fmt: skip
+                "capacity": self.capacity, "shared_by": self._shared_by}  # fmt: skip
 
     def _spent(self, costs: Mapping[Any, int]) -> accountants.Spent:
-        try:
-            return accountants.epsilon(costs, self._delta)
-        except BudgetExceeded:  # at this epsilon even the rounding of the noise is too much for delta
-            if self.budget is not None and self._filter is None:
-                raise
-            return accountants.Spent(math.inf, "no accountant: the distance of the noise from its ideal law exceeds delta")
+        is_bound = self.budget is not None and self._filter is None
+        return _spent(tuple(costs.items()), self._delta, self.budget.epsilon if is_bound else None)
 
     def _second_opinion(self, costs: Mapping[Any, int], first: str) -> tuple[float | None, str | None]:
-        for method in ("rdp", "zcdp", "pure"):
+        for method in ("pld", "rdp", "zcdp", "pure"):
             try:
                 if method != first:
                     return accountants.epsilon_by(method, costs, self._delta), method
@@ -241,15 +248,17 @@ class Curator:
                 continue
         return None, None
 
-    def _statement(self, bill: tuple[Entry, ...], costs: Mapping[Any, int], spent: accountants.Spent) -> Statement:
-        epsilon, method = spent
+    def _statement(self, bill: tuple[Entry, ...], costs: Mapping[Any, int]) -> Statement:
+        epsilon, method = self._spent(costs)
         second = self._second_opinion(costs, method)
         generator = f"the generator of the secret stream: {noise.GENERATOR}"
+        notes: tuple[str, ...] = ()
         if self._filter is not None:
             second = epsilon, f"{method}, for this run alone"
-            epsilon, method = self._filter.epsilon, f"a {self._shared_by} filter over all runs"
+            epsilon, method, notes = self._filter.epsilon, FILTER_NAMES[self._shared_by], (SHARED_BUDGET,)
         if self._fixed_secret is not None:
-            epsilon, generator = math.inf, FIXED_SECRET
+            # No figure at all: with a known secret even a second opinion would be a wrong one.
+            epsilon, method, second, generator = math.inf, "none", (None, None), FIXED_SECRET
         is_public = self.unit.neighbours is Neighbours.REPLACE_ONE
         return Statement(
             epsilon=epsilon,
@@ -263,6 +272,7 @@ class Curator:
             bill=to_json(bill),
             budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),
             assumptions=(generator, FLOATING_POINT, IN_ONE_PROCESS, TIME),
+            notes=notes,
         )
 
 
@@ -286,7 +296,22 @@ class Grant:
 
     def statement(self, *notes: str) -> Statement:
         """What this grant promised, with its bill."""
-        return dataclasses.replace(self._statement, notes=notes)
+        return dataclasses.replace(self._statement, notes=self._statement.notes + notes)
+
+
+@functools.lru_cache(maxsize=64)
+def _spent(costs: tuple[tuple[Any, int], ...], delta: float, most: float | None) -> accountants.Spent:
+    """What the costs amount to; a bill that is far over `most` is told without what the noise lacks to be ideal."""
+    try:
+        return accountants.epsilon(dict(costs), delta)
+    except BudgetExceeded:
+        # At this epsilon even the rounding of the noise is too much for delta.
+        if most is None:
+            return accountants.Spent(math.inf, "none")
+        ideal = accountants.epsilon({dataclasses.replace(cost, distance=0.0): count for cost, count in costs}, delta)
+        if ideal.epsilon > most:
+            return ideal
+        raise
 
 
 # -- checks at the door: public facts only -----------------------------------------------------------------------------------
@@ -297,11 +322,14 @@ def _as_column(leaf: Any) -> np.ndarray:
     if array.ndim == 0:
         raise ValueError("rows must be arrays with a leading axis, one entry per row; a scalar was given")
     if array.dtype.kind == "f":
-        return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+        with np.errstate(all="ignore"):  # whether a wider number overflowed is not told
+            return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
     if array.dtype.kind in "biu":
         # Integers beyond 32 bits saturate: whether any did is not told.
-        fits = np.can_cast(array.dtype, np.int32)
-        return array if fits else np.clip(array, -(2**31), 2**31 - 1).astype(np.int32)
+        if np.can_cast(array.dtype, np.int32):
+            return array
+        least = 0 if array.dtype.kind == "u" else -(2**31)
+        return np.clip(array, least, 2**31 - 1).astype(np.int32)
     raise TypeError(f"rows of dtype {array.dtype} cannot be used: encode them as numbers (float, int or bool) first")
 
 
@@ -317,8 +345,8 @@ def _num_rows(leaves: Any, unit: Unit) -> int:
 
 
 def _check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
-    if capacity is not None and not 1 <= capacity <= MAX_ROWS:
-        raise ValueError(f"capacity={capacity} must lie between 1 and {MAX_ROWS}")
+    if capacity is not None and (not isinstance(capacity, numbers.Integral) or not 1 <= capacity <= MAX_ROWS):
+        raise ValueError(f"capacity={capacity!r} must be a whole number between 1 and {MAX_ROWS}: it bounds the number of rows")
     if unit == Unit(Neighbours.REPLACE_ONE, 1):
         if num_rows == 0:
             raise ValueError("the table is empty (n=0): there is nothing to learn from")
@@ -334,7 +362,7 @@ def _check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
         )
     if num_rows > capacity:
         raise ValueError(f"the table has more rows than the declared capacity={capacity}: declare a larger one")
-    return capacity
+    return int(capacity)
 
 
 def _check_log_likelihood(model: Model, rows: Any) -> None:
@@ -344,9 +372,9 @@ def _check_log_likelihood(model: Model, rows: Any) -> None:
         position = jax.ShapeDtypeStruct((model.dimension,), jnp.float64 if is_double else jnp.float32)
         found = jax.eval_shape(model.log_likelihood, position, row)
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
-        shape = getattr(found, "shape", type(found).__name__)
+        told = f"{found.dtype} of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
         raise ValueError(
-            f"log_likelihood must return one floating-point scalar for one row, it returned {shape}: sum over what belongs to a row"
+            f"log_likelihood must return one floating-point scalar for one row, it returned {told}: sum what belongs to a row"
         )
 
 
