@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny
 from jax import lax
 
 from dpmcmc import BudgetExceeded, RunFailed, Sampler, load, loop, statement_of
 from dpmcmc.curator.curator import Grant
 from dpmcmc.progress import Progress
+from tests import tiny
 
 
 def bill(posterior):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from dpmcmc import cli_account
+from dpmcmc import cli_account, cli_run
 
 main = typer.Typer(no_args_is_help=True, add_completion=False, help="Differentially private Markov chain Monte Carlo.")
 main.add_typer(cli_account.app, name="account")
+main.command("run", no_args_is_help=True)(cli_run.run)
 
 
 @main.callback()

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny
 
 from dpmcmc import load, save, statement_of
 from dpmcmc.results import posterior as results
+from tests import tiny
 
 
 class Info(NamedTuple):

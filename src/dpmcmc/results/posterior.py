@@ -47,7 +47,8 @@ def rehearse(num_chains: int, position: Any, info: Any, unravel: Callable[[Any],
 
 
 def _inference_data(positions, info, unravel, num_warmup: int):
-    named = {name: np.asarray(values) for name, values in jax.vmap(jax.vmap(unravel))(positions).items()}
+    values = jax.vmap(jax.vmap(unravel))(positions)
+    named = {name: np.asarray(values[name]) for name in unravel(positions[0, 0])}  # in their own order; JAX sorts them
     fields = info._asdict() if hasattr(info, "_asdict") else dict(() if info is None else info)
     statistics = {STATISTICS.get(name, name): np.asarray(values) for name, values in fields.items()}
     with warnings.catch_warnings():
@@ -65,6 +66,14 @@ def _inference_data(positions, info, unravel, num_warmup: int):
 def statement_of(result: Any) -> str:
     """The privacy statement of a posterior, as text."""
     return result.posterior.attrs["privacy_statement"]
+
+
+def summary(result: Any) -> str:
+    """ArviZ's table of the parameters: mean, spread, interval, effective sample size, R-hat."""
+    with warnings.catch_warnings():
+        # About chains that are too short for a figure: the table shows that by itself.
+        warnings.simplefilter("ignore")
+        return _arviz().summary(result, var_names=list(result.posterior.data_vars)).to_string()
 
 
 def save(result: Any, path: str | Path) -> None:
