@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -47,8 +48,7 @@ def rehearse(num_chains: int, position: Any, info: Any, unravel: Callable[[Any],
 
 
 def _inference_data(positions, info, unravel, num_warmup: int):
-    values = jax.vmap(jax.vmap(unravel))(positions)
-    named = {name: np.asarray(values[name]) for name in unravel(positions[0, 0])}  # in their own order; JAX sorts them
+    named = {name: np.asarray(values) for name, values in jax.vmap(jax.vmap(unravel))(positions).items()}
     fields = info._asdict() if hasattr(info, "_asdict") else dict(() if info is None else info)
     statistics = {STATISTICS.get(name, name): np.asarray(values) for name, values in fields.items()}
     with warnings.catch_warnings():
@@ -70,10 +70,15 @@ def statement_of(result: Any) -> str:
 
 def summary(result: Any) -> str:
     """ArviZ's table of the parameters: mean, spread, interval, effective sample size, R-hat."""
-    with warnings.catch_warnings():
-        # About chains that are too short for a figure: the table shows that by itself.
-        warnings.simplefilter("ignore")
-        return _arviz().summary(result, var_names=list(result.posterior.data_vars)).to_string()
+    arviz, disabled = _arviz(), logging.root.manager.disable
+    try:
+        # It complains about chains that are too short for a figure: the table shows that by itself.
+        logging.disable(logging.WARNING)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return arviz.summary(result).to_string()
+    finally:
+        logging.disable(disabled)
 
 
 def save(result: Any, path: str | Path) -> None:
