@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 
 from dpmcmc import Accept, Barker, Curator, LogRatio, accept_walk, models, penalty, random_walk
-from dpmcmc.loop import _block_program, _start_program
+from dpmcmc.loop import begin_program, block_program
 
 SIZES = [(10**5, 10, 100), (10**6, 50, 8)]  # rows, dimension, steps in a block
 ROUNDS = 7
@@ -55,16 +55,16 @@ def blackjax_block(model, rows, keys, positions, num_steps: int):
 def private_block(sampler, model, rows, keys, positions, num_steps: int, calls: int = 1):
     """`calls` blocks of `num_steps` steps."""
     curator = Curator(rows, model, None)
-    start = curator.trace(_start_program(sampler), keys, positions)
-    block = curator.trace(_block_program(sampler, num_steps, 1), keys, start.shapes, jnp.int32(0))
+    start = curator.trace(begin_program(sampler), keys, positions)
+    block = curator.trace(block_program(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
     runner = block.compile()
     grant = curator.grant({query: count * calls * (ROUNDS + 1) for query, count in block.plan.items()})
-    first = grant.run(start.compile(), keys, positions)
+    learned, first = grant.run(start.compile(), keys, positions)
 
     def run():
         states = first
         for call in range(calls):
-            states, _ = grant.run(runner, keys, states, jnp.int32(call * num_steps))
+            states, _ = grant.run(runner, keys, learned, states, jnp.int32(call * num_steps))
 
     return run
 

@@ -24,7 +24,7 @@ from dpmcmc import (
     penalty,
     random_walk,
 )
-from dpmcmc.loop import _block_program, _start_program
+from dpmcmc.loop import begin_program, block_program
 
 SECRET = np.arange(16, dtype=np.uint32)
 
@@ -78,10 +78,10 @@ def run_chains(sampler, query, num_chains: int = 64, num_steps: int = 2000, seed
     noise = jax.random.normal(jax.random.key(seed + 1000), (num_chains, len(EXACT_MEAN)))
     starts = jnp.asarray(EXACT_MEAN, jnp.float32) + noise @ jnp.asarray(ROOT.T, jnp.float32)
     curator = Curator(rows, model, None, fixed_secret=SECRET)
-    start = curator.trace(_start_program(sampler), keys, starts)
-    block = curator.trace(_block_program(sampler, num_steps, 1), keys, start.shapes, jnp.int32(0))
+    start = curator.trace(begin_program(sampler), keys, starts)
+    block = curator.trace(block_program(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
     plan = {query: start.plan.get(query, 0) + block.plan.get(query, 0)}
     grant = curator.grant(plan | {q: start.plan.get(q, 0) + block.plan.get(q, 0) for q in {*start.plan, *block.plan}})
-    states = grant.run(start.compile(), keys, starts)
-    _, (positions, info) = grant.run(block.compile(), keys, states, jnp.int32(0))
+    begun = grant.run(start.compile(), keys, starts)
+    _, (positions, info) = grant.run(block.compile(), keys, *begun, jnp.int32(0))
     return np.asarray(positions).swapaxes(0, 1), info

@@ -24,12 +24,18 @@ _HOMES = {
     "Accept": "dpmcmc.curator.accept",
     "PenaltyAccept": "dpmcmc.curator.accept",
     "Gradient": "dpmcmc.curator.gradient",
+    "Curvature": "dpmcmc.curator.curvature",
+    "newton_start": "dpmcmc.samplers.start",
+    "FixedBatch": "dpmcmc.curator.batches",
+    "PoissonBatch": "dpmcmc.curator.batches",
     "accept_walk": "dpmcmc.samplers.accept",
     "penalty": "dpmcmc.samplers.penalty",
     "guided_walk": "dpmcmc.samplers.proposals",
     "one_component": "dpmcmc.samplers.proposals",
     "random_walk": "dpmcmc.samplers.proposals",
+    "hmc": "dpmcmc.samplers.hmc",
     "sgld": "dpmcmc.samplers.langevin",
+    "sgnht": "dpmcmc.samplers.thermostat",
     "sample": "dpmcmc.loop",
     "load": "dpmcmc.results.posterior",
     "save": "dpmcmc.results.posterior",
@@ -52,7 +58,10 @@ if TYPE_CHECKING:
     from dpmcmc.acceptance import Penalty as Penalty
     from dpmcmc.curator.accept import Accept as Accept
     from dpmcmc.curator.accept import PenaltyAccept as PenaltyAccept
+    from dpmcmc.curator.batches import FixedBatch as FixedBatch
+    from dpmcmc.curator.batches import PoissonBatch as PoissonBatch
     from dpmcmc.curator.curator import Curator as Curator
+    from dpmcmc.curator.curvature import Curvature as Curvature
     from dpmcmc.curator.gradient import Gradient as Gradient
     from dpmcmc.curator.queries import LogRatio as LogRatio
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded
@@ -66,11 +75,14 @@ if TYPE_CHECKING:
     from dpmcmc.results.posterior import statement_of as statement_of
     from dpmcmc.results.posterior import summary as summary
     from dpmcmc.samplers.accept import accept_walk as accept_walk
+    from dpmcmc.samplers.hmc import hmc as hmc
     from dpmcmc.samplers.langevin import sgld as sgld
     from dpmcmc.samplers.penalty import penalty as penalty
     from dpmcmc.samplers.proposals import guided_walk as guided_walk
     from dpmcmc.samplers.proposals import one_component as one_component
     from dpmcmc.samplers.proposals import random_walk as random_walk
+    from dpmcmc.samplers.start import newton_start as newton_start
+    from dpmcmc.samplers.thermostat import sgnht as sgnht
     from dpmcmc.types import Budget as Budget
     from dpmcmc.types import Model as Model
     from dpmcmc.types import Neighbours as Neighbours

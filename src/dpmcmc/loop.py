@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import numbers
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,14 @@ from jax import lax
 
 from dpmcmc.errors import BudgetExceeded, RunFailed
 from dpmcmc.progress import Progress
-from dpmcmc.types import Key, Plan, Position, Sampler
+from dpmcmc.types import Ask, Key, Plan, Position, Sampler
 
 NUM_BLOCKS = 20  # about so many, so that progress moves and an interrupt loses little
 
 
 def sample(
     rng_key: Key,
-    sampler: Sampler,
+    sampler: Sampler | Callable[[Any], Sampler],
     curator: Any,
     initial_position: Position,
     *,
@@ -35,6 +36,7 @@ def sample(
     thin: int = 1,
     warmup: float = 0.5,
     progress: bool = True,
+    start: Callable[[Key, Position, Ask], Any] | None = None,
     path: str | Path | None = None,
 ):
     """Draw from the posterior, within the curator's budget. Returns an ArviZ InferenceData with its privacy statement.
@@ -51,6 +53,9 @@ def sample(
         keep every thin-th step.
     warmup
         this share of the draws, from the start, is kept apart as warm-up.
+    start
+        a private start, such as `newton_start`, run once from `initial_position` for all chains and billed with the run. Chains
+        begin at its `position`; `sampler` may then be a function of what it returns: ``lambda start: hmc(..., start.precision)``.
     path
         a NetCDF file that holds the draws of all finished blocks at any time, so that even a killed process loses none.
     """
@@ -60,17 +65,21 @@ def sample(
     if not 0 <= warmup < 1:
         raise ValueError(f"warmup={warmup} must lie in [0, 1): it is the share of the draws kept apart")
     _check_path(path)
-    start = curator.trace(_start_program(sampler), keys, positions)
-    one_step = curator.trace(_block_program(sampler, 1, 1), keys, start.shapes, jnp.int32(0))
+    begin = curator.trace(begin_program(sampler, start), keys, positions)
+
+    def trace_block(size, thin):
+        return curator.trace(block_program(sampler, size, thin), keys, *begin.shapes, jnp.int32(0))
+
+    one_step = trace_block(1, 1)
     _rehearse(curator.model, one_step.shapes, num_chains)
-    num_steps = _num_steps(curator, start.plan, one_step.plan, num_steps, num_chains, thin)
+    num_steps = _num_steps(curator, begin.plan, one_step.plan, num_steps, num_chains, thin)
     sizes = _block_sizes(num_steps, thin)
-    blocks = {size: curator.trace(_block_program(sampler, size, thin), keys, start.shapes, jnp.int32(0)) for size in set(sizes)}
-    plan = _total_plan((start.plan, 1), *((blocks[size].plan, count) for size, count in Counter(sizes).items()))
-    by_step = _total_plan((start.plan, 1), (one_step.plan, num_steps))
+    blocks = {size: trace_block(size, thin) for size in set(sizes)}
+    plan = _total_plan((begin.plan, 1), *((blocks[size].plan, count) for size, count in Counter(sizes).items()))
+    by_step = _total_plan((begin.plan, 1), (one_step.plan, num_steps))
     assert plan == by_step, "the bill of a block must be that of its steps"
     curator.check(plan)  # before compiling, which takes a while
-    starter, runners = start.compile(), {size: block.compile() for size, block in blocks.items()}
+    starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
     run = _Run(curator, curator.grant(plan), thin, warmup, path)
     return run.go(keys, positions, starter, [runners[size] for size in sizes], sizes, progress)
 
@@ -86,9 +95,9 @@ class _Run:
         note, first_step = "", 0
         with Progress(sum(sizes), is_shown=progress) as bar:
             try:
-                states = self.grant.run(starter, keys, positions)
+                learned, states = self.grant.run(starter, keys, positions)
                 for runner, size in zip(runners, sizes, strict=True):
-                    states, draws = self.grant.run(runner, keys, states, jnp.int32(first_step))
+                    states, draws = self.grant.run(runner, keys, learned, states, jnp.int32(first_step))
                     self.draws.append(jax.tree.map(np.asarray, draws))
                     first_step += size
                     bar.advance(size, draws[1])
@@ -132,20 +141,31 @@ class _Run:
         return result
 
 
-def _start_program(sampler: Sampler):
-    def start(ask, keys, positions):
-        # Steps fold in 0, 1, 2, ...; the start folds in the one index they never reach.
+def begin_program(sampler: Sampler | Callable[[Any], Sampler], start: Callable | None = None):
+    """(ask, keys, positions) -> (what the private start learned, the chains' first states)."""
+
+    def begin(ask, keys, positions):
+        # Steps fold in 0, 1, 2, ...; the start folds in the indices they never reach.
+        learned = None
+        if start is not None:
+            learned = start(jax.random.fold_in(keys[0], 2**32 - 2), positions[0], ask)
+            positions = jnp.broadcast_to(learned.position, positions.shape)
         own_keys = jax.vmap(lambda key: jax.random.fold_in(key, 2**32 - 1))(keys)
-        return jax.vmap(lambda key, position: sampler.init(key, position, ask))(own_keys, positions)
+        init = _made(sampler, learned).init
+        return learned, jax.vmap(lambda key, position: init(key, position, ask))(own_keys, positions)
 
-    return start
+    return begin
 
 
-def _block_program(sampler: Sampler, num_steps: int, thin: int):
-    def block(ask, keys, states, first_step):
+def block_program(sampler: Sampler | Callable[[Any], Sampler], num_steps: int, thin: int = 1):
+    """(ask, keys, learned, states, first step) -> (states, (positions, info) of every thin-th step)."""
+
+    def block(ask, keys, learned, states, first_step):
+        made = _made(sampler, learned)
+
         def body(states, index):
             def step(key, state):
-                return sampler.step(jax.random.fold_in(key, index), state, ask)
+                return made.step(jax.random.fold_in(key, index), state, ask)
 
             states, info = jax.vmap(step)(keys, states)
             return states, (states.position, info)
@@ -154,6 +174,10 @@ def _block_program(sampler: Sampler, num_steps: int, thin: int):
         return states, jax.tree.map(lambda leaf: leaf[thin - 1 :: thin], draws)
 
     return block
+
+
+def _made(sampler: Sampler | Callable[[Any], Sampler], learned: Any) -> Sampler:
+    return sampler if isinstance(sampler, Sampler) else sampler(learned)
 
 
 def _num_steps(curator, initial, per_step, num_steps: int | None, num_chains: int, thin: int) -> int:

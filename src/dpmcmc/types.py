@@ -55,6 +55,14 @@ class Budget:
         return Unit(self.neighbours, self.rows_per_person)
 
 
+class Linear(NamedTuple):
+    """A log-likelihood that sees the position through one number, z = features . position. Row by row:"""
+
+    predictor: Callable[[Position, Row], Array]  # z
+    features: Callable[[Row], tuple[Array, ...]]  # in parts, put together (d,): (1, x) with an intercept, so that x stays as it is
+    log_likelihood: Callable[[Array, Row], Array]  # given z
+
+
 class Model(NamedTuple):
     """What one row says about the parameters, and what is believed before any row is seen."""
 
@@ -63,6 +71,8 @@ class Model(NamedTuple):
     unravel: Callable[[Position], dict[str, Array]]  # flat -> named, constrained, for people
     dimension: int  # length of a flat position
     lipschitz: float | None = None  # proved for every allowed row: |log-ratio| <= lipschitz * |proposal - position|
+    curvature: float | None = None  # proved for every allowed row: the Hessian's Frobenius norm is at most this
+    linear: Linear | None = None  # the same log-likelihood in parts, where it has them: gradients are then nearly for free
 
 
 class Answer(NamedTuple):

@@ -11,7 +11,7 @@ import pytest
 
 from dpmcmc import Accept, Barker, Budget, Curator, LogRatio, Model, accept_walk, models, penalty, random_walk, sample
 from dpmcmc.curator import exact_sum
-from dpmcmc.loop import _block_program, _start_program
+from dpmcmc.loop import begin_program, block_program
 from tests.table import SECRET
 
 KEY = jax.random.key(3)
@@ -102,8 +102,8 @@ def test_capacity_pads_without_changing_the_sums():
 def block_executable(curator, sampler, num_chains, dimension, num_steps):
     keys = jax.random.split(KEY, num_chains)
     positions = jnp.zeros((num_chains, dimension))
-    start = curator.trace(_start_program(sampler), keys, positions)
-    block = curator.trace(_block_program(sampler, num_steps, 1), keys, start.shapes, jnp.int32(0))
+    start = curator.trace(begin_program(sampler), keys, positions)
+    block = curator.trace(block_program(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
     return keys, positions, start, block
 
 
@@ -145,7 +145,7 @@ del rows
 keys, positions, start, block = block_executable(curator, sampler, 4, d, 3)
 starter, runner = start.compile(), block.compile()
 grant = curator.grant({q: 4 * c for q, c in block.plan.items()})
-states = grant.run(starter, keys, positions)
+learned, states = grant.run(starter, keys, positions)
 gc.collect()
 before, peak, is_done = resident(), [0], threading.Event()
 def watch():
@@ -154,7 +154,7 @@ def watch():
         time.sleep(0.005)
 watcher = threading.Thread(target=watch); watcher.start()
 for _ in range(3):
-    states, _ = grant.run(runner, keys, states, jnp.int32(0))
+    states, _ = grant.run(runner, keys, learned, states, jnp.int32(0))
 is_done.set(); watcher.join()
 print((peak[0] - before) / (4 * n * d))
 """

@@ -35,6 +35,7 @@ class Accept:
     """
 
     released: ClassVar[str] = "accept bits of proposed moves"
+    is_bit: ClassVar[bool] = True
 
     test: AcceptanceTest
     bound: float
@@ -67,6 +68,7 @@ class PenaltyAccept:
     """
 
     released: ClassVar[str] = "accept bits of proposed moves"
+    is_bit: ClassVar[bool] = True
 
     clip: float
     noise_multiplier: float

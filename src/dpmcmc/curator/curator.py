@@ -31,6 +31,7 @@ from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PRO
 from dpmcmc.ask import count_queries, mark
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
+from dpmcmc.curator.gradient import with_scales
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
 from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
@@ -183,7 +184,7 @@ class Curator:
         axis = None if self._mesh is None else "rows"
 
         def run(pieces, num_rows, secret, *arguments):
-            table = Table(pieces, num_rows, self.unit, axis)
+            table = with_scales(Table(pieces, num_rows, self.unit, axis, self.capacity), self.model)
 
             def ask(rng_key, query: Query, *points) -> Answer:
                 rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)))

@@ -11,7 +11,6 @@ once per step), evaluated one after the other. Memory: the rows, and O(piece) pe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,7 @@ from dpmcmc.types import Unit
 
 BITS = 30  # a row's value in [-1, 1] times 2^BITS fits 32 bits; the sum of 2^31 rows fits 64
 MAX_ROWS = 2**31 - 1
-TARGET_PIECE, MAX_PIECES = 2**18, 32
+TARGET_PIECE, MAX_PIECES = 2**17, 32
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,23 @@ class Table:
     num_rows: Any  # how many rows, from the first on, are real: an array, for it may be private
     unit: Unit
     axis: str | None = None  # the name of the device axis when the rows are spread over several devices
+    capacity: int | None = None  # the public bound on the number of rows
+    scales: tuple[Any, ...] | None = None  # what `linear_rows` knows about each piece, when the model has a linear predictor
+
+    @property
+    def piece_size(self) -> int:
+        return jax.tree.leaves(self.pieces[0])[0].shape[0]
+
+    @property
+    def num_slots(self) -> int:
+        """Places for rows, the padding included: public."""
+        num_devices = 1 if self.axis is None else lax.axis_size(self.axis)
+        return num_devices * len(self.pieces) * self.piece_size
+
+    @property
+    def first_slot(self):
+        """Of this device."""
+        return 0 if self.axis is None else lax.axis_index(self.axis) * len(self.pieces) * self.piece_size
 
     @property
     def is_double(self) -> bool:
@@ -53,50 +69,53 @@ def fixed_point(unit_value):
 
 
 def shrink_to_ball(integers):
-    """Integer vectors, along the last axis, made to have length at most 2^BITS: this is where a sensitivity is enforced.
+    """Integer vectors, along the last axis, of length at most 2^BITS: those that are longer become zero.
 
-    Entries are clamped to +-2^BITS; then a vector that is too long is divided by ceil(sqrt(d)), which always suffices. No rounding
-    is involved, and no overflow: squares are divided by 2^k, rounded up, before they are added, so that d of them fit 63 bits.
+    This enforces a sensitivity, so no rounding is involved, and no overflow: entries are divided by 2^s, rounded up, so that d
+    squares of 32-bit numbers fit 63 bits. That makes a vector look longer, by less than d^(1/2) 2^(s - 29) of its length.
     """
-    dimension = integers.shape[-1]
-    integers = jnp.clip(integers, -(2**BITS), 2**BITS)
-    k = max(0, (dimension - 1).bit_length() - 2)
-    squares = integers.astype(jnp.int64) ** 2
-    length = jnp.sum((squares + (2**k - 1)) >> k, axis=-1, keepdims=True)
-    divisor = jnp.where(length <= 2 ** (2 * BITS - k), 1, math.isqrt(dimension - 1) + 1).astype(integers.dtype)
-    return lax.div(integers, jnp.broadcast_to(divisor, integers.shape))
+    s = ((integers.shape[-1] - 1).bit_length() + 1) // 2
+    entries = ((jnp.abs(integers) + (2**s - 1)) >> s).astype(jnp.int64)
+    is_short = jnp.sum(entries * entries, axis=-1, keepdims=True) <= 2 ** (2 * (BITS - s))
+    return jnp.where(is_short, integers, 0)
 
 
-def sum_rows(values: Callable[[Any], Any], table: Table, block: int | None = None):
-    """The exact int64 sum over the real rows of integers `values(rows)`, of shape (number of rows, ...).
+def sum_rows(values: Callable[[Any], Any], table: Table):
+    """The exact int64 sum over the real rows of integers `values(piece)`, of shape (rows in the piece, ...)."""
+    return sum_pieces(lambda rows, is_real: sum_counted(values(rows), is_real), table, table.pieces)
 
-    `values` sees a whole piece, or with `block` so many rows at a time: that keeps what it makes of a row in the cache. The last
-    block of a piece is moved back to fit, and its rows that were counted before are masked.
-    """
-    size = jax.tree.leaves(table.pieces[0])[0].shape[0]
-    block = size if block is None else min(block, size)
-    device = 0 if table.axis is None else lax.axis_index(table.axis)
 
-    def sum_block(piece, start, num_real):
-        first = jnp.minimum(start, size - block)
-        rows = piece if block == size else jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, block), piece)
-        integers = values(rows)
-        index = first + jnp.arange(block, dtype=jnp.int32)
-        mask = ((index >= start) & (index < num_real)).reshape((-1,) + (1,) * (integers.ndim - 1))
-        return jnp.sum(jnp.where(mask, integers, 0), axis=0, dtype=jnp.int64)
+def sum_counted(integers, is_counted):
+    """The int64 sum of the counted ones of the integers, along the first axis."""
+    mask = is_counted.reshape((-1,) + (1,) * (integers.ndim - 1))
+    return jnp.sum(jnp.where(mask, integers, 0), axis=0, dtype=jnp.int64)
 
-    @jax.jit
-    def add_piece(total, piece, first_row):
-        num_real = jnp.clip(table.num_rows - first_row, 0, size).astype(jnp.int32)
-        if block == size:
-            return total + sum_block(piece, jnp.int32(0), num_real)
-        start = jnp.zeros(jax.eval_shape(sum_block, piece, jnp.int32(0), num_real).shape, jnp.int64)
-        add_block = lambda index, sum_: sum_ + sum_block(piece, jnp.int32(index * block), num_real)  # noqa: E731
-        return total + lax.fori_loop(0, -(-size // block), add_block, start)
 
-    total = jnp.int64(0)
-    for index, piece in enumerate(table.pieces):
+def sum_pieces(piece_sum: Callable[[Any, Any], Any], table: Table, parts: tuple[Any, ...]):
+    """The sum over all pieces, on all devices, of `piece_sum(part, is_real)`, integers in int64; a part is a piece, or more."""
+    size, total = table.piece_size, jnp.int64(0)
+    for index, part in enumerate(parts):
         # The barrier makes each piece wait for the one before, so that their temporary arrays can share memory.
-        total, piece = lax.optimization_barrier((total, piece))
-        total = add_piece(total, piece, (device * len(table.pieces) + index) * size)
+        total, part = lax.optimization_barrier((total, part))
+        num_real = jnp.clip(table.num_rows - table.first_slot - index * size, 0, size).astype(jnp.int32)
+        total = total + piece_sum(part, jnp.arange(size, dtype=jnp.int32) < num_real)
     return total if table.axis is None else lax.psum(total, table.axis)
+
+
+def sum_blocks(block_sum: Callable[[Any, Any], Any], rows: Any, is_counted, block: int):
+    """The int64 sum of `block_sum(rows, is_counted)` over blocks of rows: what it makes of a row stays in the cache.
+
+    The last block is moved back to fit; its rows that were counted before are masked.
+    """
+    size = is_counted.shape[0]
+    if block >= size:
+        return block_sum(rows, is_counted)
+
+    def one(index):
+        start = jnp.asarray(index * block, jnp.int32)
+        first = jnp.minimum(start, size - block)
+        part, mask = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, block), (rows, is_counted))
+        return block_sum(part, mask & (first + jnp.arange(block, dtype=jnp.int32) >= start))
+
+    zero = jnp.zeros(jax.eval_shape(one, 0).shape, jnp.int64)
+    return lax.fori_loop(0, -(-size // block), lambda index, total: total + one(index), zero)

@@ -1,35 +1,43 @@
 """The noisy gradient: every row's gradient is clipped to a length, added exactly, and released with Gaussian noise.
 
-A row's gradient divided by the clip is shortened to the unit ball, truncated to integers on the grid 2^-30, and its length is
-checked in exact integers. Replacing a row then moves the integer sum by at most 2 * 2^30 in length, whatever floating point did.
+A row's gradient divided by the clip is shortened to the unit ball, made whole numbers on a grid, and its length is held to the
+bound in exact integers. Replacing a row then moves the integer sum by at most twice the bound, whatever floating point did.
+
+Models with a linear predictor take a short cut (`linear_rows`). For all others the gradient is made row by row, a block of rows
+at a time, shortened with a margin for rounding and truncated to the grid 2^-30; a row that is too long even so counts as zero.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator import noise
+from dpmcmc.curator import batches, linear_rows, noise
 from dpmcmc.curator.clipping import clip_to_unit_ball
-from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, shrink_to_ball, sum_rows
+from dpmcmc.curator.exact_sum import BITS, MAX_ROWS, Table, fixed_point, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
 from dpmcmc.curator.queries import check_positive, sensitivity
+from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Unit
 
 MAX_DIMENSION = 2**12  # what the distance of the noise from its ideal is charged for
-BLOCK_ENTRIES = 2**15  # about so many gradient entries are made at a time: they stay in the cache
+CACHED_ENTRIES = 2**15  # about so many gradient entries are made at a time on a CPU
+ROUNDING = 2.0**-40  # a batch's rate is a float64, and so is the mean of the number of draws that stands for it
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """Release  T (sum_i clip(g_i) + N(0, s^2 I)),  g_i the gradient of row i's log-likelihood, shortened to length `clip`.
+    """Release  (T / q) (sum_i clip(g_i) + N(0, s^2 I)),  g_i the gradient of row i's log-likelihood, shortened to length `clip`.
 
     s = noise_multiplier * (2 clip when a row is replaced, clip when one is added or removed) * rows per person;  T = temperature,
-    a public constant. Noise and sum live on the integer grid clip 2^-30. With the model's `lipschitz` as the clip no row is
-    shortened. A NaN gradient counts as zero.
+    a public constant. The sum is over all rows, q = 1, or over a random batch that has each row with probability q. Noise and sum
+    live on an integer grid of clip 2^-30 or finer. With the model's `lipschitz` as the clip no row is shortened. A NaN gradient
+    counts as zero. The answer's variance is that of the noise alone, in each coordinate.
     """
 
     released: ClassVar[str] = "gradients of the log-likelihood, each row's clipped, with Gaussian noise"
@@ -37,36 +45,108 @@ class Gradient:
     clip: float
     noise_multiplier: float
     temperature: float = 1.0
+    batch: batches.PoissonBatch | batches.FixedBatch | None = None
 
     def __post_init__(self) -> None:
         check_positive(clip=self.clip, noise_multiplier=self.noise_multiplier, temperature=self.temperature)
+        if not isinstance(self.batch, batches.PoissonBatch | batches.FixedBatch | None):
+            raise ValueError(f"batch={self.batch!r} must be None (all rows), PoissonBatch(rate) or FixedBatch(size, of)")
 
     def answer(self, key, model: Model, rows: Table, position) -> Answer:
         if model.dimension > MAX_DIMENSION:
-            raise ValueError(f"dimension={model.dimension} is more than {MAX_DIMENSION}, which gradient noise is charged for")
-        sigma = self._integer_sigma(rows.unit)
-        total = gradient_sum(model, rows, position, self.clip) + noise.discrete_gaussian(key, (model.dimension,), sigma)
-        grid = self.temperature * self.clip / 2.0**BITS
+            raise ValueError(f"dimension={model.dimension} is over {MAX_DIMENSION}, the most that gradient noise is charged for")
+        bits = _bits(model, rows)
+        key_noise, key_batch = noise.random_words(key, (2, 8))
+        if self.batch is None:
+            total = all_rows_sum(model, rows, position, self.clip)
+        else:
+            total = batch_sum(model, rows, position, self.clip, *self.batch.draw(key_batch, rows))
+        sigma = self.noise_multiplier * sensitivity(rows.unit) * 2.0**bits
+        total = total + noise.discrete_gaussian(key_noise, (model.dimension,), sigma)
+        grid = self.temperature * self.clip / 2.0**bits / (1.0 if self.batch is None else self.batch.rate)
         return Answer(grid * total.astype(jnp.float64), jnp.asarray((grid * noise.gaussian_sigma(sigma)) ** 2))
 
-    def cost(self, unit: Unit) -> costs.Gaussian:
-        return costs.Gaussian(self.noise_multiplier, distance=MAX_DIMENSION * noise.gaussian_distance(self._integer_sigma(unit)))
+    def cost(self, unit: Unit) -> costs.Gaussian | costs.SubsampledGaussian:
+        # The coarsest grid is the farthest from the ideal law.
+        sigma = self.noise_multiplier * sensitivity(unit) * 2.0**BITS
+        distance = MAX_DIMENSION * noise.gaussian_distance(sigma)
+        if self.batch is None:
+            return costs.Gaussian(self.noise_multiplier, distance=distance)
+        if unit.rows_per_person > 1:
+            raise UnsupportedQuery(
+                f"rows_per_person={unit.rows_per_person}: a batch may hold several rows of one person, which no bound here "
+                "covers; use all rows (batch=None), or one row per person"
+            )
+        return costs.SubsampledGaussian(
+            self.batch.scheme,
+            self.batch.rate * (1 + ROUNDING),
+            self.noise_multiplier,
+            self.batch.neighbours(unit.neighbours),
+            distance=distance + batches.DISTANCE,
+        )
 
-    def _integer_sigma(self, unit: Unit) -> float:
-        return self.noise_multiplier * sensitivity(unit) * 2.0**BITS
+
+def with_scales(table: Table, model: Model) -> Table:
+    """The table with what a linear predictor's short cut needs: computed once per program, if a query there asks for it."""
+    if model.linear is None:
+        return table
+    bits = _bits(model, table)
+    block = _block(model, bits)
+    scales: list[linear_rows.Scales] = []
+    for piece in table.pieces:
+        # The barrier makes each piece wait for the one before, so that their temporary arrays can share memory.
+        piece, _ = lax.optimization_barrier((piece, scales[-1:]))
+        scales.append(linear_rows.row_scales(model.linear, piece, bits, table.is_double, block))
+    return dataclasses.replace(table, scales=tuple(scales))
 
 
-def gradient_sum(model: Model, table: Table, position, clip: float):
-    """The exact integer sum of the rows' clipped gradients / clip, in units of 2^-BITS: shape (d,)."""
-    block = max(64, 2 ** ((BLOCK_ENTRIES // model.dimension).bit_length() - 1))
-    return sum_rows(lambda rows: row_integers(model, rows, position, clip, table.is_double), table, block)
+def all_rows_sum(model: Model, table: Table, position, clip: float):
+    """The exact integer sum of all rows' clipped gradients / clip, on the grid of the table: shape (d,)."""
+    scales = table.scales or (None,) * len(table.pieces)
+    return sum_pieces(_adder(model, table, position, clip), table, tuple(zip(table.pieces, scales, strict=True)))
 
 
-def row_integers(model: Model, rows, position, clip: float, is_double: bool):
-    """Each row's clipped gradient / clip as integers, of shape (rows, d) and length at most 2^BITS."""
-    position = jnp.asarray(position, jnp.float64 if is_double else jnp.float32)
+def batch_sum(model: Model, table: Table, position, clip: float, slots, is_counted):
+    """The same over the counted slots."""
+    rows, is_real = batches.gather(table, slots)
+    scales = None
+    if model.linear is not None:
+        bits = _bits(model, table)
+        scales = linear_rows.row_scales(model.linear, rows, bits, table.is_double, _block(model, bits))
+    total = _adder(model, table, position, clip)((rows, scales), is_counted & is_real)
+    return total if table.axis is None else lax.psum(total, table.axis)
+
+
+def row_integers(model: Model, rows, position, clip: float):
+    """Each row's clipped gradient / clip as integers on the grid 2^-BITS, of shape (rows, d) and length at most 2^BITS."""
     # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
-    with jax.enable_x64(is_double):
+    with jax.enable_x64(position.dtype == jnp.float64):
         gradients = jax.vmap(jax.grad(model.log_likelihood), (None, 0))(position, rows)
         integers = fixed_point(clip_to_unit_ball(gradients, clip))
     return shrink_to_ball(integers)
+
+
+def _adder(model: Model, table: Table, position, clip: float):
+    """(rows, scales), is_counted -> the integer sum of their clipped gradients, a block at a time."""
+    position = jnp.asarray(position, jnp.float64 if table.is_double else jnp.float32)
+    bits, linear = _bits(model, table), model.linear
+
+    def one(part, is_counted):
+        rows, scales = part
+        if linear is not None:
+            return linear_rows.gradient_integers(linear, rows, scales, is_counted, position, clip, bits)
+        return sum_counted(row_integers(model, rows, position, clip), is_counted)
+
+    return lambda rows, is_counted: sum_blocks(one, rows, is_counted, _block(model, bits))
+
+
+def _block(model: Model, bits: int) -> int:
+    """How many rows at a time."""
+    if jax.default_backend() != "cpu":
+        return MAX_ROWS if model.linear is not None else max(64, 2**22 // model.dimension)
+    block = max(64, 2 ** ((CACHED_ENTRIES // model.dimension).bit_length() - 1))
+    return block if model.linear is None else min(block, linear_rows.longest_block(bits))
+
+
+def _bits(model: Model, table: Table) -> int:
+    return BITS if model.linear is None else linear_rows.grid_bits(table.num_slots)

@@ -111,7 +111,7 @@ def discrete_gaussian(key, shape, sigma: float):
     """Integer noise: D(s) with s the `gaussian_sigma(sigma)` just above sigma. int64."""
     multipliers = np.array(_multipliers(sigma), np.int64)
     words = random_words(key, (*shape, len(multipliers), 4))
-    high, low = _uint64(words[..., :2]), _uint64(words[..., 2:])
+    high, low = two_uint64(words)
     table_high, table_low = _survival_table()
     high_part = (high >> 1)[..., None]
     above = (high_part < table_high) | ((high_part == table_high) & (low[..., None] < table_low))
@@ -165,6 +165,11 @@ def _survival_table() -> tuple[np.ndarray, np.ndarray]:
         integers = [int((tail * scale).to_integral_value()) for tail in tails]
     words = 2**64
     return np.array([i // words for i in integers], np.uint64), np.array([i % words for i in integers], np.uint64)
+
+
+def two_uint64(words):
+    """Four 32-bit words along the last axis -> two 64-bit integers."""
+    return _uint64(words[..., :2]), _uint64(words[..., 2:])
 
 
 def _uint64(words):

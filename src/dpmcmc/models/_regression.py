@@ -11,13 +11,22 @@ import numpy as np
 
 from dpmcmc.models import _checks
 from dpmcmc.models.gaussian import HIGHEST
-from dpmcmc.types import Array, Key
+from dpmcmc.types import Array, Key, Linear, Row
 
 
 def predictor(position: Array, features: Array, intercept: bool) -> Array:
     """z of one row, or of many: under `vmap` over rows and positions it is a single matrix product."""
     slope = jnp.dot(features, position[int(intercept) :], precision=HIGHEST)
     return slope + position[0] if intercept else slope
+
+
+def linear(log_likelihood: Callable[[Array, Row], Array], intercept: bool) -> Linear:
+    """The parts of a regression on rows (x, y) whose log-likelihood, given z, is the given one."""
+
+    def features(row: Row) -> tuple[Array, ...]:
+        return (jnp.ones((1,), row[0].dtype), row[0]) if intercept else (row[0],)
+
+    return Linear(lambda position, row: predictor(position, row[0], intercept), features, log_likelihood)
 
 
 def prior(prior_scale, dimension: int, position_radius: float | None = None) -> Callable[[Array], Array]:

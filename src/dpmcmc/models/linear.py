@@ -44,16 +44,17 @@ def linear(
     dimension = num_features + bool(intercept)
     limits = _regression.limits(radius, response_bound, position_radius, intercept)
 
-    def log_likelihood(position: Array, row: Row) -> Array:
-        features, response = row
-        return -0.5 * ((response - _regression.predictor(position, features, intercept)) / noise_scale) ** 2
+    def log_likelihood(mean: Array, row: Row) -> Array:
+        return -0.5 * ((row[1] - mean) / noise_scale) ** 2
 
+    parts = _regression.linear(log_likelihood, intercept)
     return Model(
-        log_likelihood=log_likelihood,
+        log_likelihood=lambda position, row: log_likelihood(parts.predictor(position, row), row),
         log_prior=_regression.prior(prior_scale, dimension, position_radius),
         unravel=_regression.unravel(dimension, intercept, names),
         dimension=dimension,
         lipschitz=limits and (limits.response + limits.predictor) * limits.row / noise_scale**2,
+        linear=parts,
     )
 
 

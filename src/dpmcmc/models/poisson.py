@@ -43,17 +43,17 @@ def poisson(
     dimension = num_features + bool(intercept)
     limits = _regression.limits(radius, response_bound, position_radius, intercept)
 
-    def log_likelihood(position: Array, row: Row) -> Array:
-        features, count = row
-        log_rate = _regression.predictor(position, features, intercept)
-        return count * log_rate - jnp.exp(log_rate)
+    def log_likelihood(log_rate: Array, row: Row) -> Array:
+        return row[1] * log_rate - jnp.exp(log_rate)
 
+    linear = _regression.linear(log_likelihood, intercept)
     return Model(
-        log_likelihood=log_likelihood,
+        log_likelihood=lambda position, row: log_likelihood(linear.predictor(position, row), row),
         log_prior=_regression.prior(prior_scale, dimension, position_radius),
         unravel=_regression.unravel(dimension, intercept, names),
         dimension=dimension,
         lipschitz=limits and _steepest(limits) * limits.row,
+        linear=linear,
     )
 
 

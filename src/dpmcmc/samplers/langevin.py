@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from dpmcmc.samplers import scaling
 from dpmcmc.types import Array, Position, Query, Sampler
 
 
@@ -61,8 +61,8 @@ def sgld(
 
     A step out of the prior's support is not taken.
     """
-    schedule = _schedule(step_size)
-    axes, scales = _eigen(preconditioner)
+    step_at, precondition = scaling.schedule(step_size), scaling.axes("preconditioner", preconditioner)
+    scales = precondition.scales
 
     def init(rng_key, position, ask):
         return LangevinState(position, jnp.zeros((), jnp.int32))
@@ -70,48 +70,14 @@ def sgld(
     def step(rng_key, state, ask):
         key_ask, key_noise = jax.random.split(rng_key)
         answer = ask(key_ask, gradient, state.position)
-        h = jnp.asarray(schedule(state.index), state.position.dtype)
-        # In the axes of P, where its matrix is diagonal.
-        slope = _into(axes, answer.value + jax.grad(log_prior)(state.position))
-        taken = h * answer.variance * scales / 4 if subtract_noise else 0.0
+        h = jnp.asarray(step_at(state.index), state.position.dtype)
+        slope = precondition.into(answer.value + jax.grad(log_prior)(state.position))
+        taken = h * answer.variance * scales / 4 if subtract_noise else jnp.zeros(())
         deviation = jnp.sqrt(h * scales * jnp.maximum(1 - taken, 0))
         normal = jax.random.normal(key_noise, state.position.shape, state.position.dtype)
-        move = _out_of(axes, h / 2 * scales * slope + deviation * normal)
+        move = precondition.out_of(h / 2 * scales * slope + deviation * normal)
         proposal = (state.position + move).astype(state.position.dtype)
         position = jnp.where(log_prior(proposal) > -jnp.inf, proposal, state.position)
-        return LangevinState(position, state.index + 1), LangevinInfo(answer.value, jnp.any(jnp.asarray(taken) > 1))
+        return LangevinState(position, state.index + 1), LangevinInfo(answer.value, jnp.any(taken > 1))
 
     return Sampler(init, step)
-
-
-def _schedule(step_size) -> Callable[[Array], Any]:
-    if callable(step_size):
-        return step_size
-    if not (np.isfinite(step_size) and step_size > 0):
-        raise ValueError(f"step_size={step_size} must be positive and finite, or a function of the step's index")
-    return lambda index: step_size
-
-
-def _eigen(preconditioner) -> tuple[np.ndarray | None, np.ndarray]:
-    """Eigenvectors, as columns (None when they are the coordinates), and eigenvalues."""
-    matrix = np.asarray(1.0 if preconditioner is None else preconditioner, float)
-    if matrix.ndim > 2 or not np.all(np.isfinite(matrix)) or (matrix.ndim == 2 and not _is_symmetric(matrix)):
-        raise ValueError(
-            f"preconditioner of shape {matrix.shape} must be finite: a number, (d,) numbers, or a symmetric (d, d) matrix"
-        )
-    axes, scales = (None, matrix) if matrix.ndim < 2 else np.linalg.eigh(matrix)[::-1]
-    if not np.all(scales > 0):
-        raise ValueError(f"preconditioner={matrix.tolist()} must be positive (definite): it is like a covariance")
-    return None if axes is None else axes.astype(np.float32), scales.astype(np.float32)
-
-
-def _is_symmetric(matrix: np.ndarray) -> bool:
-    return matrix.shape[0] == matrix.shape[1] and np.allclose(matrix, matrix.T)
-
-
-def _into(axes, vector):
-    return vector if axes is None else jnp.dot(axes.T, vector, precision="highest")
-
-
-def _out_of(axes, vector):
-    return vector if axes is None else jnp.dot(axes, vector, precision="highest")

@@ -1,0 +1,184 @@
+r"""Random batches of rows under `jit`: drawn from the secret stream, of a fixed shape, with work in proportion to the batch.
+
+**Poisson.** Every row is in the batch with probability `rate`, independently. If  B ~ Poisson(-n log(1 - rate))  slots are drawn
+uniformly with replacement, each slot is drawn a Poisson number of times, independently of the others, and at least once with
+probability `rate`: the set of drawn slots is the batch. B is cut off where its tail is below 2^-80.
+
+**Fixed size.** The first `size` different slots of a sequence of uniform draws are a uniform batch without replacement. The
+sequence is so long that it falls short with probability below 2^-80.
+
+Repeated draws are masked, and so are slots without a row. How far all this is from the ideal law is charged: `DISTANCE`.
+"""
+
+from __future__ import annotations
+
+import decimal
+import functools
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpmcmc.curator import noise
+from dpmcmc.curator.exact_sum import Table
+from dpmcmc.types import Neighbours
+
+TAIL_BITS = 80
+MAX_DRAWS = 2**24
+# Both tails of B or a sequence that falls short, 127-bit probabilities, and 128-bit words cut into at most 2^31 slots.
+DISTANCE = 2 * 2.0**-TAIL_BITS + MAX_DRAWS * (2.0**-127 + 2.0**-96)
+
+
+@dataclass(frozen=True)
+class PoissonBatch:
+    """Every row with probability `rate`, independently."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 0.5:
+            raise ValueError(f"rate={self.rate} must lie in (0, 0.5]: for more than half of the rows use all of them")
+
+    @property
+    def scheme(self) -> str:
+        return "poisson"
+
+    def neighbours(self, relation: Neighbours) -> Neighbours:
+        """The relation in which the batch is accounted: the table's."""
+        return relation
+
+    def draw(self, key, table: Table):
+        """Slots and whether each counts."""
+        mean = -table.num_slots * math.log1p(-self.rate)
+        first, table_high, table_low = _poisson_table(mean)
+        key_number, key_slots = noise.random_words(key, (2, 8))
+        high, low = noise.two_uint64(noise.random_words(key_number, (4,)))
+        high = high >> 1
+        number = first + jnp.sum((high < table_high) | ((high == table_high) & (low < table_low)))
+        num_draws = _checked_draws(first + len(table_high), self)
+        slots = _uniform_slots(key_slots, num_draws, table.num_slots)
+        ordered = jnp.sort(jnp.where(jnp.arange(num_draws) < number, slots, table.num_slots))
+        return ordered, _is_first(ordered) & (ordered < table.num_slots)
+
+
+@dataclass(frozen=True)
+class FixedBatch:
+    """`size` of the `of` rows, all choices equally likely. `of` is public: n, or the capacity where n is private."""
+
+    size: int
+    of: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size <= self.of / 2:
+            raise ValueError(
+                f"size={self.size} of={self.of}: a batch has at least 1 row and at most half of them; else use all rows"
+            )
+
+    @property
+    def scheme(self) -> str:
+        return "fixed"
+
+    def neighbours(self, relation: Neighbours) -> Neighbours:
+        """The relation in which the batch is accounted.
+
+        Slots are drawn, filled or not: a row that is added or removed is a slot whose content is replaced, and the noise is in
+        units of that change.
+        """
+        return Neighbours.REPLACE_ONE
+
+    @property
+    def rate(self) -> float:
+        return self.size / self.of
+
+    def draw(self, key, table: Table):
+        """Slots and whether each counts."""
+        if self.of != table.capacity:
+            raise ValueError(f"of={self.of} must be the table's number of rows or declared capacity, {table.capacity}")
+        num_draws = _checked_draws(_enough_draws(self.size, self.of), self)
+        slots = _uniform_slots(key, num_draws, self.of)
+        order = jnp.argsort(slots, stable=True)
+        is_new = jnp.zeros(num_draws, bool).at[order].set(_is_first(slots[order]))
+        return slots, is_new & (jnp.cumsum(is_new) <= self.size)
+
+
+def gather(table: Table, slots):
+    """The rows in the given slots, as far as this device has them, and which those are."""
+    size = table.piece_size
+    local = slots - table.first_slot
+    is_real = (local >= 0) & (local < len(table.pieces) * size) & (slots < table.num_rows)
+    rows = None
+    for index, piece in enumerate(table.pieces):
+        offset = local - index * size
+        taken = jax.tree.map(lambda leaf: leaf[jnp.clip(offset, 0, size - 1)], piece)  # noqa: B023
+        rows = taken if rows is None else jax.tree.map(functools.partial(_choose, offset >= 0), taken, rows)
+    return rows, is_real
+
+
+def _choose(condition, yes, no):
+    return jnp.where(condition.reshape((-1,) + (1,) * (yes.ndim - 1)), yes, no)
+
+
+def _is_first(ordered):
+    return jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+
+
+def _uniform_slots(key, number: int, num_slots: int):
+    """floor(u num_slots) for uniform u of 128 bits."""
+    words = noise.random_words(key, (number, 4)).astype(jnp.uint64)
+    carry = jnp.zeros(number, jnp.uint64)
+    for index in reversed(range(4)):
+        carry = (words[:, index] * np.uint64(num_slots) + carry) >> 32
+    return carry.astype(jnp.int64)
+
+
+def _checked_draws(number: int, batch) -> int:
+    if number > MAX_DRAWS:
+        raise ValueError(f"{batch} would draw {number} rows, more than {MAX_DRAWS}: choose a smaller batch")
+    return number
+
+
+@functools.cache
+def _poisson_table(mean: float) -> tuple[int, np.ndarray, np.ndarray]:
+    """The least value, and P(B >= j) for the j above it as 127-bit integers in two words (the high one of 63 bits).
+
+    The bounds are Chernoff's:  P(B >= m + x) <= exp(-x^2 / 2(m + x/3)),  P(B <= m - x) <= exp(-x^2 / 2m).
+    """
+    needed = TAIL_BITS * math.log(2)
+    above = needed / 3 + math.sqrt(needed**2 / 9 + 2 * needed * mean)
+    first, last = max(0, math.floor(mean - math.sqrt(2 * needed * mean))), math.ceil(mean + above)
+    with decimal.localcontext() as context:
+        context.prec = 80
+        masses = [decimal.Decimal(1)]
+        for value in range(first + 1, last + 1):
+            masses.append(masses[-1] * decimal.Decimal(mean) / value)
+        tails = masses[1:]
+        for index in reversed(range(len(tails) - 1)):
+            tails[index] += tails[index + 1]
+        scale = decimal.Decimal(2**127) / (masses[0] + tails[0])
+        integers = [int((tail * scale).to_integral_value()) for tail in tails]
+    return first, np.array([i >> 64 for i in integers], np.uint64), np.array([i % 2**64 for i in integers], np.uint64)
+
+
+@functools.cache
+def _enough_draws(size: int, of: int) -> int:
+    """Draws among which `size` different ones are missing with probability below 2^-TAIL_BITS.
+
+    Until then a draw is new with chance at least p = 1 - (size - 1) / of, so fewer than `size` new ones among k have at most the
+    probability exp(-k KL(size / k, p)).
+    """
+    chance = 1 - (size - 1) / of
+
+    def is_enough(number: int) -> bool:
+        share = size / number
+        if share >= chance:
+            return False
+        loss = share * math.log(share / chance)
+        loss += (1 - share) * (math.log((1 - share) / (1 - chance)) if chance < 1 else math.inf)
+        return number * loss > TAIL_BITS * math.log(2)
+
+    number = size if size == 1 else size + 1
+    while size > 1 and not is_enough(number):
+        number += max(1, number // 100)
+    return number

@@ -1,0 +1,143 @@
+r"""Hamiltonian Monte Carlo on noisy gradients (DP-HMC paper, Algorithm 1).
+
+The leapfrog runs on released gradients G of the log-likelihood; a test of the log-likelihood ratio decides about its end:
+
+    p ~ N(0, M)
+    p <- p + (h/2) (G + grad log prior);    L times:  x <- x + h M^-1 p,   p <- p + h (G + grad log prior),  the last kick halved
+    log-ratio = log-likelihood ratio + log prior ratio + kinetic energy before - kinetic energy after
+
+**Why noise does no harm.** For each fixed noise of each gradient, a step and then a flip of the momentum is its own inverse. So
+the proposal is reversible for any noise whose law depends on the position alone (Gaussian or not), on every kick, the outer ones
+included; noise costs acceptance, and nothing else. Clipped gradients cost acceptance too, and nothing else.
+
+**Reuse.** The chain lives on pairs (x, G). The last gradient of an accepted path is the first of the next; after a rejection the
+old first gradient is kept. That is L gradients a step, and one at the start. Both rules are needed: to draw the first gradient
+again only after rejections, or to keep the last one after them, is biased. Without reuse every step draws its first gradient
+afresh, L + 1 in all.
+
+**Step sizes** are multiplied by 1 - jitter * v_k, where v_k runs through a randomised Halton sequence in base 2: the bits of k in
+reverse, each flipped or not by a coin tossed once for each chain. They do not depend on the state, so each step keeps the target.
+
+The paper's position update lacks the step size h, and its test the logarithm of the uniform draw; both are as above here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from dpmcmc.samplers import scaling
+from dpmcmc.types import Array, Position, Query, Sampler
+
+
+class HMCState(NamedTuple):
+    """Where the chain is."""
+
+    position: Position
+    gradient: Array  # of the log-likelihood there, as released; zero without reuse
+    index: Array  # of the next step
+    flips: Array  # 32 coins: the chain's own random Halton sequence
+
+
+class HMCInfo(NamedTuple):
+    """What was released on the way."""
+
+    is_accepted: Array
+    is_divergent: Array  # the path left the numbers, or the prior's support
+
+
+def hmc(
+    log_prior: Callable[[Position], Array],
+    gradient: Query,
+    test: Query,
+    step_size: float,
+    num_leapfrog: int,
+    mass: Any = None,
+    *,
+    reuse: bool = True,
+    jitter: float = 1.0,
+) -> Sampler:
+    """Hamiltonian sampler: `num_leapfrog` noisy gradients and one test per step, and one gradient to begin with.
+
+    Parameters
+    ----------
+    gradient
+        a `Gradient` query. Full data unless the batch is worth its noise.
+    test
+        a `LogRatio` query for the penalty test on a released ratio, or a `PenaltyAccept` or `Accept` query for the bit alone. A
+        `PenaltyAccept` rejects every path longer than its max_move: choose it well above step_size * num_leapfrog / sqrt(mass).
+    mass
+        M: None for the identity, a number, d positive numbers, or a positive definite matrix (d, d); best near the inverse of the
+        posterior covariance. It must not come from the rows except through answers.
+    reuse
+        keep the gradient at the chain's position; otherwise draw it again in every step, for one more gradient.
+    jitter
+        from 0, all steps have `step_size`, to 1, they spread evenly over (0, step_size] as in the paper.
+    """
+    scaling.positive("step_size", step_size, "it is the leapfrog's step")
+    if int(num_leapfrog) != num_leapfrog or num_leapfrog < 1:
+        raise ValueError(f"num_leapfrog={num_leapfrog} must be a whole number, at least 1")
+    if not 0 <= jitter <= 1:
+        raise ValueError(f"jitter={jitter} must lie in [0, 1]: it is the part of the step size that varies")
+    metric = scaling.axes("mass", mass)
+    roots = metric.scales**-0.5  # the momentum below is M^-1/2 p, in the axes of M
+
+    def slope(position, released):
+        return roots * metric.into(released + jax.grad(log_prior)(position))
+
+    def init(rng_key, position, ask):
+        key_ask, key_flips = jax.random.split(rng_key)
+        first = ask(key_ask, gradient, position).value if reuse else jnp.zeros_like(position)
+        return HMCState(position, first, jnp.zeros((), jnp.uint32), jax.random.bits(key_flips, (), jnp.uint32))
+
+    def step(rng_key, state, ask):
+        key_momentum, key_first, key_path, key_test = jax.random.split(rng_key, 4)
+        h = (step_size * (1 - jitter * halton(state.index, state.flips))).astype(state.position.dtype)
+        first = state.gradient if reuse else ask(key_first, gradient, state.position).value
+        start = jax.random.normal(key_momentum, state.position.shape, state.position.dtype)
+
+        def leap(path, key):
+            position, momentum, _ = path
+            position = (position + h * metric.out_of(roots * momentum)).astype(position.dtype)
+            released = ask(key, gradient, position).value
+            return (position, momentum + h * slope(position, released), released), None
+
+        path = (state.position, start + h / 2 * slope(state.position, first), first)
+        (end, momentum, last), _ = lax.scan(leap, path, jax.random.split(key_path, num_leapfrog))
+        momentum = momentum - h / 2 * slope(end, last)
+
+        public = log_prior(end) - log_prior(state.position) + (jnp.sum(start**2) - jnp.sum(momentum**2)) / 2
+        is_divergent = ~(jnp.all(jnp.isfinite(end)) & jnp.isfinite(public))
+        proposal = jnp.where(is_divergent, state.position, end)
+        is_accepted = _decide(key_test, test, state.position, proposal, public, ask) & ~is_divergent
+        return HMCState(
+            position=jnp.where(is_accepted, end, state.position),
+            gradient=jnp.where(is_accepted, last, first) if reuse else state.gradient,
+            index=state.index + 1,
+            flips=state.flips,
+        ), HMCInfo(is_accepted, is_divergent)
+
+    return Sampler(init, step)
+
+
+def _decide(rng_key, test: Query, position, proposal, public, ask):
+    key_ask, key_accept = jax.random.split(rng_key)
+    if getattr(test, "is_bit", False):
+        return ask(key_ask, test, position, proposal, public).value
+    answer = ask(key_ask, test, position, proposal)
+    # -exponential() is the logarithm of a uniform; a NaN compares false, so it is a rejection.
+    return -jax.random.exponential(key_accept) < answer.value + public - answer.variance / 2
+
+
+def halton(index, flips):
+    """The index's bits in reverse order, some of them flipped, as a number in [0, 1)."""
+    bits = jnp.asarray(index, jnp.uint32)
+    for shift, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
+        bits = ((bits >> shift) & np.uint32(mask)) | ((bits & np.uint32(mask)) << shift)
+    bits = ((bits >> 16) | (bits << 16)) ^ flips
+    return (bits >> 8).astype(jnp.float32) * 2.0**-24

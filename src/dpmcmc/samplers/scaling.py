@@ -1,0 +1,51 @@
+"""What the gradient samplers share: matrices in their own axes, and step sizes that follow a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from dpmcmc.types import Array
+
+
+class Axes(NamedTuple):
+    """A positive definite matrix by its eigenvectors and eigenvalues."""
+
+    vectors: np.ndarray | None  # as columns; None when they are the coordinates
+    scales: np.ndarray  # one eigenvalue for each axis, or one for all
+
+    def into(self, vector: Array) -> Array:
+        """Components along the axes."""
+        return vector if self.vectors is None else jnp.dot(self.vectors.T, vector, precision="highest")
+
+    def out_of(self, components: Array) -> Array:
+        """The vector with these components."""
+        return components if self.vectors is None else jnp.dot(self.vectors, components, precision="highest")
+
+
+def axes(name: str, matrix: Any) -> Axes:
+    """The axes of None (the identity), a number, d numbers (a diagonal) or a (d, d) matrix: all positive."""
+    array = np.asarray(1.0 if matrix is None else matrix, float)
+    is_square = array.ndim < 2 or (array.shape[0] == array.shape[1] and np.allclose(array, array.T, rtol=1e-5))
+    if array.ndim > 2 or not is_square or not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} of shape {array.shape} must be finite: a number, (d,) numbers or a symmetric (d, d) matrix")
+    scales, vectors = (array, None) if array.ndim < 2 else np.linalg.eigh((array + array.T) / 2)
+    if not np.all(scales > 0):
+        raise ValueError(f"{name}={array.tolist()} must be positive, as a matrix positive definite: it is like a covariance")
+    return Axes(None if vectors is None else vectors.astype(np.float32), scales.astype(np.float32))
+
+
+def schedule(step_size: float | Callable[[Array], Array]) -> Callable[[Array], Any]:
+    """The step size as a function of the step's index."""
+    if callable(step_size):
+        return step_size
+    positive("step_size", step_size, "or a function of the step's index")
+    return lambda index: step_size
+
+
+def positive(name: str, value: float, way_out: str) -> None:
+    if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value > 0):
+        raise ValueError(f"{name}={value} must be positive and finite, {way_out}")
