@@ -107,9 +107,7 @@ def test_ledgers_are_reverified(tmp_path, factor, code):
     claim = {"epsilon": epsilon, "delta": 1e-6, "method": "gaussian"}
     entry = {"query": "LogRatio()", "cost": to_json(Gaussian(50.0)), "count": 100}
     path = tmp_path / "ledger.json"
-    path.write_text(
-        json.dumps({"format": "dpmcmc-ledger-1", "claim": claim, "neighbours": "replace-one", "entries": [entry]})
-    )
+    path.write_text(json.dumps({"format": "dpmcmc-ledger-1", "claim": claim, "neighbours": "replace-one", "entries": [entry]}))
     result = call(f"ledger {path} --json")
     assert result.exit_code == code
     assert json.loads(result.output)["is_reproduced"] is (code == 0)

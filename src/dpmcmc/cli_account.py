@@ -118,9 +118,7 @@ def accept_bit(
     range: Annotated[float, typer.Option("--range", help="DELTA: how far one unit of privacy moves the log-ratio.")],
     kappa: Annotated[float, typer.Option(help="Lazy Barker: the probability that the rows are looked at.")] = 1.0,
     sigma: Annotated[float | None, typer.Option(help="Penalty: standard deviation of the noise on the ratio.")] = None,
-    method: Annotated[
-        BitMethod, typer.Option(help="exact: the recursion; slower, some 12 % more steps.")
-    ] = BitMethod.rdp,
+    method: Annotated[BitMethod, typer.Option(help="exact: the recursion; slower, some 12 % more steps.")] = BitMethod.rdp,
     epsilon: Epsilon = None,
     steps: Steps = None,
     neighbours: Neighbours = Relation.replace_one,
@@ -202,9 +200,7 @@ def minibatch_barker(
     delta: Delta,
     row_bound: Annotated[float, typer.Option(help="cM: the public bound of one row's energy difference.")],
     ratio: Annotated[float, typer.Option(help="X = n cM / lambda.")],
-    method: Annotated[
-        MinibatchMethod, typer.Option(help="pure: the proved range of the losses alone.")
-    ] = MinibatchMethod.rdp,
+    method: Annotated[MinibatchMethod, typer.Option(help="pure: the proved range of the losses alone.")] = MinibatchMethod.rdp,
     epsilon: Epsilon = None,
     steps: Steps = None,
     as_json: Json = False,
@@ -228,9 +224,7 @@ def dp_barker(
     delta: Delta,
     batch: Annotated[int, typer.Option(help="B: rows in a batch, drawn without replacement.")],
     rows: Annotated[int, typer.Option(help="N: rows in the table.")],
-    bound: Annotated[
-        Bound, typer.Option(help="The exact Renyi divergence of a batch, or the papers' bound.")
-    ] = Bound.tight,
+    bound: Annotated[Bound, typer.Option(help="The exact Renyi divergence of a batch, or the papers' bound.")] = Bound.tight,
     conversion: Annotated[Conversion, typer.Option(help="From Renyi divergence to epsilon.")] = Conversion.best,
     epsilon: Epsilon = None,
     steps: Steps = None,
@@ -254,9 +248,7 @@ def hmc(
     ratio_multiplier: Annotated[float, typer.Option(help="Z1: noise / sensitivity of the log-likelihood ratio.")],
     gradient_multiplier: Annotated[float, typer.Option(help="Z2: noise / sensitivity of one gradient.")],
     leapfrog: Annotated[int, typer.Option(help="L: leapfrog steps in a trajectory.")],
-    no_reuse: Annotated[
-        bool, typer.Option("--no-reuse", help="Ask for the first gradient of every trajectory.")
-    ] = False,
+    no_reuse: Annotated[bool, typer.Option("--no-reuse", help="Ask for the first gradient of every trajectory.")] = False,
     epsilon: Epsilon = None,
     steps: Steps = None,
     neighbours: Neighbours = Relation.replace_one,

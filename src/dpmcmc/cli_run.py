@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -39,8 +39,8 @@ class SamplerName(enum.StrEnum):
 
 
 class Relation(enum.StrEnum):
-    replace = "replace"
-    add_remove = "add-remove"
+    replace_one = "replace"
+    add_or_remove_one = "add-remove"
 
 
 class Settings(NamedTuple):
@@ -63,8 +63,8 @@ class Problem(NamedTuple):
 
     model: Any
     rows: Any
-    start: Sequence[float]
-    information: Sequence[float]  # what one row is guessed to say about each component: an inverse variance
+    start: Any
+    information: Any  # what one row is guessed to say about each component: an inverse variance
     prior_precision: float
     notes: tuple[str, ...] = ()  # how to read the parameters
 
@@ -90,7 +90,7 @@ def run(
     delimiter: Annotated[str, _option(TABLE, "Between the cells of a CSV file.")] = ",",
     neighbours: Annotated[
         Relation, _option(PROMISE, "What is protected: a row's values, or also its presence.")
-    ] = Relation.replace,
+    ] = Relation.replace_one,
     capacity: Annotated[int | None, _option(PROMISE, "Under add-remove: a public bound on the number of rows.")] = None,
     ledger: Annotated[Path | None, _option(PROMISE, "A file that remembers what was spent on this table.")] = None,
     intercept: Annotated[bool, _option(MODEL, "Logistic: with an intercept.")] = True,
@@ -123,7 +123,7 @@ def run(
             raise ValueError(f"--out {out} exists: name another file, a posterior that was paid for is not replaced")
         if not out.absolute().parent.is_dir():
             raise ValueError(f"--out {out} cannot be written: its folder does not exist")
-        relation = Neighbours.REPLACE_ONE if neighbours is Relation.replace else Neighbours.ADD_OR_REMOVE_ONE
+        relation = Neighbours.REPLACE_ONE if neighbours is Relation.replace_one else Neighbours.ADD_OR_REMOVE_ONE
         budget = Budget(epsilon, delta, relation)
         limits = parse_bounds(bounds)
         settings = Settings(

@@ -140,6 +140,14 @@ def test_a_bit_of_distance_allows_fewer_steps_never_more():
         assert few < free
 
 
+def test_a_method_that_the_reserve_cannot_carry_does_not_spoil_the_others():
+    """1 500 Barker bits: their pure epsilon is 60, so large that any distance would eat up delta; Renyi divergences serve."""
+    ledger = {AcceptBit(Barker(), 0.04, 1e-14): 1500}
+    assert "pure" not in accountants.epsilons(ledger, DELTA)
+    assert accountants.epsilon(ledger, DELTA).method == "rdp"
+    assert calibrate.steps({AcceptBit(Barker(), 0.04, 1e-16): 1}, 4.0, DELTA) in (1554, 1555, 1556)
+
+
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6, math.nan])
 def test_delta_must_be_a_probability(delta):
     with pytest.raises(ValueError, match="delta"):

@@ -27,9 +27,7 @@ ORDERS = (1.05, 2.0, 10.0, 60.0, 400.0)
 def brute_force(test, range, order, low=-40.0, high=None, points=200_001):
     """Renyi divergence from the four probabilities directly, maximised over a plain grid of log-ratios: a lower
     bound."""
-    high = (
-        high if high is not None else (40.0 if not isinstance(test, Penalty) else test.sigma**2 / 2 + 30 * test.sigma)
-    )
+    high = high if high is not None else (40.0 if not isinstance(test, Penalty) else test.sigma**2 / 2 + 30 * test.sigma)
     log_ratio = np.linspace(low, high, points)
     here, there = test.log_probabilities(log_ratio), test.log_probabilities(log_ratio + range)
     best = 0.0

@@ -33,9 +33,7 @@ def test_whatever_is_granted_stays_within_the_budget(make, counts):
         assert accountants.epsilon(budget.ledger, DELTA).epsilon <= 1.0
 
 
-@pytest.mark.parametrize(
-    "make, part", [(filters.gaussian_filter, 0.98), (filters.zcdp_filter, 0.85), (filters.renyi_filter, 0.85)]
-)
+@pytest.mark.parametrize("make, part", [(filters.gaussian_filter, 0.98), (filters.zcdp_filter, 0.85), (filters.renyi_filter, 0.85)])
 def test_little_is_lost_to_fixing_the_budget_in_advance(make, part):
     cost = Gaussian(100.0)
     fixed, free = make(1.0, DELTA).steps({cost: 1}), calibrate.steps({cost: 1}, 1.0, DELTA)

@@ -15,9 +15,7 @@ def test_penalty_by_zcdp(epsilon, delta):
     rho = (math.sqrt(epsilon - math.log(delta)) - math.sqrt(-math.log(delta))) ** 2
     assert papers.penalty_steps(epsilon, delta, tau, rows) == math.floor(2 * tau**2 * rows * rho)
     cost = Gaussian(tau * math.sqrt(rows))
-    assert calibrate.steps({cost: 1}, epsilon, delta, method="zcdp-paper") == papers.penalty_steps(
-        epsilon, delta, tau, rows
-    )
+    assert calibrate.steps({cost: 1}, epsilon, delta, method="zcdp-paper") == papers.penalty_steps(epsilon, delta, tau, rows)
     assert papers.penalty_steps(epsilon, delta, tau, rows) < calibrate.steps({cost: 1}, epsilon, delta)
 
 
@@ -28,9 +26,7 @@ def test_hmc_by_zcdp():
     steps = papers.hmc_steps(epsilon, delta, tau, tau_gradient, rows, leapfrog)
     assert steps == math.floor(rho / per_step)
     ledger = {Gaussian(tau * math.sqrt(rows)): 1, Gaussian(tau_gradient * math.sqrt(rows)): leapfrog + 1}
-    assert (
-        calibrate.steps(ledger, epsilon, delta, method="zcdp-paper") == steps < calibrate.steps(ledger, epsilon, delta)
-    )
+    assert calibrate.steps(ledger, epsilon, delta, method="zcdp-paper") == steps < calibrate.steps(ledger, epsilon, delta)
 
 
 def test_zcdp_budget_without_cancellation():
@@ -43,9 +39,7 @@ def test_penalty_by_advanced_composition():
     allowed = papers.penalty_advanced(rows, alpha, beta, scale, c, sigma)
     both = 2 * alpha + beta
     assert allowed.steps == math.floor(scale * rows / math.log(rows))
-    assert allowed.epsilon == pytest.approx(
-        2 * math.sqrt(scale * both * beta) * c / sigma + 4 * scale * (c / sigma) ** 2 * both
-    )
+    assert allowed.epsilon == pytest.approx(2 * math.sqrt(scale * both * beta) * c / sigma + 4 * scale * (c / sigma) ** 2 * both)
     assert allowed.delta == pytest.approx(1.25 * scale * rows**-beta / math.log(rows) + rows**-beta)
     z = sigma / (c * rows**-alpha)
     step = papers.gaussian_step(z, 1.25 * rows**-both)
@@ -65,10 +59,7 @@ def test_advanced_composition():
     assert papers.advanced_composition(100, 0.1, 0.0, 1e-5)[0] == pytest.approx(
         math.sqrt(200 * math.log(1e5)) * 0.1 + 100 * 0.1 * math.expm1(0.1)
     )
-    assert (
-        accountants.epsilon_by("advanced", {Pure(0.1): 100}, 1e-5)
-        == papers.advanced_composition(100, 0.1, 0.0, 1e-5)[0]
-    )
+    assert accountants.epsilon_by("advanced", {Pure(0.1): 100}, 1e-5) == papers.advanced_composition(100, 0.1, 0.0, 1e-5)[0]
 
 
 def test_fast_mh():

@@ -17,9 +17,7 @@ DELTA = 1e-6
 
 
 def mixture(weights, means):
-    return lambda x: (
-        sum(w * np.exp(-0.5 * (x - m) ** 2) for w, m in zip(weights, means, strict=True)) / math.sqrt(2 * math.pi)
-    )
+    return lambda x: sum(w * np.exp(-0.5 * (x - m) ** 2) for w, m in zip(weights, means, strict=True)) / math.sqrt(2 * math.pi)
 
 
 def hockey_stick(p, q, epsilon, points=400_001):
@@ -180,9 +178,7 @@ def test_laws_have_total_chance_one_and_a_profile_above_the_exact_one():
         for epsilon in (0.0005, 0.1234, 0.9):
             above = losses > epsilon
             coarse = law.infinite - float(np.expm1(epsilon - losses[above]) @ law.chances[above])
-            assert (
-                delta_of(pair.forward, epsilon) * (1 - 1e-9) <= coarse <= delta_of(pair.forward, epsilon) * 1.001 + 1e-7
-            )
+            assert delta_of(pair.forward, epsilon) * (1 - 1e-9) <= coarse <= delta_of(pair.forward, epsilon) * 1.001 + 1e-7
 
 
 @pytest.mark.parametrize("epsilon, count, delta", [(0.2, 100, 1e-5), (1.0, 5, 1e-3)])

@@ -79,9 +79,7 @@ def test_above_enumeration_and_close(test, count):
 @pytest.mark.parametrize("epsilon, listed, ceiling", [(0.5, 38, 39), (1.0, 140, 140), (2.0, 502, 503)])
 def test_barker_check_values(epsilon, listed, ceiling):
     test, range = Barker(), 0.04
-    assert fixed_state_ceiling(test, range, epsilon, np.linspace(-0.5, 0.5, 11) - range / 2) == pytest.approx(
-        ceiling, abs=1
-    )
+    assert fixed_state_ceiling(test, range, epsilon, np.linspace(-0.5, 0.5, 11) - range / 2) == pytest.approx(ceiling, abs=1)
     steps = calibrate.steps({AcceptBit(test, range): 1}, epsilon, DELTA, method="recursion")
     assert min(listed - 1, listed * 0.99) <= steps <= ceiling
 
@@ -132,11 +130,7 @@ def test_minibatch_bits_compose_too():
     """Close to the full-data bit of the same range when lambda = C M."""
     cost, full = MinibatchBarker(0.1, 1.0), AcceptBit(Barker(), 0.2)
     ours = accountants.epsilon_by("recursion", {cost: 10}, DELTA)
-    assert (
-        accountants.epsilon_by("recursion", {full: 10}, DELTA)
-        <= ours
-        <= accountants.epsilon_by("rdp", {cost: 10}, DELTA)
-    )
+    assert accountants.epsilon_by("recursion", {full: 10}, DELTA) <= ours <= accountants.epsilon_by("rdp", {cost: 10}, DELTA)
 
 
 def test_mixed_ledgers_are_refused():

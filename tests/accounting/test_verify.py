@@ -76,9 +76,7 @@ def test_files(tmp_path):
         verify.read(tmp_path / "empty.nc")
 
 
-@pytest.mark.parametrize(
-    "change", [{"format": "other"}, {"claim": {"epsilon": -1, "delta": 1e-6, "method": "gaussian"}}]
-)
+@pytest.mark.parametrize("change", [{"format": "other"}, {"claim": {"epsilon": -1, "delta": 1e-6, "method": "gaussian"}}])
 def test_what_is_no_ledger_is_refused(tmp_path, change):
     path = tmp_path / "ledger.json"
     path.write_text(json.dumps(document(ENTRIES, EPSILON) | change))

@@ -14,9 +14,7 @@ Ledger = Mapping[Any, int]
 NOISE_DIGITS = 10_000  # noise multipliers are whole numbers of ten-thousandths
 
 
-def steps(
-    per_step: Ledger, epsilon: float, delta: float, initial: Ledger | None = None, method: str | None = None
-) -> int:
+def steps(per_step: Ledger, epsilon: float, delta: float, initial: Ledger | None = None, method: str | None = None) -> int:
     """The largest k such that `initial` and k times `per_step` stay within (epsilon, delta); 0 if not even 1 does.
 
     `method` names one accountant; without it the best quick one is used for every k.

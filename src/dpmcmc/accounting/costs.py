@@ -94,10 +94,7 @@ class AcceptBit:
 
 @lru_cache(maxsize=100_000)
 def _bit_rdp(test, range: float, order: float) -> float:
-    if isinstance(test, Penalty):
-        cap = order * range**2 / (2 * test.sigma**2)
-    else:
-        cap = min(order * range**2 / 8, range)
+    cap = order * range**2 / (2 * test.sigma**2) if isinstance(test, Penalty) else min(order * range**2 / 8, range)
     if not bits.tail_reaches(test, range, order):
         return cap
     return min(cap, bits.largest_renyi(bits.accept_boxes(test, range), order))
@@ -269,9 +266,7 @@ class MinibatchBarker:
         return np.minimum(cap, values)
 
     def rho(self) -> float:
-        return min(
-            minibatch.loss_range(self.row_bound, self.ratio) ** 2 / 8, _minibatch_rho(self.row_bound, self.ratio)
-        )
+        return min(minibatch.loss_range(self.row_bound, self.ratio) ** 2 / 8, _minibatch_rho(self.row_bound, self.ratio))
 
     def pure(self) -> float:
         return max(minibatch.pure_losses(self.row_bound, self.ratio))
@@ -372,9 +367,7 @@ class NonPrivate:
         return 0.0
 
 
-Cost = (
-    Gaussian | AcceptBit | Pure | ZCDP | SubsampledGaussian | PoissonMixture | MinibatchBarker | DPBarker | NonPrivate
-)
+Cost = Gaussian | AcceptBit | Pure | ZCDP | SubsampledGaussian | PoissonMixture | MinibatchBarker | DPBarker | NonPrivate
 
 
 def _check(cost, **rules) -> None:

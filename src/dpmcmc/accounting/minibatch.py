@@ -104,9 +104,7 @@ def _maximum(values: np.ndarray) -> np.ndarray:
 def _cells(values: np.ndarray, cap: float, left: float | None = None, right: float | None = None) -> np.ndarray:
     change = np.abs(np.diff(values))
     ends = np.maximum(values[1:], values[:-1])
-    widened = np.minimum(
-        cap, (ends + np.maximum.reduce([change, np.roll(change, 1), np.roll(change, -1)])) * (1 + SLACK)
-    )
+    widened = np.minimum(cap, (ends + np.maximum.reduce([change, np.roll(change, 1), np.roll(change, -1)])) * (1 + SLACK))
     first = left if left is not None else values[0] * (1 + SLACK)
     last = right if right is not None else values[-1] * (1 + SLACK)
     return np.maximum(np.concatenate([[first], widened, [last]]), 1e-300)

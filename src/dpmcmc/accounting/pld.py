@@ -104,9 +104,7 @@ def _own_profiles(cost: Any) -> Pair | None:
 def _both_orders(items: tuple[tuple[Any, int], ...], pair_of: PairOf) -> tuple[Composed, ...]:
     pairs = [pair_of(cost) for cost, _ in items]
     if any(pair is None for pair in pairs):
-        raise UnsupportedQuery(
-            "some cost of this ledger has no exact profile to compose (accept bits: use the recursion)"
-        )
+        raise UnsupportedQuery("some cost of this ledger has no exact profile to compose (accept bits: use the recursion)")
     known = [pair for pair in pairs if pair is not None]
     sides = (0,) if all(pair.forward is pair.backward for pair in known) else (0, 1)
     interval = _interval(known)

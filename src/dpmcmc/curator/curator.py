@@ -38,7 +38,11 @@ from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
 
 Program = Callable[..., Any]
 FILTERS = {"gaussian-dp": filters.gaussian_filter, "zcdp": filters.zcdp_filter, "renyi": filters.renyi_filter}
-FILTER_NAMES = {"gaussian-dp": "gaussian-filter", "zcdp": "zcdp-filter", "renyi": "renyi-filter"}  # as accounting has them
+FILTER_NAMES: dict[str | None, str] = {
+    "gaussian-dp": "gaussian-filter",
+    "zcdp": "zcdp-filter",
+    "renyi": "renyi-filter",
+}  # as accounting has them
 
 
 class Executable(NamedTuple):

@@ -35,9 +35,9 @@ def from_draws(
 
 def rehearse(num_chains: int, position: Any, info: Any, unravel: Callable[[Any], dict[str, Any]]) -> None:
     """Fail now, with zeros of these shapes, rather than after the budget is spent."""
-    zeros = jax.tree.map(lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info))
+    positions, infos = jax.tree.map(lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info))
     try:
-        result = _inference_data(*zeros, unravel, num_warmup=1)
+        result = _inference_data(positions, infos, unravel, num_warmup=1)
         if missing := set(jax.eval_shape(unravel, position)) - set(getattr(result, "posterior", ())):
             raise ValueError(f"no place for {sorted(missing)}")
     except Exception as error:
