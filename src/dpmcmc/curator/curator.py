@@ -240,8 +240,8 @@ class Curator:
                 "capacity": self.capacity, "shared_by": self._shared_by}  # fmt: skip
 
     def _spent(self, costs: Mapping[Any, int]) -> accountants.Spent:
-        is_bound = self.budget is not None and self._filter is None
-        return _spent(tuple(costs.items()), self._delta, self.budget.epsilon if is_bound else None)
+        most = None if self.budget is None or self._filter is not None else self.budget.epsilon
+        return _spent(tuple(costs.items()), self._delta, most)
 
     def _second_opinion(self, costs: Mapping[Any, int], first: str) -> tuple[float | None, str | None]:
         for method in ("rdp", "zcdp", "pure"):
