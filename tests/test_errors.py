@@ -7,7 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+<<<<<<< HEAD
 from tests import tiny
+=======
+>>>>>>> front
 
 from dpmcmc import (
     Accept,
@@ -32,6 +35,7 @@ from dpmcmc import (
     save,
 )
 from dpmcmc.acceptance import Metropolis
+from tests import tiny
 
 ADD_OR_REMOVE = Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
 CALM = LogRatio(clip=1.0, noise_multiplier=0.1)
@@ -118,9 +122,7 @@ def test_a_bad_table_is_refused(options, kind, words, tmp_path):
     assert not ledger.exists()
 
 
-@pytest.mark.parametrize(
-    "dtype", [bool, np.int8, np.uint8, np.int64, np.uint32, np.uint64, np.float16, np.float64, np.longdouble]
-)
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.uint32, np.uint64, np.float16, np.float64, np.longdouble])
 def test_numbers_of_every_width_are_accepted(dtype):
     tiny.make_curator(rows=np.ones(5, dtype))
 

@@ -7,12 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+<<<<<<< HEAD
 from tests import tiny
+=======
+>>>>>>> front
 from jax import lax
 
 from dpmcmc import BudgetExceeded, RunFailed, Sampler, load, loop, statement_of
 from dpmcmc.curator.curator import Grant
 from dpmcmc.progress import Progress
+from tests import tiny
 
 
 def bill(posterior):

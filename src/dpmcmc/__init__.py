@@ -40,6 +40,7 @@ _HOMES = {
     "load": "dpmcmc.results.posterior",
     "save": "dpmcmc.results.posterior",
     "statement_of": "dpmcmc.results.posterior",
+    "summary": "dpmcmc.results.posterior",
     "BudgetExceeded": "dpmcmc.errors",
     "PrivacyRefusal": "dpmcmc.errors",
     "RunFailed": "dpmcmc.errors",
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from dpmcmc.results.posterior import load as load
     from dpmcmc.results.posterior import save as save
     from dpmcmc.results.posterior import statement_of as statement_of
+    from dpmcmc.results.posterior import summary as summary
     from dpmcmc.samplers.accept import accept_walk as accept_walk
     from dpmcmc.samplers.hmc import hmc as hmc
     from dpmcmc.samplers.langevin import sgld as sgld

@@ -6,6 +6,7 @@ shown and an interrupt is honoured. The bill is paid before the first block; not
 
 from __future__ import annotations
 
+import contextlib
 import numbers
 from collections import Counter
 from collections.abc import Callable
@@ -110,6 +111,8 @@ class _Run:
             except Exception as error:
                 note = f"broke off after {first_step} of {sum(sizes)} steps; the grant is spent in full"
                 result = self.posterior(note) if self.draws else None
+                with contextlib.suppress(Exception):
+                    self._save(result)
                 raise RunFailed(f"the run {note}; its draws are in .posterior", result) from error
         result = self.posterior(note)
         try:
@@ -131,7 +134,7 @@ class _Run:
         )
 
     def _save(self, result):
-        if self.path is not None:
+        if self.path is not None and result is not None:
             from dpmcmc.results import posterior
 
             posterior.save(result, self.path)

@@ -7,10 +7,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pytest
+<<<<<<< HEAD
 from tests import tiny
+=======
+>>>>>>> front
 
 from dpmcmc import load, save, statement_of
 from dpmcmc.results import posterior as results
+from tests import tiny
 
 
 class Info(NamedTuple):
@@ -97,3 +101,15 @@ def test_statistics_are_what_was_released(sampler, expected):
 
 def test_many_chains_and_few_draws_need_no_warning():
     assert tiny.means(tiny.run(num_chains=3, num_steps=2)).shape == (3, 2)
+
+
+def test_the_summary_has_a_line_for_every_component():
+    text = results.summary(make()[0])
+    names = {line.split()[0] for line in text.splitlines()[1:]}
+    assert names == {"location", "scale", "weights[0]", "weights[1]", "weights[2]"}
+    assert "ess_bulk" in text and "r_hat" in text
+
+
+def test_the_summary_of_very_few_draws_is_quiet(capsys):
+    assert "mean" in results.summary(tiny.run(num_steps=1))
+    assert capsys.readouterr() == ("", "")

@@ -38,7 +38,11 @@ from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
 
 Program = Callable[..., Any]
 FILTERS = {"gaussian-dp": filters.gaussian_filter, "zcdp": filters.zcdp_filter, "renyi": filters.renyi_filter}
-FILTER_NAMES = {"gaussian-dp": "gaussian-filter", "zcdp": "zcdp-filter", "renyi": "renyi-filter"}  # as accounting has them
+FILTER_NAMES: dict[str | None, str] = {
+    "gaussian-dp": "gaussian-filter",
+    "zcdp": "zcdp-filter",
+    "renyi": "renyi-filter",
+}  # as accounting has them
 
 
 class Executable(NamedTuple):
@@ -236,8 +240,8 @@ class Curator:
                 "capacity": self.capacity, "shared_by": self._shared_by}  # fmt: skip
 
     def _spent(self, costs: Mapping[Any, int]) -> accountants.Spent:
-        is_bound = self.budget is not None and self._filter is None
-        return _spent(tuple(costs.items()), self._delta, self.budget.epsilon if is_bound else None)
+        most = None if self.budget is None or self._filter is not None else self.budget.epsilon
+        return _spent(tuple(costs.items()), self._delta, most)
 
     def _second_opinion(self, costs: Mapping[Any, int], first: str) -> tuple[float | None, str | None]:
         for method in ("pld", "rdp", "zcdp", "pure"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -34,9 +35,9 @@ def from_draws(
 
 def rehearse(num_chains: int, position: Any, info: Any, unravel: Callable[[Any], dict[str, Any]]) -> None:
     """Fail now, with zeros of these shapes, rather than after the budget is spent."""
-    zeros = jax.tree.map(lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info))
+    positions, infos = jax.tree.map(lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info))
     try:
-        result = _inference_data(*zeros, unravel, num_warmup=1)
+        result = _inference_data(positions, infos, unravel, num_warmup=1)
         if missing := set(jax.eval_shape(unravel, position)) - set(getattr(result, "posterior", ())):
             raise ValueError(f"no place for {sorted(missing)}")
     except Exception as error:
@@ -65,6 +66,24 @@ def _inference_data(positions, info, unravel, num_warmup: int):
 def statement_of(result: Any) -> str:
     """The privacy statement of a posterior, as text."""
     return result.posterior.attrs["privacy_statement"]
+
+
+def summary(result: Any) -> str:
+    """ArviZ's table of the parameters: mean, spread, interval, effective sample size, R-hat."""
+    return summary_table(result).to_string()
+
+
+def summary_table(result: Any):
+    """The same as a data frame."""
+    arviz, disabled = _arviz(), logging.root.manager.disable
+    try:
+        # It complains about chains that are too short for a figure: the table shows that by itself.
+        logging.disable(logging.WARNING)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return arviz.summary(result)
+    finally:
+        logging.disable(disabled)
 
 
 def save(result: Any, path: str | Path) -> None:
