@@ -1,4 +1,4 @@
-"""How far off is the posterior mean? Measures K of `dpmcmc.tuning` and holds its forecast against runs it was not fitted on.
+"""How far off is the posterior mean? Measures K of `dpmcmc.forecast` and holds its forecast against runs it was not fitted on.
 
     python benchmarks/forecast.py fit          K of every sampler, over simulated logistic regressions
     python benchmarks/forecast.py check        forecast against measured error, over other tables, dimensions and budgets
@@ -15,15 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc import Budget, Curator, models, sample, tuning
+from dpmcmc import Budget, Curator, forecast, models, sample, tuning
 
 DELTA = 1e-6
 FIT = [(30_000, 3, 2.0), (30_000, 6, 4.0), (100_000, 10, 2.0)]
 CHECK = [(n, d, epsilon) for n in (20_000, 60_000) for d in (2, 5, 8) for epsilon in (1.0, 3.0)]
 RECIPES = {
     "sgld": tuning.langevin,
-    "barker": lambda *facts: tuning.walk(*facts, "barker"),
-    "penalty": lambda *facts: tuning.walk(*facts, "penalty"),
+    "barker": lambda *facts: forecast.walk_recipe(*facts, "barker"),
+    "penalty": lambda *facts: forecast.walk_recipe(*facts, "penalty"),
 }
 
 
@@ -71,10 +71,10 @@ def main() -> None:
     for name in names:
         for num_rows, dimension, epsilon in FIT if is_fit else CHECK:
             error = measured_error(name, num_rows, dimension, epsilon, num_runs=max(3, -(-24 // dimension)))
-            forecast = tuning.forecast_error(name, num_rows, dimension, Budget(epsilon, DELTA))
+            expected = forecast.forecast_error(name, num_rows, dimension, Budget(epsilon, DELTA))
             k = constant(error, num_rows, dimension, epsilon)
             print(f"{name:8} n={num_rows:6} d={dimension:2} epsilon={epsilon}: error {error:.3f} sd, K {k:7.1f}; "
-                  f"forecast {forecast:.3f}, measured / forecast {error / forecast:.2f}", flush=True)  # fmt: skip
+                  f"forecast {expected:.3f}, measured / forecast {error / expected:.2f}", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

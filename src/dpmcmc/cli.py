@@ -35,14 +35,14 @@ def plan(
     neighbours: Annotated[str, typer.Option(help="replace or add-remove.")] = "replace",
 ) -> None:
     """What each sampler would make of a logistic regression, from public facts alone."""
-    from dpmcmc import tuning
+    from dpmcmc import forecast
     from dpmcmc.types import Budget, Neighbours
 
     kinds = {"replace": Neighbours.REPLACE_ONE, "add-remove": Neighbours.ADD_OR_REMOVE_ONE}
     if neighbours not in kinds:
         raise typer.BadParameter(f"{neighbours} must be one of {', '.join(kinds)}", param_hint="--neighbours")
     try:
-        typer.echo(tuning.plan_text(rows, dimension, Budget(epsilon, delta, kinds[neighbours])))
+        typer.echo(forecast.plan_text(rows, dimension, Budget(epsilon, delta, kinds[neighbours])))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

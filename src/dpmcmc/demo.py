@@ -16,9 +16,12 @@ import numpy as np
 
 AGE, EDUCATION = (21.0, 64.0), (6.0, 20.0)  # public bounds, in years
 REGIONS = ("Northeast", "Midwest", "South", "West")
-# Four corners of a tetrahedron: columns without correlation to the intercept, of length 1 for every region.
-CORNERS = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]) / np.sqrt(3)
-RADIUS = 2.0  # age, education and gender lie in [-1, 1], the region on a sphere: |x|^2 <= 4
+# How far each column may reach. The noise follows the length of the longest row, the information the mean square of a column, so
+# columns whose values crowd in the middle of their bounds (who has 6 or 20 years of school?) get more room: public knowledge.
+AGE_REACH, EDUCATION_REACH, GENDER_REACH, REGION_REACH = 1.5, 2.0, 1.0, 1.3
+# Regions sit at the corners of a tetrahedron: three columns without correlation to the intercept, as long for every region.
+CORNERS = REGION_REACH * np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]) / np.sqrt(3)
+RADIUS = float(np.sqrt(AGE_REACH**2 + EDUCATION_REACH**2 + GENDER_REACH**2 + REGION_REACH**2))
 PRIOR_SCALE = 5.0
 
 
@@ -46,7 +49,12 @@ def read_rows() -> tuple[np.ndarray, np.ndarray]:
     with resources.files("dpmcmc").joinpath("data/cps_earnings.csv.gz").open("rb") as packed, gzip.open(packed, "rt") as text:
         rows = list(csv.DictReader(text))
     features = [
-        [_scaled(row["age"], AGE), _scaled(row["education"], EDUCATION), 1.0 if row["gender"] == "male" else -1.0, *_corner(row)]
+        [
+            AGE_REACH * _scaled(row["age"], AGE),
+            EDUCATION_REACH * _scaled(row["education"], EDUCATION),
+            GENDER_REACH if row["gender"] == "male" else -GENDER_REACH,
+            *_corner(row),
+        ]
         for row in rows
     ]
     return np.array(features, np.float32), np.array([float(row["earnings"]) > 20 for row in rows], np.float32)
@@ -72,10 +80,12 @@ def make_model():
     def unravel(position):
         regions = CORNERS @ position[4:]
         named = {
-            "baseline": position[0] - position[3] + regions[0],  # a woman in the Northeast, 42.5 years old, 13 of education
-            "age, 10 years": position[1] * 20 / (AGE[1] - AGE[0]),
-            "education, 1 year": position[2] * 2 / (EDUCATION[1] - EDUCATION[0]),
-            "male": 2 * position[3],
+            "baseline": position[0]
+            - GENDER_REACH * position[3]
+            + regions[0],  # a woman in the Northeast, 42.5 years old, 13 of education
+            "age, 10 years": AGE_REACH * position[1] * 20 / (AGE[1] - AGE[0]),
+            "education, 1 year": EDUCATION_REACH * position[2] * 2 / (EDUCATION[1] - EDUCATION[0]),
+            "male": 2 * GENDER_REACH * position[3],
         }
         return named | {name: regions[index] - regions[0] for index, name in enumerate(REGIONS) if index}
 
@@ -129,7 +139,7 @@ def judge(result) -> Judgement:
 
 def main(out: str | Path, seed: int = 0, epsilons: tuple[float, ...] = (4.0, 1.0), delta: float = 1e-6) -> list[Judgement]:
     """Run the demo and say what came of it. The first epsilon is the main job, the others show what less of it costs."""
-    from dpmcmc import statement_of, tuning
+    from dpmcmc import forecast, statement_of
     from dpmcmc.results import plots
     from dpmcmc.types import Budget
 
@@ -140,7 +150,7 @@ def main(out: str | Path, seed: int = 0, epsilons: tuple[float, ...] = (4.0, 1.0
     judgements, results = [], {}
     for epsilon in epsilons:
         print(f"=== epsilon = {epsilon:g}, delta = {delta:g}: the plan, from public facts alone\n")
-        print(tuning.plan_text(num_rows, model.dimension, Budget(epsilon, delta)), "\n", flush=True)
+        print(forecast.plan_text(num_rows, model.dimension, Budget(epsilon, delta)), "\n", flush=True)
         path = folder / ("posterior.nc" if epsilon == epsilons[0] else f"posterior-epsilon-{epsilon:g}.nc")
         results[epsilon] = run(epsilon, delta, seed, path=path)
         judgements.append(judge(results[epsilon]))
@@ -170,6 +180,6 @@ def _verdict(found: Judgement, epsilon: float) -> str:
         return f"This run succeeded: {facts}. Against the reference {error}."
     return (
         f"THIS RUN FAILED its own checks: {facts}. Against the reference {error}.\n"
-        f"epsilon = {epsilon:g} buys too few effective draws from this many rows: read the intervals with care, or use more rows, a "
-        "larger epsilon, or fewer parameters."
+        f"epsilon = {epsilon:g} buys too few effective draws from this many rows: read the intervals with care, or use more rows, "
+        "a larger epsilon, or fewer parameters."
     )
