@@ -5,10 +5,6 @@ import os
 
 import numpy as np
 import pytest
-<<<<<<< HEAD
-from tests import tiny
-=======
->>>>>>> front
 
 from dpmcmc import Budget, BudgetExceeded, LogRatio, Neighbours, UnsupportedQuery
 from dpmcmc.ledger import Entry, from_json

@@ -7,10 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-<<<<<<< HEAD
-from tests import tiny
-=======
->>>>>>> front
 from jax import lax
 
 from dpmcmc import BudgetExceeded, RunFailed, Sampler, load, loop, statement_of

@@ -7,10 +7,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pytest
-<<<<<<< HEAD
-from tests import tiny
-=======
->>>>>>> front
 
 from dpmcmc import load, save, statement_of
 from dpmcmc.results import posterior as results
