@@ -24,6 +24,8 @@ _HOMES = {
     "Accept": "dpmcmc.curator.accept",
     "PenaltyAccept": "dpmcmc.curator.accept",
     "Gradient": "dpmcmc.curator.gradient",
+    "Curvature": "dpmcmc.curator.curvature",
+    "newton_start": "dpmcmc.samplers.start",
     "FixedBatch": "dpmcmc.curator.batches",
     "PoissonBatch": "dpmcmc.curator.batches",
     "accept_walk": "dpmcmc.samplers.accept",
@@ -38,6 +40,7 @@ _HOMES = {
     "load": "dpmcmc.results.posterior",
     "save": "dpmcmc.results.posterior",
     "statement_of": "dpmcmc.results.posterior",
+    "summary": "dpmcmc.results.posterior",
     "BudgetExceeded": "dpmcmc.errors",
     "PrivacyRefusal": "dpmcmc.errors",
     "RunFailed": "dpmcmc.errors",
@@ -46,7 +49,7 @@ _HOMES = {
 }
 _MODULES = ("models",)
 
-__all__ = sorted([*_HOMES, *_MODULES])  # noqa: PLE0605
+__all__ = sorted([*_HOMES, *_MODULES])
 
 if TYPE_CHECKING:
     from dpmcmc import models as models
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from dpmcmc.curator.batches import FixedBatch as FixedBatch
     from dpmcmc.curator.batches import PoissonBatch as PoissonBatch
     from dpmcmc.curator.curator import Curator as Curator
+    from dpmcmc.curator.curvature import Curvature as Curvature
     from dpmcmc.curator.gradient import Gradient as Gradient
     from dpmcmc.curator.queries import LogRatio as LogRatio
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded
@@ -65,10 +69,11 @@ if TYPE_CHECKING:
     from dpmcmc.errors import RunFailed as RunFailed
     from dpmcmc.errors import UnboundedQueries as UnboundedQueries
     from dpmcmc.errors import UnsupportedQuery as UnsupportedQuery
+    from dpmcmc.loop import sample as sample
     from dpmcmc.results.posterior import load as load
     from dpmcmc.results.posterior import save as save
     from dpmcmc.results.posterior import statement_of as statement_of
-    from dpmcmc.loop import sample as sample
+    from dpmcmc.results.posterior import summary as summary
     from dpmcmc.samplers.accept import accept_walk as accept_walk
     from dpmcmc.samplers.hmc import hmc as hmc
     from dpmcmc.samplers.langevin import sgld as sgld
@@ -76,6 +81,7 @@ if TYPE_CHECKING:
     from dpmcmc.samplers.proposals import guided_walk as guided_walk
     from dpmcmc.samplers.proposals import one_component as one_component
     from dpmcmc.samplers.proposals import random_walk as random_walk
+    from dpmcmc.samplers.start import newton_start as newton_start
     from dpmcmc.samplers.thermostat import sgnht as sgnht
     from dpmcmc.types import Budget as Budget
     from dpmcmc.types import Model as Model

@@ -49,9 +49,7 @@ class LazyBarker:
 
     def __post_init__(self) -> None:
         if not 0 < self.kappa <= 1:
-            raise ValueError(
-                f"kappa={self.kappa} must lie in (0, 1]: it is the probability that the rows are looked at"
-            )
+            raise ValueError(f"kappa={self.kappa} must lie in (0, 1]: it is the probability that the rows are looked at")
 
     def probability(self, log_ratio, xp: Any = np, special: Any = scipy_special):
         return self.kappa * special.expit(log_ratio)
@@ -61,9 +59,7 @@ class LazyBarker:
         log_accept = np.log(self.kappa) + scipy_special.log_expit(log_ratio)
         # 1 - k e^l/(1+e^l) = (1 + (1-k) e^l) / (1 + e^l), a sum of positive terms: nothing cancels.
         rest = np.log1p(-self.kappa) if self.kappa < 1 else -np.inf
-        log_reject = np.logaddexp(
-            scipy_special.log_expit(-np.asarray(log_ratio)), rest + scipy_special.log_expit(log_ratio)
-        )
+        log_reject = np.logaddexp(scipy_special.log_expit(-np.asarray(log_ratio)), rest + scipy_special.log_expit(log_ratio))
         return _sharpened(log_accept, log_reject)
 
 

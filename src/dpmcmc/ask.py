@@ -109,9 +109,7 @@ class _Walk:
     def asked(self, equation, inputs: list) -> tuple[Counter, list]:
         query, key = equation.params["query"], inputs[0]
         if key in self.used:
-            raise UnboundedQueries(
-                f"a random key is used for two asks, the second of {query}: split it with jax.random.split"
-            )
+            raise UnboundedQueries(f"a random key is used for two asks, the second of {query}: split it with jax.random.split")
         self.used.add(key)
         return Counter({query: equation.params["copies"]}), inputs
 
@@ -131,7 +129,8 @@ class _Walk:
         return Counter({query: length * count for query, count in counts.items()}), results
 
     def cond(self, equation, inputs: list) -> tuple[Counter, list]:
-        before, after, total = set(self.used), set(self.used), Counter()
+        before, after = set(self.used), set(self.used)
+        total: Counter = Counter()
         for branch in equation.params["branches"]:
             self.used = set(before)
             total |= self.calls(_open(branch), inputs[1:])[0]
@@ -155,10 +154,7 @@ def _inner_jaxprs(equation):
 
 
 def _asks(jaxpr) -> bool:
-    return any(
-        equation.primitive is asked_p or any(_asks(inner) for inner in _inner_jaxprs(equation))
-        for equation in jaxpr.eqns
-    )
+    return any(equation.primitive is asked_p or any(_asks(inner) for inner in _inner_jaxprs(equation)) for equation in jaxpr.eqns)
 
 
 def _frozen(params) -> tuple:

@@ -1,14 +1,16 @@
 """What was spent, and under which promise: written down before any row is touched.
 
 A ledger is a list of grants, each a list of (query, cost, count). With a path it lives in a JSON file that is replaced
-atomically and flushed to disk before a grant is given out, so that neither a crash nor a second process forgets a spend.
+atomically and flushed to disk before a grant is given out, so that a crash forgets no spend. A second process that has the
+same file open is refused once the first has spent: it must open the file again and see what is left.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,11 +70,13 @@ class Ledger:
     @classmethod
     def open(cls, facts: dict[str, Any], path: str | Path | None = None) -> Ledger:
         """A new ledger, or the one already kept at `path` if it speaks of the same table and promise."""
-        if path is None or not Path(path).exists():
-            return cls(facts, None if path is None else Path(path))
-        kept = json.loads(Path(path).read_text())
-        if kept.get("format") != FORMAT:
-            raise ValueError(f"{path} is not a ledger of this library: name another file")
+        if path is None:
+            return cls(facts)
+        if not Path(path).exists():
+            if not Path(path).absolute().parent.is_dir():
+                raise ValueError(f"the ledger {path} cannot be kept: its folder does not exist; make it first")
+            return cls(facts, Path(path))
+        kept = _read(Path(path))
         for name, value in facts.items():
             if kept["facts"].get(name) != value:
                 raise BudgetExceeded(
@@ -83,15 +87,48 @@ class Ledger:
 
     def record(self, bill: tuple[Entry, ...]) -> None:
         """Write a grant down; returns only when it is on disk."""
+        if self.path is not None:
+            with _locked(self.path):
+                self._check_unchanged()
+                self._write([to_json(grant) for grant in (*self.grants, bill)])
         self.grants.append(bill)
-        if self.path is None:
-            return
-        text = json.dumps(
-            {"format": FORMAT, "facts": self.facts, "grants": [to_json(g) for g in self.grants]}, indent=1
-        )
+
+    def _check_unchanged(self) -> None:
+        assert self.path is not None
+        kept = _read(self.path)["grants"] if self.path.exists() else []
+        if kept != json.loads(json.dumps([to_json(grant) for grant in self.grants])):
+            raise BudgetExceeded(
+                f"somebody else has spent from the ledger at {self.path} since it was opened: create the curator again"
+            )
+
+    def _write(self, grants: list[list[dict[str, Any]]]) -> None:
+        assert self.path is not None
         draft = self.path.with_name(self.path.name + ".draft")
         with open(draft, "w") as file:
-            file.write(text)
+            json.dump({"format": FORMAT, "facts": self.facts, "grants": grants}, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, self.path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        kept = json.loads(path.read_text())
+        if kept["format"] == FORMAT and isinstance(kept["facts"], dict) and isinstance(kept["grants"], list):
+            return kept
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ValueError(f"{path} is not a ledger that a curator keeps: name another file")
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One process at a time between reading the file and replacing it, where the system has file locks."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with open(path.with_name(path.name + ".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,11 +1,15 @@
 """The loop: plan the whole run, have it granted, then run it block after block, chains side by side.
 
-A block of steps is compiled once and called again with the next step index. After each block its draws are safe, progress is shown
-and an interrupt is honoured. The bill is paid before the first block; nothing is refunded.
+A block of steps is compiled once and called again with the next step index. After each block its draws are safe, progress is
+shown and an interrupt is honoured. The bill is paid before the first block; nothing is refunded.
 """
 
 from __future__ import annotations
 
+import contextlib
+import numbers
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +20,14 @@ from jax import lax
 
 from dpmcmc.errors import BudgetExceeded, RunFailed
 from dpmcmc.progress import Progress
-from dpmcmc.types import Key, Position, Sampler
+from dpmcmc.types import Ask, Key, Plan, Position, Sampler
 
 NUM_BLOCKS = 20  # about so many, so that progress moves and an interrupt loses little
 
 
 def sample(
     rng_key: Key,
-    sampler: Sampler,
+    sampler: Sampler | Callable[[Any], Sampler],
     curator: Any,
     initial_position: Position,
     *,
@@ -32,6 +36,7 @@ def sample(
     thin: int = 1,
     warmup: float = 0.5,
     progress: bool = True,
+    start: Callable[[Key, Position, Ask], Any] | None = None,
     path: str | Path | None = None,
 ):
     """Draw from the posterior, within the curator's budget. Returns an ArviZ InferenceData with its privacy statement.
@@ -48,23 +53,33 @@ def sample(
         keep every thin-th step.
     warmup
         this share of the draws, from the start, is kept apart as warm-up.
+    start
+        a private start, such as `newton_start`, run once from `initial_position` for all chains and billed with the run. Chains
+        begin at its `position`; `sampler` may then be a function of what it returns: ``lambda start: hmc(..., start.precision)``.
     path
         a NetCDF file that holds the draws of all finished blocks at any time, so that even a killed process loses none.
     """
-    keys = jax.random.split(rng_key, _at_least_one("num_chains", num_chains))
-    positions = _initial_positions(initial_position, num_chains, curator.model.dimension)
+    num_chains, thin = _at_least_one("num_chains", num_chains), _at_least_one("thin", thin)
+    keys = jax.random.split(rng_key, num_chains)
+    positions = _initial_positions(initial_position, num_chains, curator.model)
     if not 0 <= warmup < 1:
         raise ValueError(f"warmup={warmup} must lie in [0, 1): it is the share of the draws kept apart")
-    start = curator.trace(_start_program(sampler), keys, positions)
-    one_step = curator.trace(_block_program(sampler, 1, 1), keys, start.shapes, jnp.int32(0))
-    num_steps = _num_steps(curator, start.plan, one_step.plan, num_steps, num_chains, _at_least_one("thin", thin))
+    _check_path(path)
+    begin = curator.trace(begin_program(sampler, start), keys, positions)
+
+    def trace_block(size, thin):
+        return curator.trace(block_program(sampler, size, thin), keys, *begin.shapes, jnp.int32(0))
+
+    one_step = trace_block(1, 1)
+    _rehearse(curator.model, one_step.shapes, num_chains)
+    num_steps = _num_steps(curator, begin.plan, one_step.plan, num_steps, num_chains, thin)
     sizes = _block_sizes(num_steps, thin)
-    blocks = {
-        size: curator.trace(_block_program(sampler, size, thin), keys, start.shapes, jnp.int32(0)) for size in sizes
-    }
-    plan = _total_plan(start.plan, [blocks[size].plan for size in sizes])
-    assert plan == _total_plan(start.plan, [one_step.plan] * num_steps), "the bill of a block must be that of its steps"
-    starter, runners = start.compile(), {size: block.compile() for size, block in blocks.items()}
+    blocks = {size: trace_block(size, thin) for size in set(sizes)}
+    plan = _total_plan((begin.plan, 1), *((blocks[size].plan, count) for size, count in Counter(sizes).items()))
+    by_step = _total_plan((begin.plan, 1), (one_step.plan, num_steps))
+    assert plan == by_step, "the bill of a block must be that of its steps"
+    curator.check(plan)  # before compiling, which takes a while
+    starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
     run = _Run(curator, curator.grant(plan), thin, warmup, path)
     return run.go(keys, positions, starter, [runners[size] for size in sizes], sizes, progress)
 
@@ -77,30 +92,33 @@ class _Run:
         self.draws: list = []
 
     def go(self, keys, positions, starter, runners, sizes, progress):
-        note = ""
+        note, first_step = "", 0
         with Progress(sum(sizes), is_shown=progress) as bar:
             try:
-                states, first_step = self.grant.run(starter, keys, positions), 0
+                learned, states = self.grant.run(starter, keys, positions)
                 for runner, size in zip(runners, sizes, strict=True):
-                    states, draws = self.grant.run(runner, keys, states, jnp.int32(first_step))
+                    states, draws = self.grant.run(runner, keys, learned, states, jnp.int32(first_step))
                     self.draws.append(jax.tree.map(np.asarray, draws))
                     first_step += size
                     bar.advance(size, draws[1])
                     if self.path is not None and first_step < sum(sizes):
-                        self._save(
-                            self.posterior(f"{first_step} of {sum(sizes)} steps so far; the grant is spent in full")
-                        )
+                        self._save(self.posterior(f"{first_step} of {sum(sizes)} steps so far; the grant is spent in full"))
             except KeyboardInterrupt:
-                if not self.draws:
-                    raise
                 note = f"interrupted after {first_step} of {sum(sizes)} steps; the grant is spent in full"
                 bar.say(note)
-            except Exception as error:
                 if not self.draws:
                     raise
+            except Exception as error:
                 note = f"broke off after {first_step} of {sum(sizes)} steps; the grant is spent in full"
-                raise RunFailed(f"the run {note}; the draws are in .posterior", self.posterior(note)) from error
-        return self._save(self.posterior(note))
+                result = self.posterior(note) if self.draws else None
+                with contextlib.suppress(Exception):
+                    self._save(result)
+                raise RunFailed(f"the run {note}; its draws are in .posterior", result) from error
+        result = self.posterior(note)
+        try:
+            return self._save(result)
+        except Exception as error:
+            raise RunFailed(f"the draws could not be written to {self.path}; they are in .posterior", result) from error
 
     def posterior(self, note: str):
         from dpmcmc.results import posterior
@@ -108,7 +126,7 @@ class _Run:
         positions, info = jax.tree.map(lambda *parts: np.concatenate(parts).swapaxes(0, 1), *self.draws)
         return posterior.from_draws(
             positions,
-            info._asdict() if hasattr(info, "_asdict") else {},
+            info,
             self.curator.model.unravel,
             self.grant.statement(*([note] if note else [])),
             num_warmup=int(positions.shape[1] * self.warmup),
@@ -116,27 +134,38 @@ class _Run:
         )
 
     def _save(self, result):
-        if self.path is not None:
+        if self.path is not None and result is not None:
             from dpmcmc.results import posterior
 
             posterior.save(result, self.path)
         return result
 
 
-def _start_program(sampler: Sampler):
-    def start(ask, keys, positions):
-        # Steps fold in 0, 1, 2, ...; the start folds in the one index they never reach.
+def begin_program(sampler: Sampler | Callable[[Any], Sampler], start: Callable | None = None):
+    """(ask, keys, positions) -> (what the private start learned, the chains' first states)."""
+
+    def begin(ask, keys, positions):
+        # Steps fold in 0, 1, 2, ...; the start folds in the indices they never reach.
+        learned = None
+        if start is not None:
+            learned = start(jax.random.fold_in(keys[0], 2**32 - 2), positions[0], ask)
+            positions = jnp.broadcast_to(learned.position, positions.shape)
         own_keys = jax.vmap(lambda key: jax.random.fold_in(key, 2**32 - 1))(keys)
-        return jax.vmap(lambda key, position: sampler.init(key, position, ask))(own_keys, positions)
+        init = _made(sampler, learned).init
+        return learned, jax.vmap(lambda key, position: init(key, position, ask))(own_keys, positions)
 
-    return start
+    return begin
 
 
-def _block_program(sampler: Sampler, num_steps: int, thin: int):
-    def block(ask, keys, states, first_step):
+def block_program(sampler: Sampler | Callable[[Any], Sampler], num_steps: int, thin: int = 1):
+    """(ask, keys, learned, states, first step) -> (states, (positions, info) of every thin-th step)."""
+
+    def block(ask, keys, learned, states, first_step):
+        made = _made(sampler, learned)
+
         def body(states, index):
             def step(key, state):
-                return sampler.step(jax.random.fold_in(key, index), state, ask)
+                return made.step(jax.random.fold_in(key, index), state, ask)
 
             states, info = jax.vmap(step)(keys, states)
             return states, (states.position, info)
@@ -147,10 +176,14 @@ def _block_program(sampler: Sampler, num_steps: int, thin: int):
     return block
 
 
+def _made(sampler: Sampler | Callable[[Any], Sampler], learned: Any) -> Sampler:
+    return sampler if isinstance(sampler, Sampler) else sampler(learned)
+
+
 def _num_steps(curator, initial, per_step, num_steps: int | None, num_chains: int, thin: int) -> int:
     if num_steps is not None:
-        if num_steps < 1 or num_steps % thin:
-            raise ValueError(f"num_steps={num_steps} must be a positive multiple of thin={thin}")
+        if not isinstance(num_steps, numbers.Integral) or num_steps < 1 or num_steps % thin:
+            raise ValueError(f"num_steps={num_steps!r} must be a positive multiple of thin={thin}")
         return int(num_steps)
     fits = curator.max_steps(initial, per_step)
     if fits < thin:
@@ -170,28 +203,42 @@ def _block_sizes(num_steps: int, thin: int) -> list[int]:
     return [size * thin] * num_blocks + ([rest * thin] if rest else [])
 
 
-def _total_plan(first, others) -> dict:
-    total: dict = dict(first)
-    for plan in others:
+def _total_plan(*parts: tuple[Plan, int]) -> dict:
+    """The bill of programs that run so many times each."""
+    total: dict = {}
+    for plan, times in parts:
         for query, count in plan.items():
-            total[query] = total.get(query, 0) + count
+            total[query] = total.get(query, 0) + times * count
     return total
 
 
-def _initial_positions(position, num_chains: int, dimension: int):
-    positions = jnp.asarray(position)
+def _rehearse(model, shapes, num_chains: int) -> None:
+    from dpmcmc.results import posterior
+
+    _, (positions, info) = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), shapes)
+    posterior.rehearse(num_chains, positions, info, model.unravel)
+
+
+def _check_path(path: str | Path | None) -> None:
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        raise ValueError(f"path={path} cannot be written: its folder does not exist; make it first")
+
+
+def _initial_positions(position, num_chains: int, model):
+    positions, dimension = jnp.asarray(position), model.dimension
     if not jnp.issubdtype(positions.dtype, jnp.floating):
         positions = positions.astype(jnp.result_type(float))
     if positions.shape not in ((dimension,), (num_chains, dimension)):
-        raise ValueError(
-            f"initial_position has shape {positions.shape}, it must be ({dimension},) or ({num_chains}, {dimension})"
-        )
+        raise ValueError(f"initial_position has shape {positions.shape}, it must be ({dimension},) or ({num_chains}, {dimension})")
     if not bool(jnp.all(jnp.isfinite(positions))):
-        raise ValueError("initial_position must be finite")
-    return jnp.broadcast_to(positions, (num_chains, dimension))
+        raise ValueError(f"initial_position={positions} must be finite")
+    positions = jnp.broadcast_to(positions, (num_chains, dimension))
+    if not bool(jnp.all(jax.vmap(model.log_prior)(positions) > -jnp.inf)):
+        raise ValueError(f"initial_position={positions} has no prior density: start the chains where the prior allows them")
+    return positions
 
 
 def _at_least_one(name: str, value: int) -> int:
-    if int(value) != value or value < 1:
-        raise ValueError(f"{name}={value} must be a whole number, at least 1")
+    if not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"{name}={value!r} must be a whole number, at least 1")
     return int(value)

@@ -15,7 +15,8 @@ class Progress:
     """Shows how many of the steps are done and, if the sampler released it, how many moves were accepted."""
 
     def __init__(self, num_steps: int, is_shown: bool = True) -> None:
-        self.num_steps, self.done, self.bar = num_steps, 0, None
+        self.num_steps, self.done = num_steps, 0
+        self.bar: Any = None
         self.is_shown, self.is_terminal = is_shown, sys.stderr.isatty()
         self.accepted: list[float] = []
         self.last_line = time.monotonic()
@@ -40,9 +41,7 @@ class Progress:
             self.accepted.append(float(np.mean(info.is_accepted)))
         if self.bar is not None:
             self.bar.update(self.task, completed=self.done, description=f"sampling{self._acceptance()}")
-        elif self.is_shown and (
-            self.done >= self.num_steps or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES
-        ):
+        elif self.is_shown and (self.done >= self.num_steps or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES):
             self.last_line = time.monotonic()
             self.say(f"{self.done} of {self.num_steps} steps{self._acceptance()}")
 

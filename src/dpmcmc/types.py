@@ -71,6 +71,7 @@ class Model(NamedTuple):
     unravel: Callable[[Position], dict[str, Array]]  # flat -> named, constrained, for people
     dimension: int  # length of a flat position
     lipschitz: float | None = None  # proved for every allowed row: |log-ratio| <= lipschitz * |proposal - position|
+    curvature: float | None = None  # proved for every allowed row: the Hessian's Frobenius norm is at most this
     linear: Linear | None = None  # the same log-likelihood in parts, where it has them: gradients are then nearly for free
 
 

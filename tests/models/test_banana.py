@@ -64,9 +64,7 @@ def test_draws_follow_the_marginals_of_a_grid(temperature):
     model = banana(**SETTINGS, prior_scale=1.5)
     with jax.enable_x64(True):
         rows = simulate_banana_rows(jax.random.key(2), 10, [0.5, 1.0], **SETTINGS)
-        draws = draw_banana_posterior(
-            jax.random.key(3), 4000, rows, **SETTINGS, prior_scale=1.5, temperature=temperature
-        )
+        draws = draw_banana_posterior(jax.random.key(3), 4000, rows, **SETTINGS, prior_scale=1.5, temperature=temperature)
         axes = jnp.linspace(-5, 5, 401), jnp.linspace(-30, 6, 1201)
         points = jnp.stack(jnp.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2)
         probabilities = np.array(jax.nn.softmax(log_posterior(model, points, rows, temperature))).reshape(401, 1201)
@@ -74,10 +72,7 @@ def test_draws_follow_the_marginals_of_a_grid(temperature):
         marginal = probabilities.sum(1 - component)
         cumulative = np.cumsum(marginal) - marginal / 2
         # Kolmogorov-Smirnov: false alarm 1e-5 for each of the four.
-        assert (
-            stats.kstest(np.asarray(draws[:, component]), lambda t, a=axis, c=cumulative: np.interp(t, a, c)).pvalue
-            > 1e-5
-        )
+        assert stats.kstest(np.asarray(draws[:, component]), lambda t, a=axis, c=cumulative: np.interp(t, a, c)).pvalue > 1e-5
 
 
 def test_simulated_rows_center_where_the_model_says():

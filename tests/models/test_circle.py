@@ -36,10 +36,7 @@ def test_draws_follow_a_cartesian_grid(temperature, radius):
     square, cumulative = square[order], np.cumsum(probabilities.ravel()[order])
     # Kolmogorov-Smirnov, x, y and the squared distance: false alarm 1e-5 for each of the twelve.
     for component in (0, 1):
-        assert (
-            stats.kstest(draws[:, component], lambda t: np.interp(t, axis, np.cumsum(marginal) - marginal / 2)).pvalue
-            > 1e-5
-        )
+        assert stats.kstest(draws[:, component], lambda t: np.interp(t, axis, np.cumsum(marginal) - marginal / 2)).pvalue > 1e-5
     assert stats.kstest(np.sum(draws**2, axis=1), lambda t: np.interp(t, square, cumulative)).pvalue > 1e-5
 
 

@@ -58,9 +58,7 @@ def test_the_bound_is_never_passed_and_almost_reached(intercept, radius):
     towards = (2 * y - 1)[:, None] * design
     old[::2], move[::2] = -1000 / radius * towards[::2], towards[::2]
     with jax.enable_x64(True):
-        ratio = jax.vmap(lambda a, b, row: model.log_likelihood(b, row) - model.log_likelihood(a, row))(
-            old, old + move, (x, y)
-        )
+        ratio = jax.vmap(lambda a, b, row: model.log_likelihood(b, row) - model.log_likelihood(a, row))(old, old + move, (x, y))
         slope = np.abs(ratio) / np.linalg.norm(move, axis=1)
     assert slope.max() <= model.lipschitz * (1 + 1e-9)
     assert slope.max() >= 0.99 * model.lipschitz
@@ -140,3 +138,20 @@ def test_unravel_names_the_entries():
 def test_refuses_what_makes_no_sense(arguments, message):
     with pytest.raises(ValueError, match=message):
         logistic(**arguments)
+
+
+def test_derivatives_hold_at_the_origin_too():
+    """Every logit is exactly zero there: derivatives of max and abs would make the curvature vanish."""
+    features = jnp.array([0.3, -0.5, 0.2])
+    log_likelihood = logistic(3, radius=1.0).log_likelihood
+    hessian = jax.hessian(log_likelihood)(jnp.zeros(3), (features, 1.0))
+    np.testing.assert_allclose(hessian, -np.outer(features, features) / 4, atol=1e-7)
+    np.testing.assert_allclose(jax.grad(log_likelihood)(jnp.zeros(3), (features, 1.0)), features / 2, atol=1e-7)
+
+
+def test_the_curvature_bound_holds_and_is_reached():
+    model = logistic(2, radius=2.0, intercept=True)
+    features = 2.0 * jnp.array([0.6, 0.8])
+    norm = jnp.linalg.norm(jax.hessian(model.log_likelihood)(jnp.zeros(3), (features, 0.0)))
+    assert model.curvature is not None
+    np.testing.assert_allclose(norm, model.curvature, rtol=1e-6)

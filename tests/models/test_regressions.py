@@ -79,9 +79,7 @@ def test_linear_posterior_matches_a_grid(temperature):
         axis = jnp.linspace(-5, 5, 401)
         points = jnp.stack(jnp.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
         over_rows = jax.vmap(model.log_likelihood, (None, 0))
-        weights = jax.nn.softmax(
-            jax.vmap(lambda p: temperature * over_rows(p, rows).sum() + model.log_prior(p))(points)
-        )
+        weights = jax.nn.softmax(jax.vmap(lambda p: temperature * over_rows(p, rows).sum() + model.log_prior(p))(points))
         grid_mean = weights @ points
         grid_covariance = (points - grid_mean).T @ (weights[:, None] * (points - grid_mean))
         np.testing.assert_allclose(mean, grid_mean, atol=1e-6)

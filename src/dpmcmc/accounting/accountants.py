@@ -11,6 +11,7 @@ A ledger is a mapping from costs to how often each was incurred. The methods, by
     zcdp-paper    rho + sqrt(4 rho log 1/delta)
     advanced      the advanced composition theorem, for queries of one kind (penalty paper, Theorem 3)
     pure          sum of pure epsilons
+    pld-pair      pld with the looser pair of laws for fixed-size batches that the papers' Fourier accountant uses
 
 `epsilon` picks the least of the quick ones. Releases that are only near their ideal law (their `distance` is positive)
 are paid for with one hundredth of delta:  k releases at distances t_j from ideal add (1 + e^epsilon) sum_j t_j.
@@ -25,8 +26,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmcmc.accounting import gaussian, renyi
-from dpmcmc.accounting.costs import Cost, Gaussian, NonPrivate
+from dpmcmc.accounting import gaussian, papers, profiles, renyi
+from dpmcmc.accounting.costs import Cost, Gaussian, NonPrivate, SubsampledGaussian
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 
 Ledger = Mapping[Any, int]
@@ -54,12 +55,18 @@ def gaussian_mu(costs: Ledger) -> float:
 
 def rdp_epsilon(costs: Ledger, delta: float) -> float:
     """Renyi divergences added over the ledger; the best order and the best conversion."""
-    return renyi.least(curve(costs), functools.partial(renyi.best_epsilon, delta=delta))[0]
+    return _finite(renyi.least(curve(costs), functools.partial(renyi.best_epsilon, delta=delta))[0])
 
 
 def rdp_paper_epsilon(costs: Ledger, delta: float) -> float:
     """Renyi divergences added over the ledger; the best order, the papers' conversion (thesis, Theorem 2.5)."""
-    return renyi.least(curve(costs), functools.partial(renyi.paper_epsilon, delta=delta))[0]
+    return _finite(renyi.least(curve(costs), functools.partial(renyi.paper_epsilon, delta=delta))[0])
+
+
+def _finite(epsilon: float) -> float:
+    if math.isinf(epsilon):
+        raise UnsupportedQuery("some cost of this ledger has no finite Renyi divergence")
+    return epsilon
 
 
 def curve(costs: Ledger) -> renyi.Curve:
@@ -103,25 +110,79 @@ def pure_epsilon(costs: Ledger, delta: float) -> float:
     return math.fsum(count * pures[cost] for cost, count in costs.items())
 
 
+def pld_epsilon(costs: Ledger, delta: float) -> float:
+    """Privacy-loss distributions of the exact profiles."""
+    from dpmcmc.accounting import pld
+
+    return pld.epsilon(costs, delta)
+
+
+def pld_pair_epsilon(costs: Ledger, delta: float) -> float:
+    """The same with the looser pair (1-q) N(0,1) + q N(+-mu,1) for fixed-size batches, as the papers' Fourier
+    accountant."""
+    from dpmcmc.accounting import pld
+
+    if not any(isinstance(cost, SubsampledGaussian) and cost.scheme == "fixed" for cost in costs):
+        raise UnsupportedQuery("this ledger has no fixed-size batch: the pair is the same as pld")
+    return pld.epsilon(costs, delta, _looser_pair)
+
+
+def _looser_pair(cost: Any) -> profiles.Pair | None:
+    if isinstance(cost, SubsampledGaussian) and cost.scheme == "fixed":
+        return profiles.fixed_size_pair(cost.rate, cost.replacement_multiplier())
+    return cost.profiles()
+
+
+def recursion_epsilon(costs: Ledger, delta: float) -> float:
+    """The exact recursion for accept bits of one kind."""
+    from dpmcmc.accounting import recursion
+
+    return recursion.ledger_epsilon(costs, delta)
+
+
+def advanced_epsilon(costs: Ledger, delta: float) -> float:
+    """Advanced composition of one kind of query: pure ones, or Gaussian ones with half of delta for the steps."""
+    if len(costs) != 1:
+        raise UnsupportedQuery("advanced composition is for one kind of query")
+    ((cost, count),) = costs.items()
+    if isinstance(cost, Gaussian):
+        step = papers.gaussian_step(cost.noise_multiplier, delta / 2 / count)
+        if step >= 1:
+            raise UnsupportedQuery("the Gaussian theorem of advanced composition needs one step's epsilon below 1")
+        return papers.advanced_composition(count, step, delta / 2 / count, delta / 2)[0]
+    if cost.pure() is None:
+        raise UnsupportedQuery("advanced composition needs (epsilon, delta) of one step")
+    return papers.advanced_composition(count, cost.pure(), 0.0, delta)[0]
+
+
 METHODS: dict[str, Callable[[Ledger, float], float]] = {
     "gaussian": gaussian_epsilon,
+    "recursion": recursion_epsilon,
+    "pld": pld_epsilon,
     "rdp": rdp_epsilon,
     "zcdp": zcdp_epsilon,
     "pure": pure_epsilon,
+    "pld-pair": pld_pair_epsilon,
     "rdp-paper": rdp_paper_epsilon,
     "zcdp-paper": zcdp_paper_epsilon,
+    "advanced": advanced_epsilon,
 }
-QUICK = ("gaussian", "rdp", "pure")
+QUICK = ("rdp", "pure")
+EXACT = ("pld", "pure")
+SMALLEST_PLD_DELTA = 1e-10
 
 
 def epsilons(costs: Ledger, delta: float, methods: Iterable[str] | None = None) -> dict[str, float]:
-    """epsilon by every method that applies to the ledger (all but the recursion unless `methods` names them)."""
+    """epsilon by every method that applies to the ledger (all but the recursion unless `methods` names them).
+
+    A method whose epsilon is so large that distances from ideal laws eat up delta proves nothing and is left out.
+    """
     names = [name for name in METHODS if name != "recursion"] if methods is None else list(methods)
     found = {}
     for name in names:
         try:
             found[name] = epsilon_by(name, costs, delta)
-        except UnsupportedQuery:
+        except (UnsupportedQuery, BudgetExceeded):
             continue
     return found
 
@@ -142,17 +203,43 @@ def epsilon_by(method: str, costs: Ledger, delta: float) -> float:
 
 
 def epsilon(costs: Ledger, delta: float) -> Spent:
-    """The least epsilon that a quick method proves: the closed form for Gaussians, else the best of RDP, PLD and
-    pure."""
+    """The least epsilon that a quick method proves: the closed form for Gaussians, PLD where profiles are known, else
+    RDP."""
     if any(isinstance(cost, NonPrivate) and count > 0 for cost, count in costs.items()):
         return Spent(math.inf, "none")
     if all(isinstance(cost, Gaussian) for cost in costs):
         return Spent(epsilon_by("gaussian", costs, delta), "gaussian")
-    found = epsilons(costs, delta, QUICK)
+    known = delta >= SMALLEST_PLD_DELTA and all(cost.profiles() is not None for cost in costs)
+    found = epsilons(costs, delta, EXACT if known else QUICK)
     if not found:
+        epsilon_by("rdp", costs, delta)  # says why
         raise UnsupportedQuery("no method bounds this ledger")
     best = min(found, key=lambda name: found[name])
     return Spent(found[best], best)
+
+
+def delta(costs: Ledger, epsilon: float) -> float:
+    """The least delta that a quick method proves at this epsilon, with what distances from ideal laws add to it."""
+    if any(isinstance(cost, NonPrivate) and count > 0 for cost, count in costs.items()):
+        return 1.0
+    costs = _checked(costs, 0.5)
+    distance = math.fsum(count * cost.distance for cost, count in costs.items())
+    ideal = 0.0 if not costs else min(_deltas(costs, epsilon))
+    return min(1.0, ideal + (distance and distance * (1 + math.exp(min(epsilon, 700.0)))))
+
+
+def _deltas(costs: Ledger, epsilon: float) -> list[float]:
+    if all(isinstance(cost, Gaussian) for cost in costs):
+        return [gaussian.delta(epsilon, gaussian_mu(costs))]
+    convert = functools.partial(renyi.best_log_delta, epsilon=epsilon)
+    found = [math.exp(renyi.least(curve(costs), convert)[0])]
+    try:
+        from dpmcmc.accounting import pld
+
+        found.append(pld.delta(costs, epsilon))
+    except UnsupportedQuery:
+        pass
+    return found
 
 
 def _checked(costs: Ledger, delta: float) -> Ledger:
@@ -170,7 +257,7 @@ def _check_distance(distance: float, epsilon: float, delta: float) -> None:
     charge = math.exp(min(700.0, math.log(distance) + np.logaddexp(0.0, epsilon)))
     if charge > RESERVE * delta:
         raise BudgetExceeded(
-            f"the releases are at a total distance of {distance:.3g} from their ideal laws; at epsilon={epsilon:.3g} that "
+            f"the releases are {distance:.3g} away from their ideal laws in all; at epsilon={epsilon:.3g} that "
             f"adds {charge:.3g} to delta, more than the hundredth of delta={delta:.3g} kept for it: "
             "use finer noise or fewer steps"
         )

@@ -12,7 +12,7 @@ values of l is covered by one box, its largest A and its largest R. For Barker's
 log-concave, hence A falls and R rises with l; for the lazy test R has one peak. Cells are thousandths wide, the two
 tails are one box each, and the supremum over all l is bounded from above by a maximum over boxes.
 
-The minibatch Barker bit has no such monotone law; its boxes use the derivative of A and R instead (`minibatch_boxes`).
+The minibatch Barker bit has no such monotone law; its boxes are widened by the change of A and R nearby (`minibatch`).
 """
 
 from __future__ import annotations

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dpmcmc.accounting import accountants
-from dpmcmc.accounting.costs import Gaussian
-from dpmcmc.accounting.search import largest
-from dpmcmc.errors import BudgetExceeded
+from dpmcmc.accounting import accountants, gaussian
+from dpmcmc.accounting.search import LIMIT, largest
+from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 
 Ledger = Mapping[Any, int]
 NOISE_DIGITS = 10_000  # noise multipliers are whole numbers of ten-thousandths
 
 
-def steps(
-    per_step: Ledger, epsilon: float, delta: float, initial: Ledger | None = None, method: str | None = None
-) -> int:
+def steps(per_step: Ledger, epsilon: float, delta: float, initial: Ledger | None = None, method: str | None = None) -> int:
     """The largest k such that `initial` and k times `per_step` stay within (epsilon, delta); 0 if not even 1 does.
 
     `method` names one accountant; without it the best quick one is used for every k.
     """
     start = dict(initial or {})
+    if method == "recursion":
+        return _recursion_steps(per_step, epsilon, delta, start)
     fits = lambda count: within(combined(start, per_step, count), epsilon, delta, method)  # noqa: E731
-    return largest(fits, _guess(per_step, epsilon, delta, start) if method in (None, "pld", "pld-pair") else 1)
+    return largest(fits, 1 if start else _guess(per_step, epsilon, delta))
 
 
 def noise(ledger: Callable[[float], Ledger], epsilon: float, delta: float, method: str | None = None) -> float:
@@ -61,10 +61,26 @@ def combined(first: Ledger, second: Ledger, times: int = 1) -> dict[Any, int]:
     return total
 
 
-def _guess(per_step: Ledger, epsilon: float, delta: float, start: Ledger) -> int:
-    """Where to begin: the exact answer when all is Gaussian, else what the quick RDP bound allows."""
-    if all(isinstance(cost, Gaussian) for cost in per_step):
+def _guess(per_step: Ledger, epsilon: float, delta: float) -> int:
+    """Where to begin: as if the losses were Gaussian with the variance that the profiles have."""
+    pairs = {cost: cost.profiles() for cost in per_step}
+    if any(pair is None for pair in pairs.values()):
         return 1
-    if accountants.epsilon_by("rdp", combined(start, per_step), delta) > epsilon:
-        return 1
-    return largest(lambda count: within(combined(start, per_step, count), epsilon, delta, "rdp"))
+    variance = sum(count * pairs[cost].forward.spread ** 2 for cost, count in per_step.items())
+    return max(1, min(LIMIT, math.floor(gaussian.mu(epsilon, delta) ** 2 / variance)))
+
+
+def _recursion_steps(per_step: Ledger, epsilon: float, delta: float, start: Ledger) -> int:
+    """One run of the recursion answers for every number of steps on its way."""
+    from dpmcmc.accounting import recursion
+
+    together = combined(start, per_step)
+    if len(together) != 1:
+        raise UnsupportedQuery("the recursion composes accept bits of one kind; use rdp for a mixed ledger")
+    (cost,) = together
+    if cost.distance == 0:
+        total = recursion.steps(cost, epsilon, delta)
+    else:
+        bearable = accountants.RESERVE * delta / (1 + math.exp(min(epsilon, 700.0))) / cost.distance
+        total = min(math.floor(bearable), recursion.steps(cost, epsilon, (1 - accountants.RESERVE) * delta))
+    return max(0, total - start.get(cost, 0)) // per_step[cost]

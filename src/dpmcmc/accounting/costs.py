@@ -2,8 +2,7 @@ r"""What one query reveals: frozen values that say all an accountant needs.
 
 Every cost answers, where it makes sense,
 
-    rdp(orders)   an upper bound of the Renyi divergence of each order, both orders of the two tables; infinite if
-    unknown
+    rdp(orders)   an upper bound of the Renyi divergence of each order, for both orders of the tables; infinite if none
     rho()         the smallest known rho with  rdp(a) <= rho a  for every a > 1 (zero-concentrated DP), or None
     pure()        the smallest known epsilon with delta = 0, or None
     profiles()    the exact delta(epsilon) of the worst pair of tables, in both orders, or None
@@ -95,10 +94,7 @@ class AcceptBit:
 
 @lru_cache(maxsize=100_000)
 def _bit_rdp(test, range: float, order: float) -> float:
-    if isinstance(test, Penalty):
-        cap = order * range**2 / (2 * test.sigma**2)
-    else:
-        cap = min(order * range**2 / 8, range)
+    cap = order * range**2 / (2 * test.sigma**2) if isinstance(test, Penalty) else min(order * range**2 / 8, range)
     if not bits.tail_reaches(test, range, order):
         return cap
     return min(cap, bits.largest_renyi(bits.accept_boxes(test, range), order))
@@ -130,7 +126,7 @@ class Pure:
         return np.array([float(bits.renyi(self.epsilon, self.epsilon, order)) for order in np.atleast_1d(orders)])
 
     def rho(self) -> float:
-        """epsilon^2/2, or better: epsilon tanh(epsilon/2) bounds the mean loss, but the square bounds every order."""
+        """epsilon^2 / 2 (:cite:p:`bun2016concentrated` Proposition 1.4)."""
         return self.epsilon**2 / 2
 
     def pure(self) -> float:
@@ -185,14 +181,15 @@ class SubsampledGaussian:
             raise ValueError(f"neighbours={self.neighbours!r} must be one of {list(Neighbours)}")
         _check(self, rate=_probability, noise_multiplier=_positive)
 
-    def _replacement_multiplier(self) -> float:
+    def replacement_multiplier(self) -> float:
+        """std / sensitivity of the batch when one of its rows is replaced (of use for fixed-size batches)."""
         return self.noise_multiplier / (1 if self.neighbours is Neighbours.REPLACE_ONE else 2)
 
     def rdp(self, orders) -> np.ndarray:
         """Never above that of the query on all rows (a mixture reveals no more than its parts)."""
         orders = np.atleast_1d(np.asarray(orders, float))
         if self.scheme == "fixed":
-            multiplier = self._replacement_multiplier()
+            multiplier = self.replacement_multiplier()
             values = renyi.amplified(Gaussian(multiplier).rdp, self.rate)(orders)
         elif self.neighbours is Neighbours.REPLACE_ONE:
             multiplier = self.noise_multiplier
@@ -204,14 +201,14 @@ class SubsampledGaussian:
 
     def rho(self) -> float:
         """That of the query on all rows: no smaller one holds for all orders."""
-        return Gaussian(self._replacement_multiplier() if self.scheme == "fixed" else self.noise_multiplier).rho()
+        return Gaussian(self.replacement_multiplier() if self.scheme == "fixed" else self.noise_multiplier).rho()
 
     def pure(self) -> None:
         return None
 
     def profiles(self) -> profiles.Pair:
         if self.scheme == "fixed":
-            return profiles.fixed_size(self.rate, self._replacement_multiplier())
+            return profiles.fixed_size(self.rate, self.replacement_multiplier())
         if self.neighbours is Neighbours.REPLACE_ONE:
             return profiles.poisson_replace(self.rate, self.noise_multiplier)
         return profiles.poisson_add_or_remove(self.rate, self.noise_multiplier)
@@ -269,9 +266,7 @@ class MinibatchBarker:
         return np.minimum(cap, values)
 
     def rho(self) -> float:
-        return min(
-            minibatch.loss_range(self.row_bound, self.ratio) ** 2 / 8, _minibatch_rho(self.row_bound, self.ratio)
-        )
+        return min(minibatch.loss_range(self.row_bound, self.ratio) ** 2 / 8, _minibatch_rho(self.row_bound, self.ratio))
 
     def pure(self) -> float:
         return max(minibatch.pure_losses(self.row_bound, self.ratio))
@@ -372,9 +367,7 @@ class NonPrivate:
         return 0.0
 
 
-Cost = (
-    Gaussian | AcceptBit | Pure | ZCDP | SubsampledGaussian | PoissonMixture | MinibatchBarker | DPBarker | NonPrivate
-)
+Cost = Gaussian | AcceptBit | Pure | ZCDP | SubsampledGaussian | PoissonMixture | MinibatchBarker | DPBarker | NonPrivate
 
 
 def _check(cost, **rules) -> None:

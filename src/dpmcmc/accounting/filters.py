@@ -59,13 +59,16 @@ class Filter:
 
     def spend(self, costs: Ledger) -> None:
         """Grant these costs, or refuse all of them."""
-        together = self._with(costs)
-        if not self._within(together):
+        self.check(costs)
+        self._granted = self._with(costs)
+
+    def check(self, costs: Ledger) -> None:
+        """Refuse costs that may not be granted now. Spends nothing."""
+        if not self.fits(costs):
             raise BudgetExceeded(
                 f"this costs {self._measure(costs):.6g} {self.unit}, {self.left:.6g} of {self.total:.6g} is left "
                 f"(budget: epsilon={self.epsilon:g}, delta={self.delta:g})"
             )
-        self._granted = together
 
     def steps(self, per_step: Ledger) -> int:
         """The largest number of copies of `per_step` that may be granted now."""
@@ -90,9 +93,7 @@ def gaussian_filter(epsilon: float, delta: float) -> Filter:
 
 def zcdp_filter(epsilon: float, delta: float) -> Filter:
     """Sums rho. Refuses costs without a zCDP bound."""
-    return Filter(
-        epsilon, delta, largest_rho(epsilon, (1 - accountants.RESERVE) * delta), accountants.zcdp_rho, "of rho (zCDP)"
-    )
+    return Filter(epsilon, delta, largest_rho(epsilon, (1 - accountants.RESERVE) * delta), accountants.zcdp_rho, "of rho (zCDP)")
 
 
 def renyi_filter(epsilon: float, delta: float, order: float | None = None) -> Filter:

@@ -23,7 +23,9 @@ from scipy import special
 
 from dpmcmc.accounting.bits import Boxes
 
-DIFFERENCES = 65  # values of d; the extremes in between are found by a parabola
+DIFFERENCES = 65  # values of d; the extremes in between are found by a parabola, right to 3e-5 (x <= 50)
+SLACK = 1e-4  # relative, more than the parabola can miss
+RESOLUTION = 5e-4
 
 
 def pure_losses(row_bound: float, ratio: float) -> tuple[float, float]:
@@ -62,11 +64,14 @@ def _poisson(mean: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def boxes(row_bound: float, ratio: float) -> Boxes:
-    """Cells in l. A cell's bound is the larger of its ends plus the largest change over it and its neighbours: more than a
-    function of bounded curvature can rise in between. The tails have the proved bounds."""
+    """Cells in l. A cell's bound is the larger of its ends plus the largest change over it and its neighbours.
+
+    That is more than a function of bounded curvature can rise in between. The tails have the proved bounds.
+    """
     top = pure_losses(row_bound, ratio)
     reach = 24 + 2 * max(top)
-    nodes = np.linspace(-reach, reach, math.ceil(2 * reach / 0.004))
+    end = math.asinh(reach / 2)
+    nodes = 2 * np.sinh(np.linspace(-end, end, math.ceil(2 * end / RESOLUTION)))
     accept, reject = losses(nodes, row_bound, ratio)
     return Boxes(_cells(accept, top[0], left=top[0]), _cells(reject, top[1], right=top[1]))
 
@@ -99,9 +104,7 @@ def _maximum(values: np.ndarray) -> np.ndarray:
 def _cells(values: np.ndarray, cap: float, left: float | None = None, right: float | None = None) -> np.ndarray:
     change = np.abs(np.diff(values))
     ends = np.maximum(values[1:], values[:-1])
-    widened = np.minimum(
-        cap, (ends + np.maximum.reduce([change, np.roll(change, 1), np.roll(change, -1)])) * (1 + 1e-9)
-    )
-    first = left if left is not None else values[0] * (1 + 1e-9)
-    last = right if right is not None else values[-1] * (1 + 1e-9)
+    widened = np.minimum(cap, (ends + np.maximum.reduce([change, np.roll(change, 1), np.roll(change, -1)])) * (1 + SLACK))
+    first = left if left is not None else values[0] * (1 + SLACK)
+    last = right if right is not None else values[-1] * (1 + SLACK)
     return np.maximum(np.concatenate([[first], widened, [last]]), 1e-300)

@@ -6,16 +6,14 @@ laws,
     delta(e) = max(0, 1 - e^e) + excess(e),
 
 because the excess is small where the profile is near one, so that differences of it keep their digits. Swapping the two
-laws
-gives  excess'(e) = e^e excess(-e).
+laws gives  excess'(e) = e^e excess(-e).
 
     Gaussian, mu = 1/z                            Phi(-u) - e^e Phi(-u - mu),  u = e/mu - mu/2
     Poisson batch, one row added (P has it)       q delta_mu(log(1 + (e^e - 1)/q))
     fixed-size batch, one row replaced            the same for e >= 0, and its mirror image for e < 0
                                                   :cite:p:`balle2018privacy`: bounds every pair of tables in both orders
     Poisson batch, one row replaced               (1-q) N(0, 1) + q N(+-mu/2, 1)
-    rows drawn Poisson(q) times, weight w         sum_k Pois(k; q) N(k w, 1)  against  N(0, 1), or against the mirror
-    image
+    rows drawn Poisson(q) times, weight w         sum_k Pois(k; q) N(k w, 1)  against  N(0, 1) or its mirror image
 
 The pair (1-q) N(0,1) + q N(+-mu, 1) with the *full* sensitivity is valid for fixed-size batches as well, and looser;
 with +-mu/2 it is not valid for them.
@@ -23,6 +21,7 @@ with +-mu/2 it is not valid for them.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -126,24 +125,28 @@ def _spread(rate: float, mu: float) -> float:
     return min(mu, rate * math.sqrt(math.expm1(min(mu * mu, 700.0))))
 
 
+@functools.lru_cache(maxsize=256)
 def poisson_replace(rate: float, noise_multiplier: float) -> Pair:
     """(1-q) N(0, 1) + q N(+-mu/2, 1): mu/2 is what one row can contribute."""
     half = 0.5 / noise_multiplier
     return _mirrored(np.array([1 - rate, rate]), half * np.arange(2.0), 0.0)
 
 
+@functools.lru_cache(maxsize=256)
 def fixed_size_pair(rate: float, noise_multiplier: float) -> Pair:
     """(1-q) N(0, 1) + q N(+-mu, 1) with the full sensitivity: valid for fixed-size batches, looser than
     `fixed_size`."""
     return _mirrored(np.array([1 - rate, rate]), np.arange(2.0) / noise_multiplier, 0.0)
 
 
+@functools.lru_cache(maxsize=256)
 def poisson_mixture_replace(rate: float, shift: float) -> Pair:
     """sum_k Pois(k; q) N(k w, 1) against its mirror image."""
     weights, missing = _poisson(rate)
     return _mirrored(weights, shift * np.arange(weights.size), missing)
 
 
+@functools.lru_cache(maxsize=256)
 def poisson_mixture_add_or_remove(rate: float, shift: float) -> Pair:
     """sum_k Pois(k; q) N(k w, 1) against N(0, 1), and the other order."""
     weights, missing = _poisson(rate)
@@ -161,6 +164,7 @@ def _poisson(rate: float) -> tuple[np.ndarray, float]:
 
 
 def _mirrored(weights: np.ndarray, means: np.ndarray, missing: float) -> Pair:
+    weights, means = weights[weights > 0], means[weights > 0]
     forward = _mixtures(weights, means, weights, -means, missing)
     return symmetric(forward.excess, forward.high, forward.spread)
 

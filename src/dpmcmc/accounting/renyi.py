@@ -73,22 +73,21 @@ def amplified(base: Callable[[np.ndarray], np.ndarray], rate: float) -> Curve:
     Between whole orders (a - 1) D_a is convex, hence below its chord (their Corollary 10). At order 1 it is 0.
     """
 
-    def curve(orders: np.ndarray) -> np.ndarray:
-        below = np.floor(orders)
-        low, high = _moments(base, rate, below), _moments(base, rate, np.ceil(orders))
-        weight = orders - below
-        mixed = np.where(weight > 0, (1 - weight) * low + weight * np.where(weight > 0, high, 0.0), low)
-        return mixed / (orders - 1)
+    return lambda orders: chord(lambda order: _log_moment(base, rate, order), orders)
 
-    return curve
+
+def chord(log_moment: Callable[[int], float], orders: np.ndarray) -> np.ndarray:
+    """Divergences at any order from (a - 1) D_a at whole ones, which is convex in a and 0 at order 1."""
+    below = np.floor(orders).astype(int)
+    weight = orders - below
+    moments = {order: log_moment(order) for order in set(below.tolist()) | set(np.ceil(orders).astype(int).tolist())}
+    low, high = (np.array([moments[i] for i in part.astype(int).tolist()]) for part in (below, np.ceil(orders)))
+    known = np.isfinite(low) & np.isfinite(high)
+    rise = np.where(known, high, 0.0) - np.where(known, low, 0.0)
+    return np.where(known, np.where(known, low, 0.0) + weight * rise, math.inf) / (orders - 1)
 
 
 MOST_TERMS = 4096
-
-
-def _moments(base, rate: float, orders: np.ndarray) -> np.ndarray:
-    whole = {order: _log_moment(base, rate, int(order)) for order in set(orders.tolist())}
-    return np.array([whole[order] for order in orders.tolist()])
 
 
 def _log_moment(base, rate: float, order: int) -> float:

@@ -4,9 +4,8 @@ Each row is in the batch with chance q; mu = 1/z.
 
     one row added or removed:  1/(a-1) log sum_k C(a,k) (1-q)^(a-k) q^k e^(k (k-1) mu^2 / 2)   for whole orders a
                                :cite:p:`mironov2019sampled` (the other order of the tables is never worse)
-    one row replaced:          (1-q) N(0,1) + q N(mu/2,1)  against its mirror image, integrated numerically: the
-    trapezoid
-                               rule on a smooth function that vanishes at both ends is exact to rounding
+    one row replaced:          (1-q) N(0,1) + q N(mu/2,1)  against its mirror image, integrated numerically (the
+                               trapezoid rule on a smooth function that vanishes at both ends is exact to rounding)
 """
 
 from __future__ import annotations
@@ -17,17 +16,15 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
+from dpmcmc.accounting.renyi import chord
+
 MOST_TERMS = 4096
 FARTHEST = 300.0  # standard deviations; orders that look further are left to the bound without sampling
 
 
 def add_or_remove_rdp(rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
     """Between whole orders (a - 1) D_a is convex, hence below its chord; at order 1 it is 0."""
-    below = np.floor(orders)
-    weight = orders - below
-    low = np.array([_log_moment(rate, noise_multiplier, int(order)) for order in below])
-    high = np.array([_log_moment(rate, noise_multiplier, int(order)) for order in np.ceil(orders)])
-    return np.where(weight > 0, low + weight * (np.where(np.isfinite(high), high, math.inf) - low), low) / (orders - 1)
+    return chord(lambda order: _log_moment(rate, noise_multiplier, order), orders)
 
 
 @lru_cache(maxsize=100_000)

@@ -32,9 +32,7 @@ def _halve(fits: Callable[[int], bool], low: int, high: int) -> int:
     return low
 
 
-def crossing(
-    function: Callable[[float], float], low: float, high: float, tolerance: float = 1e-14
-) -> tuple[float, float]:
+def crossing(function: Callable[[float], float], low: float, high: float, tolerance: float = 1e-14) -> tuple[float, float]:
     """A bracket of the sign change of a falling function, a few roundings wide: function(low) > 0 >= function(high).
 
     Ridders' rule: one halving, then one false position on the values straightened by an exponential. The bracket at

@@ -18,6 +18,7 @@ FLOATING_POINT = (
     "noise and coins are integers, and their distance from the ideal law is charged to delta"
 )
 TIME = "the time a run takes is not part of the release; every row is read in every step"
+SHARED_BUDGET = "several runs share this budget: the promise is about all of them together"
 FIXED_SECRET = "the secret was fixed by the caller: the noise can be computed again, so NOTHING IS PROMISED"
 
 
@@ -63,11 +64,10 @@ class Statement:
         lines.append(f"  Unit:      {_unit_text(self.unit, self.num_rows)}")
         lines.append(f"  Released:  {'; '.join(self.released)}; everything else is computed from these")
         lines += [f"  Bill:      {item['count']} x {item['query']}" for item in self.bill]
-        lines.append(f"  Computed:  epsilon = {self.epsilon:.6g} at delta = {self.delta:.3g} by {self.method}")
+        if math.isfinite(self.epsilon):
+            lines.append(f"  Computed:  epsilon = {self.epsilon:.6g} at delta = {self.delta:.3g} by {self.method}")
         if self.second_epsilon is not None:
-            lines.append(
-                f"             epsilon = {self.second_epsilon:.6g} by {self.second_method}, as a second opinion"
-            )
+            lines.append(f"             epsilon = {self.second_epsilon:.6g} by {self.second_method}, as a second opinion")
         if self.budget is not None:
             lines.append(f"  Budget:    epsilon = {self.budget[0]:.6g}, delta = {self.budget[1]:.3g}")
         lines += [f"  Assumes:   {text}" for text in self.assumptions]

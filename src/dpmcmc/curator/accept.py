@@ -44,9 +44,7 @@ class Accept:
     def __post_init__(self) -> None:
         check_positive(bound=self.bound, temperature=self.temperature)
         if isinstance(self.test, Metropolis) or not hasattr(self.test, "log_probabilities"):
-            raise UnsupportedQuery(
-                f"{self.test}: the accept bit of this test is not private; use Barker, LazyBarker or Penalty"
-            )
+            raise UnsupportedQuery(f"{self.test}: the accept bit of this test is not private; use Barker, LazyBarker or Penalty")
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         bound = jnp.asarray(self.bound, jnp.float64)

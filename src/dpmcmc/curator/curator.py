@@ -10,7 +10,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
+import numbers
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,22 +22,27 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax.extend.core import ClosedJaxpr
 from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import accountants, calibrate, filters
-from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, TIME, Statement
 from dpmcmc.accounting.search import largest
+from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, SHARED_BUDGET, TIME, Statement
 from dpmcmc.ask import count_queries, mark
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
 from dpmcmc.curator.gradient import with_scales
-from dpmcmc.errors import BudgetExceeded
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
 from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
 
 Program = Callable[..., Any]
 FILTERS = {"gaussian-dp": filters.gaussian_filter, "zcdp": filters.zcdp_filter, "renyi": filters.renyi_filter}
+FILTER_NAMES: dict[str | None, str] = {
+    "gaussian-dp": "gaussian-filter",
+    "zcdp": "zcdp-filter",
+    "renyi": "renyi-filter",
+}  # as accounting has them
 
 
 class Executable(NamedTuple):
@@ -72,8 +80,8 @@ class Curator:
         person (then persons times rows per person). Otherwise the number of rows is public and is the capacity.
     shared_by
         ``None``: one grant, accounted as tightly as we can, then the curator is closed. ``"gaussian-dp"`` or ``"zcdp"``: several
-        grants, each chosen after seeing the last, share the budget under this filter, which is fixed here (or ``"renyi"``, which is
-        kinder to accept bits of the penalty test).
+        grants, each chosen after seeing the last, share the budget under this filter, which is fixed here (or ``"renyi"``, which
+        is kinder to accept bits of the penalty test).
     ledger
         a file that keeps the spends, so that another process opening the same table goes on where this one stopped.
     devices
@@ -100,6 +108,7 @@ class Curator:
             raise ValueError(f"shared_by={shared_by!r} must be None or one of {sorted(FILTERS)}")
         self.model, self.budget = model, budget
         self.unit = budget.unit if budget is not None else Unit()
+        self._delta = budget.delta if budget is not None else 1e-6
         self._fixed_secret = fixed_secret
         leaves = jax.tree.map(_as_column, rows)
         num_rows = _num_rows(leaves, self.unit)
@@ -107,8 +116,8 @@ class Curator:
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), ("rows",), devices=devices)
         self._place(leaves, num_rows)
         _check_log_likelihood(model, leaves)
-        self._ledger = Ledger.open(self._facts(), ledger)
         self._shared_by, self._filter = shared_by, None
+        self._ledger = Ledger.open(self._facts(), ledger)
         if shared_by is not None and budget is not None:
             self._filter = FILTERS[shared_by](budget.epsilon, budget.delta)
             for bill in self._ledger.grants:
@@ -122,7 +131,7 @@ class Curator:
     def trace(self, program: Program, *arguments: Any) -> Traced:
         """Trace the program at the shapes of `arguments` and read off its bill. No row is touched."""
         shapes = jax.eval_shape(lambda *values: values, *arguments)
-        run = self._bind(program, jax.config.jax_enable_x64)
+        run = self._bind(program, jax.config.read("jax_enable_x64"))
         with jax.enable_x64(True):
             traced = jax.jit(run).trace(self._rows, self._num_rows, jax.ShapeDtypeStruct((16,), jnp.uint32), *shapes)
         plan = count_queries(traced.jaxpr if self._mesh is None else _inside_shard_map(traced.jaxpr))
@@ -137,24 +146,34 @@ class Curator:
             raise ValueError("without a budget, or without queries, any number of steps fits: say num_steps")
         if self._filter is None:
             return calibrate.steps(each, self.budget.epsilon, self.budget.delta, initial=first)
-        return largest(lambda count: self._filter.fits(calibrate.combined(first, each, count)))
+        fits = self._filter.fits
+        return largest(lambda count: fits(calibrate.combined(first, each, count)))
 
     def grant(self, plan: Plan) -> Grant:
         """Bill the whole plan at once. Nothing is refunded."""
-        self._check_open()
+        self.check(plan)
         bill = entries(plan, self.unit)
         costs = total_costs(bill)
+        # Everything that can fail comes before the ledger: after it, the draws must not be lost.
+        grant = Grant(self, plan, self._statement(bill, costs))
+        self._ledger.record(bill)
         if self._filter is not None:
             self._filter.spend(costs)
+        return grant
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan that would not be granted now. Spends nothing."""
+        self._check_open()
+        costs = total_costs(entries(plan, self.unit))
+        if self._filter is not None:
+            self._filter.check(costs)
         elif self.budget is not None:
-            spent = accountants.epsilon(costs, self.budget.delta)
+            spent = self._spent(costs)
             if not spent.epsilon <= self.budget.epsilon:
                 raise BudgetExceeded(
                     f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} (by {spent.method}), "
                     f"the budget is epsilon={self.budget.epsilon:.4g}: ask for fewer steps or add noise"
                 )
-        self._ledger.record(bill)
-        return Grant(self, dict(plan), bill)
 
     def _check_open(self) -> None:
         if self.budget is not None and self._filter is None and self._ledger.grants:
@@ -172,12 +191,11 @@ class Curator:
             table = with_scales(Table(pieces, num_rows, self.unit, axis, self.capacity), self.model)
 
             def ask(rng_key, query: Query, *points) -> Answer:
-                points = tuple(map(jnp.asarray, points))
-                rng_key, points = mark(rng_key, query, points)
+                rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)))
                 with jax.enable_x64(True):
-                    key = noise.ask_key(secret, rng_key, query, points)
-                    value, variance = query.answer(key, self.model, table, *points)
-                    return Answer(_narrow(value, points[0].dtype), _narrow(variance, points[0].dtype))
+                    key = noise.ask_key(secret, rng_key, query, marked)
+                    value, variance = query.answer(key, self.model, table, *marked)
+                    return Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype))
 
             # The sampler is user code: it sees the precision its author set, not the curator's.
             with jax.enable_x64(is_user_double):
@@ -219,26 +237,36 @@ class Curator:
     def _facts(self) -> dict[str, Any]:
         budget = None if self.budget is None else [self.budget.epsilon, self.budget.delta]
         return {"budget": budget, "neighbours": self.unit.neighbours.value, "rows_per_person": self.unit.rows_per_person,
-                "capacity": self.capacity}  # fmt: skip
+                "capacity": self.capacity, "shared_by": self._shared_by}  # fmt: skip
 
-    def _statement(self, bill: tuple[Entry, ...], notes: tuple[str, ...]) -> Statement:
-        delta = self.budget.delta if self.budget is not None else 1e-6
-        opinions = sorted((value, name) for name, value in accountants.epsilons(total_costs(bill), delta).items())
-        epsilon, method = opinions[0] if opinions else (0.0, "nothing was asked")
-        second = opinions[1] if len(opinions) > 1 else (None, None)
+    def _spent(self, costs: Mapping[Any, int]) -> accountants.Spent:
+        most = None if self.budget is None or self._filter is not None else self.budget.epsilon
+        return _spent(tuple(costs.items()), self._delta, most)
+
+    def _second_opinion(self, costs: Mapping[Any, int], first: str) -> tuple[float | None, str | None]:
+        for method in ("pld", "rdp", "zcdp", "pure"):
+            try:
+                if method != first:
+                    return accountants.epsilon_by(method, costs, self._delta), method
+            except PrivacyRefusal:
+                continue
+        return None, None
+
+    def _statement(self, bill: tuple[Entry, ...], costs: Mapping[Any, int]) -> Statement:
+        epsilon, method = self._spent(costs)
+        second = self._second_opinion(costs, method)
         generator = f"the generator of the secret stream: {noise.GENERATOR}"
+        notes: tuple[str, ...] = ()
         if self._filter is not None:
-            epsilon, method, second = (
-                self.budget.epsilon,
-                f"a {self._shared_by} filter over all runs",
-                (epsilon, f"{method}, for this run alone"),
-            )
+            second = epsilon, f"{method}, for this run alone"
+            epsilon, method, notes = self._filter.epsilon, FILTER_NAMES[self._shared_by], (SHARED_BUDGET,)
         if self._fixed_secret is not None:
-            epsilon, generator = math.inf, FIXED_SECRET
+            # No figure at all: with a known secret even a second opinion would be a wrong one.
+            epsilon, method, second, generator = math.inf, "none", (None, None), FIXED_SECRET
         is_public = self.unit.neighbours is Neighbours.REPLACE_ONE
         return Statement(
             epsilon=epsilon,
-            delta=delta,
+            delta=self._delta,
             method=method,
             second_epsilon=second[0],
             second_method=second[1],
@@ -255,28 +283,39 @@ class Curator:
 class Grant:
     """A billed plan and the fresh secret that its answers are made with."""
 
-    def __init__(self, curator: Curator, plan: Mapping[Query, int], bill: tuple[Entry, ...]) -> None:
-        self._curator, self._bill, self._left = curator, bill, Counter(plan)
+    def __init__(self, curator: Curator, plan: Plan, statement: Statement) -> None:
+        self._curator, self._left, self._statement = curator, Counter(plan), statement
         self._secret = curator._fresh_secret()
 
     def run(self, executable: Executable, *arguments: Any) -> Any:
         """Run a compiled program once. Its asks are taken off the grant before a row is touched."""
         for query, count in executable.plan.items():
             if count > self._left[query]:
-                raise BudgetExceeded(
-                    f"the program asks {query} {count} times, {self._left[query]} are left of the grant"
-                )
+                raise BudgetExceeded(f"the program asks {query} {count} times, {self._left[query]} are left of the grant")
         self._left.subtract(executable.plan)
         curator = self._curator
         arguments = jax.tree.map(jnp.asarray, arguments)
         with jax.enable_x64(True):
-            return jax.block_until_ready(
-                executable.compiled(curator._rows, curator._num_rows, self._secret, *arguments)
-            )
+            return jax.block_until_ready(executable.compiled(curator._rows, curator._num_rows, self._secret, *arguments))
 
     def statement(self, *notes: str) -> Statement:
         """What this grant promised, with its bill."""
-        return self._curator._statement(self._bill, notes)
+        return dataclasses.replace(self._statement, notes=self._statement.notes + notes)
+
+
+@functools.lru_cache(maxsize=64)
+def _spent(costs: tuple[tuple[Any, int], ...], delta: float, most: float | None) -> accountants.Spent:
+    """What the costs amount to; a bill that is far over `most` is told without what the noise lacks to be ideal."""
+    try:
+        return accountants.epsilon(dict(costs), delta)
+    except BudgetExceeded:
+        # At this epsilon even the rounding of the noise is too much for delta.
+        if most is None:
+            return accountants.Spent(math.inf, "none")
+        ideal = accountants.epsilon({dataclasses.replace(cost, distance=0.0): count for cost, count in costs}, delta)
+        if ideal.epsilon > most:
+            return ideal
+        raise
 
 
 # -- checks at the door: public facts only -----------------------------------------------------------------------------------
@@ -287,11 +326,14 @@ def _as_column(leaf: Any) -> np.ndarray:
     if array.ndim == 0:
         raise ValueError("rows must be arrays with a leading axis, one entry per row; a scalar was given")
     if array.dtype.kind == "f":
-        return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+        with np.errstate(all="ignore"):  # whether a wider number overflowed is not told
+            return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
     if array.dtype.kind in "biu":
         # Integers beyond 32 bits saturate: whether any did is not told.
-        fits = np.can_cast(array.dtype, np.int32)
-        return array if fits else np.clip(array, -(2**31), 2**31 - 1).astype(np.int32)
+        if np.can_cast(array.dtype, np.int32):
+            return array
+        least = 0 if array.dtype.kind == "u" else -(2**31)
+        return np.clip(array, least, 2**31 - 1).astype(np.int32)
     raise TypeError(f"rows of dtype {array.dtype} cannot be used: encode them as numbers (float, int or bool) first")
 
 
@@ -307,17 +349,15 @@ def _num_rows(leaves: Any, unit: Unit) -> int:
 
 
 def _check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
-    if capacity is not None and not 1 <= capacity <= MAX_ROWS:
-        raise ValueError(f"capacity={capacity} must lie between 1 and {MAX_ROWS}")
+    if capacity is not None and (not isinstance(capacity, numbers.Integral) or not 1 <= capacity <= MAX_ROWS):
+        raise ValueError(f"capacity={capacity!r} must be a whole number between 1 and {MAX_ROWS}: it bounds the number of rows")
     if unit == Unit(Neighbours.REPLACE_ONE, 1):
         if num_rows == 0:
             raise ValueError("the table is empty (n=0): there is nothing to learn from")
         if num_rows > MAX_ROWS:
             raise ValueError(f"n={num_rows} rows are more than {MAX_ROWS}")
         if capacity is not None and capacity != num_rows:
-            raise ValueError(
-                f"capacity={capacity} differs from n={num_rows}: under replace-one n is public, leave capacity out"
-            )
+            raise ValueError(f"capacity={capacity} differs from n={num_rows}: under replace-one n is public, leave capacity out")
         return num_rows
     if capacity is None:
         raise ValueError(
@@ -326,7 +366,7 @@ def _check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
         )
     if num_rows > capacity:
         raise ValueError(f"the table has more rows than the declared capacity={capacity}: declare a larger one")
-    return capacity
+    return int(capacity)
 
 
 def _check_log_likelihood(model: Model, rows: Any) -> None:
@@ -336,15 +376,15 @@ def _check_log_likelihood(model: Model, rows: Any) -> None:
         position = jax.ShapeDtypeStruct((model.dimension,), jnp.float64 if is_double else jnp.float32)
         found = jax.eval_shape(model.log_likelihood, position, row)
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
-        shape = getattr(found, "shape", type(found).__name__)
+        told = f"{found.dtype} of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
         raise ValueError(
-            f"log_likelihood must return one floating-point scalar for one row, it returned {shape}: sum over what belongs to a row"
+            f"log_likelihood must return one floating-point scalar for one row, it returned {told}: sum what belongs to a row"
         )
 
 
 def _inside_shard_map(closed_jaxpr):
     (equation,) = (equation for equation in closed_jaxpr.jaxpr.eqns if equation.primitive.name == "shard_map")
-    return jax.extend.core.ClosedJaxpr(equation.params["jaxpr"], ())
+    return ClosedJaxpr(equation.params["jaxpr"], ())
 
 
 def _narrow(value, dtype):

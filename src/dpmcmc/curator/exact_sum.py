@@ -23,7 +23,7 @@ from dpmcmc.types import Unit
 
 BITS = 30  # a row's value in [-1, 1] times 2^BITS fits 32 bits; the sum of 2^31 rows fits 64
 MAX_ROWS = 2**31 - 1
-TARGET_PIECE, MAX_PIECES = 2**18, 32
+TARGET_PIECE, MAX_PIECES = 2**17, 32
 
 
 @dataclass(frozen=True)
@@ -82,33 +82,23 @@ def shrink_to_ball(integers):
 
 def sum_rows(values: Callable[[Any], Any], table: Table):
     """The exact int64 sum over the real rows of integers `values(piece)`, of shape (rows in the piece, ...)."""
-    size = jax.tree.leaves(table.pieces[0])[0].shape[0]
-    device = 0 if table.axis is None else lax.axis_index(table.axis)
-
-    @jax.jit
-    def add_piece(total, piece, first_row):
-        integers = values(piece)
-        num_real = jnp.clip(table.num_rows - first_row, 0, size).astype(jnp.int32)
-        is_real = jnp.arange(size, dtype=jnp.int32) < num_real
-        mask = is_real.reshape((-1,) + (1,) * (integers.ndim - 1))
-        return total + jnp.sum(jnp.where(mask, integers, 0), axis=0, dtype=jnp.int64)
-
-    total = jnp.int64(0)
-    for index, piece in enumerate(table.pieces):
-        # The barrier makes each piece wait for the one before, so that their temporary arrays can share memory.
-        total, piece = lax.optimization_barrier((total, piece))
-        total = add_piece(total, piece, (device * len(table.pieces) + index) * size)
-    return total if table.axis is None else lax.psum(total, table.axis)
+    return sum_pieces(lambda rows, is_real: sum_counted(values(rows), is_real), table, table.pieces)
 
 
-def sum_pieces(piece_sum: Callable[[Any, Any, Any], Any], table: Table):
-    """The sum over all pieces, on all devices, of `piece_sum(rows, scales, is_real)`: integer vectors, in int64."""
+def sum_counted(integers, is_counted):
+    """The int64 sum of the counted ones of the integers, along the first axis."""
+    mask = is_counted.reshape((-1,) + (1,) * (integers.ndim - 1))
+    return jnp.sum(jnp.where(mask, integers, 0), axis=0, dtype=jnp.int64)
+
+
+def sum_pieces(piece_sum: Callable[[Any, Any], Any], table: Table, parts: tuple[Any, ...]):
+    """The sum over all pieces, on all devices, of `piece_sum(part, is_real)`, integers in int64; a part is a piece, or more."""
     size, total = table.piece_size, jnp.int64(0)
-    for index, part in enumerate(zip(table.pieces, table.scales or table.pieces, strict=True)):
+    for index, part in enumerate(parts):
         # The barrier makes each piece wait for the one before, so that their temporary arrays can share memory.
-        total, (rows, scales) = lax.optimization_barrier((total, part))
-        is_real = table.first_slot + index * size + jnp.arange(size, dtype=jnp.int64) < table.num_rows
-        total = total + piece_sum(rows, scales if table.scales else None, is_real)
+        total, part = lax.optimization_barrier((total, part))
+        num_real = jnp.clip(table.num_rows - table.first_slot - index * size, 0, size).astype(jnp.int32)
+        total = total + piece_sum(part, jnp.arange(size, dtype=jnp.int32) < num_real)
     return total if table.axis is None else lax.psum(total, table.axis)
 
 

@@ -20,7 +20,7 @@ from jax import lax
 from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, linear_rows, noise
 from dpmcmc.curator.clipping import clip_to_unit_ball
-from dpmcmc.curator.exact_sum import BITS, MAX_ROWS, Table, fixed_point, shrink_to_ball, sum_blocks, sum_pieces
+from dpmcmc.curator.exact_sum import BITS, MAX_ROWS, Table, fixed_point, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
 from dpmcmc.curator.queries import check_positive, sensitivity
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Unit
@@ -102,8 +102,8 @@ def with_scales(table: Table, model: Model) -> Table:
 
 def all_rows_sum(model: Model, table: Table, position, clip: float):
     """The exact integer sum of all rows' clipped gradients / clip, on the grid of the table: shape (d,)."""
-    adder = _adder(model, table, position, clip)
-    return sum_pieces(lambda rows, scales, is_real: adder((rows, scales), is_real), table)
+    scales = table.scales or (None,) * len(table.pieces)
+    return sum_pieces(_adder(model, table, position, clip), table, tuple(zip(table.pieces, scales, strict=True)))
 
 
 def batch_sum(model: Model, table: Table, position, clip: float, slots, is_counted):
@@ -135,8 +135,7 @@ def _adder(model: Model, table: Table, position, clip: float):
         rows, scales = part
         if linear is not None:
             return linear_rows.gradient_integers(linear, rows, scales, is_counted, position, clip, bits)
-        integers = row_integers(model, rows, position, clip)
-        return jnp.sum(jnp.where(is_counted[:, None], integers, 0), axis=0, dtype=jnp.int64)
+        return sum_counted(row_integers(model, rows, position, clip), is_counted)
 
     return lambda rows, is_counted: sum_blocks(one, rows, is_counted, _block(model, bits))
 

@@ -142,14 +142,13 @@ def gaussian_distance(sigma: float) -> float:
 def _multipliers(sigma: float) -> tuple[int, ...]:
     """Integers a_l, largest first, with BASE^2 sum a_l^2 >= sigma^2 and each small enough for the rest to fill its gaps."""
     if not BASE <= sigma < 2**58:
-        raise ValueError(
-            f"integer noise of standard deviation {sigma:.3g} is outside [{BASE}, 2^58): check the noise multiplier"
-        )
+        raise ValueError(f"integer noise of standard deviation {sigma:.3g} is outside [{BASE}, 2^58): check the noise multiplier")
     rest, multipliers = math.ceil((sigma / BASE) ** 2), []
     while rest > 0:
         multipliers.append(max(1, math.isqrt(rest - rest // 256)))
         rest -= multipliers[-1] ** 2
-    return tuple(multipliers)
+    # Without a finest step of 1 the noise would live on multiples of the last one and show the sum modulo it.
+    return tuple(multipliers) if multipliers[-1] == 1 else (*multipliers, 1)
 
 
 @functools.cache

@@ -40,9 +40,7 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
     dimension = len(covariance)
     scale = _checks.positive_vector("prior_scale", prior_scale, dimension, "it is the prior's standard deviation")
     center = _checks.vector("prior_mean", prior_mean, dimension, "it is the prior's mean")
-    whitener = (
-        np.reciprocal(np.sqrt(covariance)) if covariance.ndim == 1 else np.linalg.inv(np.linalg.cholesky(covariance))
-    )
+    whitener = np.reciprocal(np.sqrt(covariance)) if covariance.ndim == 1 else np.linalg.inv(np.linalg.cholesky(covariance))
 
     def log_likelihood(position: Array, row: Array) -> Array:
         deviation = row - position
@@ -81,9 +79,7 @@ def gaussian_posterior(rows, covariance, prior_scale=1.0, prior_mean=0.0, temper
     return mean, jnp.asarray(posterior_covariance, row_mean.dtype)
 
 
-def draw_gaussian_posterior(
-    rng_key: Key, num_draws: int, rows, covariance, prior_scale=1.0, prior_mean=0.0, temperature=1.0
-):
+def draw_gaussian_posterior(rng_key: Key, num_draws: int, rows, covariance, prior_scale=1.0, prior_mean=0.0, temperature=1.0):
     """Independent draws (num_draws, d) of `gaussian_posterior`. **Not private**: for tests and figures."""
     mean, posterior_covariance = gaussian_posterior(rows, covariance, prior_scale, prior_mean, temperature)
     factor = jnp.linalg.cholesky(posterior_covariance)
@@ -104,9 +100,7 @@ def _covariance(covariance) -> np.ndarray:
     if array.ndim == 1 and array.size and np.isfinite(array).all() and (array > 0).all():
         return array
     if array.ndim != 2 or array.shape[0] != array.shape[1] or not np.isfinite(array).all():
-        raise ValueError(
-            f"covariance of shape {array.shape} must be finite: a (d, d) matrix, or (d,) positive variances"
-        )
+        raise ValueError(f"covariance of shape {array.shape} must be finite: a (d, d) matrix, or (d,) positive variances")
     if not np.allclose(array, array.T) or np.linalg.eigvalsh(array)[0] <= 0:
         raise ValueError(f"covariance={array.tolist()} must be symmetric with positive eigenvalues: it is a covariance")
     return array

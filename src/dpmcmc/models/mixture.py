@@ -56,9 +56,7 @@ def mixture(variance: float = 2.0, row_bound: float = 3.0, position_bound: float
     return Model(log_likelihood, log_prior, unravel, 2, _bound(variance, row_bound, position_bound))
 
 
-def mixture_posterior(
-    rows, variance: float = 2.0, position_bound: float = 3.0, temperature: float = 1.0, num_points: int = 100
-):
+def mixture_posterior(rows, variance: float = 2.0, position_bound: float = 3.0, temperature: float = 1.0, num_points: int = 100):
     """The tempered posterior on a grid: (axis, probabilities), with entry [i, j] the cell around (axis[i], axis[j]).
 
     The axis holds the midpoints of `num_points` equal cells. **Not private**: it reads the rows; for tests and figures.
@@ -74,9 +72,7 @@ def mixture_posterior(
     return axis, jax.nn.softmax(temperature * total).reshape(num_points, num_points)
 
 
-def simulate_mixture_rows(
-    rng_key: Key, num_rows: int, position=(0.0, 1.0), variance: float = 2.0, row_bound: float = 3.0
-) -> Array:
+def simulate_mixture_rows(rng_key: Key, num_rows: int, position=(0.0, 1.0), variance: float = 2.0, row_bound: float = 3.0) -> Array:
     """Rows (num_rows,) from the mixture, moved to the ends of the interval if outside: made-up data for tests."""
     key_component, key_noise = jax.random.split(rng_key)
     position = jnp.asarray(position, float)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -18,32 +19,71 @@ STATISTICS = {"is_accepted": "acceptance", "log_ratio": "log_ratio", "is_diverge
 
 def from_draws(
     positions: np.ndarray,
-    info: Mapping[str, Any],
+    info: Any,
     unravel: Callable[[Any], dict[str, Any]],
     statement: Statement,
     num_warmup: int = 0,
     thin: int = 1,
 ):
     """Positions (chains, draws, d) and released statistics (chains, draws, ...) -> InferenceData with named parameters."""
-    arviz = _arviz()
-    named = {name: np.asarray(values) for name, values in jax.vmap(jax.vmap(unravel))(positions).items()}
-    statistics = {STATISTICS.get(name, name): np.asarray(values) for name, values in info.items()}
-    result = arviz.from_dict(
-        posterior=_part(named, slice(num_warmup, None)),
-        sample_stats=_part(statistics, slice(num_warmup, None)) or None,
-        warmup_posterior=_part(named, slice(None, num_warmup)) if num_warmup else None,
-        warmup_sample_stats=(_part(statistics, slice(None, num_warmup)) or None) if num_warmup else None,
-        save_warmup=bool(num_warmup),
-    )
+    result = _inference_data(positions, info, unravel, num_warmup)
     attributes = {**_attributes(statement), "thinning": thin}
     result.attrs.update(attributes)
     result.posterior.attrs.update(attributes)
     return result
 
 
+def rehearse(num_chains: int, position: Any, info: Any, unravel: Callable[[Any], dict[str, Any]]) -> None:
+    """Fail now, with zeros of these shapes, rather than after the budget is spent."""
+    positions, infos = jax.tree.map(lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info))
+    try:
+        result = _inference_data(positions, infos, unravel, num_warmup=1)
+        if missing := set(jax.eval_shape(unravel, position)) - set(getattr(result, "posterior", ())):
+            raise ValueError(f"no place for {sorted(missing)}")
+    except Exception as error:
+        raise ValueError(
+            f"these draws could not be made into a posterior ({type(error).__name__}: {error}): unravel must return a dict of "
+            "arrays by name (not 'chain' or 'draw'), and the sampler's info a NamedTuple of arrays"
+        ) from error
+
+
+def _inference_data(positions, info, unravel, num_warmup: int):
+    named = {name: np.asarray(values) for name, values in jax.vmap(jax.vmap(unravel))(positions).items()}
+    fields = info._asdict() if hasattr(info, "_asdict") else dict(() if info is None else info)
+    statistics = {STATISTICS.get(name, name): np.asarray(values) for name, values in fields.items()}
+    with warnings.catch_warnings():
+        # Few draws in many chains look to ArviZ like swapped axes.
+        warnings.filterwarnings("ignore", "More chains", UserWarning)
+        return _arviz().from_dict(
+            posterior=_part(named, slice(num_warmup, None)),
+            sample_stats=_part(statistics, slice(num_warmup, None)) or None,
+            warmup_posterior=_part(named, slice(None, num_warmup)) if num_warmup else None,
+            warmup_sample_stats=(_part(statistics, slice(None, num_warmup)) or None) if num_warmup else None,
+            save_warmup=bool(num_warmup),
+        )
+
+
 def statement_of(result: Any) -> str:
     """The privacy statement of a posterior, as text."""
     return result.posterior.attrs["privacy_statement"]
+
+
+def summary(result: Any) -> str:
+    """ArviZ's table of the parameters: mean, spread, interval, effective sample size, R-hat."""
+    return summary_table(result).to_string()
+
+
+def summary_table(result: Any):
+    """The same as a data frame."""
+    arviz, disabled = _arviz(), logging.root.manager.disable
+    try:
+        # It complains about chains that are too short for a figure: the table shows that by itself.
+        logging.disable(logging.WARNING)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return arviz.summary(result)
+    finally:
+        logging.disable(disabled)
 
 
 def save(result: Any, path: str | Path) -> None:

@@ -5,6 +5,7 @@ from dpmcmc.samplers.hmc import hmc
 from dpmcmc.samplers.langevin import sgld
 from dpmcmc.samplers.penalty import penalty
 from dpmcmc.samplers.proposals import guided_walk, one_component, random_walk
+from dpmcmc.samplers.start import newton_start
 from dpmcmc.samplers.thermostat import sgnht
 
-__all__ = ["accept_walk", "guided_walk", "hmc", "one_component", "penalty", "random_walk", "sgld", "sgnht"]
+__all__ = ["accept_walk", "guided_walk", "hmc", "newton_start", "one_component", "penalty", "random_walk", "sgld", "sgnht"]

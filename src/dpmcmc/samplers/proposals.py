@@ -88,12 +88,14 @@ def _shorten(move, max_move):
     return move * (longest / jnp.maximum(jnp.linalg.norm(move), longest))
 
 
-def _check(scale, max_move, largest_rank: int) -> np.ndarray:
+def _check(scale, max_move, largest_rank: int):
+    if not max_move > 0:
+        raise ValueError(f"max_move={max_move} must be positive: it caps the length of a move")
+    if isinstance(scale, jax.Array):  # made of answers, perhaps inside a compiled program: its values cannot be checked
+        return scale
     scale = np.asarray(scale, np.float32)
     if scale.ndim > largest_rank or not np.all(np.isfinite(scale)):
         raise ValueError(f"scale of shape {scale.shape} must be finite, with at most {largest_rank} axes")
     if scale.ndim < 2 and not np.all(scale > 0):
         raise ValueError(f"scale={scale} must be positive: it is the size of a move")
-    if not max_move > 0:
-        raise ValueError(f"max_move={max_move} must be positive: it caps the length of a move")
     return scale

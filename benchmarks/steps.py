@@ -1,0 +1,110 @@
+"""What privacy costs in time: a private step against a BlackJAX random-walk step on the same likelihood and rows, in one run.
+
+    make bench              n = 10^5, d = 10 and n = 10^6, d = 50; 1 and 4 chains
+
+Every line is the median of rounds in which the programs take turns, so that a busy machine slows all of them alike. BlackJAX keeps
+the log-density of the current point, so it evaluates one likelihood per step where the curator evaluates two. The last column
+drives the same private step from a Python loop, one call per step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from dpmcmc import Accept, Barker, Curator, LogRatio, accept_walk, models, penalty, random_walk
+from dpmcmc.loop import begin_program, block_program
+
+SIZES = [(10**5, 10, 100), (10**6, 50, 8)]  # rows, dimension, steps in a block
+ROUNDS = 7
+
+
+def simulated_rows(num_rows: int, dimension: int):
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((num_rows, dimension), np.float32)
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    return features, (rng.random(num_rows) < 0.5).astype(np.float32)
+
+
+def blackjax_block(model, rows, keys, positions, num_steps: int):
+    def run(rows, keys, positions):
+        def log_density(position):
+            return jax.vmap(model.log_likelihood, (None, 0))(position, rows).sum() + model.log_prior(position)
+
+        move = blackjax.mcmc.random_walk.normal(0.01 * jnp.eye(model.dimension))
+        walk = blackjax.additive_step_random_walk(log_density, move)
+
+        def body(states, index):
+            states, _ = jax.vmap(lambda key, state: walk.step(jax.random.fold_in(key, index), state))(keys, states)
+            return states, states.position
+
+        return lax.scan(body, jax.vmap(walk.init)(positions), jnp.arange(num_steps))
+
+    rows = jax.tree.map(jnp.asarray, rows)
+    compiled = jax.jit(run).lower(rows, keys, positions).compile()
+    return lambda: jax.block_until_ready(compiled(rows, keys, positions))
+
+
+def private_block(sampler, model, rows, keys, positions, num_steps: int, calls: int = 1):
+    """`calls` blocks of `num_steps` steps."""
+    curator = Curator(rows, model, None)
+    start = curator.trace(begin_program(sampler), keys, positions)
+    block = curator.trace(block_program(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
+    runner = block.compile()
+    grant = curator.grant({query: count * calls * (ROUNDS + 1) for query, count in block.plan.items()})
+    learned, first = grant.run(start.compile(), keys, positions)
+
+    def run():
+        states = first
+        for call in range(calls):
+            states, _ = grant.run(runner, keys, learned, states, jnp.int32(call * num_steps))
+
+    return run
+
+
+def compare(num_rows: int, dimension: int, num_chains: int, num_steps: int) -> dict[str, float]:
+    """Milliseconds per step of each program."""
+    rows, model = simulated_rows(num_rows, dimension), models.logistic(dimension, radius=1.0)
+    keys, positions = jax.random.split(jax.random.key(0), num_chains), jnp.zeros((num_chains, dimension))
+    ratio_walk = penalty(model.log_prior, LogRatio(1.0, 30.0), random_walk(0.01))
+    bit_walk = accept_walk(model.log_prior, Accept(Barker(), 0.1), random_walk(0.01))
+    programs = {
+        "blackjax": blackjax_block(model, rows, keys, positions, num_steps),
+        "penalty": private_block(ratio_walk, model, rows, keys, positions, num_steps),
+        "barker": private_block(bit_walk, model, rows, keys, positions, num_steps),
+        "python loop": private_block(bit_walk, model, rows, keys, positions, 1, calls=num_steps),
+    }
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    for turn in range(ROUNDS + 1):
+        for name, program in programs.items():
+            began = time.perf_counter()
+            program()
+            if turn:  # the first is a warm-up
+                times[name].append((time.perf_counter() - began) / num_steps * 1e3)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
+    print(f"{'rows':>9} {'d':>3} {'chains':>6} | {'BlackJAX':>12} | {'penalty':>17} | {'Barker':>17} | {'Barker, Python loop':>19}")
+    for num_rows, dimension, num_steps in SIZES:
+        for num_chains in (1, 4):
+            found = compare(num_rows, dimension, num_chains, num_steps)
+            base = found["blackjax"]
+            cells = [f"{found[name]:8.2f} ms {found[name] / base:4.2f}x" for name in ("penalty", "barker", "python loop")]
+            print(
+                f"{num_rows:>9} {dimension:>3} {num_chains:>6} | {base:>9.2f} ms | {' | '.join(f'{c:>17}' for c in cells)}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

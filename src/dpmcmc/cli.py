@@ -1,0 +1,56 @@
+"""The command line. Each command lives in its own file; nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpmcmc import cli_account, cli_run
+
+main = typer.Typer(no_args_is_help=True, add_completion=False, help="Differentially private Markov chain Monte Carlo.")
+main.add_typer(cli_account.app, name="account")
+main.command("run", no_args_is_help=True)(cli_run.run)
+
+
+@main.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the posterior and the figure.")] = Path("demo-output"),
+    seed: Annotated[int, typer.Option(help="Of the chains; the privacy noise never comes from it.")] = 0,
+) -> None:
+    """A private logistic regression on an embedded table of 61 395 workers, beside the answer without privacy."""
+    from dpmcmc import demo as demo_module
+
+    if not demo_module.main(out, seed)[0].is_success:
+        raise typer.Exit(1)
+
+
+@main.command()
+def plan(
+    rows: Annotated[int, typer.Option(min=1, help="The number of rows, which is public.")],
+    dimension: Annotated[int, typer.Option(min=1, help="The number of parameters, the intercept among them.")],
+    epsilon: Annotated[float, typer.Option(help="The budget.")],
+    delta: Annotated[float, typer.Option(help="The budget.")],
+    neighbours: Annotated[str, typer.Option(help="replace or add-remove.")] = "replace",
+) -> None:
+    """What each sampler would make of a logistic regression, from public facts alone."""
+    from dpmcmc import forecast
+    from dpmcmc.types import Budget, Neighbours
+
+    kinds = {"replace": Neighbours.REPLACE_ONE, "add-remove": Neighbours.ADD_OR_REMOVE_ONE}
+    if neighbours not in kinds:
+        raise typer.BadParameter(f"{neighbours} must be one of {', '.join(kinds)}", param_hint="--neighbours")
+    try:
+        typer.echo(forecast.plan_text(rows, dimension, Budget(epsilon, delta, kinds[neighbours])))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+@main.callback()
+def _commands() -> None:
+    """Differentially private Markov chain Monte Carlo."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,446 @@
+"""`dpmcmc account`: steps from a budget, or epsilon from a number of steps, one command per kind of query.
+
+    dpmcmc account gaussian --noise-multiplier 30 --epsilon 1 --delta 1e-6
+    dpmcmc account accept-bit --test barker --range 0.04 --steps 100 --delta 1e-6 --json
+    dpmcmc account compare accept-bit --test penalty --sigma 1 --range 0.03 --epsilon 1 --delta 1e-6
+    dpmcmc account ledger posterior.nc
+
+No rows are needed for any of it. `--json` prints one object with at least steps, epsilon, delta, method and relation.
+Exit codes: 0 answered; 1 a ledger's claim is not reproduced; 2 refused (no bound exists, or an argument is out of
+range).
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Privacy accounting: how many steps fit, or what they cost.")
+compare = typer.Typer(no_args_is_help=True, help="Steps or epsilon by every valid method, side by side.")
+app.add_typer(compare, name="compare")
+
+
+class Question(NamedTuple):
+    """What is asked in each step and once at the start, by which method, and what the numbers are relative to."""
+
+    per_step: Mapping[Any, int]
+    method: str
+    relation: str
+    initial: Mapping[Any, int] = {}
+
+
+class Relation(enum.StrEnum):
+    replace_one = "replace"
+    add_or_remove = "add-remove"
+
+
+class Test(enum.StrEnum):
+    barker = "barker"
+    lazy_barker = "lazy-barker"
+    penalty = "penalty"
+    metropolis = "metropolis"
+
+
+class BitMethod(enum.StrEnum):
+    rdp = "rdp"
+    exact = "exact"
+
+
+class Scheme(enum.StrEnum):
+    poisson = "poisson"
+    fixed = "fixed"
+
+
+class BatchMethod(enum.StrEnum):
+    pld = "pld"
+    rdp = "rdp"
+
+
+class MinibatchMethod(enum.StrEnum):
+    rdp = "rdp"
+    pure = "pure"
+
+
+class Bound(enum.StrEnum):
+    tight = "tight"
+    paper = "paper"
+
+
+class Conversion(enum.StrEnum):
+    best = "best"
+    paper = "paper"
+
+
+Epsilon = Annotated[float | None, typer.Option("--epsilon", help="The budget; prints the number of steps it allows.")]
+Steps = Annotated[int | None, typer.Option("--steps", help="The number of steps; prints the epsilon they cost.")]
+Delta = Annotated[float, typer.Option("--delta", help="The probability of failure, well below 1/n.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
+Neighbours = Annotated[Relation, typer.Option("--neighbours", help="Which change of the table is protected.")]
+
+
+def command(name: str) -> Callable[[Callable], Callable]:
+    """Register a command under `account` and under `account compare`."""
+    return lambda function: compare.command(name)(app.command(name)(function))
+
+
+@command("gaussian")
+def gaussian(
+    context: typer.Context,
+    delta: Delta,
+    noise_multiplier: Annotated[float, typer.Option(help="Z: standard deviation of the noise / sensitivity.")],
+    epsilon: Epsilon = None,
+    steps: Steps = None,
+    neighbours: Neighbours = Relation.replace_one,
+    as_json: Json = False,
+) -> None:
+    """Queries answered with Gaussian noise: exact."""
+
+    def question() -> Question:
+        from dpmcmc.accounting.costs import Gaussian
+
+        return Question({Gaussian(noise_multiplier): 1}, "gaussian", _relation(neighbours).value)
+
+    _answer(context, question, epsilon, steps, delta, as_json)
+
+
+@command("accept-bit")
+def accept_bit(
+    context: typer.Context,
+    delta: Delta,
+    test: Annotated[Test, typer.Option(help="The acceptance test whose bit is released.")],
+    range: Annotated[float, typer.Option("--range", help="DELTA: how far one unit of privacy moves the log-ratio.")],
+    kappa: Annotated[float, typer.Option(help="Lazy Barker: the probability that the rows are looked at.")] = 1.0,
+    sigma: Annotated[float | None, typer.Option(help="Penalty: standard deviation of the noise on the ratio.")] = None,
+    method: Annotated[BitMethod, typer.Option(help="exact: the recursion; slower, some 12 % more steps.")] = BitMethod.rdp,
+    epsilon: Epsilon = None,
+    steps: Steps = None,
+    neighbours: Neighbours = Relation.replace_one,
+    as_json: Json = False,
+) -> None:
+    """Accept bits: the coin is tossed where the rows are, and only its side is released."""
+
+    def question() -> Question:
+        from dpmcmc.accounting.costs import AcceptBit
+
+        cost = AcceptBit(_test(test, kappa, sigma), range)
+        return Question({cost: 1}, "recursion" if method is BitMethod.exact else "rdp", _relation(neighbours).value)
+
+    _answer(context, question, epsilon, steps, delta, as_json)
+
+
+def _test(test: Test, kappa: float, sigma: float | None) -> Any:
+    from dpmcmc import acceptance
+
+    if test is Test.penalty:
+        if sigma is None:
+            raise ValueError("the penalty test needs --sigma, the standard deviation of its noise")
+        return acceptance.Penalty(sigma)
+    if test is Test.lazy_barker:
+        return acceptance.LazyBarker(kappa)
+    return acceptance.Barker() if test is Test.barker else acceptance.Metropolis()
+
+
+@command("subsampled-gaussian")
+def subsampled_gaussian(
+    context: typer.Context,
+    delta: Delta,
+    scheme: Annotated[Scheme, typer.Option(help="How a batch is drawn.")],
+    rate: Annotated[float, typer.Option(help="Q: the chance of a row to be in the batch, or batch size / rows.")],
+    noise_multiplier: Annotated[float, typer.Option(help="Z: standard deviation / full sensitivity for the relation.")],
+    neighbours: Neighbours,
+    method: Annotated[BatchMethod, typer.Option(help="pld: nearly exact; rdp: Renyi divergences.")] = BatchMethod.pld,
+    epsilon: Epsilon = None,
+    steps: Steps = None,
+    as_json: Json = False,
+) -> None:
+    """Gaussian queries on random batches."""
+
+    def question() -> Question:
+        from dpmcmc.accounting.costs import SubsampledGaussian
+
+        cost = SubsampledGaussian(scheme.value, rate, noise_multiplier, _relation(neighbours))
+        return Question({cost: 1}, method.value, _relation(neighbours).value)
+
+    _answer(context, question, epsilon, steps, delta, as_json)
+
+
+@command("poisson-mixture")
+def poisson_mixture(
+    context: typer.Context,
+    delta: Delta,
+    rate: Annotated[float, typer.Option(help="Q: the mean number of times a row is drawn.")],
+    weight: Annotated[float, typer.Option(help="W: how far one draw can move the sum.")],
+    std: Annotated[float, typer.Option(help="S: standard deviation of the noise.")],
+    neighbours: Neighbours,
+    epsilon: Epsilon = None,
+    steps: Steps = None,
+    as_json: Json = False,
+) -> None:
+    """Noisy sums over rows drawn a Poisson number of times each."""
+
+    def question() -> Question:
+        from dpmcmc.accounting.costs import PoissonMixture
+
+        cost = PoissonMixture(rate, weight, std, _relation(neighbours))
+        return Question({cost: 1}, "pld", _relation(neighbours).value)
+
+    _answer(context, question, epsilon, steps, delta, as_json)
+
+
+@command("minibatch-barker")
+def minibatch_barker(
+    context: typer.Context,
+    delta: Delta,
+    row_bound: Annotated[float, typer.Option(help="cM: the public bound of one row's energy difference.")],
+    ratio: Annotated[float, typer.Option(help="X = n cM / lambda.")],
+    method: Annotated[MinibatchMethod, typer.Option(help="pure: the proved range of the losses alone.")] = MinibatchMethod.rdp,
+    epsilon: Epsilon = None,
+    steps: Steps = None,
+    as_json: Json = False,
+) -> None:
+    """Accept bits of Barker's test on a minibatch; one row is replaced."""
+
+    def question() -> Question:
+        from dpmcmc.accounting.costs import ZCDP, MinibatchBarker
+        from dpmcmc.accounting.minibatch import loss_range
+
+        if method is MinibatchMethod.pure:
+            return Question({ZCDP(loss_range(row_bound, ratio) ** 2 / 8): 1}, "zcdp", "replace-one")
+        return Question({MinibatchBarker(row_bound, ratio): 1}, "rdp", "replace-one")
+
+    _answer(context, question, epsilon, steps, delta, as_json)
+
+
+@command("dp-barker")
+def dp_barker(
+    context: typer.Context,
+    delta: Delta,
+    batch: Annotated[int, typer.Option(help="B: rows in a batch, drawn without replacement.")],
+    rows: Annotated[int, typer.Option(help="N: rows in the table.")],
+    bound: Annotated[Bound, typer.Option(help="The exact Renyi divergence of a batch, or the papers' bound.")] = Bound.tight,
+    conversion: Annotated[Conversion, typer.Option(help="From Renyi divergence to epsilon.")] = Conversion.best,
+    epsilon: Epsilon = None,
+    steps: Steps = None,
+    as_json: Json = False,
+) -> None:
+    """DP Barker on minibatches, noise variance 2; one row is replaced."""
+
+    def question() -> Question:
+        from dpmcmc.accounting.costs import DPBarker
+
+        method = "rdp" if conversion is Conversion.best else "rdp-paper"
+        return Question({DPBarker(batch, rows, bound.value): 1}, method, "replace-one")
+
+    _answer(context, question, epsilon, steps, delta, as_json)
+
+
+@command("hmc")
+def hmc(
+    context: typer.Context,
+    delta: Delta,
+    ratio_multiplier: Annotated[float, typer.Option(help="Z1: noise / sensitivity of the log-likelihood ratio.")],
+    gradient_multiplier: Annotated[float, typer.Option(help="Z2: noise / sensitivity of one gradient.")],
+    leapfrog: Annotated[int, typer.Option(help="L: leapfrog steps in a trajectory.")],
+    no_reuse: Annotated[bool, typer.Option("--no-reuse", help="Ask for the first gradient of every trajectory.")] = False,
+    epsilon: Epsilon = None,
+    steps: Steps = None,
+    neighbours: Neighbours = Relation.replace_one,
+    as_json: Json = False,
+) -> None:
+    """DP-HMC: one noisy ratio and L noisy gradients per step (L + 1 without reuse), and one gradient at the start."""
+
+    def question() -> Question:
+        from dpmcmc.accounting.calibrate import combined
+        from dpmcmc.accounting.costs import Gaussian
+
+        if leapfrog < 1:
+            raise ValueError(f"leapfrog={leapfrog} must be at least 1")
+        gradient = Gaussian(gradient_multiplier)
+        per_step = combined({Gaussian(ratio_multiplier): 1}, {gradient: leapfrog + int(no_reuse)})
+        return Question(per_step, "gaussian", _relation(neighbours).value, {} if no_reuse else {gradient: 1})
+
+    _answer(context, question, epsilon, steps, delta, as_json)
+
+
+@app.command("ledger")
+def ledger(
+    file: Annotated[Path, typer.Argument(help="A ledger as JSON, or a posterior saved as NetCDF.", exists=True)],
+    as_json: Json = False,
+) -> None:
+    """Recompute the claim of a statement's ledger; exit code 1 if it is not reproduced."""
+    with _refusals():
+        from dpmcmc.accounting import verify
+
+        verdict = verify.verify(verify.read(file))
+    answer = {
+        "is_reproduced": verdict.is_reproduced,
+        "steps": verdict.steps,
+        "epsilon": _number(verdict.recomputed),
+        "claimed_epsilon": _number(verdict.claimed),
+        "delta": verdict.delta,
+        "method": verdict.method,
+        "relation": verdict.relation,
+    }
+    words = "reproduced" if verdict.is_reproduced else "NOT reproduced"
+    _show(answer, as_json, f"{file.name}: the claim is {words}")
+    raise typer.Exit(0 if verdict.is_reproduced else 1)
+
+
+def _relation(neighbours: Relation) -> Any:
+    from dpmcmc.types import Neighbours as Kind
+
+    return Kind.REPLACE_ONE if neighbours is Relation.replace_one else Kind.ADD_OR_REMOVE_ONE
+
+
+def _answer(
+    context: typer.Context,
+    question: Callable[[], Question],
+    epsilon: float | None,
+    steps: int | None,
+    delta: float,
+    as_json: bool,
+) -> None:
+    with _refusals():
+        _check(epsilon, steps, delta)
+        asked = question()
+        is_comparison = context.parent is not None and context.parent.info_name == "compare"
+        if is_comparison:
+            _show_comparison(asked, epsilon, steps, delta, as_json)
+        else:
+            title = f"dpmcmc account {context.info_name}"
+            _show(_answered(asked, asked.method, epsilon, steps, delta), as_json, title)
+
+
+def _check(epsilon: float | None, steps: int | None, delta: float) -> None:
+    if (epsilon is None) == (steps is None):
+        raise ValueError("give either --epsilon or --steps: the other one is the answer")
+    if epsilon is not None and not (0 < epsilon < math.inf):
+        raise ValueError(f"epsilon={epsilon} must be positive and finite")
+    if steps is not None and steps < 0:
+        raise ValueError(f"steps={steps} must be at least 0")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta={delta} must lie in (0, 1)")
+
+
+def _answered(asked: Question, method: str, epsilon: float | None, steps: int | None, delta: float) -> dict[str, Any]:
+    """steps and epsilon: one was given; the other is the answer."""
+    from dpmcmc.accounting import accountants, calibrate
+
+    if steps is None:
+        assert epsilon is not None
+        steps = calibrate.steps(asked.per_step, epsilon, delta, asked.initial, method)
+    else:
+        ledger = calibrate.combined(asked.initial, asked.per_step, steps) if steps else {}
+        epsilon = accountants.epsilon_by(method, ledger, delta)
+    return {
+        "steps": steps,
+        "epsilon": _number(epsilon),
+        "delta": delta,
+        "method": method,
+        "relation": asked.relation,
+        "per_step": _costs(asked.per_step),
+        "initial": _costs(asked.initial),
+    }
+
+
+def _costs(ledger: Mapping[Any, int]) -> list[dict[str, Any]]:
+    from dpmcmc.accounting.costs import to_json
+
+    return [{"cost": to_json(cost), "count": count} for cost, count in ledger.items()]
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else "inf"
+
+
+def _show(answer: dict[str, Any], as_json: bool, title: str) -> None:
+    if as_json:
+        print(json.dumps(answer))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False)
+    for name, value in answer.items():
+        if name in ("per_step", "initial"):
+            value = "\n".join(_words(entry) for entry in value)
+        if value != "":
+            table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+    print(title)
+    Console().print(table)
+
+
+def _words(entry: dict[str, Any]) -> str:
+    cost = dict(entry["cost"])
+    kind = cost.pop("kind")
+    parts = ", ".join(f"{name}={value}" for name, value in cost.items() if name != "distance" or value)
+    return f"{entry['count']} x {kind}({parts})"
+
+
+def _show_comparison(asked: Question, epsilon: float | None, steps: int | None, delta: float, as_json: bool) -> None:
+    """Every method that has a bound; the recursion only where it is quick enough."""
+    from dpmcmc.accounting import accountants
+    from dpmcmc.errors import UnsupportedQuery
+
+    answers: list[dict[str, Any]] = []
+    for method in accountants.METHODS:
+        if method == "recursion" and not _is_short(answers, asked, epsilon, steps, delta):
+            continue
+        try:
+            answers.append(_answered(asked, method, epsilon, steps, delta))
+        except UnsupportedQuery:
+            continue
+    answers.sort(key=lambda answer: -answer["steps"] if steps is None else answer["epsilon"])
+    if as_json:
+        print(json.dumps({"answers": answers}))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    print(f"delta = {delta:g}, {asked.relation}")
+    table = Table("method", "steps", "epsilon")
+    for answer in answers:
+        table.add_row(answer["method"], f"{answer['steps']:,}", f"{answer['epsilon']:.6g}")
+    Console().print(table)
+
+
+MOST_RECURSION_STEPS = 2_000
+
+
+def _is_short(answers: list, asked: Question, epsilon: float | None, steps: int | None, delta: float) -> bool:
+    """Whether the recursion would take less than about a minute."""
+    from dpmcmc.errors import UnsupportedQuery
+
+    if steps is not None:
+        return steps <= MOST_RECURSION_STEPS
+    try:
+        return _answered(asked, "rdp", epsilon, None, delta)["steps"] <= MOST_RECURSION_STEPS / 1.2
+    except UnsupportedQuery:
+        return False
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Refusals are answers: one line, exit code 2, no traceback."""
+    try:
+        yield
+    except (ValueError, KeyError) as error:
+        _refuse(error)
+    except Exception as error:
+        from dpmcmc.errors import PrivacyRefusal
+
+        if not isinstance(error, PrivacyRefusal):
+            raise
+        _refuse(error)
+
+
+def _refuse(error: Exception) -> None:
+    typer.echo(f"refused: {error}", err=True)
+    raise typer.Exit(2) from error

@@ -1,0 +1,423 @@
+"""`dpmcmc run`: the posterior of a built-in model from a table in a file, within a privacy budget.
+
+    dpmcmc run logistic table.csv --features age,education --label y --bounds age=21:64,education=6:20 --epsilon 4 --delta 1e-6
+
+Bounds are declared, not computed from the table: every cell is moved into its bounds, and a missing or unreadable one becomes
+their middle. Features of a regression and columns of a Gaussian are scaled so that the bounds become -1 and 1, which makes the
+clip of the model a proved one. Step size, longest move and noise follow from public facts (`dpmcmc.tuning`) unless given.
+
+Exit codes: 0 done; 1 broke off after the budget was spent; 2 refused, nothing spent.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+FEW_DRAWS = 10
+
+
+class ModelName(enum.StrEnum):
+    logistic = "logistic"
+    gaussian = "gaussian"
+    banana = "banana"
+    circle = "circle"
+    mixture = "mixture"
+
+
+class SamplerName(enum.StrEnum):
+    barker = "barker"
+    lazy_barker = "lazy-barker"
+    penalty = "penalty"
+    penalty_bit = "penalty-bit"
+
+
+class Relation(enum.StrEnum):
+    replace_one = "replace"
+    add_or_remove_one = "add-remove"
+
+
+class Settings(NamedTuple):
+    """What was typed about the model."""
+
+    columns: tuple[str, ...]
+    label: str | None
+    positive: str | None
+    bounds: dict[str, Any]
+    intercept: bool
+    prior_scale: float
+    variances: tuple[float, ...] | None
+    curvature: float | None
+    sharpness: float | None
+    position_bound: float | None
+
+
+class Problem(NamedTuple):
+    """A model, its rows, and public facts about both."""
+
+    model: Any
+    rows: Any
+    start: Any
+    information: Any  # what one row is guessed to say about each component: an inverse variance
+    prior_precision: float
+    notes: tuple[str, ...] = ()  # how to read the parameters
+
+
+TABLE, PROMISE, MODEL, SAMPLER = "The table", "The promise", "The model", "The sampler (by default from public facts)"
+
+
+def _option(panel: str, text: str, *names: str, **options: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, **options)
+
+
+def run(
+    model: Annotated[ModelName, typer.Argument(help="What a row says about the parameters.")],
+    table: Annotated[Path, typer.Argument(help="A .csv, .csv.gz, .npy or .npz file.", exists=True, dir_okay=False)],
+    epsilon: Annotated[float, _option(PROMISE, "The privacy budget.")],
+    delta: Annotated[float, _option(PROMISE, "The probability of failure, well below 1/n.")],
+    bounds: Annotated[str, _option(TABLE, "Public bounds of every column used: NAME=LOW:HIGH,...")],
+    features: Annotated[
+        str | None, _option(TABLE, "Columns, by commas; by default those with bounds.", "--features", "--columns")
+    ] = None,
+    label: Annotated[str | None, _option(TABLE, "Logistic: the column to explain.")] = None,
+    positive: Annotated[str | None, _option(TABLE, "The label that counts as 1; by default a number above 1/2.")] = None,
+    delimiter: Annotated[str, _option(TABLE, "Between the cells of a CSV file.")] = ",",
+    neighbours: Annotated[
+        Relation, _option(PROMISE, "What is protected: a row's values, or also its presence.")
+    ] = Relation.replace_one,
+    capacity: Annotated[int | None, _option(PROMISE, "Under add-remove: a public bound on the number of rows.")] = None,
+    ledger: Annotated[Path | None, _option(PROMISE, "A file that remembers what was spent on this table.")] = None,
+    intercept: Annotated[bool, _option(MODEL, "Logistic: with an intercept.")] = True,
+    prior_scale: Annotated[float, _option(MODEL, "Standard deviation of the prior, in scaled units.")] = 1.0,
+    variances: Annotated[str | None, _option(MODEL, "Gaussian, banana, mixture: known variances, in the table's units.")] = None,
+    curvature: Annotated[float | None, _option(MODEL, "Banana: of the parabola.")] = None,
+    sharpness: Annotated[float | None, _option(MODEL, "Circle: how sharply a row tells the distance.")] = None,
+    position_bound: Annotated[float | None, _option(MODEL, "Mixture: half the side of the prior's square.")] = None,
+    sampler: Annotated[SamplerName, _option(SAMPLER, "What is released in each step.")] = SamplerName.barker,
+    kappa: Annotated[float, _option(SAMPLER, "Lazy Barker: the chance that the rows are looked at.")] = 0.5,
+    steps: Annotated[int | None, _option(SAMPLER, "Per chain; by default all that the budget allows.")] = None,
+    chains: Annotated[int, _option(SAMPLER, "They share the budget.")] = 2,
+    thin: Annotated[int, _option(SAMPLER, "Keep every thin-th step.")] = 1,
+    warmup: Annotated[float, _option(SAMPLER, "Share of the draws kept apart as warm-up.")] = 0.5,
+    clip: Annotated[
+        float | None, _option(SAMPLER, "Bound on a row's log-ratio per unit of move; by default the proved one.")
+    ] = None,
+    step_size: Annotated[float | None, _option(SAMPLER, "Standard deviation of a move, in each component.")] = None,
+    max_move: Annotated[float | None, _option(SAMPLER, "The longest move.")] = None,
+    noise_multiplier: Annotated[float | None, _option(SAMPLER, "Penalty: noise over range of the log-ratio.")] = None,
+    seed: Annotated[int, _option(SAMPLER, "Of the chains; the privacy noise never comes from it.")] = 0,
+    out: Annotated[Path, typer.Option(help="The posterior, as NetCDF for ArviZ.")] = Path("posterior.nc"),
+) -> None:
+    """Draw from the posterior of a built-in model, with differential privacy for the rows of a table."""
+    with _refusals():
+        from dpmcmc import Budget, Curator, Neighbours
+        from dpmcmc.tables.columns import parse_bounds
+
+        if out.exists():
+            raise ValueError(f"--out {out} exists: name another file, a posterior that was paid for is not replaced")
+        if not out.absolute().parent.is_dir():
+            raise ValueError(f"--out {out} cannot be written: its folder does not exist")
+        relation = Neighbours.REPLACE_ONE if neighbours is Relation.replace_one else Neighbours.ADD_OR_REMOVE_ONE
+        budget = Budget(epsilon, delta, relation)
+        limits = parse_bounds(bounds)
+        settings = Settings(
+            _names(features) if features is not None else tuple(name for name in limits if name != label),
+            label,
+            positive,
+            limits,
+            intercept,
+            prior_scale,
+            None if variances is None else _floats("--variances", variances),
+            curvature,
+            sharpness,
+            position_bound,
+        )
+        problem = _problem(model, table, delimiter, settings)
+        curator = Curator(problem.rows, problem.model, budget, capacity=capacity, ledger=ledger)
+        chosen = _sampler(sampler, problem, curator, clip, step_size, max_move, noise_multiplier, kappa)
+        num_steps = _num_steps(curator, chosen.query, steps, chains, thin)
+        is_automatic = step_size is None and max_move is None and noise_multiplier is None
+        for line in _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, kappa, is_automatic):
+            typer.echo(line)
+    result = _sample(curator, chosen.sampler, problem, seed, num_steps, chains, thin, warmup, out)
+    _report(result, out, ledger)
+
+
+def _problem(model: ModelName, table: Path, delimiter: str, settings: Settings) -> Problem:
+    from dpmcmc.tables.columns import read_columns
+
+    if not settings.columns:
+        raise ValueError("name the columns with --features, and their public limits with --bounds")
+    if len(set(settings.columns)) < len(settings.columns) or settings.label in settings.columns:
+        raise ValueError(f"--features {','.join(settings.columns)}: every column once, and the label not among them")
+    without = [name for name in settings.columns if name not in settings.bounds]
+    if without:
+        raise ValueError(
+            f"no bounds for {', '.join(without)}: declare them, as in --bounds {without[0]}=LOW:HIGH, "
+            "from public knowledge and not from the table"
+        )
+    if (model is ModelName.logistic) != (settings.label is not None):
+        raise ValueError("the logistic model, and no other, needs --label: the column to explain")
+    names = settings.columns if settings.label is None else (*settings.columns, settings.label)
+    return _PROBLEMS[model](read_columns(table, names, delimiter), settings)
+
+
+def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
+    import numpy as np
+
+    from dpmcmc import models
+    from dpmcmc.tables.columns import labels
+
+    assert settings.label is not None
+    features = _scaled(columns, settings)
+    names = (["intercept"] if settings.intercept else []) + list(settings.columns)
+    count = len(settings.columns)
+    model = models.logistic(count, math.sqrt(count), settings.prior_scale, settings.intercept, names)
+    rows = (features, labels(columns[settings.label], settings.positive))
+    # A row says at most 1/4 about its logit, say 1/5; a scaled feature has a square of about 1/5 on average.
+    information = ([1 / 5] if settings.intercept else []) + [1 / 25] * count
+    notes = tuple(f"{name}: log-odds per {settings.bounds[name].half:g}, half the width of its bounds" for name in settings.columns)
+    return Problem(model, rows, np.zeros(len(names)), information, settings.prior_scale**-2, notes)
+
+
+def _gaussian(columns: dict[str, Any], settings: Settings) -> Problem:
+    import numpy as np
+
+    from dpmcmc import models
+
+    count = len(settings.columns)
+    half = np.array([settings.bounds[name].half for name in settings.columns])
+    middle = np.array([settings.bounds[name].middle for name in settings.columns])
+    scaled_variances = _variances(settings, count) / half**2
+    model = models.gaussian(scaled_variances, settings.prior_scale, radius=math.sqrt(count))
+
+    def unravel(position):
+        return {name: middle[i] + half[i] * position[i] for i, name in enumerate(settings.columns)}
+
+    notes = ("the parameters are means, in the units of the table",)
+    named = model._replace(unravel=unravel)
+    return Problem(named, _scaled(columns, settings), np.zeros(count), 1 / scaled_variances, settings.prior_scale**-2, notes)
+
+
+def _banana(columns: dict[str, Any], settings: Settings) -> Problem:
+    import numpy as np
+
+    from dpmcmc import models
+
+    if settings.curvature is None:
+        raise ValueError("the banana model needs --curvature")
+    count = len(settings.columns)
+    if count < 2:
+        raise ValueError("the banana model needs two columns or more")
+    variances = _variances(settings, count)
+    model = models.banana(variances, settings.curvature, prior_scale=settings.prior_scale)
+    return Problem(model, _plain(columns, settings), np.zeros(count), 1 / variances, settings.prior_scale**-2)
+
+
+def _circle(columns: dict[str, Any], settings: Settings) -> Problem:
+    from dpmcmc import models
+
+    if settings.sharpness is None:
+        raise ValueError("the circle model needs --sharpness")
+    radius = _largest_size(settings)
+    # A ring of radius r has the width 1 / sqrt(8 n a r^2); r is guessed as half of the largest.
+    information = [2 * settings.sharpness * radius**2] * 2
+    rows = _plain(columns, settings)[:, 0]
+    return Problem(models.circle(settings.sharpness, radius), rows, [radius / 2, 0.0], information, 0.0)
+
+
+def _mixture(columns: dict[str, Any], settings: Settings) -> Problem:
+    from dpmcmc import models
+
+    row_bound = _largest_size(settings)
+    (variance,) = _variances(settings, 1)
+    bound = row_bound if settings.position_bound is None else settings.position_bound
+    rows = _plain(columns, settings)[:, 0]
+    # The two components overlap, which costs about three quarters of the information.
+    return Problem(models.mixture(variance, row_bound, bound), rows, [0.0, bound / 3], [1 / (4 * variance)] * 2, 0.0)
+
+
+_PROBLEMS: dict[ModelName, Callable[[dict[str, Any], Settings], Problem]] = {
+    ModelName.logistic: _logistic,
+    ModelName.gaussian: _gaussian,
+    ModelName.banana: _banana,
+    ModelName.circle: _circle,
+    ModelName.mixture: _mixture,
+}
+
+
+def _plain(columns: dict[str, Any], settings: Settings) -> Any:
+    """The columns within their bounds, shape (rows, columns)."""
+    import numpy as np
+
+    from dpmcmc.tables.columns import numbers
+
+    values = [numbers(columns[name], settings.bounds[name]) for name in settings.columns]
+    return np.stack(values, axis=1).astype(np.float32)
+
+
+def _scaled(columns: dict[str, Any], settings: Settings) -> Any:
+    """The columns with their bounds moved to -1 and 1, so that a row has at most the length sqrt(number of columns)."""
+    import numpy as np
+
+    from dpmcmc.tables.columns import numbers
+
+    limits = settings.bounds
+    values = [(numbers(columns[name], limits[name]) - limits[name].middle) / limits[name].half for name in settings.columns]
+    return np.clip(np.stack(values, axis=1), -1, 1).astype(np.float32)
+
+
+def _variances(settings: Settings, count: int) -> Any:
+    import numpy as np
+
+    if settings.variances is None or len(settings.variances) != count:
+        raise ValueError(f"this model needs --variances: {count} known variance{'s' * (count > 1)}, in the order of --features")
+    if not all(math.isfinite(value) and value > 0 for value in settings.variances):
+        raise ValueError(f"--variances {','.join(f'{value:g}' for value in settings.variances)} must be positive and finite")
+    return np.array(settings.variances)
+
+
+def _largest_size(settings: Settings) -> float:
+    if len(settings.columns) != 1:
+        raise ValueError(f"this model takes one column, {len(settings.columns)} were named: {', '.join(settings.columns)}")
+    return max(map(abs, settings.bounds[settings.columns[0]]))
+
+
+class Chosen(NamedTuple):
+    """A sampler, the query it asks, and what to say about it."""
+
+    sampler: Any
+    query: Any
+    name: SamplerName
+    words: str
+
+
+def _sampler(name, problem, curator, clip, step_size, max_move, noise_multiplier, kappa) -> Chosen:
+    import dpmcmc
+    from dpmcmc import tuning
+
+    model, proved = problem.model, problem.model.lipschitz
+    if clip is None and proved is None:
+        raise ValueError("this model has no proved bound: choose --clip, the most that a row's log-ratio may be per unit of move")
+    bound = proved if clip is None else clip
+    walk = tuning.walk(problem.information, problem.prior_precision, curator.capacity, step_size)
+    longest = walk.max_move if max_move is None else max_move
+    proposal = dpmcmc.random_walk(walk.scale, longest)
+    is_proved = "proved: no row reaches it" if proved is not None and bound >= proved else "rows beyond it are clipped, with a bias"
+    words = f"{name.value}, moves up to {longest:.3g}, clip {bound:.4g} ({is_proved})"
+    if name in (SamplerName.barker, SamplerName.lazy_barker):
+        test = dpmcmc.Barker() if name is SamplerName.barker else dpmcmc.LazyBarker(kappa)
+        query: Any = dpmcmc.Accept(test, bound * longest)
+        return Chosen(dpmcmc.accept_walk(model.log_prior, query, proposal), query, name, words)
+    sensitivity = 2 if curator.budget.neighbours is dpmcmc.Neighbours.REPLACE_ONE else 1
+    noise = tuning.noise_multiplier(name.value, bound, longest, sensitivity) if noise_multiplier is None else noise_multiplier
+    words += f", noise multiplier {noise:.4g}"
+    if name is SamplerName.penalty:
+        query = dpmcmc.LogRatio(bound, noise)
+        return Chosen(dpmcmc.penalty(model.log_prior, query, proposal), query, name, words)
+    query = dpmcmc.PenaltyAccept(bound, noise, longest)
+    return Chosen(dpmcmc.accept_walk(model.log_prior, query, proposal), query, name, words)
+
+
+def _num_steps(curator, query, steps: int | None, chains: int, thin: int) -> int:
+    if chains < 1 or thin < 1 or (steps is not None and (steps < 1 or steps % thin)):
+        raise ValueError(f"--chains {chains} and --thin {thin} must be at least 1, and --steps {steps} a multiple of --thin")
+    if steps is not None:
+        curator.check({query: chains * steps})
+        return steps
+    fits = curator.max_steps({}, {query: chains})
+    if fits < thin:
+        raise ValueError(
+            f"epsilon={curator.budget.epsilon:g}, delta={curator.budget.delta:g} allow {fits} steps of {chains} chains: "
+            "use fewer chains, shorter moves, more noise, or a larger budget"
+        )
+    return fits - fits % thin
+
+
+def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, kappa, is_automatic) -> Iterator[str]:
+    from dpmcmc import Neighbours, tuning
+
+    budget, dimension = curator.budget, problem.model.dimension
+    is_public = budget.neighbours is Neighbours.REPLACE_ONE
+    yield f"Model:    {model.value}, {dimension} parameters"
+    for note in problem.notes:
+        yield f"          {note}"
+    yield f"Table:    {table.name}, " + (f"{curator.capacity} rows" if is_public else f"at most {curator.capacity} rows")
+    for name in settings.columns:
+        yield f"          {name} within {settings.bounds[name].low:g} and {settings.bounds[name].high:g}"
+    yield f"Sampler:  {chosen.words}"
+    yield f"Budget:   epsilon = {budget.epsilon:g}, delta = {budget.delta:g}: {num_steps} steps for each of {chains} chains"
+    if is_automatic:
+        draws = tuning.effective_draws(chosen.name.value, num_steps * chains, dimension, kappa)
+        yield f"Expect:   roughly {max(1, round(draws))} independent draws' worth, warm-up included"
+        if draws < FEW_DRAWS:
+            yield "          FEW: a larger table or budget, fewer features or fewer chains would help"
+    if is_public and budget.delta > 1 / curator.capacity:
+        yield f"          delta = {budget.delta:g} is above 1/n: a release of one random row would be within the promise"
+
+
+def _sample(curator, sampler, problem, seed, num_steps, chains, thin, warmup, out) -> Any:
+    import jax
+    import numpy as np
+
+    from dpmcmc import RunFailed, sample
+
+    try:
+        with _refusals():
+            return sample(
+                jax.random.key(seed),
+                sampler,
+                curator,
+                np.asarray(problem.start, np.float32),
+                num_steps=num_steps,
+                num_chains=chains,
+                thin=thin,
+                warmup=warmup,
+                path=out,
+            )
+    except RunFailed as error:
+        typer.echo(f"failed: {error.__cause__ or error}", err=True)
+        told = f"finished draws are in {out}" if error.posterior is not None and out.exists() else "there are no draws"
+        typer.echo(f"The budget is spent; {told}.", err=True)
+        raise typer.Exit(1) from error
+
+
+def _report(result: Any, out: Path, ledger: Path | None) -> None:
+    from dpmcmc import statement_of, summary
+
+    typer.echo(f"\n{summary(result)}\n\n{statement_of(result)}\n")
+    typer.echo(f"Written to {out}. Read it with dpmcmc.load or ArviZ.")
+    if ledger is None:
+        typer.echo("The promise is about this run alone: another run on the same rows adds to it. --ledger FILE keeps count.")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _floats(option: str, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"{option} {text} must be numbers, by commas") from None
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What is refused is said in one line; nothing was spent."""
+    import csv
+    import zlib
+
+    from dpmcmc.errors import PrivacyRefusal
+
+    try:
+        yield
+    except (ValueError, TypeError, OSError, EOFError, zlib.error, csv.Error, PrivacyRefusal) as error:
+        typer.echo(f"refused: {error}", err=True)
+        raise typer.Exit(2) from error

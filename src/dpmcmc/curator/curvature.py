@@ -1,0 +1,77 @@
+"""The noisy curvature: minus the Hessian of the log-likelihood, each row's clipped in Frobenius norm.
+
+One release of it, at a public point, is worth buying: for n rows its entries grow like n while the noise does not, so a small part
+of the budget gives a matrix that scales moves, masses and Newton steps well. A row's matrix is flattened to its upper triangle with
+the off-diagonal entries times sqrt(2), so that the length of the vector is the Frobenius norm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpmcmc.accounting import costs
+from dpmcmc.curator import noise
+from dpmcmc.curator.clipping import clip_to_unit_ball
+from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
+from dpmcmc.curator.gradient import CACHED_ENTRIES, MAX_DIMENSION
+from dpmcmc.curator.queries import check_positive, sensitivity
+from dpmcmc.types import Answer, Model, Unit
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """Release  sum_i clip(-H_i) + noise,  H_i the Hessian of row i's log-likelihood, shortened to Frobenius norm `clip`.
+
+    A symmetric (d, d) matrix. The noise on the diagonal has the standard deviation s = noise_multiplier * (2 clip when a row is
+    replaced, clip when one is added or removed) * rows per person, off the diagonal s / sqrt(2); `variance` is s^2.
+    """
+
+    released: ClassVar[str] = "curvature matrices of the log-likelihood, each row's clipped, with Gaussian noise"
+
+    clip: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        check_positive(clip=self.clip, noise_multiplier=self.noise_multiplier)
+
+    def answer(self, key, model: Model, rows: Table, position) -> Answer:
+        upper = np.triu_indices(model.dimension)
+        if len(upper[0]) > MAX_DIMENSION:
+            raise ValueError(f"dimension={model.dimension} has more curvatures than the {MAX_DIMENSION} that noise is charged for")
+        sigma = self._integer_sigma(rows.unit)
+        total = curvature_sum(model, rows, position, self.clip) + noise.discrete_gaussian(key, upper[0].shape, sigma)
+        grid = self.clip / 2.0**BITS
+        half = jnp.zeros((model.dimension, model.dimension)).at[upper].set(grid * total / _weights(model.dimension))
+        return Answer(half + half.T - jnp.diag(jnp.diag(half)), jnp.asarray((grid * noise.gaussian_sigma(sigma)) ** 2))
+
+    def cost(self, unit: Unit) -> costs.Gaussian:
+        return costs.Gaussian(self.noise_multiplier, distance=MAX_DIMENSION * noise.gaussian_distance(self._integer_sigma(unit)))
+
+    def _integer_sigma(self, unit: Unit) -> float:
+        return self.noise_multiplier * sensitivity(unit) * 2.0**BITS
+
+
+def curvature_sum(model: Model, table: Table, position, clip: float):
+    """The exact integer sum of the rows' clipped, flattened curvatures / clip, in units of 2^-BITS."""
+    upper = np.triu_indices(model.dimension)
+    position = jnp.asarray(position, jnp.float64 if table.is_double else jnp.float32)
+
+    def block_sum(rows, is_counted):
+        with jax.enable_x64(table.is_double):
+            hessians = jax.vmap(jax.hessian(model.log_likelihood), (None, 0))(position, rows)
+            flat = -hessians[:, upper[0], upper[1]] * _weights(model.dimension).astype(hessians.dtype)
+            integers = fixed_point(clip_to_unit_ball(flat, clip))
+        return sum_counted(shrink_to_ball(integers), is_counted)
+
+    block = max(64, CACHED_ENTRIES // model.dimension**2)
+    return sum_pieces(lambda rows, is_real: sum_blocks(block_sum, rows, is_real, block), table, table.pieces)
+
+
+def _weights(dimension: int) -> np.ndarray:
+    row, column = np.triu_indices(dimension)
+    return np.where(row == column, 1.0, np.sqrt(2.0))

@@ -1,0 +1,185 @@
+"""The demo: who earns more than 20 dollars an hour? A private logistic regression on the Current Population Survey of 2004.
+
+The embedded table (61 395 workers; public domain, as used by Stock and Watson under the name CPSSW8) stands for rows that must stay
+private. Public facts: the columns and their bounds, the four regions, and the number of rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+AGE, EDUCATION = (21.0, 64.0), (6.0, 20.0)  # public bounds, in years
+REGIONS = ("Northeast", "Midwest", "South", "West")
+# How far each column may reach. The noise follows the length of the longest row, the information the mean square of a column, so
+# columns whose values crowd in the middle of their bounds (who has 6 or 20 years of school?) get more room: public knowledge.
+AGE_REACH, EDUCATION_REACH, GENDER_REACH, REGION_REACH = 1.5, 2.0, 1.0, 1.3
+# Regions sit at the corners of a tetrahedron: three columns without correlation to the intercept, as long for every region.
+CORNERS = REGION_REACH * np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]) / np.sqrt(3)
+RADIUS = float(np.sqrt(AGE_REACH**2 + EDUCATION_REACH**2 + GENDER_REACH**2 + REGION_REACH**2))
+PRIOR_SCALE = 5.0
+
+
+class Reference(NamedTuple):
+    """A parameter's posterior without privacy, from 8 000 draws of NUTS: `python benchmarks/demo_reference.py`."""
+
+    mean: float
+    sd: float
+
+
+REFERENCE = {
+    "baseline": Reference(-1.3067, 0.02433),
+    "age, 10 years": Reference(0.3592, 0.00930),
+    "education, 1 year": Reference(0.3664, 0.00422),
+    "male": Reference(0.9372, 0.01947),
+    "Midwest": Reference(-0.2928, 0.02827),
+    "South": Reference(-0.3038, 0.02709),
+    "West": Reference(-0.1066, 0.02823),
+}
+MAX_R_HAT, MIN_ESS = 1.1, 15.0  # what a run must reach to be called a success
+
+
+def read_rows() -> tuple[np.ndarray, np.ndarray]:
+    """(features, labels) of the embedded table. A cell that is not a number becomes the middle of its bounds."""
+    with resources.files("dpmcmc").joinpath("data/cps_earnings.csv.gz").open("rb") as packed, gzip.open(packed, "rt") as text:
+        rows = list(csv.DictReader(text))
+    features = [
+        [
+            AGE_REACH * _scaled(row["age"], AGE),
+            EDUCATION_REACH * _scaled(row["education"], EDUCATION),
+            GENDER_REACH if row["gender"] == "male" else -GENDER_REACH,
+            *_corner(row),
+        ]
+        for row in rows
+    ]
+    return np.array(features, np.float32), np.array([float(row["earnings"]) > 20 for row in rows], np.float32)
+
+
+def _scaled(cell: str, bounds: tuple[float, float]) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        return 0.0
+    middle, half = (bounds[1] + bounds[0]) / 2, (bounds[1] - bounds[0]) / 2
+    return float(np.clip((value - middle) / half, -1, 1))
+
+
+def _corner(row: dict[str, str]) -> Any:
+    return CORNERS[REGIONS.index(row["region"])] if row["region"] in REGIONS else CORNERS[0]
+
+
+def make_model():
+    """Logistic regression whose parameters come out as log-odds in units that people use."""
+    from dpmcmc import models
+
+    def unravel(position):
+        regions = CORNERS @ position[4:]
+        named = {
+            "baseline": position[0]
+            - GENDER_REACH * position[3]
+            + regions[0],  # a woman in the Northeast, 42.5 years old, 13 of education
+            "age, 10 years": AGE_REACH * position[1] * 20 / (AGE[1] - AGE[0]),
+            "education, 1 year": EDUCATION_REACH * position[2] * 2 / (EDUCATION[1] - EDUCATION[0]),
+            "male": 2 * GENDER_REACH * position[3],
+        }
+        return named | {name: regions[index] - regions[0] for index, name in enumerate(REGIONS) if index}
+
+    return models.logistic(6, RADIUS, PRIOR_SCALE, intercept=True)._replace(unravel=unravel)
+
+
+def run(epsilon: float, delta: float, seed: int, progress: bool = True, path: str | Path | None = None):
+    """One private posterior of the embedded table: an InferenceData with its statement."""
+    import jax
+    import jax.numpy as jnp
+
+    from dpmcmc import Budget, Curator, sample, tuning
+
+    rows, model, budget = read_rows(), make_model(), Budget(epsilon, delta)
+    recipe = tuning.langevin(model, len(rows[1]), budget)
+    return sample(
+        jax.random.key(seed), recipe.sampler, Curator(rows, model, budget), jnp.zeros(model.dimension),
+        num_chains=recipe.num_chains, start=recipe.start, thin=recipe.thin, warmup=recipe.warmup, progress=progress, path=path,
+    )  # fmt: skip
+
+
+class Judgement(NamedTuple):
+    """How a run compares with the reference: errors and widths in units of the reference's standard deviations."""
+
+    rms_error: float  # of the posterior means
+    width: float  # of the 90 % intervals, against the reference's; the median over parameters
+    coverage: float  # share of 90 % intervals that hold the reference mean
+    r_hat: float
+    ess: float
+
+    @property
+    def is_success(self) -> bool:
+        """From what a user without a reference would see."""
+        return self.r_hat <= MAX_R_HAT and self.ess >= MIN_ESS
+
+
+def judge(result) -> Judgement:
+    from dpmcmc.results import posterior
+
+    table = posterior.summary_table(result)
+    errors, widths, covered = [], [], []
+    for name, (mean, sd) in REFERENCE.items():
+        draws = result.posterior[name].values
+        low, high = np.quantile(draws, [0.05, 0.95])
+        errors.append((draws.mean() - mean) / sd)
+        widths.append((high - low) / (2 * 1.645 * sd))
+        covered.append(low <= mean <= high)
+    rms = float(np.sqrt(np.mean(np.square(errors))))
+    return Judgement(rms, float(np.median(widths)), float(np.mean(covered)), table.r_hat.max(), table.ess_bulk.min())
+
+
+def main(out: str | Path, seed: int = 0, epsilons: tuple[float, ...] = (4.0, 1.0), delta: float = 1e-6) -> list[Judgement]:
+    """Run the demo and say what came of it. The first epsilon is the main job, the others show what less of it costs."""
+    from dpmcmc import forecast, statement_of
+    from dpmcmc.results import plots
+    from dpmcmc.types import Budget
+
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    model, num_rows = make_model(), len(read_rows()[1])
+    print("Who earns more than 20 dollars an hour? Logistic regression on 61 395 workers (CPS 2004), each protected as one row.\n")
+    judgements, results = [], {}
+    for epsilon in epsilons:
+        print(f"=== epsilon = {epsilon:g}, delta = {delta:g}: the plan, from public facts alone\n")
+        print(forecast.plan_text(num_rows, model.dimension, Budget(epsilon, delta)), "\n", flush=True)
+        path = folder / ("posterior.nc" if epsilon == epsilons[0] else f"posterior-epsilon-{epsilon:g}.nc")
+        results[epsilon] = run(epsilon, delta, seed, path=path)
+        judgements.append(judge(results[epsilon]))
+        print(_comparison(results[epsilon]), "\n")
+        print(_verdict(judgements[-1], epsilon), "\n")
+        print(statement_of(results[epsilon]), "\n", flush=True)
+    figure = folder / "posterior.png"
+    plots.against_reference(results, REFERENCE, figure)
+    print(f"Posterior with its statement:  {folder / 'posterior.nc'}\nFigure:  {figure}")
+    return judgements
+
+
+def _comparison(result) -> str:
+    lines = [f"{'log-odds of':18} {'private':>9} {'sd':>7} {'90 % interval':>19} | {'not private':>11} {'sd':>7} | {'off by':>8}"]
+    for name, (mean, sd) in REFERENCE.items():
+        draws = result.posterior[name].values
+        low, high = np.quantile(draws, [0.05, 0.95])
+        private = f"{name:18} {draws.mean():9.3f} {draws.std():7.3f} {f'[{low:.3f}, {high:.3f}]':>19}"
+        lines.append(f"{private} | {mean:11.3f} {sd:7.3f} | {(draws.mean() - mean) / sd:5.2f} sd")
+    return "\n".join(lines)
+
+
+def _verdict(found: Judgement, epsilon: float) -> str:
+    facts = f"R-hat {found.r_hat:.2f} (at most {MAX_R_HAT}), effective draws {found.ess:.0f} (at least {MIN_ESS:.0f})"
+    error = f"the means are off by {found.rms_error:.2f} posterior sds (rms), intervals are {found.width:.2f} times as wide"
+    if found.is_success:
+        return f"This run succeeded: {facts}. Against the reference {error}."
+    return (
+        f"THIS RUN FAILED its own checks: {facts}. Against the reference {error}.\n"
+        f"epsilon = {epsilon:g} buys too few effective draws from this many rows: read the intervals with care, or use more rows, "
+        "a larger epsilon, or fewer parameters."
+    )

@@ -1,0 +1,141 @@
+r"""What to expect of a private logistic regression, from public facts: steps, error, effective draws, or a plain "hopeless".
+
+The posterior mean is off by  err = sqrt(K d / (mu^2 n))  posterior standard deviations, root mean square over the parameters, where
+mu is the Gaussian-DP parameter of the whole budget. K was measured (`benchmarks/forecast.py`) on simulated logistic regressions
+with an intercept and features uniform in [-1, 1], with the settings of `tuning`; effective draws are about 1 / err^2. Tables whose
+features huddle in a corner of their declared bounds do worse: tell the bounds tightly.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from dpmcmc import tuning
+from dpmcmc.types import Budget
+
+TYPICAL_WEIGHT = 0.07  # of a row in the posterior precision: p (1 - p) times a feature's mean square, in units of R^2 / d
+HOPELESS = 1.0  # an error of a whole posterior standard deviation: the prior could be as good
+
+
+class Constant(NamedTuple):
+    """K of one sampler, as measured by `benchmarks/forecast.py`: the median over simulated tables, and the range of it."""
+
+    middle: float
+    low: float
+    high: float
+    grows_with_dimension: bool  # K d instead of K: a bit pays for the longest move a row could see, which grows with sqrt(d)
+
+    def at(self, dimension: int) -> float:
+        return self.middle * (dimension if self.grows_with_dimension else 1)
+
+
+CONSTANTS = {
+    "sgld": Constant(80.0, 45.0, 111.0, False),
+    "barker": Constant(400.0, 200.0, 800.0, True),
+    "penalty": Constant(400.0, 200.0, 800.0, True),
+}
+
+
+def walk_recipe(model, num_rows: int, budget: Budget, test: str) -> tuning.Recipe:
+    """A random walk with Barker's accept bit or the penalty test on a noisy ratio, after a private Newton start.
+
+    The walk takes its shape from the start's curvature; the cap on its moves, which the bill is for, from public facts.
+    """
+    import jax.numpy as jnp
+
+    from dpmcmc import Accept, Barker, LogRatio, accept_walk, penalty, random_walk
+
+    bound = model.lipschitz * longest_move(num_rows, model.dimension, model.lipschitz)
+    if test == "barker":
+        make, query = accept_walk, Accept(Barker(), bound)
+    else:
+        make, query = penalty, LogRatio(model.lipschitz, tuning.RATIO_NOISE / (tuning.sensitivity(budget) * bound))
+
+    def sampler(start):
+        shape = jnp.linalg.cholesky(jnp.linalg.inv(start.precision))
+        move = random_walk(tuning.LENGTH / math.sqrt(model.dimension) * shape, bound / model.lipschitz)
+        return make(model.log_prior, query, move)
+
+    return tuning.Recipe(sampler, tuning.private_start(model, budget), num_chains=2, thin=1, warmup=0.1)
+
+
+def longest_move(num_rows: int, dimension: int, lipschitz: float) -> float:
+    """What `tuning.walk` makes of rows of typical weight."""
+    return tuning.walk([TYPICAL_WEIGHT * lipschitz**2 / dimension] * dimension, 0.0, num_rows).max_move
+
+
+def forecast_error(name: str, num_rows: int, dimension: int, budget: Budget) -> float:
+    """The expected error of the posterior mean, in posterior standard deviations."""
+    unit = tuning.sensitivity(budget) / 2  # K was measured for a replaced row
+    return unit * math.sqrt(CONSTANTS[name].at(dimension) * dimension / num_rows) / tuning.gaussian_mu(budget)
+
+
+class Forecast(NamedTuple):
+    """What one sampler is expected to do."""
+
+    name: str
+    num_steps: int  # of all chains together
+    error: float  # of the posterior mean, in posterior standard deviations
+    low: float  # the spread of it that the spread of K implies
+    high: float
+
+    @property
+    def effective_draws(self) -> float:
+        return 1 / self.error**2
+
+
+def forecasts(num_rows: int, dimension: int, budget: Budget) -> list[Forecast]:
+    """Every sampler on a logistic regression with features scaled to [-1, 1], the most accurate first."""
+    found = []
+    for name, constant in CONSTANTS.items():
+        error = forecast_error(name, num_rows, dimension, budget)
+        low, high = (error * math.sqrt(k / constant.middle) for k in (constant.low, constant.high))
+        found.append(Forecast(name, forecast_steps(name, num_rows, dimension, budget), error, low, high))
+    return sorted(found, key=lambda forecast: forecast.error)
+
+
+def forecast_steps(name: str, num_rows: int, dimension: int, budget: Budget) -> int:
+    """How many steps the budget allows after the private start, by the accountants that will bill them."""
+    from dpmcmc.acceptance import Barker
+    from dpmcmc.accounting import calibrate
+    from dpmcmc.accounting.costs import AcceptBit, Gaussian
+
+    mu = tuning.gaussian_mu(budget)
+    start = {Gaussian(tuning.start_noise(mu)): tuning.START_STEPS, Gaussian(tuning.curvature_noise(mu)): 1}
+    if name == "sgld":
+        # In units where R = 1 the curvature of a row is at most 1/4.
+        cost: Any = Gaussian(tuning.langevin_step(num_rows, 1.0, 0.25, budget)[0])
+    else:
+        reach = tuning.sensitivity(budget) * longest_move(num_rows, dimension, 1.0)
+        cost = AcceptBit(Barker(), reach) if name == "barker" else Gaussian(tuning.RATIO_NOISE / reach)
+    return calibrate.steps({cost: 1}, budget.epsilon, budget.delta, initial=start)
+
+
+def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
+    """The forecasts as a table, with a recommendation or a plain word that there is none."""
+    found = forecasts(num_rows, dimension, budget)
+    lines = [f"{'sampler':9} {'steps':>8} {'expected error':>16} {'spread':>13} {'effective draws':>16}"]
+    for forecast in found:
+        spread = f"{forecast.low:.2f} - {forecast.high:.2f}"
+        lines.append(
+            f"{forecast.name:9} {forecast.num_steps:>8} {forecast.error:>13.2f} sd {spread:>13} {forecast.effective_draws:>16.0f}"
+        )
+    best = found[0]
+    if best.error < HOPELESS:
+        lines.append(f"Recommended: {best.name}. Errors are those of the posterior mean, in posterior standard deviations.")
+    else:
+        rows, epsilon = needed(best.name, num_rows, dimension, budget)
+        lines.append(f"Hopeless: you would need n = {rows:,} at this epsilon, or epsilon = {epsilon:.2g} at this n, for half a sd.")
+    return "\n".join(lines)
+
+
+def needed(name: str, num_rows: int, dimension: int, budget: Budget, error: float = 0.5) -> tuple[int, float]:
+    """The n, or else the epsilon, that would bring the error down to so many standard deviations."""
+    factor = forecast_error(name, num_rows, dimension, budget) / error
+    low, high = budget.epsilon, 1e4
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        other = Budget(middle, budget.delta, budget.neighbours, budget.rows_per_person)
+        low, high = (middle, high) if forecast_error(name, num_rows, dimension, other) > error else (low, middle)
+    return math.ceil(num_rows * factor**2), high

@@ -1,0 +1,171 @@
+"""Columns of a .csv, .csv.gz, .npy or .npz file, and numbers within public bounds made of their cells.
+
+A bad cell must not show: not as an error, not as a missing row, not as a count. So a cell outside its bounds is moved to the nearer
+one, and a cell that is missing or not a number becomes the middle of the bounds. Every line of a CSV file after the header is a
+row, an empty one too. Errors speak of files, column names and declared types, never of cells.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+SUFFIXES = (".csv", ".csv.gz", ".npy", ".npz")
+Cells = Any  # a one-dimensional array of numbers or text, or a list of text
+
+
+class Bounds(NamedTuple):
+    """Public limits of a column."""
+
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        return self.low / 2 + self.high / 2
+
+    @property
+    def half(self) -> float:
+        """Half of the width."""
+        return self.high / 2 - self.low / 2
+
+
+def parse_bounds(text: str) -> dict[str, Bounds]:
+    """``age=21:64,education=6:20`` -> bounds by column."""
+    found: dict[str, Bounds] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, is_there, limits = part.rpartition("=")
+        try:
+            low, high = (float(limit) for limit in limits.split(":"))
+        except ValueError:
+            is_there = ""
+        if not is_there or not name.strip():
+            raise ValueError(f"bounds {part!r} must read COLUMN=LOW:HIGH, as in age=21:64")
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(f"bounds {part!r} must be two finite numbers, the lower first")
+        if name.strip() in found:
+            raise ValueError(f"column {name.strip()!r} has two bounds: give one")
+        found[name.strip()] = Bounds(low, high)
+    return found
+
+
+def numbers(cells: Cells, bounds: Bounds) -> np.ndarray:
+    """Every cell as a number within the bounds (float64)."""
+    values = _as_numbers(cells)
+    return np.where(np.isnan(values), bounds.middle, np.clip(values, bounds.low, bounds.high))
+
+
+def labels(cells: Cells, positive: str | None = None) -> np.ndarray:
+    """1 for a cell that equals `positive` (without it: a number above 1/2), 0 for any other, a bad one too (float32)."""
+    if positive is None:
+        return (_as_numbers(cells) > 0.5).astype(np.float32)
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
+        wanted = _as_numbers([positive])[0]
+        if math.isnan(wanted):
+            raise ValueError(f"the label column holds numbers: {positive!r} is none")
+        return (_as_numbers(cells) == wanted).astype(np.float32)
+    return np.array([_text(cell) == positive.strip() for cell in cells], np.float32)
+
+
+def read_columns(path: Path, names: Sequence[str] | None, delimiter: str = ",") -> dict[str, Cells]:
+    """The cells of the named columns, all columns if no names are given; equally many in each."""
+    name = path.name.lower()
+    if not name.endswith(SUFFIXES):
+        raise ValueError(f"{path.name} must end with one of {', '.join(SUFFIXES)}")
+    if name.endswith((".csv", ".csv.gz")):
+        return _read_csv(path, names, delimiter)
+    return _chosen(_read_arrays(path), names, path)
+
+
+def _read_csv(path: Path, names: Sequence[str] | None, delimiter: str) -> dict[str, Cells]:
+    if len(delimiter) != 1:
+        raise ValueError(f"delimiter={delimiter!r} must be one character")
+    with _long_cells(), _opened(path) as file:
+        lines = csv.reader(file, delimiter=delimiter)
+        header = [name.strip() for name in next(lines, [])]
+        if not any(header):
+            raise ValueError(f"{path.name} has no header: its first line must name the columns")
+        places = _chosen({name: place for place, name in enumerate(header) if header.count(name) == 1}, names, path)
+        cells: dict[str, list[str]] = {name: [] for name in places}
+        for line in lines:
+            for name, place in places.items():
+                cells[name].append(line[place] if place < len(line) else "")
+    return cells
+
+
+def _opened(path: Path) -> IO[str]:
+    # A byte that is no text must not show either.
+    if path.name.lower().endswith(".gz"):
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
+    return path.open(encoding="utf-8-sig", errors="replace", newline="")
+
+
+class _long_cells:
+    """A cell of any length is read: one too long for the csv module would be an error."""
+
+    def __enter__(self) -> None:
+        self.before = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+
+    def __exit__(self, *error: Any) -> None:
+        csv.field_size_limit(self.before)
+
+
+def _read_arrays(path: Path) -> dict[str, Cells]:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        arrays = dict(loaded) if hasattr(loaded, "files") else {"": loaded}
+    except Exception as error:
+        raise ValueError(f"{path.name} could not be read: it must hold plain arrays of numbers or text") from error
+    columns: dict[str, Cells] = {}
+    for name, array in arrays.items():
+        columns.update(_array_columns(name, array))
+    if len({len(column) for column in columns.values()}) > 1:
+        raise ValueError(f"the arrays of {path.name} have different numbers of rows: they must agree")
+    return columns
+
+
+def _array_columns(name: str, array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    if array.dtype.names is not None and array.ndim == 1:
+        yield from ((field, array[field]) for field in array.dtype.names)
+    elif array.ndim == 1:
+        yield name or "0", array
+    elif array.ndim == 2:
+        yield from ((f"{name}.{index}" if name else str(index), array[:, index]) for index in range(array.shape[1]))
+    else:
+        raise ValueError(f"array {name!r} has shape {array.shape[1:]} per row: a column holds one number per row")
+
+
+def _chosen(columns: Mapping[str, Any], names: Sequence[str] | None, path: Path) -> dict[str, Any]:
+    if names is None:
+        return dict(columns)
+    missing = [name for name in names if name not in columns]
+    if missing:
+        raise ValueError(f"{path.name} has no single column {', '.join(map(repr, missing))}; it has {', '.join(columns)}")
+    return {name: columns[name] for name in names}
+
+
+def _as_numbers(cells: Cells) -> np.ndarray:
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
+        with np.errstate(all="ignore"):
+            return cells.astype(np.float64)
+    if isinstance(cells, np.ndarray) and cells.dtype.kind not in "US":
+        raise ValueError(f"a column of dtype {cells.dtype} cannot be used: it must hold numbers or text")
+    return np.array([_number(_text(cell)) for cell in cells], np.float64)
+
+
+def _text(cell: Any) -> str:
+    return (cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)).strip()
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

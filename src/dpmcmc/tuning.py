@@ -1,0 +1,143 @@
+r"""Settings from public facts alone: the number of rows n, the dimension d, the clip L, and what a row is guessed to say.
+
+Let J_j be a public guess of the information of one row about component j. Then component j of the posterior has a standard
+deviation near  s_j = (n J_j + prior precision)^(-1/2).
+
+**Step.** Component j moves by N(0, (l s_j)^2 / d) with l = 1/2. The bill of an accept bit grows with the squared length of the
+longest move, and so does what a step gains: l changes the number of steps more than their worth. Small steps are accepted more
+often (93 % of the most that Barker's test can; 73 % at the customary l = 1.2), and the way from the start to the posterior, so many
+steps of that length, takes a smaller share of the budget. They cost time only.
+
+**Longest move.** M = the root mean square length of a move; longer ones are shortened to it, since the bill pays for the longest.
+
+**Noise.** The penalty test on a released ratio mixes best per epsilon when the ratio of the longest move has a noise of standard
+deviation 2.38 (where s^2 Phi(-s/2) is largest), on its accept bit when 2.19; the multiplier is that over the range of the ratio.
+
+**Langevin on full-data gradients.** A replaced row moves the gradient by at most 2R (R: the Lipschitz bound), so the noise in
+each coordinate has variance v = (2 R z)^2, and k releases cost mu^2 = k / z^2 in Gaussian DP. The private noise may be all the
+noise the dynamics needs when  h v <= 4;  with h = 4 / v a direction of posterior precision p then gives  k h p / 4 =
+mu^2 p / (4 R^2)  effective draws, whatever z is. z is set so that the step resolves the stiffest direction there could be,
+h n c <= STIFFNESS, where c bounds a row's curvature; more noise and more steps would change nothing but the time.
+
+**What to expect.** About 36 d steps of Barker's test, or 80 d of the penalty test, are worth one independent draw.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpmcmc.types import Budget, Model, Neighbours
+
+LENGTH = 0.5
+RATIO_NOISE, BIT_NOISE = 2.38, 2.19
+STEPS_PER_DRAW = {"barker": 36.0, "lazy-barker": 36.0, "penalty": 80.0, "penalty-bit": 80.0}  # times d
+STIFFNESS = 1.0  # at worst the variance of the stiffest direction is then a third too large; on real tables a few per cent
+START_SHARE, CURVATURE_SHARE, START_STEPS = 0.08, 0.02, 8  # of mu^2, for the private start
+
+
+class Walk(NamedTuple):
+    """A random walk: standard deviations of a move, and its largest length."""
+
+    scale: np.ndarray
+    max_move: float
+
+
+def walk(information, prior_precision, num_rows: int, scale: float | None = None) -> Walk:
+    """The rule above; `scale` replaces the standard deviations by one number."""
+    information = np.asarray(information, float)
+    dimension = len(information)
+    if scale is None:
+        scales = LENGTH / np.sqrt(dimension * (num_rows * information + prior_precision))
+    else:
+        scales = np.full(dimension, scale)
+    return Walk(scales, math.sqrt(math.fsum(scales**2)))
+
+
+def noise_multiplier(sampler: str, clip: float, max_move: float, sensitivity: int) -> float:
+    """Noise over range; `sensitivity` is 2 when a row is replaced, 1 when one is added or removed."""
+    return (RATIO_NOISE if sampler == "penalty" else BIT_NOISE) / (clip * max_move * sensitivity)
+
+
+def effective_draws(sampler: str, num_steps: int, dimension: int, kappa: float = 1.0) -> float:
+    """How many independent draws so many steps of all chains are worth, roughly."""
+    return num_steps * (kappa if sampler == "lazy-barker" else 1.0) / (STEPS_PER_DRAW[sampler] * dimension)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to hand to `sample`."""
+
+    sampler: Any
+    start: Any
+    num_chains: int
+    thin: int
+    warmup: float
+
+
+def gaussian_mu(budget: Budget) -> float:
+    """The Gaussian-DP parameter that the whole budget buys."""
+    from dpmcmc.accounting import accountants, gaussian
+
+    return gaussian.mu(budget.epsilon, (1 - accountants.RESERVE) * budget.delta)
+
+
+def langevin(model: Model, num_rows: int, budget: Budget, num_chains: int = 2) -> Recipe:
+    """Full-data Langevin dynamics on the model's proved bounds, after a private Newton start."""
+    from dpmcmc import Gradient, sgld
+
+    if model.lipschitz is None or model.curvature is None:
+        raise ValueError("this recipe needs a model with proved bounds (lipschitz and curvature), such as logistic regression")
+    noise_multiplier, step_size = langevin_step(num_rows, model.lipschitz, model.curvature, budget)
+    return Recipe(
+        sampler=sgld(model.log_prior, Gradient(model.lipschitz, noise_multiplier), step_size),
+        start=private_start(model, budget),
+        num_chains=num_chains,
+        thin=max(1, int(langevin_steps(noise_multiplier, budget) / num_chains / 2000)),
+        warmup=0.1,
+    )
+
+
+def private_start(model: Model, budget: Budget):
+    """Newton steps on a tenth of the budget."""
+    from dpmcmc import Curvature, Gradient, newton_start
+
+    mu = gaussian_mu(budget)
+    gradient, curvature = Gradient(model.lipschitz, start_noise(mu)), Curvature(model.curvature, curvature_noise(mu))
+    return newton_start(model.log_prior, gradient, curvature, START_STEPS)
+
+
+def start_noise(mu: float) -> float:
+    """The noise multiplier of each of the start's gradients."""
+    return _round_up(math.sqrt(START_STEPS / START_SHARE) / mu)
+
+
+def curvature_noise(mu: float) -> float:
+    """The noise multiplier of the start's curvature matrix."""
+    return _round_up(1 / math.sqrt(CURVATURE_SHARE) / mu)
+
+
+def sensitivity(budget: Budget) -> int:
+    """How far one person moves a sum of values in [-1, 1]."""
+    return budget.rows_per_person * (2 if budget.neighbours is Neighbours.REPLACE_ONE else 1)
+
+
+def langevin_step(num_rows: int, lipschitz: float, curvature: float, budget: Budget) -> tuple[float, float]:
+    """(noise multiplier, step size): h v = 4 and h n c = STIFFNESS."""
+    reach = lipschitz * sensitivity(budget)
+    noise_multiplier = _round_up(math.sqrt(4 * num_rows * curvature / STIFFNESS) / reach)
+    return noise_multiplier, 4 / (reach * noise_multiplier) ** 2
+
+
+def langevin_steps(noise_multiplier: float, budget: Budget) -> int:
+    """About how many gradients the chains get in all."""
+    return int((1 - START_SHARE - CURVATURE_SHARE) * (gaussian_mu(budget) * noise_multiplier) ** 2)
+
+
+def _round_up(value: float) -> float:
+    """To four digits, so that a bill is pleasant to read."""
+    digits = 3 - math.floor(math.log10(value))
+    return math.ceil(value * 10**digits) / 10**digits

@@ -1,0 +1,127 @@
+"""Renyi divergences of accept bits: never below a brute-force supremum, hardly above it."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpmcmc.acceptance import Barker, LazyBarker, Metropolis, Penalty
+from dpmcmc.accounting import bits, calibrate
+from dpmcmc.accounting.costs import AcceptBit
+from dpmcmc.errors import UnsupportedQuery
+
+TESTS = [
+    (Barker(), 0.04),
+    (Barker(), 1.5),
+    (LazyBarker(0.25), 0.1),
+    (LazyBarker(0.9), 0.5),
+    (Penalty(0.3), 0.02),
+    (Penalty(1.0), 0.03),
+    (Penalty(5.0), 0.5),
+]
+ORDERS = (1.05, 2.0, 10.0, 60.0, 400.0)
+
+
+def brute_force(test, range, order, low=-40.0, high=None, points=200_001):
+    """Renyi divergence from the four probabilities directly, maximised over a plain grid of log-ratios: a lower
+    bound."""
+    high = high if high is not None else (40.0 if not isinstance(test, Penalty) else test.sigma**2 / 2 + 30 * test.sigma)
+    log_ratio = np.linspace(low, high, points)
+    here, there = test.log_probabilities(log_ratio), test.log_probabilities(log_ratio + range)
+    best = 0.0
+    for p, q in ((here, there), (there, here)):
+        moments = np.logaddexp(order * p[0] + (1 - order) * q[0], order * p[1] + (1 - order) * q[1])
+        best = max(best, float(np.max(moments)) / (order - 1))
+    return best
+
+
+@pytest.mark.parametrize("test, range", TESTS, ids=str)
+@pytest.mark.parametrize("order", ORDERS)
+def test_supremum_is_bounded_and_tight(test, range, order):
+    ours = float(AcceptBit(test, range).rdp(np.array([order]))[0])
+    truth = brute_force(test, range, order)
+    assert truth * (1 - 1e-9) - 1e-13 <= ours
+    if bits.tail_reaches(test, range, order):
+        assert ours <= truth * 1.002 + 1e-9
+    else:  # far out the cells end and the bound of the released ratio takes over
+        assert ours == pytest.approx(order * range**2 / (2 * test.sigma**2))
+
+
+@pytest.mark.parametrize("test, range", TESTS, ids=str)
+def test_closed_forms_are_never_beaten_upwards(test, range):
+    cost, orders = AcceptBit(test, range), np.array(ORDERS)
+    assert np.all(cost.rdp(orders) <= cost.rho() * orders * (1 + 1e-12))
+    if cost.pure() is not None:
+        assert np.all(cost.rdp(orders) <= range)
+
+
+def test_a_narrow_window_is_caught():
+    """The broken twin that looks at log-ratios within +-4 only: the worst penalty bit lies outside at high orders."""
+    test, range, order = Penalty(1.0), 0.03, 400.0
+    narrow = brute_force(test, range, order, -4.0, 4.0)
+    ours = float(AcceptBit(test, range).rdp(np.array([order]))[0])
+    assert narrow < 0.9 * ours
+
+
+def test_boxes_cover_every_log_ratio():
+    """Each pair found at random is inside some box: both losses are below the box's."""
+    rng = np.random.default_rng(0)
+    for test, range in TESTS:
+        boxes = bits.accept_boxes(test, range)
+        edge = test.sigma**2 / 2 + bits.REACH * test.sigma if isinstance(test, Penalty) else math.inf
+        for log_ratio in np.minimum(rng.normal(0, 6, 300), edge - range):
+            accept, reject = (float(part) for part in bits._losses(test, range, np.array(log_ratio)))
+            inside = (boxes.accept >= accept) & (boxes.reject >= reject)
+            assert inside.any()
+            # and the box is not much larger than the pair
+            assert np.min((boxes.accept * boxes.reject)[inside]) <= accept * reject * 1.02 + 1e-12
+
+
+@pytest.mark.parametrize("sigma, gain", [(0.5, 3.85), (1.0, 2.48), (2.0, 1.88), (3.0, 1.72), (5.0, 1.63)])
+def test_gain_of_the_penalty_bit_over_its_ratio(sigma, gain):
+    """As the range goes to zero: the ratio of the divergences at an order near one."""
+    range = 1e-3 * sigma
+    bit = float(AcceptBit(Penalty(sigma), range).rdp(np.array([2.0]))[0])
+    assert (range / sigma) ** 2 / bit == pytest.approx(gain, rel=0.01)
+
+
+@pytest.mark.parametrize("kappa, accepted", [(1.0, 2.00), (0.5, 2.77), (0.25, 3.09), (0.1, 3.26)])
+def test_accepted_moves_per_unit_of_cost(kappa, accepted):
+    """Small ranges: kappa/2 moves accepted at l = 0, per divergence in units of range^2/2 at order 1 and half that
+    cost."""
+    range = 1e-3
+    cost = float(AcceptBit(LazyBarker(kappa), range).rdp(np.array([1.02]))[0]) / 1.02
+    assert (kappa / 2) * (range**2 / 2) / cost == pytest.approx(accepted, rel=0.01)
+
+
+def test_metropolis_is_refused():
+    with pytest.raises(UnsupportedQuery, match="not private"):
+        AcceptBit(Metropolis(), 0.05)
+
+
+def test_metropolis_would_be_caught():
+    """What the refusal protects from: rejections at l = 0 have infinite loss, delta = 1 - e^-range at every epsilon."""
+    range = 0.05
+    reject_here = 1 - Metropolis().probability(-range)
+    reject_there = 1 - Metropolis().probability(0.0)
+    assert reject_there == 0
+    assert reject_here == pytest.approx(-math.expm1(-range))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.01, 1.0), st.floats(0.3, 3.0), st.floats(1.0, 1.3))
+def test_monotone_in_range_and_budget(range, sigma, factor):
+    for test in (Barker(), LazyBarker(0.5), Penalty(sigma)):
+        steps = calibrate.steps({AcceptBit(test, range): 1}, 1.0, 1e-6)
+        assert calibrate.steps({AcceptBit(test, range): 1}, factor, 1e-6) >= steps
+        assert calibrate.steps({AcceptBit(test, range): 1}, 1.0, 1e-6 * factor) >= steps
+        # The bound is a maximum over boxes, right to 0.1 %, so monotone up to that.
+        assert calibrate.steps({AcceptBit(test, range / factor): 1}, 1.0, 1e-6) >= math.floor(steps * 0.998)
+
+
+def test_lazier_is_cheaper():
+    costs = [AcceptBit(LazyBarker(kappa), 0.1).rdp(np.array([5.0]))[0] for kappa in (0.1, 0.25, 0.5, 0.9)]
+    assert costs == sorted(costs)
+    assert AcceptBit(LazyBarker(1.0), 0.1).rdp(np.array([5.0])) == pytest.approx(AcceptBit(Barker(), 0.1).rdp([5.0]))

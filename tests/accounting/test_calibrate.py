@@ -1,0 +1,68 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpmcmc.acceptance import Barker, Penalty
+from dpmcmc.accounting import accountants, calibrate
+from dpmcmc.accounting.costs import AcceptBit, Gaussian, NonPrivate, SubsampledGaussian
+from dpmcmc.types import Neighbours
+
+DELTA = 1e-6
+
+
+@given(st.floats(0.1, 8.0), st.integers(1, 5000))
+def test_noise_is_the_least_that_fits(epsilon, steps):
+    z = calibrate.noise(lambda z: {Gaussian(z): steps}, epsilon, DELTA)
+    assert calibrate.within({Gaussian(z): steps}, epsilon, DELTA)
+    if z > 1e-4:
+        assert not calibrate.within({Gaussian(z - 1e-4): steps}, epsilon, DELTA)
+
+
+@settings(max_examples=3, deadline=None)
+@given(st.floats(0.5, 4.0), st.floats(1.0, 1.5))
+def test_monotone_for_batches(epsilon, factor):
+    make = lambda rate, z: {SubsampledGaussian("fixed", rate, z, Neighbours.REPLACE_ONE): 1}  # noqa: E731
+    steps = calibrate.steps(make(0.05, 1.2), epsilon, DELTA)
+    assert calibrate.steps(make(0.05, 1.2), epsilon * factor, DELTA) >= steps
+    assert calibrate.steps(make(0.05, 1.2 * factor), epsilon, DELTA) >= steps
+    assert calibrate.steps(make(0.05 / factor, 1.2), epsilon, DELTA) >= steps
+    assert calibrate.steps(make(0.05, 1.2), epsilon, DELTA * factor) >= steps
+
+
+def test_noise_for_other_kinds():
+    z = calibrate.noise(lambda z: {AcceptBit(Penalty(1.0), 1 / z): 100}, 1.0, DELTA)
+    assert calibrate.steps({AcceptBit(Penalty(1.0), 1 / z): 1}, 1.0, DELTA) in (100, 101)
+
+
+def test_what_was_asked_before_counts():
+    cost = Gaussian(50.0)
+    free = calibrate.steps({cost: 1}, 1.0, DELTA)
+    assert calibrate.steps({cost: 1}, 1.0, DELTA, initial={cost: 40}) == free - 40
+    assert calibrate.left({cost: 40}, 1.0, DELTA, {cost: 1}) == free - 40
+    assert calibrate.steps({cost: 3}, 1.0, DELTA, initial={cost: 40}) == (free - 40) // 3
+    assert calibrate.steps({cost: 1}, 1.0, DELTA, initial={cost: free + 1}) == 0
+    bit = AcceptBit(Barker(), 0.2)
+    assert (
+        calibrate.steps({bit: 1}, 1.0, DELTA, {bit: 2}, "recursion")
+        == calibrate.steps({bit: 1}, 1.0, DELTA, method="recursion") - 2
+    )
+
+
+def test_zero_steps_when_not_even_one_fits():
+    assert calibrate.steps({Gaussian(0.5): 1}, 0.1, DELTA) == 0
+    assert calibrate.steps({Gaussian(50.0): 1, NonPrivate("a debug value"): 1}, 10.0, DELTA) == 0
+
+
+def test_epsilon_left():
+    ledger = {Gaussian(50.0): 40}
+    assert calibrate.epsilon_left(ledger, 1.0, DELTA) == pytest.approx(1 - accountants.epsilon(ledger, DELTA).epsilon)
+    assert calibrate.epsilon_left(ledger, 0.01, DELTA) == 0
+
+
+def test_hamiltonian_gradients_reused_or_not():
+    """L + 1 gradients per step, or L and one at the start."""
+    ratio, gradient, leapfrog = Gaussian(100.0), Gaussian(200.0), 5
+    again = calibrate.steps({ratio: 1, gradient: leapfrog + 1}, 1.0, DELTA)
+    reused = calibrate.steps({ratio: 1, gradient: leapfrog}, 1.0, DELTA, initial={gradient: 1})
+    mu2 = 0.056028963825  # of (1, 1e-6)
+    assert again == int(mu2 / (1e-4 + 6 * 0.25e-4)) and reused == int((mu2 - 0.25e-4) / (1e-4 + 5 * 0.25e-4))

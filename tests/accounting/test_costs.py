@@ -1,0 +1,113 @@
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dpmcmc.acceptance import Barker, LazyBarker, Penalty
+from dpmcmc.accounting.costs import (
+    ZCDP,
+    AcceptBit,
+    DPBarker,
+    Gaussian,
+    MinibatchBarker,
+    NonPrivate,
+    PoissonMixture,
+    Pure,
+    SubsampledGaussian,
+    from_json,
+    to_json,
+)
+from dpmcmc.types import Neighbours
+
+REPLACE, ADD = Neighbours.REPLACE_ONE, Neighbours.ADD_OR_REMOVE_ONE
+COSTS = [
+    Gaussian(1 / 3),
+    Gaussian(7.0, 1e-15),
+    AcceptBit(Barker(), 0.1 + 0.2),
+    AcceptBit(LazyBarker(0.3), 0.04),
+    AcceptBit(Penalty(math.pi), 0.5, 1e-12),
+    Pure(0.7),
+    Pure(0.0),
+    ZCDP(0.01),
+    SubsampledGaussian("poisson", 0.01, 1.1, ADD),
+    SubsampledGaussian("poisson", 0.01, 1.1, REPLACE),
+    SubsampledGaussian("fixed", 0.01, 1.1, REPLACE),
+    SubsampledGaussian("fixed", 0.01, 1.1, ADD),
+    PoissonMixture(1.5e-3, 1.0, 0.97, REPLACE),
+    PoissonMixture(1.5e-3, 1.0, 0.97, ADD),
+    MinibatchBarker(0.02, 1.0),
+    DPBarker(1000, 100_000),
+    DPBarker(1000, 100_000, "paper"),
+    NonPrivate("no noise"),
+]
+
+
+@pytest.mark.parametrize("cost", COSTS, ids=str)
+def test_json_round_trip_is_exact(cost):
+    assert from_json(json.loads(json.dumps(to_json(cost)))) == cost
+    assert hash(cost) == hash(from_json(to_json(cost)))
+
+
+@pytest.mark.parametrize("cost", COSTS, ids=str)
+def test_every_cost_answers_every_accountant(cost):
+    orders = np.array([1.02, 2.0, 3.5, 20.0, 900.0])
+    values = cost.rdp(orders)
+    assert values.shape == orders.shape and np.all(values >= 0) and not np.any(np.isnan(values))
+    assert np.all(np.diff(values[np.isfinite(values)]) >= -1e-12)  # divergences grow with the order
+    rho = cost.rho()
+    assert rho is None or np.all(values <= rho * orders * (1 + 1e-9))
+    pure = cost.pure()
+    assert pure is None or np.all(values <= pure * (1 + 1e-9))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Gaussian(0.0),
+        lambda: Gaussian(-1.0),
+        lambda: Gaussian(math.inf),
+        lambda: Gaussian(math.nan),
+        lambda: Gaussian(1.0, 1.5),
+        lambda: Gaussian(1.0, -1e-9),
+        lambda: AcceptBit(Barker(), 0.0),
+        lambda: Pure(-0.1),
+        lambda: ZCDP(math.inf),
+        lambda: SubsampledGaussian("stratified", 0.1, 1.0, ADD),
+        lambda: SubsampledGaussian("poisson", 0.0, 1.0, ADD),
+        lambda: SubsampledGaussian("poisson", 1.1, 1.0, ADD),
+        lambda: SubsampledGaussian("poisson", 0.1, 1.0, "replace-one"),
+        lambda: PoissonMixture(0.1, 1.0, 0.0, ADD),
+        lambda: MinibatchBarker(0.1, 0.0),
+        lambda: DPBarker(5, 100),
+        lambda: DPBarker(200, 100),
+        lambda: DPBarker(20, 100, "loose"),
+        lambda: from_json({"kind": "laplace", "scale": 1.0}),
+        lambda: from_json({"kind": "gaussian", "noise_multiplier": 1.0, "free": True}),
+    ],
+)
+def test_what_is_out_of_range_is_refused(make):
+    with pytest.raises(ValueError, match=r"must|not a cost|no field"):
+        make()
+
+
+def test_numbers_are_plain():
+    cost = Gaussian(np.float32(2.0))
+    assert type(cost.noise_multiplier) is float
+    assert json.dumps(to_json(cost))
+
+
+def test_lazy_barker_has_its_own_zcdp_bound():
+    assert AcceptBit(LazyBarker(0.1), 0.04).rho() < 0.4 * AcceptBit(Barker(), 0.04).rho()
+    assert AcceptBit(Barker(), 0.04).rho() == pytest.approx(0.04**2 / 8, rel=1e-3)
+
+
+def test_no_accountant_imports_jax():
+    code = (
+        "import sys, dpmcmc.cli, dpmcmc.accounting.pld, dpmcmc.accounting.recursion, dpmcmc.accounting.verify\n"
+        "import dpmcmc.accounting.calibrate\n"
+        "assert not [name for name in sys.modules if name.split('.')[0] in ('jax', 'jaxlib', 'dp_accounting', 'arviz')]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

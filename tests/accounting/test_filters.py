@@ -1,0 +1,90 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpmcmc.acceptance import Barker, Penalty
+from dpmcmc.accounting import accountants, calibrate, filters
+from dpmcmc.accounting.costs import AcceptBit, Gaussian, NonPrivate, PoissonMixture, Pure
+from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
+from dpmcmc.types import Neighbours
+
+DELTA = 1e-6
+KINDS = [filters.gaussian_filter, filters.zcdp_filter, filters.renyi_filter]
+
+
+@pytest.mark.parametrize("make", KINDS)
+@settings(max_examples=20, deadline=None)
+@given(counts=st.lists(st.tuples(st.floats(5.0, 200.0), st.integers(1, 40)), min_size=1, max_size=12))
+def test_whatever_is_granted_stays_within_the_budget(make, counts):
+    """Grants chosen at random until one is refused: the ledger of a filter, composed exactly, is within its budget."""
+    budget = make(1.0, DELTA)
+    for noise_multiplier, count in counts:
+        before, fits = budget.ledger, budget.fits({Gaussian(noise_multiplier): count})
+        if fits:
+            budget.spend({Gaussian(noise_multiplier): count})
+        else:
+            with pytest.raises(BudgetExceeded, match="left"):
+                budget.spend({Gaussian(noise_multiplier): count})
+            assert budget.ledger == before
+    assert budget.spent <= budget.total
+    if budget.ledger:
+        assert accountants.epsilon(budget.ledger, DELTA).epsilon <= 1.0
+
+
+@pytest.mark.parametrize("make, part", [(filters.gaussian_filter, 0.98), (filters.zcdp_filter, 0.85), (filters.renyi_filter, 0.85)])
+def test_little_is_lost_to_fixing_the_budget_in_advance(make, part):
+    cost = Gaussian(100.0)
+    fixed, free = make(1.0, DELTA).steps({cost: 1}), calibrate.steps({cost: 1}, 1.0, DELTA)
+    assert part * free <= fixed <= free
+
+
+def test_the_penalty_bit_wants_the_renyi_filter():
+    cost = AcceptBit(Penalty(1.0), 0.03)
+    free = calibrate.steps({cost: 1}, 1.0, DELTA)
+    assert filters.renyi_filter(1.0, DELTA).steps({cost: 1}) >= free - 2
+    assert filters.zcdp_filter(1.0, DELTA).steps({cost: 1}) < 0.5 * free
+
+
+def test_the_total_is_the_best_conversion_solved_for_rho():
+    for epsilon in (0.1, 1.0, 8.0):
+        rho = filters.largest_rho(epsilon, DELTA)
+        from dpmcmc.accounting import renyi
+
+        assert renyi.zcdp_epsilon(rho, DELTA) <= epsilon < renyi.zcdp_epsilon(rho * (1 + 1e-6), DELTA)
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_spending_adds_up(make):
+    budget = make(2.0, DELTA)
+    budget.spend({Gaussian(50.0): 30})
+    first = budget.spent
+    budget.spend({Gaussian(50.0): 30, Gaussian(70.0): 1})
+    assert budget.spent > 2 * first * (1 - 1e-12)
+    assert budget.left == pytest.approx(budget.total - budget.spent)
+    assert budget.ledger == {Gaussian(50.0): 60, Gaussian(70.0): 1}
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_a_filter_keeps_a_hundredth_of_delta_for_distances(make):
+    budget = make(1.0, DELTA)
+    assert budget.fits({Gaussian(500.0, 1e-12): 100})
+    assert not budget.fits({Gaussian(500.0, 1e-9): 100})
+    assert budget.distance_total * (1 + math.e) == pytest.approx(DELTA / 100)
+
+
+def test_what_a_filter_cannot_measure_is_refused():
+    mixture = PoissonMixture(0.002, 1.0, 1.0, Neighbours.REPLACE_ONE)
+    with pytest.raises(UnsupportedQuery):
+        filters.gaussian_filter(1.0, DELTA).fits({AcceptBit(Barker(), 0.1): 1})
+    with pytest.raises(UnsupportedQuery):
+        filters.zcdp_filter(1.0, DELTA).fits({mixture: 1})
+    assert not filters.renyi_filter(1.0, DELTA).fits({mixture: 1})
+    assert not filters.zcdp_filter(1.0, DELTA).fits({NonPrivate("a debug value"): 1})
+
+
+def test_pure_and_bits_share_a_filter():
+    budget = filters.zcdp_filter(1.0, DELTA)
+    budget.spend({Pure(0.05): 2, AcceptBit(Barker(), 0.04): 10})
+    assert budget.spent == pytest.approx(2 * 0.05**2 / 2 + 10 * 0.04**2 / 8, rel=1e-3)

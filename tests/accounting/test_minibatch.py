@@ -1,0 +1,95 @@
+"""The minibatch Barker bit: its law by simulation, its losses by search, its cost against the full-data bit."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import special
+
+from dpmcmc.acceptance import Barker
+from dpmcmc.accounting import bits, calibrate, minibatch
+from dpmcmc.accounting.costs import AcceptBit, MinibatchBarker
+
+
+def test_law_by_simulation_of_the_published_thinning():
+    """TunaMH as written: B ~ Poisson(lambda + CM) indices, each kept with its own chance, ratio by artanh."""
+    rng = np.random.default_rng(0)
+    rows, bound, ratio, log_ratio = 50, 0.3, 2.0, 0.4
+    lam, total = rows * bound / ratio, rows * bound  # lambda and C M, with c M = bound
+    for difference in (0.3, -0.1):
+        draws = rng.binomial(rng.poisson(lam + total, 400_000), 1 / rows)  # how often the changed row is drawn
+        kept = rng.binomial(draws, (lam / rows + (bound - difference) / 2) / (lam / rows + bound))
+        weight = 2 * math.atanh(total * difference / (bound * (2 * lam + total)))
+        chance = special.expit(log_ratio + kept * weight)
+        ours = math.exp(minibatch.log_chances(np.array([log_ratio]), bound, ratio, np.array([difference]))[0][0, 0])
+        assert abs(chance.mean() - ours) < 5 * chance.std() / math.sqrt(kept.size)  # false alarm: 6e-7
+
+
+def test_reversible():
+    """s(l, d) = E e^(l + d) s(-l', -d) with the roles of the points exchanged: one row alone, l = 0."""
+    for difference in (-0.25, 0.1, 0.3):
+        d = np.array([difference])
+        forward = math.exp(minibatch.log_chances(np.zeros(1), 0.3, 1.5, d)[0][0, 0])
+        backward = math.exp(minibatch.log_chances(np.zeros(1), 0.3, 1.5, -d)[0][0, 0])
+        assert forward == pytest.approx(math.exp(difference) * backward, rel=1e-9)
+
+
+@pytest.mark.parametrize("bound, ratio", [(0.02, 1.0), (0.3, 0.5), (0.02, 6.6), (0.5, 10.0), (0.1, 50.0)])
+def test_losses_stay_below_the_proved_bounds(bound, ratio):
+    accept, reject = minibatch.losses(np.linspace(-30, 30, 601), bound, ratio)
+    most = minibatch.pure_losses(bound, ratio)
+    assert accept.max() <= most[0] * (1 + 1e-6) and reject.max() <= most[1] * (1 + 1e-6)
+    assert accept.max() >= 0.99 * most[0]
+
+
+@pytest.mark.parametrize("bound, ratio", [(0.02, 1.0), (0.3, 2.0), (0.1, 20.0)])
+@pytest.mark.parametrize("order", [1.5, 5.0, 40.0])
+def test_no_state_and_no_pair_of_rows_is_worse(bound, ratio, order):
+    rng = np.random.default_rng(1)
+    log_ratio = rng.uniform(-12, 12, 1200)
+    differences = np.concatenate([[-bound, bound], rng.uniform(-bound, bound, 60)])
+    accept, reject = minibatch.log_chances(log_ratio, bound, ratio, differences)
+    worst = 0.0
+    for i in range(differences.size):
+        p, q = (accept[:, [i]], reject[:, [i]]), (accept, reject)
+        for first, second in ((p, q), (q, p)):
+            moments = np.logaddexp(*(order * a + (1 - order) * b for a, b in zip(first, second, strict=True)))
+            worst = max(worst, float(moments.max()) / (order - 1))
+    ours = float(MinibatchBarker(bound, ratio).rdp(np.array([order]))[0])
+    assert worst <= ours <= max(worst * 1.1, worst + 1e-6)
+
+
+@pytest.mark.parametrize("bound", [0.002, 0.02, 0.05])
+def test_reading_few_rows_is_nearly_free(bound):
+    """lambda = C M: 1 to 3 % above the full-data bit at low orders.
+
+    The zCDP bound is the supremum over all orders, reached near 1/bound, and 5 to 10 % above.
+    """
+    orders = np.array([1.05, 2.0, 5.0])
+    cost, full = MinibatchBarker(bound, 1.0), AcceptBit(Barker(), 2 * bound)
+    ratios = cost.rdp(orders) / full.rdp(orders)
+    assert np.all(ratios > 1.0) and np.all(ratios < 1.04)
+    assert 1.04 < cost.rho() / full.rho() < 1.10
+
+
+def test_few_rows_read():
+    """lambda = 10 of C M = 66: between 2.1 and 2.6 times as costly; by the proved range alone five times at lambda = C
+    M."""
+    cost, full = MinibatchBarker(0.00132, 6.6), AcceptBit(Barker(), 0.00264)
+    ratios = cost.rdp(np.array([2.0, 10.0, 30.0])) / full.rdp(np.array([2.0, 10.0, 30.0]))
+    assert np.all((ratios > 2.05) & (ratios < 2.7))
+    assert minibatch.loss_range(0.02, 1.0) ** 2 / 8 / (0.02**2 / 2) == pytest.approx(5.06, rel=0.01)
+
+
+def test_steps_grow_as_more_rows_are_read():
+    steps = [calibrate.steps({MinibatchBarker(0.02, ratio): 1}, 1.0, 1e-6) for ratio in (8.0, 4.0, 2.0, 1.0, 0.25)]
+    assert steps == sorted(steps)
+    assert steps[-1] <= calibrate.steps({AcceptBit(Barker(), 0.04): 1}, 1.0, 1e-6)
+
+
+def test_boxes_are_finite_and_cover_the_tails():
+    boxes = minibatch.boxes(0.1, 3.0)
+    most = minibatch.pure_losses(0.1, 3.0)
+    assert boxes.accept[0] == most[0] and boxes.reject[-1] == most[1]
+    assert np.all(boxes.accept > 0) and np.all(np.isfinite(boxes.reject))
+    assert bits.largest_renyi(boxes, 1000.0) <= max(most)

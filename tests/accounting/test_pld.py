@@ -1,0 +1,205 @@
+"""Privacy-loss distributions: profiles by quadrature, compositions by closed forms and dp-accounting."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+from scipy import integrate, special, stats
+
+from dpmcmc.accounting import accountants, calibrate, gaussian, pld, profiles
+from dpmcmc.accounting.costs import Gaussian, PoissonMixture, Pure, SubsampledGaussian
+from dpmcmc.errors import UnsupportedQuery
+from dpmcmc.types import Neighbours
+
+REPLACE, ADD = Neighbours.REPLACE_ONE, Neighbours.ADD_OR_REMOVE_ONE
+DELTA = 1e-6
+
+
+def mixture(weights, means):
+    return lambda x: sum(w * np.exp(-0.5 * (x - m) ** 2) for w, m in zip(weights, means, strict=True)) / math.sqrt(2 * math.pi)
+
+
+def hockey_stick(p, q, epsilon, points=400_001):
+    """The integral of (p - e^epsilon q)_+ on a fine grid."""
+    x = np.linspace(-15, 25, points)
+    return float(integrate.trapezoid(np.maximum(p(x) - math.exp(epsilon) * q(x), 0.0), x))
+
+
+def delta_of(profile, epsilon):
+    return max(0.0, -math.expm1(epsilon)) + float(profile.excess(np.array([epsilon]))[0])
+
+
+POISSON = stats.poisson(0.2).pmf(np.arange(12))
+LAWS = {
+    "gaussian": (profiles.gaussian(0.7), ([1.0], [0.7]), ([1.0], [0.0])),
+    "poisson add": (profiles.poisson_add_or_remove(0.2, 0.8), ([0.8, 0.2], [0.0, 1.25]), ([1.0], [0.0])),
+    "poisson replace": (profiles.poisson_replace(0.2, 0.8), ([0.8, 0.2], [0.0, 0.625]), ([0.8, 0.2], [0.0, -0.625])),
+    "pair": (profiles.fixed_size_pair(0.2, 0.8), ([0.8, 0.2], [0.0, 1.25]), ([0.8, 0.2], [0.0, -1.25])),
+    "mixture add": (profiles.poisson_mixture_add_or_remove(0.2, 0.9), (POISSON, 0.9 * np.arange(12)), ([1.0], [0.0])),
+    "mixture replace": (
+        profiles.poisson_mixture_replace(0.2, 0.9),
+        (POISSON, 0.9 * np.arange(12)),
+        (POISSON, -0.9 * np.arange(12)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("epsilon", [-1.0, -0.15, 0.0, 0.05, 0.4, 2.0])
+def test_profiles_by_quadrature(name, epsilon):
+    pair, p, q = LAWS[name]
+    p, q = mixture(*p), mixture(*q)
+    assert delta_of(pair.forward, epsilon) == pytest.approx(hockey_stick(p, q, epsilon), rel=1e-6, abs=1e-10)
+    assert delta_of(pair.backward, epsilon) == pytest.approx(hockey_stick(q, p, epsilon), rel=1e-6, abs=1e-10)
+
+
+def test_fixed_size_profile_is_attained_and_half_the_sensitivity_is_not_valid():
+    """All other rows at one end of their range: the changed row moves the batch sum by the full sensitivity.
+
+    So the release is (1-q) N(0,1) + q N(1/z,1) against N(0,1). The broken twin +-mu/2 is hundreds of times below that.
+    """
+    q, z, epsilon = 0.01, 1.0, 0.05
+    truth = hockey_stick(mixture([1 - q, q], [0.0, 1 / z]), mixture([1.0], [0.0]), epsilon)
+    assert truth == pytest.approx(3.1e-4, rel=0.02)
+    assert delta_of(profiles.fixed_size(q, z).forward, epsilon) == pytest.approx(truth, rel=1e-6)
+    assert delta_of(profiles.fixed_size_pair(q, z).forward, epsilon) >= truth
+    broken = delta_of(profiles.poisson_replace(q, z).forward, epsilon)
+    assert broken == pytest.approx(1.4e-6, rel=0.05)
+    assert broken < truth / 100
+
+
+@pytest.mark.parametrize("neighbours", [REPLACE, ADD])
+def test_fixed_size_covers_every_table(neighbours):
+    """A table of 6 rows, batches of 2, rows in [-1, 1]: every neighbouring pair of tables from a grid, in both
+    orders."""
+    import itertools
+
+    std, rng = 1.5, np.random.default_rng(1)
+    others = [rng.choice([-1.0, 0.0, 1.0], 5) for _ in range(12)]
+    changes = [(1.0, -1.0), (1.0, 0.0)] if neighbours is REPLACE else [(1.0, None), (-1.0, None)]
+    sensitivity = 2.0 if neighbours is REPLACE else 1.0
+    rate = 2 / 6 if neighbours is REPLACE else 2 / 5  # with one row less the batch is a larger part of the table
+    cost = SubsampledGaussian("fixed", rate, std / sensitivity, neighbours)
+    for rest, (first, second) in itertools.product(others, changes):
+        laws = []
+        for value in (first, second):
+            rows = list(rest) if value is None else [*rest, value]
+            sums = [sum(pair) for pair in itertools.combinations(rows, 2)]
+            laws.append(mixture([1 / len(sums)] * len(sums), [s / std for s in sums]))
+        for epsilon in (0.05, 0.5):
+            bound = delta_of(cost.profiles().forward, epsilon)
+            assert max(hockey_stick(*laws, epsilon, 20_001), hockey_stick(*laws[::-1], epsilon, 20_001)) <= bound + 1e-6
+
+
+@pytest.mark.parametrize("z, count", [(50.0, 1), (50.0, 140), (1000.0, 100_000), (2.0, 10), (0.5, 2)])
+@pytest.mark.parametrize("delta", [1e-10, 1e-6, 1e-2])
+def test_gaussians_agree_with_the_closed_form_from_above(z, count, delta):
+    exact = gaussian.epsilon(delta, math.sqrt(count) / z)
+    ours = pld.epsilon({Gaussian(z): count}, delta)
+    assert exact * (1 - 1e-9) <= ours <= exact * 1.002 + 1e-4
+    assert pld.delta({Gaussian(z): count}, ours) <= max(delta, 1e-10) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("neighbours, factor", [(ADD, 1.0), (REPLACE, 2.0)])
+def test_poisson_batches_agree_with_dp_accounting(neighbours, factor):
+    """Under REPLACE_ONE their PLD reads the noise as std / (what one row contributes), ours as std / sensitivity."""
+    import dp_accounting
+    from dp_accounting.pld import privacy_loss_distribution as theirs
+
+    relation = dp_accounting.NeighboringRelation
+    known = theirs.from_gaussian_mechanism(
+        2.5 * factor,
+        sampling_prob=0.01,
+        value_discretization_interval=1e-4,
+        neighboring_relation=relation.REPLACE_ONE if neighbours is REPLACE else relation.ADD_OR_REMOVE_ONE,
+    ).self_compose(2000)
+    ours = pld.epsilon({SubsampledGaussian("poisson", 0.01, 2.5, neighbours): 2000}, DELTA)
+    assert ours == pytest.approx(known.get_epsilon_for_delta(DELTA), rel=1e-4)
+
+
+def test_mixture_agrees_with_dp_accounting():
+    from dp_accounting.pld import privacy_loss_distribution as theirs
+
+    weights = stats.poisson(0.05).pmf(np.arange(8))
+    weights[-1] += 1 - weights.sum()
+    known = theirs.from_mixture_gaussian_mechanism(
+        0.97, sensitivities=list(np.arange(8.0)), sampling_probs=list(weights), value_discretization_interval=5e-3
+    ).self_compose(20)
+    ours = pld.epsilon({PoissonMixture(0.05, 1.0, 0.97, ADD): 20}, 1e-5)
+    assert ours == pytest.approx(known.get_epsilon_for_delta(1e-5), rel=0.01)
+
+
+@pytest.mark.parametrize("neighbours, listed", [(REPLACE, 6240), (ADD, 15_760)])
+def test_poisson_mixture_check_values(neighbours, listed):
+    cost = PoissonMixture(1.5e-3, 1.0, 0.97, neighbours)
+    assert calibrate.steps({cost: 1}, 1.0, 1e-5) == pytest.approx(listed, rel=0.01)
+
+
+def test_fixed_size_check_values():
+    ledger = {SubsampledGaussian("fixed", 0.01, 2.5, REPLACE): 10_000}
+    assert accountants.epsilon_by("pld", ledger, DELTA) == pytest.approx(2.14, rel=0.01)
+    assert accountants.epsilon_by("pld-pair", ledger, DELTA) == pytest.approx(3.80, rel=0.01)
+
+
+def test_composing_many_is_many_single_compositions():
+    """The same law under names that differ in the last digits, so that they are composed one by one."""
+    z = 3.0
+    for make in (
+        Gaussian,
+        lambda z: SubsampledGaussian("poisson", 0.1, z, ADD),
+        lambda z: PoissonMixture(0.1, 1.0, z, REPLACE),
+    ):
+        together = pld.epsilon({make(z): 3}, DELTA)
+        apart = pld.epsilon({make(z * (1 + i * 1e-14)): 1 for i in range(3)}, DELTA)
+        assert together == pytest.approx(apart, rel=1e-6)
+
+
+def test_mixed_ledgers_lie_between():
+    batch, query = SubsampledGaussian("poisson", 0.05, 1.0, ADD), Gaussian(20.0)
+    together = pld.epsilon({batch: 100, query: 50}, DELTA)
+    assert max(pld.epsilon({batch: 100}, DELTA), pld.epsilon({query: 50}, DELTA)) < together
+    assert together <= pld.epsilon({batch: 100}, DELTA / 2) + pld.epsilon({query: 50}, DELTA / 2)
+    assert together <= accountants.epsilon_by("rdp", {batch: 100, query: 50}, DELTA)
+
+
+def test_the_worse_of_both_orders_counts():
+    cost = SubsampledGaussian("poisson", 0.05, 0.8, ADD)
+    first, second = pld.both_orders({cost: 100})
+    assert pld.epsilon({cost: 100}, DELTA) == max(pld._epsilon(first, DELTA), pld._epsilon(second, DELTA))
+    assert pld._epsilon(first, DELTA) != pytest.approx(pld._epsilon(second, DELTA), rel=1e-3)
+
+
+def test_laws_have_total_chance_one_and_a_profile_above_the_exact_one():
+    for name, (pair, _, _) in LAWS.items():
+        law = pld.connect_the_dots(pair.forward, 1e-3)
+        assert law.chances.sum() + law.infinite == pytest.approx(1, abs=1e-9), name
+        losses = 1e-3 * (law.first + np.arange(law.chances.size))
+        for epsilon in (0.0005, 0.1234, 0.9):
+            above = losses > epsilon
+            coarse = law.infinite - float(np.expm1(epsilon - losses[above]) @ law.chances[above])
+            assert delta_of(pair.forward, epsilon) * (1 - 1e-9) <= coarse <= delta_of(pair.forward, epsilon) * 1.001 + 1e-7
+
+
+@pytest.mark.parametrize("epsilon, count, delta", [(0.2, 100, 1e-5), (1.0, 5, 1e-3)])
+def test_pure_costs_are_binomial(epsilon, count, delta):
+    """Randomised response exactly, by the binomial law of the number of lies. See also the traps of dp-accounting."""
+    chance = special.expit(epsilon)
+    truths = np.arange(count + 1)
+    p, q = stats.binom(count, chance).pmf(truths), stats.binom(count, 1 - chance).pmf(truths)
+    ours = pld.epsilon({Pure(epsilon): count}, delta)
+    assert np.sum(np.maximum(0, p - np.exp(ours) * q)) <= delta * (1 + 1e-9)
+    assert np.sum(np.maximum(0, p - np.exp(ours * 0.995 - 1e-3) * q)) > delta
+
+
+def test_tiny_delta_is_refused():
+    with pytest.raises(UnsupportedQuery, match="below"):
+        pld.epsilon({Gaussian(5.0): 1}, 1e-11)
+    # the quick answer falls back on Renyi divergences there
+    assert accountants.epsilon({SubsampledGaussian("poisson", 0.1, 3.0, ADD): 3}, 1e-12).method == "rdp"
+
+
+def test_time():
+    start = time.perf_counter()
+    pld.epsilon({SubsampledGaussian("fixed", 0.013, 2.5, REPLACE): 9_999}, DELTA)
+    assert time.perf_counter() - start < 10  # the promise is 3 s; the machine may be busy

@@ -1,0 +1,140 @@
+"""The exact recursion: against enumeration, against fixed states (a ceiling), against the closed form of one bit."""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+from scipy import special
+
+from dpmcmc.acceptance import Barker, LazyBarker, Penalty
+from dpmcmc.accounting import accountants, calibrate, recursion
+from dpmcmc.accounting.costs import AcceptBit, Gaussian, MinibatchBarker
+from dpmcmc.accounting.search import largest
+from dpmcmc.errors import UnsupportedQuery
+
+DELTA = 1e-6
+
+
+def fixed_state_delta(test, range, log_ratio, count, epsilon):
+    """delta of `count` bits when the chain never moves: the number of accepts is binomial. A lower bound of the
+    truth."""
+    here, there = test.log_probabilities(log_ratio), test.log_probabilities(log_ratio + range)
+    accepts = np.arange(count + 1.0)
+    choose = special.gammaln(count + 1) - special.gammaln(accepts + 1) - special.gammaln(count - accepts + 1)
+    p, q = (choose + accepts * law[0] + (count - accepts) * law[1] for law in (there, here))
+    either = [np.sum(np.maximum(0.0, np.exp(a) - np.exp(epsilon + b))) for a, b in ((p, q), (q, p))]
+    return max(either)
+
+
+def fixed_state_ceiling(test, range, epsilon, log_ratios, delta=DELTA):
+    """No valid method may allow more steps than this."""
+
+    def fits(count):
+        return max(fixed_state_delta(test, range, state, count, epsilon) for state in log_ratios) <= delta
+
+    return largest(fits)
+
+
+def enumerated_delta(test, range, count, epsilon, states):
+    """sup over state-choosing adversaries by plain recursion, on a coarse set of states: a lower bound of the truth."""
+    laws = [(test.log_probabilities(l), test.log_probabilities(l + range)) for l in states]
+    pairs = [tuple(np.exp(np.array(x, float)) for x in pair) for pair in laws]
+    pairs += [(there, here) for here, there in pairs]
+
+    @functools.cache
+    def value(count, log_gamma):
+        gamma = math.exp(log_gamma)
+        if count == 0:
+            return max(0.0, 1 - gamma)
+        return max(
+            sum(p * value(count - 1, round(math.log(gamma * q / p), 12)) for p, q in zip(first, second, strict=True))
+            for first, second in pairs
+        )
+
+    return value(count, epsilon)
+
+
+@pytest.mark.parametrize("range", [0.1, 1.0])
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.8])
+def test_one_barker_bit_is_the_closed_form(range, part):
+    """delta = (1 - e^(-(D - e)/2))^2 / (1 - e^-D)."""
+    epsilon = part * range
+    exact = math.expm1(-(range - epsilon) / 2) ** 2 / -math.expm1(-range)
+    ours = recursion.delta(AcceptBit(Barker(), range), 1, epsilon)
+    assert exact * (1 - 1e-9) <= ours <= exact * 1.02
+
+
+@pytest.mark.parametrize("test", [Barker(), LazyBarker(0.4), Penalty(1.0)], ids=str)
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_above_enumeration_and_close(test, count):
+    range, states = 0.5, (-2.0, -1.0, -0.25, 0.5, 1.5)
+    for epsilon in (0.1, 0.6):
+        lower = enumerated_delta(test, range, count, epsilon, states)
+        ours = recursion.delta(AcceptBit(test, range), count, epsilon)
+        assert lower <= ours * (1 + 1e-9)
+        assert ours <= lower * 1.35 + 1e-6  # the five states are coarse; a wrong law would be off by far more
+
+
+@pytest.mark.parametrize("epsilon, listed, ceiling", [(0.5, 38, 39), (1.0, 140, 140), (2.0, 502, 503)])
+def test_barker_check_values(epsilon, listed, ceiling):
+    test, range = Barker(), 0.04
+    assert fixed_state_ceiling(test, range, epsilon, np.linspace(-0.5, 0.5, 11) - range / 2) == pytest.approx(ceiling, abs=1)
+    steps = calibrate.steps({AcceptBit(test, range): 1}, epsilon, DELTA, method="recursion")
+    assert min(listed - 1, listed * 0.99) <= steps <= ceiling
+
+
+@pytest.mark.parametrize("epsilon, listed", [(0.5, 36), (1.0, 143)])
+def test_penalty_check_values(epsilon, listed):
+    test, range = Penalty(1.0), 0.03
+    ceiling = fixed_state_ceiling(test, range, epsilon, np.linspace(-1.0, 3.0, 41))
+    steps = calibrate.steps({AcceptBit(test, range): 1}, epsilon, DELTA, method="recursion")
+    assert min(listed - 1, listed * 0.99) <= steps <= ceiling
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "cost, listed, ceiling",
+    [
+        (AcceptBit(Barker(), 0.04), (1755, 3579), (1756, 3581)),
+        (AcceptBit(Penalty(1.0), 0.03), (1896, 3890), None),
+    ],
+    ids=str,
+)
+def test_long_runs(cost, listed, ceiling):
+    for i, epsilon in enumerate((4.0, 6.0)):
+        steps = calibrate.steps({cost: 1}, epsilon, DELTA, method="recursion")
+        top = ceiling[i] if ceiling else fixed_state_ceiling(cost.test, cost.range, epsilon, np.linspace(-1.0, 3.0, 21))
+        assert listed[i] * 0.99 <= steps <= top
+
+
+def test_recursion_is_below_renyi_and_consistent_with_itself():
+    cost = AcceptBit(Barker(), 0.2)
+    for count in (5, 20):
+        exact = accountants.epsilon_by("recursion", {cost: count}, DELTA)
+        assert exact < accountants.epsilon_by("rdp", {cost: count}, DELTA)
+        assert recursion.delta(cost, count, exact) <= DELTA * (1 + 1e-6)
+        assert calibrate.steps({cost: 1}, exact * (1 + 1e-9), DELTA, method="recursion") in (
+            count - 1,
+            count,
+            count + 1,
+        )
+
+
+def test_few_bits_never_cost_more_than_their_pure_epsilons():
+    cost = AcceptBit(Barker(), 0.3)
+    assert accountants.epsilon_by("recursion", {cost: 2}, 1e-9) <= 0.6 * (1 + 1e-9)
+
+
+def test_minibatch_bits_compose_too():
+    """Close to the full-data bit of the same range when lambda = C M."""
+    cost, full = MinibatchBarker(0.1, 1.0), AcceptBit(Barker(), 0.2)
+    ours = accountants.epsilon_by("recursion", {cost: 10}, DELTA)
+    assert accountants.epsilon_by("recursion", {full: 10}, DELTA) <= ours <= accountants.epsilon_by("rdp", {cost: 10}, DELTA)
+
+
+def test_mixed_ledgers_are_refused():
+    with pytest.raises(UnsupportedQuery, match="one kind"):
+        accountants.epsilon_by("recursion", {AcceptBit(Barker(), 0.1): 1, Gaussian(5.0): 1}, DELTA)
+    with pytest.raises(UnsupportedQuery, match="one kind"):
+        calibrate.steps({Gaussian(5.0): 1, AcceptBit(Barker(), 0.1): 1}, 1.0, DELTA, method="recursion")

@@ -1,0 +1,98 @@
+import json
+import math
+
+import pytest
+
+from dpmcmc.acceptance import Barker
+from dpmcmc.accounting import accountants, verify
+from dpmcmc.accounting.costs import AcceptBit, Gaussian, NonPrivate, to_json
+
+
+def document(entries, epsilon, delta=1e-6, method="gaussian"):
+    return {
+        "format": verify.FORMAT,
+        "claim": {"epsilon": epsilon, "delta": delta, "method": method},
+        "neighbours": "replace-one",
+        "rows_per_person": 1,
+        "entries": [{"query": repr(cost), "cost": to_json(cost), "count": count} for cost, count in entries],
+    }
+
+
+ENTRIES = [(Gaussian(50.0), 100), (Gaussian(80.0), 40)]
+EPSILON = accountants.epsilon(dict(ENTRIES), 1e-6).epsilon
+
+
+def test_a_true_claim_is_reproduced_and_a_smaller_one_is_not():
+    assert verify.verify(document(ENTRIES, EPSILON)).is_reproduced
+    assert verify.verify(document(ENTRIES, EPSILON * 1.5)).is_reproduced
+    assert not verify.verify(document(ENTRIES, EPSILON * (1 - 1e-6))).is_reproduced
+    forged = document(ENTRIES, EPSILON)
+    forged["entries"][0]["count"] += 1
+    assert not verify.verify(forged).is_reproduced
+
+
+def test_equal_costs_of_different_queries_add_up():
+    twice = document([(Gaussian(50.0), 60), (Gaussian(50.0), 40), (Gaussian(80.0), 40)], EPSILON)
+    assert verify.verify(twice).recomputed == EPSILON
+    assert not verify.verify(document([*ENTRIES, (Gaussian(50.0), 1)], EPSILON)).is_reproduced
+
+
+def test_infinite_claims():
+    entries = [*ENTRIES, (NonPrivate("a debug value"), 1)]
+    assert verify.verify(document(entries, "inf", method="none")).is_reproduced
+    assert not verify.verify(document(entries, 1e9)).is_reproduced
+
+
+@pytest.mark.parametrize("method", ["rdp", "zcdp", "pure", "recursion"])
+def test_other_methods(method):
+    entries = [(AcceptBit(Barker(), 0.2), 10)]
+    epsilon = accountants.epsilon_by(method, dict(entries), 1e-6)
+    assert verify.verify(document(entries, epsilon, method=method)).is_reproduced
+    assert not verify.verify(document(entries, epsilon * 0.999, method=method)).is_reproduced
+
+
+@pytest.mark.parametrize("method", verify.FILTERS)
+def test_claims_of_filters(method):
+    steps = verify.FILTERS[method](1.0, 1e-6).steps({Gaussian(50.0): 1})
+    assert verify.verify(document([(Gaussian(50.0), steps)], 1.0, method=method)).is_reproduced
+    assert not verify.verify(document([(Gaussian(50.0), steps + 1)], 1.0, method=method)).is_reproduced
+
+
+def test_files(tmp_path):
+    import h5netcdf
+
+    path = tmp_path / "ledger.json"
+    path.write_text(json.dumps(document(ENTRIES, EPSILON)))
+    assert verify.verify(verify.read(path)).is_reproduced
+    for where in ("posterior", "/"):
+        path = tmp_path / f"posterior{where.strip('/')}.nc"
+        with h5netcdf.File(path, "w") as file:
+            group = file.create_group("posterior")
+            (group if where == "posterior" else file).attrs[verify.ATTRIBUTE] = json.dumps(document(ENTRIES, EPSILON))
+        assert verify.verify(verify.read(path)).claimed == EPSILON
+    with h5netcdf.File(tmp_path / "empty.nc", "w") as file:
+        file.create_group("posterior")
+    with pytest.raises(ValueError, match="no ledger"):
+        verify.read(tmp_path / "empty.nc")
+
+
+@pytest.mark.parametrize("change", [{"format": "other"}, {"claim": {"epsilon": -1, "delta": 1e-6, "method": "gaussian"}}])
+def test_what_is_no_ledger_is_refused(tmp_path, change):
+    path = tmp_path / "ledger.json"
+    path.write_text(json.dumps(document(ENTRIES, EPSILON) | change))
+    with pytest.raises(ValueError, match=r"format|epsilon"):
+        verify.verify(verify.read(path))
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, True, None])
+def test_odd_counts_are_refused(count):
+    forged = document(ENTRIES, EPSILON)
+    forged["entries"][0]["count"] = count
+    with pytest.raises(ValueError, match="whole"):
+        verify.verify(forged)
+
+
+def test_infinity_is_not_a_number_to_hide_behind():
+    assert math.isinf(verify.verify(document(ENTRIES, "inf", method="none")).claimed)
+    with pytest.raises(ValueError, match="epsilon"):
+        verify.verify(document(ENTRIES, "nan"))

@@ -1,0 +1,167 @@
+"""The same chain, bit for bit, however the rows are laid out; and memory that does not grow with the chains times the rows."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dpmcmc import Accept, Barker, Budget, Curator, LogRatio, Model, accept_walk, models, penalty, random_walk, sample
+from dpmcmc.curator import exact_sum
+from dpmcmc.loop import begin_program, block_program
+from tests.table import SECRET
+
+KEY = jax.random.key(3)
+NUM_ROWS, DIMENSION = 1001, 5
+FEATURES, LABELS = map(np.asarray, models.simulate_logistic_rows(KEY, NUM_ROWS, np.linspace(-1, 1, DIMENSION), 1.0))
+MODEL = models.logistic(DIMENSION, radius=1.0)
+SAMPLERS = {
+    "penalty": penalty(MODEL.log_prior, LogRatio(1.0, 2.0), random_walk(0.2)),
+    "barker": accept_walk(MODEL.log_prior, Accept(Barker(), 1.0), random_walk(0.2)),
+}
+
+
+def chain(rows, sampler, model=MODEL, **options):
+    curator = Curator(rows, model, None, fixed_secret=SECRET, **options)
+    result = sample(KEY, sampler, curator, jnp.zeros(DIMENSION), num_steps=40, num_chains=3, warmup=0, progress=False)
+    return result.posterior["coefficients"].values
+
+
+@pytest.fixture(autouse=True)
+def several_pieces(monkeypatch):
+    """Small pieces, so that these small tables are cut into several, the last one padded."""
+    monkeypatch.setattr(exact_sum, "TARGET_PIECE", 300)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
+def test_permuted_rows_give_the_same_chain(sampler):
+    shuffled = np.random.default_rng(0).permutation(NUM_ROWS)
+    draws = chain((FEATURES, LABELS), sampler)
+    assert len(np.unique(draws)) > 30  # the chain moves
+    np.testing.assert_array_equal(draws, chain((FEATURES[shuffled], LABELS[shuffled]), sampler))
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
+def test_one_array_or_several_give_the_same_chain(sampler):
+    def log_likelihood(position, row):
+        return MODEL.log_likelihood(position, (row[:DIMENSION], row[DIMENSION]))
+
+    one_array = Model(log_likelihood, MODEL.log_prior, MODEL.unravel, DIMENSION)
+    together = np.concatenate([FEATURES, LABELS[:, None]], axis=1)
+    np.testing.assert_array_equal(chain((FEATURES, LABELS), sampler), chain(together, sampler, one_array))
+
+
+def test_one_changed_row_changes_the_chain():
+    changed = LABELS.copy()
+    changed[:40] = 1 - changed[:40]
+    draws = chain((FEATURES, LABELS), SAMPLERS["penalty"])
+    assert not np.array_equal(draws, chain((FEATURES, changed), SAMPLERS["penalty"]))
+
+
+SHARDED = """
+import jax, numpy as np, sys
+sys.path.insert(0, ".")
+from tests.curator import test_exactness as t
+from dpmcmc.curator import exact_sum
+exact_sum.TARGET_PIECE = int(sys.argv[1])
+assert len(jax.devices()) == 2
+for name, sampler in t.SAMPLERS.items():
+    single = t.chain((t.FEATURES, t.LABELS), sampler)
+    spread = t.chain((t.FEATURES, t.LABELS), sampler, devices=jax.devices())
+    assert len(np.unique(single)) > 30
+    np.testing.assert_array_equal(single, spread)
+print("equal")
+"""
+
+
+@pytest.mark.parametrize("target_piece", [300, 5000], ids=["four pieces", "one piece for two devices"])
+def test_rows_spread_over_two_devices_give_the_same_chain(target_piece):
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", SHARDED, str(target_piece)], env=environment, capture_output=True, text=True, cwd=os.getcwd()
+    )
+    assert done.stdout.strip() == "equal", done.stderr[-2000:]
+
+
+def test_capacity_pads_without_changing_the_sums():
+    budget = Budget(1e4, 0.1, neighbours=Budget(1.0, 0.1).neighbours, rows_per_person=2)
+    draws = [
+        sample(KEY, SAMPLERS["penalty"], Curator((FEATURES[:n], LABELS[:n]), MODEL, budget, capacity=1200, fixed_secret=SECRET),
+               jnp.zeros(DIMENSION), num_steps=20, num_chains=1, warmup=0, progress=False).posterior["coefficients"].values
+        for n in (1000, 1001)
+    ]  # fmt: skip
+    assert draws[0].shape == draws[1].shape
+
+
+# -- memory --------------------------------------------------------------------------------------------------------------------
+
+
+def block_executable(curator, sampler, num_chains, dimension, num_steps):
+    keys = jax.random.split(KEY, num_chains)
+    positions = jnp.zeros((num_chains, dimension))
+    start = curator.trace(begin_program(sampler), keys, positions)
+    block = curator.trace(block_program(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
+    return keys, positions, start, block
+
+
+def test_temporary_memory_is_a_small_part_of_the_rows(monkeypatch):
+    """n = 10^7, d = 50, float32, 4 chains: by the compiler's own analysis, on shapes alone."""
+    monkeypatch.setattr(exact_sum, "TARGET_PIECE", 2**18)
+    num_rows, dimension = 10**7, 50
+    model = models.logistic(dimension, radius=1.0)
+    sampler = penalty(model.log_prior, LogRatio(1.0, 2.0), random_walk(0.01))
+    curator = Curator((FEATURES[:, :1] * np.ones((1, dimension), np.float32), LABELS), model, None)
+    num_pieces, size = exact_sum.piece_layout(num_rows)
+    shape = lambda *rest: jax.ShapeDtypeStruct((size, *rest), jnp.float32)  # noqa: E731
+    curator._rows = tuple((shape(dimension), shape()) for _ in range(num_pieces))
+    *_, block = block_executable(curator, sampler, 4, dimension, 10)
+    analysis = block.compile().compiled.memory_analysis()
+    assert analysis.argument_size_in_bytes > 4 * num_rows * dimension
+    assert analysis.temp_size_in_bytes <= 0.25 * 4 * num_rows * dimension
+
+
+RESIDENT = """
+import sys; sys.path.insert(0, ".")
+import gc, os, threading, time
+import jax, jax.numpy as jnp, numpy as np
+from dpmcmc import *
+from dpmcmc import models
+from tests.curator.test_exactness import block_executable
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+rng = np.random.default_rng(0)
+n, d = 10**6, 50
+model = models.logistic(d, radius=1.0)
+sampler = penalty(model.log_prior, LogRatio(1.0, 2.0), random_walk(0.01))
+rows = rng.random((n, d), np.float32), rng.random(n, np.float32)
+curator = Curator(rows, model, None)
+del rows
+keys, positions, start, block = block_executable(curator, sampler, 4, d, 3)
+starter, runner = start.compile(), block.compile()
+grant = curator.grant({q: 4 * c for q, c in block.plan.items()})
+learned, states = grant.run(starter, keys, positions)
+gc.collect()
+before, peak, is_done = resident(), [0], threading.Event()
+def watch():
+    while not is_done.is_set():
+        peak[0] = max(peak[0], resident())
+        time.sleep(0.005)
+watcher = threading.Thread(target=watch); watcher.start()
+for _ in range(3):
+    states, _ = grant.run(runner, keys, learned, states, jnp.int32(0))
+is_done.set(); watcher.join()
+print((peak[0] - before) / (4 * n * d))
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="reads the resident memory from /proc")
+def test_resident_memory_hardly_grows_while_blocks_run():
+    done = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True, cwd=os.getcwd())
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert float(done.stdout) <= 0.25

@@ -1,0 +1,164 @@
+"""The secret stream, the coins and the integer noise."""
+
+import hashlib
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpmcmc.acceptance import Barker, LazyBarker, Penalty
+from dpmcmc.curator import noise
+
+SECRET = jnp.arange(16, dtype=jnp.uint32)
+KEY = jax.random.key(0)
+
+
+def test_chacha20_gives_the_published_block():
+    # RFC 8439, section 2.3.2.
+    key = jnp.asarray(np.frombuffer(bytes(range(32)), "<u4"))
+    block = noise.chacha20(key, jnp.array([1, 0x09000000, 0x4A000000, 0], jnp.uint32))
+    expected = "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4ed2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
+    assert np.asarray(block).astype("<u4").tobytes().hex() == expected
+
+
+def test_an_ask_has_its_own_key():
+    points = [jnp.zeros(3), jnp.ones(3)]
+    base = noise.ask_key(SECRET, KEY, "query", points)
+    others = [
+        noise.ask_key(SECRET + 1, KEY, "query", points),
+        noise.ask_key(SECRET.at[12].add(1), KEY, "query", points),
+        noise.ask_key(SECRET, jax.random.key(1), "query", points),
+        noise.ask_key(SECRET, KEY, "another", points),
+        noise.ask_key(SECRET, KEY, "query", [jnp.zeros(3), jnp.ones(3).at[2].set(1 + 2**-23)]),
+        noise.ask_key(SECRET, KEY, "query", points[::-1]),
+    ]
+    assert bool(jnp.all(base == noise.ask_key(SECRET, KEY, "query", points)))
+    keys = {np.asarray(key).tobytes() for key in [base, *others]}
+    assert len(keys) == 7
+
+
+def test_secrets_come_fresh_from_the_operating_system():
+    assert noise.fresh_secret().tobytes() != noise.fresh_secret().tobytes()
+    assert noise.fresh_secret().size == 16
+
+
+def test_words_are_uniform():
+    # False alarm: 1e-6 (chi-squared over bytes of 4 MB).
+    words = np.asarray(noise.random_words(SECRET[:8], (2**20,)))
+    counts = np.bincount(words.astype("<u4").view(np.uint8), minlength=256)
+    assert stats.chisquare(counts).pvalue > 1e-6
+    assert hashlib.sha256(words.tobytes()).hexdigest() != hashlib.sha256(bytes(words.nbytes)).hexdigest()
+
+
+@pytest.fixture(scope="module", params=[32.0, 45.0, 1000.0, 2.0**35 * 1.3])
+def gaussian(request):
+    with jax.enable_x64(True):
+        draw = jax.jit(lambda key: noise.discrete_gaussian(key, (100_000,), request.param))
+        return noise.gaussian_sigma(request.param), np.asarray(draw(SECRET[:8]))
+
+
+def smooth(draws):
+    """Integers spread uniformly over their cells: then a rounded Gaussian is compared with a Gaussian."""
+    return draws + np.random.default_rng(0).uniform(-0.5, 0.5, draws.shape)
+
+
+def test_noise_has_its_law(gaussian):
+    # False alarm: 1e-4 per scale (Kolmogorov-Smirnov, 100 000 draws; the steps of D(32) are far below what it sees).
+    sigma, draws = gaussian
+    assert stats.kstest(smooth(draws), stats.norm(scale=sigma).cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("wrong", [0.95, 1.05])
+def test_noise_of_another_scale_is_caught(gaussian, wrong):
+    sigma, draws = gaussian
+    assert stats.kstest(smooth(draws), stats.norm(scale=wrong * sigma).cdf).pvalue < 1e-4
+
+
+@pytest.mark.parametrize("sigma", [32.0, 33.0, 100.0, 1e4, 7e9, 2.0**40])
+def test_noise_is_at_least_what_was_asked_and_barely_more(sigma):
+    real = noise.gaussian_sigma(sigma)
+    assert sigma <= real <= sigma * (1 + (noise.BASE / sigma) ** 2 + 1e-12)
+
+
+def exact_law(multipliers):
+    """The mass function of sum a_l X_l by convolution, in floating point (its own error: about 1e-15)."""
+    reach = int(13.5 * noise.BASE)
+    base = np.exp(-0.5 * (np.arange(-reach, reach + 1) / noise.BASE) ** 2)
+    base /= base.sum()
+    law = np.ones(1)
+    for a in multipliers:
+        spread = np.zeros(2 * reach * a + 1)
+        spread[::a] = base
+        law = np.convolve(law, spread)
+    return law
+
+
+def rounded_gaussian(sigma, size):
+    edges = np.arange(size + 1) - size / 2
+    return np.diff(stats.norm.cdf(edges / sigma))
+
+
+@pytest.mark.parametrize("sigma", [32.0, 64.0, 320.0, 520.0])
+def test_the_stated_distance_is_an_upper_bound_and_close(sigma):
+    law = exact_law(noise._multipliers(sigma))
+    distance = np.abs(law - rounded_gaussian(noise.gaussian_sigma(sigma), law.size)).sum() / 2
+    assert 0.3 * noise.gaussian_distance(sigma) < distance < noise.gaussian_distance(sigma) + 1e-14
+
+
+def test_a_coarse_step_that_leaves_gaps_is_caught():
+    # a = 60 against a fine part of sd 32: the inner sum is not constant, and the law is visibly not Gaussian.
+    law = exact_law((60, 1))
+    sigma = noise.BASE * np.hypot(60, 1)
+    assert np.abs(law - rounded_gaussian(sigma, law.size)).sum() / 2 > 100 / (24 * sigma**2)
+
+
+def test_the_table_is_exact_to_its_last_bit():
+    high, low = noise._survival_table()
+    with mpmath.workdps(60):
+        mass = [mpmath.exp(-mpmath.mpf(x * x) / (2 * noise.BASE**2)) for x in range(2 * len(high))]
+        total = mass[0] + 2 * mpmath.fsum(mass[1:])
+        for j in (1, 2, 50, 200, len(high)):
+            tail = 2 * mpmath.fsum(mass[j:]) / total * 2**127
+            assert abs((int(high[j - 1]) << 64) + int(low[j - 1]) - tail) <= 1
+
+
+@pytest.mark.parametrize("sigma", [32.0, 64.0, 96.0, 2.0**31, 2.0**36, 20 * 2.0**31, 1e6])
+def test_noise_reaches_every_integer(sigma):
+    """Exact squares too: 64 = 2 * BASE once came out as even numbers alone."""
+    assert noise._multipliers(sigma)[-1] == 1
+
+
+def test_noise_too_small_for_the_grid_is_refused():
+    with pytest.raises(ValueError, match="noise multiplier"):
+        noise.gaussian_distance(10.0)
+
+
+def test_coins_fall_as_often_as_they_should():
+    # False alarm: 1e-6 per probability (exact binomial test, 200 000 coins each).
+    with jax.enable_x64(True):
+        keys = noise.chacha20(SECRET[:8], jnp.pad(jnp.arange(200_000, dtype=jnp.uint32)[:, None], ((0, 0), (0, 3))))[:, :8]
+        for probability in (0.0, 1e-3, 0.3, 0.5, 1.0):
+            heads = int(jax.vmap(noise.coin, (0, None))(keys, jnp.float64(probability)).sum())
+            assert stats.binomtest(heads, 200_000, probability).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("test", [Barker(), LazyBarker(0.3), Penalty(0.1), Penalty(1.0), Penalty(7.0)], ids=str)
+def test_a_coins_probability_is_within_its_stated_distance(test):
+    """Against 50 digits, on the compiled float64 path: rounding of a(l), and the 62-bit uniform."""
+    log_ratios = np.concatenate([np.linspace(-64, 64, 400), np.linspace(-3, 3, 200)])
+    with jax.enable_x64(True):
+        found = np.asarray(jax.jit(lambda l: test.probability(l, jnp, jax.scipy.special))(jnp.asarray(log_ratios)))
+    with mpmath.workdps(50):
+        exact = [_reference(test, mpmath.mpf(float(l))) for l in log_ratios]
+        worst = max(abs(mpmath.mpf(float(f)) - e) for f, e in zip(found, exact, strict=True))
+    assert worst + mpmath.mpf(2) ** -62 < noise.COIN_DISTANCE
+
+
+def _reference(test, l):
+    if isinstance(test, Penalty):
+        s = mpmath.mpf(test.sigma)
+        return mpmath.ncdf(l / s - s / 2) + mpmath.exp(l) * mpmath.ncdf(-l / s - s / 2)
+    return (test.kappa if isinstance(test, LazyBarker) else 1) / (1 + mpmath.exp(-l))

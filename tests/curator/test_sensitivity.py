@@ -1,0 +1,177 @@
+"""One person moves an integer sum by at most what is stated, whatever the rows hold; and the bound is reached."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dpmcmc import Accept, Barker, LogRatio, Neighbours, PenaltyAccept, models
+from dpmcmc.curator.clipping import clip_to_unit
+from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_rows
+from dpmcmc.curator.queries import log_ratio_sum, sensitivity
+from dpmcmc.types import Model, Unit
+
+UNIT = Unit()
+FULL = 2**BITS
+EXTREME = [0.0, -0.0, 1.0, -1.0, 1e-45, 1e-38, 3e38, -3e38, np.inf, -np.inf, np.nan, 1 + 2**-23, 1e300, -1e300]
+
+
+def table(rows, num_rows=None):
+    return Table((rows,), jnp.int64(len(rows) if num_rows is None else num_rows), UNIT)
+
+
+@pytest.fixture(scope="module")
+def integer_sum():
+    """sum of clip(x_i, 1) on the grid, with the rows and their number as arguments."""
+    with jax.enable_x64(True):
+        run = jax.jit(lambda rows, number: sum_rows(lambda piece: fixed_point(clip_to_unit(piece, 1.0)), table(rows, number)))
+
+        def call(rows, number=None):
+            with jax.enable_x64(True):
+                return int(run(jnp.asarray(rows), len(rows) if number is None else number))
+
+        yield call
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_replacing_a_row_moves_the_sum_by_at_most_two_units(integer_sum, dtype, data):
+    width = 32 if dtype == np.float32 else 64
+    cells = st.one_of(st.floats(width=width), st.sampled_from(EXTREME))
+    with np.errstate(over="ignore"):
+        rows = data.draw(hnp.arrays(np.float64, 20, elements=cells)).astype(dtype)
+        neighbour = rows.copy()
+        neighbour[data.draw(st.integers(0, 19))] = dtype(data.draw(cells))
+    assert abs(integer_sum(rows) - integer_sum(neighbour)) <= 2 * FULL
+    shorter = data.draw(st.integers(0, 19))
+    assert abs(integer_sum(rows, shorter + 1) - integer_sum(rows, shorter)) <= FULL
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_bound_is_reached(integer_sum, dtype):
+    high, low = np.full(20, 0.3, dtype), np.full(20, 0.3, dtype)
+    high[7], low[7] = np.inf, -5
+    assert integer_sum(high) - integer_sum(low) == 2 * FULL
+    assert integer_sum(high, 8) - integer_sum(high, 7) == FULL
+
+
+def test_without_the_clip_the_bound_is_broken():
+    with jax.enable_x64(True):
+        unclipped = lambda rows: int(sum_rows(fixed_point, table(jnp.asarray(rows))))  # noqa: E731
+        assert abs(unclipped([0.5, 1.5]) - unclipped([0.5, -1.5])) > 2 * FULL
+
+
+@pytest.mark.parametrize("value, expected", [(np.nan, 0), (np.inf, FULL), (-np.inf, -FULL), (2.0, FULL), (0.5, FULL // 2)])
+def test_clipping_is_total(value, expected):
+    assert int(fixed_point(clip_to_unit(jnp.float32(value), jnp.float32(1.0)))) == expected
+
+
+@pytest.mark.parametrize("bound", [0.0, np.inf, np.nan, 1e-45, 3e38])
+@pytest.mark.parametrize("value", EXTREME[:11])
+def test_any_bound_gives_a_finite_value(value, bound):
+    assert abs(int(fixed_point(clip_to_unit(jnp.float32(value), jnp.float32(bound))))) <= FULL
+
+
+def test_clipping_is_odd_so_that_ratios_stay_antisymmetric():
+    values = jnp.asarray(np.random.default_rng(0).normal(size=10_000).astype(np.float32))
+    there, back = (fixed_point(clip_to_unit(v, jnp.float32(0.7))) for v in (values, -values))
+    assert bool(jnp.all(there == -back))
+
+
+HOSTILE = Model(
+    log_likelihood=lambda position, row: jnp.log(row[0]) * jnp.exp(position[0] * row[1]) - row[2] / position[1],
+    log_prior=lambda position: 0.0,
+    unravel=lambda position: {"x": position},
+    dimension=2,
+)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", range(20))
+def test_hostile_likelihoods_stay_within_the_bound(dtype, seed):
+    """Rows and positions that overflow, divide by zero and take logarithms of negative numbers."""
+    rng = np.random.default_rng(seed)
+    rows = rng.choice(np.array(EXTREME[:11] + [5.0, -2.5]), (30, 3)).astype(dtype)
+    neighbour = rows.copy()
+    neighbour[seed] = rng.choice(np.array(EXTREME[:11]), 3).astype(dtype)
+    position, proposal = rng.choice([0.0, 1.0, -3.0, 1e30], (2, 2)).astype(np.float32)
+    with jax.enable_x64(True):
+        sums = [
+            int(log_ratio_sum(HOSTILE, table(jnp.asarray(r)), jnp.asarray(position), jnp.asarray(proposal), jnp.float64(0.1)))
+            for r in (rows, neighbour)
+        ]
+    assert abs(sums[0] - sums[1]) <= 2 * FULL
+
+
+def test_a_row_longer_than_the_radius_meets_the_clip():
+    model = models.logistic(2, radius=1.0)
+    far = (np.array([[1e6, 1e6]], np.float32), np.zeros(1, np.float32))
+    with jax.enable_x64(True):
+        arguments = (jnp.zeros(2, jnp.float32), jnp.full(2, 0.5, jnp.float32))
+        rows = Table((jax.tree.map(jnp.asarray, far),), jnp.int64(1), UNIT)
+        assert int(log_ratio_sum(model, rows, *arguments, jnp.float64(0.5**0.5))) == -FULL
+
+
+def test_rows_within_the_radius_never_reach_the_clip():
+    """The proved bound as the clip: the sum is that of the unclipped ratios, up to the grid, so the chain is exact."""
+    model = models.logistic(3, radius=1.0)
+    features, labels = models.simulate_logistic_rows(jax.random.key(0), 2000, [1.0, -2.0, 0.5], 1.0)
+    with jax.enable_x64(True):
+        position, proposal = jnp.zeros(3, jnp.float32), jnp.array([0.01, -0.02, 0.03], jnp.float32)
+        bound = jnp.linalg.norm(proposal).astype(jnp.float64)
+        rows = Table(((features, labels),), jnp.int64(2000), UNIT)
+        total = float(log_ratio_sum(model, rows, position, proposal, bound)) * float(bound) / FULL
+    rowwise = jax.vmap(model.log_likelihood, (None, 0))
+    exact = rowwise(proposal, (features, labels)) - rowwise(position, (features, labels))
+    assert abs(total - float(np.asarray(exact, np.float64).sum())) < 2000 * float(bound) * 2.0**-23
+
+
+# -- what the queries state ----------------------------------------------------------------------------------------------------
+
+ADD = Unit(Neighbours.ADD_OR_REMOVE_ONE)
+MANY = Unit(Neighbours.REPLACE_ONE, 5)
+
+
+def test_sensitivity_by_relation_and_rows_per_person():
+    assert [sensitivity(unit) for unit in (UNIT, ADD, MANY)] == [2, 1, 10]
+
+
+def test_costs_follow_the_unit():
+    assert LogRatio(1.0, 3.0).cost(UNIT).noise_multiplier == LogRatio(1.0, 3.0).cost(MANY).noise_multiplier == 3.0
+    ranges = [Accept(Barker(), 0.02).cost(unit).range for unit in (UNIT, ADD, MANY)]
+    np.testing.assert_allclose(ranges, [0.04, 0.02, 0.2], rtol=1e-11)
+    assert all(found > stated for found, stated in zip(ranges, [0.04, 0.02, 0.2], strict=True))  # rounding is charged
+    cost = PenaltyAccept(1.0, 10.0, 0.5, temperature=0.1).cost(UNIT)
+    np.testing.assert_allclose([cost.range, cost.test.sigma], [0.1, 1.0], rtol=1e-9)
+
+
+def test_temperature_scales_range_but_not_the_price_of_a_ratio():
+    assert LogRatio(1.0, 3.0, temperature=0.01).cost(UNIT) == LogRatio(1.0, 3.0).cost(UNIT)
+    np.testing.assert_allclose(Accept(Barker(), 1.0, temperature=0.01).cost(UNIT).range, 0.02, rtol=1e-9)
+
+
+@pytest.mark.parametrize("unit, factor", [(UNIT, 2), (ADD, 1), (MANY, 10)], ids=["replace", "add", "five rows"])
+def test_released_noise_has_the_stated_standard_deviation(unit, factor):
+    """False alarm: 1e-4 per unit (chi-squared of 4000 answers); noise 10 % smaller is caught."""
+    from scipy import stats
+
+    from dpmcmc.curator import noise
+
+    model = models.gaussian(np.ones(1))
+    rows = jnp.zeros((8, 1))
+    query = LogRatio(clip=2.0, noise_multiplier=1.5, temperature=0.5)
+    with jax.enable_x64(True):
+        points = jnp.zeros(1, jnp.float32), jnp.full(1, 0.25, jnp.float32)
+        answer = lambda key: query.answer(key, model, Table((rows,), jnp.int64(8), unit), *points)  # noqa: E731
+        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (4000, 8))
+        values, variances = jax.jit(jax.vmap(answer))(keys)
+    stated = 0.5 * 1.5 * factor * 2.0 * 0.25
+    np.testing.assert_allclose(np.sqrt(np.asarray(variances)), stated, rtol=1e-9)
+    spread = float(np.sum((np.asarray(values) - 0.5 * 8 * -(0.25**2) / 2) ** 2)) / stated**2
+    low, high = stats.chi2(4000).interval(1 - 1e-4)
+    assert low < spread < high
+    assert not low < spread * 0.81 < high

@@ -1,0 +1,111 @@
+"""The posterior as InferenceData: named parameters, released statistics, the statement, and a round trip through NetCDF."""
+
+import json
+import os
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dpmcmc import load, save, statement_of
+from dpmcmc.results import posterior as results
+from tests import tiny
+
+
+class Info(NamedTuple):
+    is_accepted: np.ndarray
+    log_ratio: np.ndarray
+
+
+def unravel(position):
+    return {"location": position[0], "scale": jnp.exp(position[1]), "weights": position[2:]}
+
+
+POSITIONS = np.random.default_rng(0).normal(size=(2, 10, 5)).astype(np.float32)
+INFO = Info(POSITIONS[..., 0] > 0, POSITIONS[..., 1])
+
+
+def make(**options):
+    statement = tiny.make_curator(fixed_secret=None).grant({tiny.RATIO: 20}).statement("a note")
+    return results.from_draws(POSITIONS, INFO, unravel, statement, **options), statement
+
+
+def test_parameters_have_their_names_and_shapes():
+    result, _ = make()
+    assert set(result.groups()) == {"posterior", "sample_stats"}
+    assert {name: values.shape for name, values in result.posterior.items()} == {
+        "location": (2, 10),
+        "scale": (2, 10),
+        "weights": (2, 10, 3),
+    }
+    np.testing.assert_allclose(result.posterior["scale"], np.exp(POSITIONS[..., 1]), rtol=1e-6)
+
+
+def test_warmup_has_groups_of_its_own():
+    result, _ = make(num_warmup=4, thin=3)
+    assert set(result.groups()) == {"posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats"}
+    np.testing.assert_array_equal(result.warmup_posterior["location"], POSITIONS[:, :4, 0])
+    np.testing.assert_array_equal(result.posterior["location"], POSITIONS[:, 4:, 0])
+    assert result.attrs["thinning"] == 3
+
+
+@pytest.mark.parametrize("num_warmup", [0, 4])
+def test_netcdf_keeps_everything(num_warmup, tmp_path):
+    result, statement = make(num_warmup=num_warmup)
+    save(result, tmp_path / "posterior.nc")
+    loaded = load(tmp_path / "posterior.nc")
+    assert loaded.groups() == result.groups()
+    for group in result.groups():
+        for name, values in result[group].items():
+            np.testing.assert_array_equal(loaded[group][name], values)
+            assert loaded[group][name].dtype == values.dtype
+    assert statement_of(loaded) == str(statement)
+    assert loaded.attrs["epsilon"] == statement.epsilon and loaded.attrs["delta"] == statement.delta
+    ledger = json.loads(loaded.posterior.attrs["dpmcmc_ledger"])
+    assert ledger == json.loads(statement.ledger_json())
+    assert ledger["entries"][0]["count"] == 20
+    assert os.listdir(tmp_path) == ["posterior.nc"]  # no draft is left behind
+
+
+def test_an_infinite_epsilon_survives_the_round_trip(tmp_path):
+    save(tiny.run(num_steps=1), tmp_path / "posterior.nc")
+    loaded = load(tmp_path / "posterior.nc")
+    assert loaded.attrs["epsilon"] == np.inf
+    assert "NO PRIVACY IS PROMISED" in statement_of(loaded)
+
+
+def test_saving_again_replaces_the_file(tmp_path):
+    result, _ = make()
+    save(result, tmp_path / "posterior.nc")
+    save(load(tmp_path / "posterior.nc"), tmp_path / "posterior.nc")
+    np.testing.assert_array_equal(load(tmp_path / "posterior.nc").posterior["location"], POSITIONS[..., 0])
+
+
+@pytest.mark.parametrize(
+    ("sampler", "expected"),
+    [(tiny.PENALTY, {"acceptance", "log_ratio"}), (tiny.BARKER, {"acceptance"})],
+    ids=["penalty", "Barker"],
+)
+def test_statistics_are_what_was_released(sampler, expected):
+    statistics = tiny.run(sampler=sampler).sample_stats
+    assert set(statistics) == expected
+    assert statistics["acceptance"].dtype == bool
+    moved = np.diff(tiny.means(tiny.run(sampler=sampler)), axis=1) != 0
+    np.testing.assert_array_equal(statistics["acceptance"][:, 1:], moved)
+
+
+def test_many_chains_and_few_draws_need_no_warning():
+    assert tiny.means(tiny.run(num_chains=3, num_steps=2)).shape == (3, 2)
+
+
+def test_the_summary_has_a_line_for_every_component():
+    text = results.summary(make()[0])
+    names = {line.split()[0] for line in text.splitlines()[1:]}
+    assert names == {"location", "scale", "weights[0]", "weights[1]", "weights[2]"}
+    assert "ess_bulk" in text and "r_hat" in text
+
+
+def test_the_summary_of_very_few_draws_is_quiet(capsys):
+    assert "mean" in results.summary(tiny.run(num_steps=1))
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,127 @@
+"""Columns: the same from every kind of file, every cell within its bounds, and no word about a bad one."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from dpmcmc.tables.columns import Bounds, labels, numbers, parse_bounds, read_columns
+
+AGES = np.array([21.0, 30.5, 64.0])
+SEXES = np.array([0, 1, 1])
+CSV = "\ufeffage, sex ,name\n21,0,a\n30.5,1,b\n64,1,c\n"
+
+
+def write(folder, kind):
+    path = folder / f"table{kind}"
+    if kind == ".csv":
+        path.write_text(CSV, encoding="utf-8")
+    elif kind == ".csv.gz":
+        path.write_bytes(gzip.compress(CSV.encode()))
+    elif kind == ".npz":
+        np.savez(path, age=AGES, sex=SEXES, name=np.array(["a", "b", "c"]))
+    else:
+        rows = np.array(list(zip(AGES, SEXES, strict=True)), dtype=[("age", float), ("sex", int)])
+        np.save(path, rows)
+    return path
+
+
+@pytest.mark.parametrize("kind", [".csv", ".csv.gz", ".npz", ".npy"])
+def test_every_kind_of_file_gives_the_same_columns(kind, tmp_path):
+    columns = read_columns(write(tmp_path, kind), ["sex", "age"])
+    assert list(columns) == ["sex", "age"]
+    np.testing.assert_array_equal(numbers(columns["age"], Bounds(0, 100)), AGES)
+    np.testing.assert_array_equal(labels(columns["sex"]), SEXES)
+
+
+def test_plain_arrays_have_numbered_columns(tmp_path):
+    np.save(tmp_path / "matrix.npy", np.arange(6.0).reshape(3, 2))
+    np.save(tmp_path / "vector.npy", np.arange(3))
+    np.savez(tmp_path / "several.npz", x=np.zeros((3, 2)), y=np.zeros(3))
+    assert list(read_columns(tmp_path / "matrix.npy", None)) == ["0", "1"]
+    assert list(read_columns(tmp_path / "vector.npy", None)) == ["0"]
+    assert list(read_columns(tmp_path / "several.npz", None)) == ["x.0", "x.1", "y"]
+
+
+BAD = ["", "n/a", "nan", "1,5", "--", "\x00", "6" * 200_000 + "x"]
+
+
+def test_a_bad_cell_becomes_the_middle_and_one_outside_the_nearer_bound():
+    bounds = Bounds(10.0, 20.0)
+    assert set(numbers(BAD, bounds)) == {15.0}
+    np.testing.assert_array_equal(numbers(["-inf", "9.9", "10", "12.5", "1e400", "inf"], bounds), [10, 10, 10, 12.5, 20, 20])
+    np.testing.assert_array_equal(numbers(np.array([np.nan, -np.inf, np.inf, 11]), bounds), [15, 10, 20, 11])
+    np.testing.assert_array_equal(numbers(np.array([b"11", b"\xff"]), bounds), [11, 15])
+
+
+def test_wide_bounds_do_not_overflow():
+    bounds = Bounds(-1.7e308, 1.7e308)
+    assert bounds.middle == 0 and np.isfinite(bounds.half)
+
+
+def test_labels():
+    np.testing.assert_array_equal(labels(["1", "0", "yes", "", "nan", "1.0", " 1"]), [1, 0, 0, 0, 0, 1, 1])
+    np.testing.assert_array_equal(labels([">50K", " >50K ", "<=50K", "", "?"], ">50K"), [1, 1, 0, 0, 0])
+    np.testing.assert_array_equal(labels(np.array([2, 3, 2]), "2"), [1, 0, 1])
+    with pytest.raises(ValueError, match="holds numbers: 'yes' is none"):
+        labels(np.array([2, 3, 2]), "yes")
+
+
+def test_no_line_is_dropped(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"a,b\n1,2\n\n3\n4,5,6\n\xff\xfe,7\n" + b"9" * 200_000 + b",1\n")
+    columns = read_columns(path, ["a", "b"])
+    assert len(columns["a"]) == len(columns["b"]) == 6
+    np.testing.assert_array_equal(numbers(columns["a"], Bounds(0, 10)), [1, 5, 3, 4, 5, 10])
+    np.testing.assert_array_equal(numbers(columns["b"], Bounds(0, 10)), [2, 5, 5, 5, 7, 1])
+
+
+def test_bounds_are_parsed():
+    assert parse_bounds("age=21:64, a=b=-1:+1e3,") == {"age": Bounds(21, 64), "a=b": Bounds(-1, 1000)}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("age", "'age' must read COLUMN=LOW:HIGH"),
+        ("age=3", "must read COLUMN=LOW:HIGH"),
+        ("=1:2", "must read COLUMN=LOW:HIGH"),
+        ("age=a:b", "must read COLUMN=LOW:HIGH"),
+        ("age=64:21", "must be two finite numbers, the lower first"),
+        ("age=1:1", "the lower first"),
+        ("age=nan:1", "two finite numbers"),
+        ("age=0:inf", "two finite numbers"),
+        ("age=0:1,age=0:2", "column 'age' has two bounds"),
+    ],
+)
+def test_bad_bounds_are_named(text, words):
+    with pytest.raises(ValueError, match=words):
+        parse_bounds(text)
+
+
+def test_files_that_are_refused(tmp_path):
+    path = write(tmp_path, ".csv")
+    with pytest.raises(ValueError, match="table.csv has no single column 'weight'; it has age, sex, name"):
+        read_columns(path, ["weight"])
+    with pytest.raises(ValueError, match="delimiter=';;' must be one character"):
+        read_columns(path, ["age"], ";;")
+    (tmp_path / "twice.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(ValueError, match="no single column 'a'"):
+        read_columns(tmp_path / "twice.csv", ["a"])
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(ValueError, match="has no header"):
+        read_columns(tmp_path / "empty.csv", ["a"])
+    (tmp_path / "table.txt").write_text(CSV)
+    with pytest.raises(ValueError, match=r"table.txt must end with one of .csv, .csv.gz, .npy, .npz"):
+        read_columns(tmp_path / "table.txt", ["age"])
+    np.savez(tmp_path / "uneven.npz", a=np.zeros(3), b=np.zeros(4))
+    with pytest.raises(ValueError, match="different numbers of rows"):
+        read_columns(tmp_path / "uneven.npz", ["a"])
+    np.save(tmp_path / "cube.npy", np.zeros((2, 3, 4)))
+    with pytest.raises(ValueError, match=r"has shape \(3, 4\) per row"):
+        read_columns(tmp_path / "cube.npy", None)
+    np.save(tmp_path / "objects.npy", np.array([1, None]), allow_pickle=True)
+    with pytest.raises(ValueError, match="must hold plain arrays of numbers or text"):
+        read_columns(tmp_path / "objects.npy", None)
+    with pytest.raises(ValueError, match="dtype complex128 cannot be used"):
+        numbers(np.zeros(3, complex), Bounds(0, 1))

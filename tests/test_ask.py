@@ -1,0 +1,182 @@
+"""The bill is read off the program."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from dpmcmc import Curator, LogRatio, models
+from dpmcmc.ask import count_queries, mark
+from dpmcmc.errors import BudgetExceeded, UnboundedQueries, UnsupportedQuery
+
+KEY = jax.random.key(0)
+POINT = jnp.ones(3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    name: str
+
+
+Q, R = Named("q"), Named("r")
+
+
+def ask(key, query, *points):
+    key, points = mark(key, query, points)
+    return jax.random.normal(key) + sum(point.sum() for point in points)
+
+
+def plan(program, *arguments):
+    return count_queries(jax.make_jaxpr(program)(*arguments))
+
+
+def turns(key, number, body):
+    return lax.fori_loop(0, number, lambda i, total: total + body(jax.random.fold_in(key, i)), 0.0)
+
+
+def test_one_ask():
+    assert plan(lambda key: ask(key, Q, POINT), KEY) == {Q: 1}
+
+
+def test_two_keys_two_asks_two_queries():
+    def program(key):
+        one, two = jax.random.split(key)
+        return ask(one, Q, POINT) + ask(two, R, POINT)
+
+    assert plan(program, KEY) == {Q: 1, R: 1}
+
+
+def test_scan_and_fori_count_by_their_length():
+    assert plan(lambda key: turns(key, 5, lambda k: ask(k, Q, POINT)), KEY) == {Q: 5}
+    nested = lambda key: turns(key, 3, lambda k: turns(k, 4, lambda k2: ask(k2, Q, POINT)))  # noqa: E731
+    assert plan(nested, KEY) == {Q: 12}
+
+
+def test_a_loop_that_never_turns_asks_nothing():
+    assert plan(lambda key: turns(key, 0, lambda k: ask(k, Q, POINT)), KEY).get(Q, 0) == 0
+
+
+def test_vmap_counts_by_its_size_also_when_nested():
+    keys = jax.random.split(KEY, 12).reshape(3, 4)
+    program = jax.vmap(jax.vmap(lambda key: ask(key, Q, POINT)))
+    assert plan(program, keys) == {Q: 12}
+
+
+def test_jit_is_transparent():
+    assert plan(lambda key: jax.jit(jax.jit(lambda k: ask(k, Q, POINT)))(key), KEY) == {Q: 1}
+
+
+def test_cond_and_switch_count_the_dearest_branch_query_by_query():
+    def program(key, which):
+        one, two = jax.random.split(key)
+        branches = [lambda: ask(one, Q, POINT), lambda: ask(one, Q, POINT) + ask(two, Q, POINT), lambda: ask(one, R, POINT)]
+        return lax.switch(which, branches)
+
+    assert plan(program, KEY, 0) == {Q: 2, R: 1}
+
+
+def test_a_mapped_cond_runs_both_branches_and_is_billed_for_both():
+    def program(key, value):
+        one, two = jax.random.split(key)
+        return lax.cond(value > 0, lambda: ask(one, Q, POINT), lambda: ask(two, R, POINT))
+
+    assert plan(jax.vmap(program), jax.random.split(KEY, 5), jnp.arange(5.0)) == {Q: 5, R: 5}
+
+
+def test_while_loops_are_refused():
+    with pytest.raises(UnboundedQueries, match="while.*fixed number"):
+        plan(lambda key, number: turns(key, number, lambda k: ask(k, Q, POINT)), KEY, 3)
+
+
+def test_unknown_primitives_are_refused():
+    with pytest.raises(UnboundedQueries, match="remat"):
+        plan(lambda key: jax.checkpoint(lambda k: ask(k, Q, POINT))(key), KEY)
+
+
+@pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd, jax.jacrev, jax.hessian])
+def test_derivatives_through_ask_are_refused(derivative):
+    with pytest.raises(UnsupportedQuery, match="without noise"):
+        plan(lambda key: derivative(lambda point: ask(key, Q, point))(POINT), KEY)
+
+
+def test_legacy_keys_are_refused():
+    with pytest.raises(TypeError, match="jax.random.key"):
+        plan(lambda key: ask(key, Q, POINT), jax.random.PRNGKey(0))
+
+
+REUSE = {
+    "twice": lambda key: ask(key, Q, POINT) + ask(key, Q, 2 * POINT),
+    "two queries": lambda key: ask(key, Q, POINT) + ask(key, R, POINT),
+    "equal slices": lambda key: ask(jax.random.split(key)[0], Q, POINT) + ask(jax.random.split(key)[0], Q, POINT),
+    "equal folds": lambda key: ask(jax.random.fold_in(key, 7), Q, POINT) + ask(jax.random.fold_in(key, 7), Q, POINT),
+    "inside jit": lambda key: ask(key, Q, POINT) + jax.jit(lambda k: ask(k, Q, POINT))(key),
+    "turn after turn": lambda key: lax.fori_loop(0, 5, lambda i, total: total + ask(key, Q, POINT), 0.0),
+    "carried on": lambda key: lax.scan(lambda k, _: (k, ask(k, Q, POINT)), key, None, length=3)[1].sum(),
+    "after a branch": lambda key: lax.cond(POINT[0] > 0, lambda: ask(key, Q, POINT), lambda: 0.0) + ask(key, Q, POINT),
+    "across points": lambda key: jax.vmap(lambda point: ask(key, Q, point))(jnp.ones((4, 3))).sum(),
+}
+
+
+@pytest.mark.parametrize("program", REUSE.values(), ids=REUSE)
+def test_visible_key_reuse_is_refused(program):
+    with pytest.raises(UnboundedQueries, match="key"):
+        plan(program, KEY)
+
+
+def test_branches_may_share_a_key():
+    program = lambda key: lax.cond(POINT[0] > 0, lambda: ask(key, Q, POINT), lambda: ask(key, R, POINT))  # noqa: E731
+    assert plan(program, KEY) == {Q: 1, R: 1}
+
+
+# -- with a curator ----------------------------------------------------------------------------------------------------------
+
+ROWS = np.linspace(-1, 1, 10, dtype=np.float32)[:, None]
+RATIO = LogRatio(clip=5.0, noise_multiplier=1.0)
+
+
+def curator(**options):
+    return Curator(ROWS, models.gaussian(np.ones(1)), None, **options)
+
+
+def test_a_hidden_reuse_repeats_an_answer_for_equal_points_and_none_for_others():
+    def program(ask, key, ends):
+        def turn(_, i):
+            return None, ask(jax.random.fold_in(key, i % 2), RATIO, jnp.zeros(1), ends[i]).value
+
+        return lax.scan(turn, None, jnp.arange(6))[1]
+
+    ends = jnp.array([1.0, 1.0, 1.0, 1.0, 0.5, 2.0])[:, None]
+    owner = curator()
+    traced = owner.trace(program, KEY, ends)
+    assert traced.plan == {RATIO: 6}
+    values = np.asarray(owner.grant(traced.plan).run(traced.compile(), KEY, ends))
+    assert values[0] == values[2] and values[1] == values[3] and values[0] != values[1]
+    # What is left when the exact sums are taken out is the noise, in units of the move: fresh for each different point.
+    exact = -(10 * ends[:, 0] ** 2 / 2 - ends[:, 0] * ROWS.sum())
+    noise = (values - exact) / ends[:, 0]
+    assert len({round(float(unit), 3) for unit in noise}) == 4
+
+
+def test_a_new_grant_draws_new_noise():
+    owner = curator()
+    program = lambda ask, key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value  # noqa: E731
+    executable = owner.trace(program, KEY).compile()
+    assert owner.grant({RATIO: 1}).run(executable, KEY) != owner.grant({RATIO: 1}).run(executable, KEY)
+
+
+def test_a_program_that_asks_once_more_than_granted_does_not_run():
+    owner = curator()
+
+    def program(ask, key):
+        return turns(key, 3, lambda k: ask(k, RATIO, jnp.zeros(1), jnp.ones(1)).value)
+
+    executable = owner.trace(program, KEY).compile()
+    grant = owner.grant({RATIO: 5})
+    grant.run(executable, KEY)
+    with pytest.raises(BudgetExceeded, match="3 times, 2 are left"):
+        grant.run(executable, KEY)
+    with pytest.raises(BudgetExceeded, match="0 are left"):
+        owner.grant({LogRatio(1.0, 1.0): 9}).run(executable, KEY)

@@ -1,0 +1,136 @@
+"""The command line: every kind, both questions, JSON and table, refusals and exit codes."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from dpmcmc.accounting import accountants
+from dpmcmc.accounting.costs import Gaussian, to_json
+from dpmcmc.cli import main
+
+KINDS = {
+    "gaussian": "--noise-multiplier 30",
+    "accept-bit": "--test barker --range 0.04",
+    "accept-bit lazy": "--test lazy-barker --kappa 0.5 --range 0.04",
+    "accept-bit penalty": "--test penalty --sigma 1 --range 0.03",
+    "accept-bit exact": "--test barker --range 0.2 --method exact",
+    "subsampled-gaussian poisson": "--scheme poisson --rate 0.01 --noise-multiplier 1.5 --neighbours add-remove",
+    "subsampled-gaussian fixed": "--scheme fixed --rate 0.01 --noise-multiplier 1.5 --neighbours replace --method rdp",
+    "poisson-mixture": "--rate 0.01 --weight 1 --std 1.5 --neighbours replace",
+    "minibatch-barker": "--row-bound 0.02 --ratio 1",
+    "minibatch-barker pure": "--row-bound 0.02 --ratio 1 --method pure",
+    "dp-barker": "--batch 1000 --rows 100000 --bound paper --conversion paper",
+    "hmc": "--ratio-multiplier 100 --gradient-multiplier 200 --leapfrog 5",
+    "hmc without reuse": "--ratio-multiplier 100 --gradient-multiplier 200 --leapfrog 5 --no-reuse",
+}
+
+
+def call(*words):
+    return CliRunner().invoke(main, ["account", *(part for word in words for part in word.split())])
+
+
+def answer(*words):
+    result = call(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_steps_and_back(name):
+    options = (name.split()[0], KINDS[name], "--delta 1e-6")
+    given = answer(*options, "--epsilon 1")
+    assert given["steps"] > 0 and given["epsilon"] == 1.0 and given["delta"] == 1e-6
+    assert {"steps", "epsilon", "delta", "method", "relation"} <= set(given)
+    back = answer(*options, f"--steps {given['steps']}")
+    assert 0.8 < back["epsilon"] <= 1.0 + 1e-9
+    assert answer(*options, f"--steps {given['steps'] + 2}")["epsilon"] > 1.0
+
+
+@pytest.mark.parametrize(
+    "words, steps",
+    [
+        ("gaussian --noise-multiplier 33.333333333 --epsilon 1 --delta 1e-6", 62),
+        ("accept-bit --test barker --range 0.04 --epsilon 1 --delta 1e-6", 123),
+        ("dp-barker --batch 1000 --rows 100000 --bound paper --conversion paper --epsilon 1 --delta 1e-6", 181),
+    ],
+)
+def test_known_answers(words, steps):
+    assert answer(words)["steps"] == steps
+
+
+def test_relations():
+    add = answer("poisson-mixture --rate 0.01 --weight 1 --std 1.5 --neighbours add-remove --epsilon 1 --delta 1e-5")
+    assert add["relation"] == "add-or-remove-one" and add["method"] == "pld"
+    assert answer("hmc", KINDS["hmc"], "--epsilon 1 --delta 1e-6")["relation"] == "replace-one"
+
+
+def test_the_table_is_for_people():
+    result = call("gaussian --noise-multiplier 30 --steps 50 --delta 1e-6")
+    assert result.exit_code == 0
+    assert "0.995438" in result.output and "gaussian" in result.output and "{" not in result.output
+
+
+def test_compare():
+    result = call("compare accept-bit --test barker --range 0.2 --epsilon 1 --delta 1e-6 --json")
+    answers = {entry["method"]: entry["steps"] for entry in json.loads(result.output)["answers"]}
+    assert answers["recursion"] >= answers["rdp"] >= answers["zcdp"] >= answers["zcdp-paper"]
+    assert "gaussian" not in answers
+    table = call("compare gaussian --noise-multiplier 30 --steps 50 --delta 1e-6").output
+    assert table.index("gaussian") < table.index("rdp") < table.index("advanced")
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("accept-bit --test metropolis --range 0.04 --epsilon 1 --delta 1e-6", "not private"),
+        ("accept-bit --test penalty --range 0.04 --epsilon 1 --delta 1e-6", "--sigma"),
+        ("gaussian --noise-multiplier 30 --delta 1e-6", "either"),
+        ("gaussian --noise-multiplier 30 --delta 1e-6 --epsilon 1 --steps 3", "either"),
+        ("gaussian --noise-multiplier -3 --delta 1e-6 --epsilon 1", "positive"),
+        ("gaussian --noise-multiplier 3 --delta 2 --epsilon 1", "delta"),
+        ("poisson-mixture --rate 0.01 --weight 1 --std 1 --neighbours replace --epsilon 1 --delta 1e-12", "below"),
+    ],
+)
+def test_refusals(words, message):
+    result = call(words)
+    assert result.exit_code == 2
+    assert message in result.output and "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("factor, code", [(1.0, 0), (0.99, 1)])
+def test_ledgers_are_reverified(tmp_path, factor, code):
+    epsilon = accountants.epsilon({Gaussian(50.0): 100}, 1e-6).epsilon * factor
+    claim = {"epsilon": epsilon, "delta": 1e-6, "method": "gaussian"}
+    entry = {"query": "LogRatio()", "cost": to_json(Gaussian(50.0)), "count": 100}
+    path = tmp_path / "ledger.json"
+    path.write_text(json.dumps({"format": "dpmcmc-ledger-1", "claim": claim, "neighbours": "replace-one", "entries": [entry]}))
+    result = call(f"ledger {path} --json")
+    assert result.exit_code == code
+    assert json.loads(result.output)["is_reproduced"] is (code == 0)
+    words = call(f"ledger {path}").output
+    assert ("NOT reproduced" in words) is (code == 1)
+
+
+def test_a_file_without_a_ledger_is_refused(tmp_path):
+    path = tmp_path / "other.json"
+    path.write_text("{}")
+    result = call(f"ledger {path}")
+    assert result.exit_code == 2 and "no ledger" in result.output
+
+
+def test_a_cold_start_is_quick():
+    """Less than twice the time of importing the two libraries it cannot do without, and then some."""
+    words = [sys.executable, "-m", "dpmcmc.cli", "account", "gaussian", "--noise-multiplier", "30", "--steps", "9"]
+
+    def seconds(command):
+        start = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        return time.perf_counter() - start
+
+    ours = min(seconds([*words, "--delta", "1e-6"]) for _ in range(3))
+    base = min(seconds([sys.executable, "-c", "import typer, rich.table, scipy.special"]) for _ in range(3))
+    assert ours < 2 * base + 0.3

@@ -1,0 +1,207 @@
+"""`dpmcmc run`: every model from a file, what it prints, what it refuses, and that bad cells do not show."""
+
+import re
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dpmcmc import load, statement_of
+from dpmcmc.cli import main
+from dpmcmc.curator import noise
+from dpmcmc.progress import Progress
+
+N = 173
+GENERATOR = np.random.default_rng(0)
+AGE = GENERATOR.uniform(20, 60, N).round(1)
+HEIGHT = GENERATOR.normal(170, 10, N).round(1)
+LABEL = GENERATOR.integers(0, 2, N)
+PROMISE = ["--epsilon", "4", "--delta", "1e-4"]
+TWO = ["--features", "age,height", "--bounds", "age=20:60,height=140:200"]
+LOGISTIC = ["logistic", "table.csv", *TWO, "--label", "ill", *PROMISE, "--chains", "1"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "table.csv", AGE, HEIGHT, LABEL)
+    np.save("ages.npy", AGE)
+    np.savez("both.npz", age=AGE, height=HEIGHT)
+    return tmp_path
+
+
+def write(path, *columns):
+    lines = [",".join(map(str, line)) for line in zip(*columns, strict=True)]
+    path.write_text("\n".join(["age,height,ill", *lines]) + "\n")
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(main, ["run", *map(str, arguments)])
+
+
+MODELS = {
+    "logistic": (LOGISTIC, "barker", {"intercept", "age", "height"}),
+    "gaussian": (["gaussian", "both.npz", *TWO, "--variances", "100,100"], "penalty", {"age", "height"}),
+    "banana": (["banana", "both.npz", *TWO, "--variances", "9,9", "--curvature", "0.1", "--clip", "5"], "penalty-bit", {"theta"}),
+    "circle": (
+        ["circle", "ages.npy", "--bounds", "0=0:60", "--sharpness", "0.001", "--max-move", "1e-3"],
+        "lazy-barker",
+        {"x", "y"},
+    ),
+    "mixture": (
+        ["mixture", "ages.npy", "--bounds", "0=0:60", "--variances", "100", "--step-size", "0.1"],
+        "barker",
+        {"theta_1", "theta_2"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_runs(name):
+    arguments, sampler, parameters = MODELS[name]
+    result = invoke(*arguments, *PROMISE, "--sampler", sampler, "--steps", "2", "--chains", "1", "--warmup", "0")
+    assert result.exit_code == 0, result.output
+    posterior = load("posterior.nc")
+    assert set(posterior.posterior.data_vars) == parameters
+    assert posterior.posterior.sizes["draw"] == 2
+    assert "2 steps for each of 1 chains" in result.output
+    assert ("no row reaches it" in result.output) == (name != "banana")
+
+
+def test_a_run_says_what_it_does(folder):
+    result = invoke(*LOGISTIC, "--ledger", "spent.json")
+    assert result.exit_code == 0, result.output
+    for words in (
+        "Model:    logistic, 3 parameters",
+        "age: log-odds per 20, half the width of its bounds",
+        "Table:    table.csv, 173 rows",
+        "height within 140 and 200",
+        "Sampler:  barker",
+        "clip 1.732 (proved: no row reaches it)",
+        "Budget:   epsilon = 4, delta = 0.0001: ",
+        "Expect:   roughly ",
+        "accepted",
+        "r_hat",
+        "PRIVACY STATEMENT",
+        "Promise:   (",
+        "Written to posterior.nc",
+    ):
+        assert words in result.output, words
+    steps = int(re.search(r"(\d+) steps for each of 1 chains", result.output)[1])
+    posterior = load("posterior.nc")
+    assert set(posterior.posterior.data_vars) == {"intercept", "age", "height"}
+    assert posterior.posterior.sizes["draw"] + posterior.warmup_posterior.sizes["draw"] == steps
+    assert 3 < posterior.attrs["epsilon"] <= 4
+    assert statement_of(posterior) in result.output
+    # The ledger remembers: the same table has nothing left.
+    again = invoke(*LOGISTIC, "--ledger", "spent.json", "--out", "again.nc")
+    assert again.exit_code == 2 and "has given its one grant and is closed" in again.output
+    assert not (folder / "again.nc").exists()
+
+
+def test_one_step_more_than_the_budget_allows_is_refused():
+    planned = invoke(*LOGISTIC, "--steps", "100000")
+    assert planned.exit_code == 2 and "the budget is epsilon=4: ask for fewer steps" in planned.output
+
+
+def test_means_are_in_the_units_of_the_table():
+    arguments = ["gaussian", "both.npz", *TWO, "--variances", "100,100", *PROMISE, "--max-move", "0.01"]
+    result = invoke(*arguments, "--steps", "2", "--chains", "1", "--warmup", "0")
+    assert result.exit_code == 0, result.output
+    posterior = load("posterior.nc").posterior
+    assert float(posterior["age"].mean()) == pytest.approx(40, abs=1)
+    assert float(posterior["height"].mean()) == pytest.approx(170, abs=1)
+
+
+REFUSED = [
+    (["logistic", "table.csv", "--features", "age,height", "--bounds", "age=20:60", "--label", "ill", *PROMISE],
+     "no bounds for height: declare them, as in --bounds height=LOW:HIGH"),
+    (["logistic", "table.csv", *TWO, *PROMISE], "needs --label: the column to explain"),
+    (["gaussian", "both.npz", *TWO, "--label", "age", *PROMISE], "and the label not among them"),
+    (["logistic", "table.csv", "--features", "age,weight", "--bounds", "age=1:2,weight=1:2", "--label", "ill", *PROMISE],
+     "has no single column 'weight'; it has age, height, ill"),
+    (["logistic", "table.csv", *TWO, "--label", "ill", "--epsilon", "0", "--delta", "1e-4"], "epsilon=0.0 must be positive"),
+    (["logistic", "table.csv", *TWO, "--label", "ill", "--epsilon", "1", "--delta", "1"], "delta=1.0 must lie in (0, 1)"),
+    ([*LOGISTIC[:3], "age", "--bounds", "age=60:20", "--label", "ill", *PROMISE], "the lower first"),
+    ([*LOGISTIC, "--clip", "0"], "must be positive"),
+    ([*LOGISTIC, "--step-size", "-1"], "must be positive"),
+    ([*LOGISTIC, "--max-move", "0"], "max_move=0.0 must be positive"),
+    ([*LOGISTIC, "--sampler", "lazy-barker", "--kappa", "2"], "kappa=2.0 must lie in (0, 1]"),
+    ([*LOGISTIC, "--sampler", "penalty", "--noise-multiplier", "0"], "noise_multiplier=0.0 must be positive"),
+    ([*LOGISTIC, "--max-move", "100"], "allow 0 steps of 1 chains: use fewer chains, shorter moves"),
+    ([*LOGISTIC, "--steps", "5", "--thin", "2"], "--steps 5 a multiple of --thin"),
+    ([*LOGISTIC, "--warmup", "1"], "warmup=1.0 must lie in [0, 1)"),
+    ([*LOGISTIC, "--out", "missing/posterior.nc"], "its folder does not exist"),
+    ([*LOGISTIC, "--out", "ages.npy"], "exists: name another file"),
+    ([*LOGISTIC, "--neighbours", "add-remove"], "declare capacity="),
+    ([*LOGISTIC, "--capacity", "5"], "capacity=5 differs from n=173"),
+    (["gaussian", "both.npz", *TWO, *PROMISE], "needs --variances: 2 known variances"),
+    (["gaussian", "both.npz", *TWO, "--variances", "1,x", *PROMISE], "--variances 1,x must be numbers"),
+    (["gaussian", "both.npz", *TWO, "--variances", "1,-1", *PROMISE], "must be positive and finite"),
+    (["banana", "both.npz", *TWO, "--variances", "1,1", "--curvature", "1", *PROMISE], "no proved bound: choose --clip"),
+    (["circle", "ages.npy", "--bounds", "0=0:60", *PROMISE], "needs --sharpness"),
+    (["circle", "both.npz", *TWO, "--sharpness", "1", *PROMISE], "takes one column, 2 were named: age, height"),
+    (["mixture", "ages.npy", "--bounds", "0=0:60", *PROMISE], "needs --variances: 1 known variance"),
+    (["logistic", "nowhere.csv", *TWO, "--label", "ill", *PROMISE], "does not exist"),
+    (["cubic", "table.csv", *TWO, *PROMISE], "cubic"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "words"), REFUSED, ids=[words for _, words in REFUSED])
+def test_bad_input_is_refused_and_nothing_is_spent(arguments, words, folder):
+    result = invoke(*arguments, "--ledger", "spent.json")
+    # The help box around a usage error breaks lines.
+    assert words in result.output or words in re.sub(r"[\s│]+", " ", result.output), result.output
+    assert result.exit_code == 2
+    assert not (folder / "spent.json").exists() and not (folder / "posterior.nc").exists()
+
+
+EQUAL = [("40.0", "n/a", ""), ("60", "1e9")]  # the bounds are 20 and 60
+
+
+def test_bad_cells_do_not_show(folder, monkeypatch):
+    monkeypatch.setattr(noise, "fresh_secret", lambda: np.arange(16, dtype=np.uint32))
+    for cells in EQUAL:
+        outcomes = []
+        for cell in cells:
+            write(folder / "table.csv", [cell, *AGE[1:]], HEIGHT, LABEL)
+            (folder / "posterior.nc").unlink(missing_ok=True)
+            result = invoke(*LOGISTIC, "--steps", "2")
+            assert result.exit_code == 0, result.output
+            values = {name: draws.values.tobytes() for name, draws in load("posterior.nc").posterior.items()}
+            outcomes.append((result.stdout, result.stderr, values))
+        assert all(outcome == outcomes[0] for outcome in outcomes)
+
+
+def test_a_private_number_of_rows_is_not_told():
+    options = ["--neighbours", "add-remove", "--capacity", "500"]
+    result = invoke(*LOGISTIC, *options, "--steps", "2")
+    assert result.exit_code == 0, result.output
+    refused = [invoke(*LOGISTIC, "--neighbours", "add-remove", "--capacity", capacity, "--out", "o.nc") for capacity in (0, 9)]
+    assert all(found.exit_code == 2 for found in refused)
+    assert not any(str(N) in found.output for found in (result, *refused))
+    assert "at most 500 rows" in result.output
+
+
+def test_few_draws_and_a_large_delta_are_told():
+    result = invoke(*LOGISTIC, "--steps", "2", "--delta", "0.5")
+    assert "FEW: a larger table or budget" in result.output
+    assert "delta = 0.5 is above 1/n" in result.output
+
+
+def test_a_crash_exits_with_one_and_keeps_the_draws(monkeypatch):
+    def strike(self, num_steps, info):
+        raise OSError("disk")
+
+    monkeypatch.setattr(Progress, "advance", strike)
+    result = invoke(*LOGISTIC, "--steps", "10")
+    assert result.exit_code == 1
+    assert "The budget is spent; finished draws are in posterior.nc" in result.output
+    assert load("posterior.nc").posterior.sizes["draw"] == 1
+
+
+def test_help_is_quick_and_complete():
+    result = invoke("--help")
+    assert result.exit_code == 0
+    for option in ("--epsilon", "--bounds", "--sampler", "--ledger", "--out"):
+        assert option in result.output

@@ -1,0 +1,18 @@
+"""The Python blocks of the accounting page run, and the numbers in their comments are true."""
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).parents[1] / "docs" / "accounting.md"
+
+
+def test_the_page_runs_and_its_numbers_are_true():
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    names: dict = {}
+    for block in blocks:
+        exec(block, names)
+    assert names["budget"].steps({names["Gaussian"](80.0): 1}) > 0
+    claims = re.findall(r"^((?:calibrate|accountants)\..*\))  # (.*)$", "\n".join(blocks), re.MULTILINE)
+    assert len(claims) == 2
+    for expression, value in claims:
+        assert repr(eval(expression, names)).startswith(value.split("...")[0]), expression

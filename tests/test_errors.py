@@ -1,0 +1,308 @@
+"""Refusals: each names the value and the way out, spends nothing, and tells nothing about the rows."""
+
+import re
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dpmcmc import (
+    Accept,
+    Barker,
+    Budget,
+    BudgetExceeded,
+    LazyBarker,
+    LogRatio,
+    Model,
+    Neighbours,
+    Penalty,
+    PenaltyAccept,
+    Sampler,
+    UnboundedQueries,
+    UnsupportedQuery,
+    accept_walk,
+    load,
+    loop,
+    penalty,
+    random_walk,
+    sample,
+    save,
+)
+from dpmcmc.acceptance import Metropolis
+from tests import tiny
+
+ADD_OR_REMOVE = Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
+CALM = LogRatio(clip=1.0, noise_multiplier=0.1)
+
+
+def model(log_likelihood=tiny.MODEL.log_likelihood, log_prior=tiny.log_prior, unravel=tiny.MODEL.unravel):
+    return Model(log_likelihood, log_prior, unravel, dimension=1)
+
+
+# -- values that are refused where they enter ----------------------------------------------------------------------------------
+
+VALUES = [
+    (lambda: Budget(0.0, 1e-6), "epsilon=0.0 must be positive and finite"),
+    (lambda: Budget(-1.0, 1e-6), "epsilon=-1.0 must be positive and finite"),
+    (lambda: Budget(float("nan"), 1e-6), "epsilon=nan must be positive and finite"),
+    (lambda: Budget(float("inf"), 1e-6), "epsilon=inf must be positive and finite"),
+    (lambda: Budget(1.0, 0.0), r"delta=0.0 must lie in \(0, 1\), well below 1/n"),
+    (lambda: Budget(1.0, 1.0), r"delta=1.0 must lie in \(0, 1\)"),
+    (lambda: Budget(1.0, float("nan")), r"delta=nan must lie in \(0, 1\)"),
+    (lambda: Budget(1.0, 1e-6, "replace-one"), "neighbours='replace-one' must be one of"),
+    (lambda: Budget(1.0, 1e-6, rows_per_person=0), "rows_per_person=0 must be a whole number, at least 1"),
+    (lambda: Budget(1.0, 1e-6, rows_per_person=1.5), "rows_per_person=1.5 must be a whole number"),
+    (lambda: LogRatio(clip=0.0, noise_multiplier=1.0), "clip=0.0 must be positive and finite"),
+    (lambda: LogRatio(clip=-1.0, noise_multiplier=1.0), "clip=-1.0 must be positive"),
+    (lambda: LogRatio(clip=float("inf"), noise_multiplier=1.0), "clip=inf must be positive and finite"),
+    (lambda: LogRatio(clip=1.0, noise_multiplier=0.0), "noise_multiplier=0.0 must be positive"),
+    (lambda: LogRatio(clip=1.0, noise_multiplier=float("nan")), "noise_multiplier=nan must be positive"),
+    (lambda: LogRatio(clip=1.0, noise_multiplier=1.0, temperature=0.0), "temperature=0.0 must be positive"),
+    (lambda: Accept(Barker(), bound=0.0), "bound=0.0 must be positive"),
+    (lambda: PenaltyAccept(clip=1.0, noise_multiplier=1.0, max_move=0.0), "max_move=0.0 must be positive"),
+    (lambda: PenaltyAccept(clip=1.0, noise_multiplier=-2.0, max_move=1.0), "noise_multiplier=-2.0 must be positive"),
+    (lambda: Penalty(0.0), "sigma=0.0 must be positive"),
+    (lambda: LazyBarker(0.0), r"kappa=0.0 must lie in \(0, 1\]"),
+    (lambda: LazyBarker(1.5), r"kappa=1.5 must lie in \(0, 1\]"),
+    (lambda: random_walk(0.0), "scale=0.0 must be positive"),
+    (lambda: random_walk(float("nan")), "must be finite"),
+    (lambda: random_walk(1.0, max_move=0.0), "max_move=0.0 must be positive"),
+]
+
+
+@pytest.mark.parametrize(("build", "words"), VALUES, ids=[words for _, words in VALUES])
+def test_a_bad_value_is_named(build, words):
+    with pytest.raises(ValueError, match=words):
+        build()
+
+
+def test_the_bit_of_metropolis_is_refused():
+    with pytest.raises(UnsupportedQuery, match=r"not private; use Barker, LazyBarker or Penalty"):
+        Accept(Metropolis(), bound=1.0)
+
+
+# -- tables that are refused at the door ---------------------------------------------------------------------------------------
+
+TABLES = [
+    ({"rows": np.zeros(0, np.float32)}, ValueError, r"the table is empty \(n=0\): there is nothing to learn from"),
+    ({"rows": ()}, ValueError, "rows holds no array: give an array, or a tuple or dict of arrays"),
+    ({"rows": 3.0}, ValueError, "rows must be arrays with a leading axis, one entry per row; a scalar was given"),
+    ({"rows": (np.zeros(3), np.zeros(4))}, ValueError, r"different numbers of rows \(\[3, 4\]\): they must agree"),
+    ({"rows": np.array(["a", "b"])}, TypeError, "rows of dtype <U1 cannot be used: encode them as numbers"),
+    ({"rows": np.array([1, None])}, TypeError, "rows of dtype object cannot be used: encode them as numbers"),
+    ({"rows": np.zeros(3, complex)}, TypeError, "rows of dtype complex128 cannot be used"),
+    ({"rows": np.zeros(3, "datetime64[D]")}, TypeError, "cannot be used: encode them as numbers"),
+    ({"budget": 1.0}, TypeError, r"budget=1.0 must be a Budget\(epsilon, delta\), or None to promise nothing"),
+    ({"capacity": 41}, ValueError, "capacity=41 differs from n=40: under replace-one n is public, leave capacity out"),
+    ({"capacity": 0}, ValueError, "capacity=0 must be a whole number between 1 and"),
+    ({"budget": ADD_OR_REMOVE}, ValueError, "the number of rows is private here: declare capacity="),
+    ({"budget": ADD_OR_REMOVE, "capacity": 2**31}, ValueError, "capacity=2147483648 must be a whole number between 1 and"),
+    ({"budget": ADD_OR_REMOVE, "capacity": 50.5}, ValueError, "capacity=50.5 must be a whole number"),
+    ({"budget": ADD_OR_REMOVE, "capacity": float("nan")}, ValueError, "capacity=nan must be a whole number"),
+    ({"budget": ADD_OR_REMOVE, "capacity": 30}, ValueError, "more rows than the declared capacity=30: declare a larger one"),
+    ({"budget": Budget(1.0, 1e-6, rows_per_person=2)}, ValueError, "persons times rows_per_person"),
+    ({"model": model(lambda p, x: (x - p) ** 2)}, ValueError, r"one floating-point scalar .* float32 of shape \(1,\): sum"),
+    ({"model": model(lambda p, x: jnp.int32(1))}, ValueError, r"it returned int32 of shape \(\)"),
+    ({"model": model(lambda p, x: (x, p))}, ValueError, "it returned a tuple"),
+    ({"rows": np.zeros((40, 2), np.float32)}, ValueError, r"it returned float32 of shape \(2,\): sum what belongs to a row"),
+]
+
+
+@pytest.mark.parametrize(("options", "kind", "words"), TABLES, ids=[words for _, _, words in TABLES])
+def test_a_bad_table_is_refused(options, kind, words, tmp_path):
+    ledger = tmp_path / "table.ledger"
+    with pytest.raises(kind, match=words):
+        tiny.make_curator(**options, ledger=ledger)
+    assert not ledger.exists()
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.uint32, np.uint64, np.float16, np.float64, np.longdouble])
+def test_numbers_of_every_width_are_accepted(dtype):
+    tiny.make_curator(rows=np.ones(5, dtype))
+
+
+def test_large_integers_saturate_without_a_word():
+    for rows in (np.array([2**63, 5], np.uint64), np.array([-(2**40), 5])):
+        (piece,) = tiny.make_curator(rows=rows)._rows
+        assert piece.dtype == jnp.int32 and abs(int(piece[0])) >= 2**31 - 1 and int(piece[1]) == 5
+
+
+# -- runs that are refused before anything is spent ----------------------------------------------------------------------------
+
+
+def while_loop_step(rng_key, state, ask):
+    answer = jax.lax.while_loop(
+        lambda value: value < 0,
+        lambda value: ask(rng_key, tiny.RATIO, state.position, state.position + 1).value,
+        -1.0,
+    )
+    return tiny.PENALTY.init(rng_key, state.position + answer, ask), ()
+
+
+def twice_step(rng_key, state, ask):
+    for _ in range(2):
+        ask(rng_key, tiny.RATIO, state.position, state.position + 1)
+    return state, ()
+
+
+RUNS = [
+    ({"num_chains": 0}, ValueError, "num_chains=0 must be a whole number, at least 1"),
+    ({"num_chains": 1.5}, ValueError, "num_chains=1.5 must be a whole number"),
+    ({"num_chains": float("nan")}, ValueError, "num_chains=nan must be a whole number"),
+    ({"thin": 0}, ValueError, "thin=0 must be a whole number, at least 1"),
+    ({"thin": 5}, ValueError, "num_steps=12 must be a positive multiple of thin=5"),
+    ({"num_steps": 0}, ValueError, "num_steps=0 must be a positive multiple"),
+    ({"num_steps": 2.5}, ValueError, "num_steps=2.5 must be a positive multiple"),
+    ({"warmup": 1.0}, ValueError, r"warmup=1.0 must lie in \[0, 1\): it is the share of the draws kept apart"),
+    ({"warmup": -0.1}, ValueError, r"warmup=-0.1 must lie in \[0, 1\)"),
+    ({"warmup": float("nan")}, ValueError, r"warmup=nan must lie in \[0, 1\)"),
+    ({"start": np.zeros(3)}, ValueError, r"initial_position has shape \(3,\), it must be \(1,\) or \(2, 1\)"),
+    ({"start": 0.0}, ValueError, r"initial_position has shape \(\), it must be"),
+    ({"start": np.array([np.nan])}, ValueError, r"initial_position=\[nan\] must be finite"),
+    ({"start": np.array([[0.0], [np.inf]])}, ValueError, "must be finite"),
+    ({"path": "missing/folder/posterior.nc"}, ValueError, "posterior.nc cannot be written: its folder does not exist"),
+    ({"num_steps": 100_000}, BudgetExceeded, r"costs epsilon=.* the budget is epsilon=1: ask for fewer steps or add noise"),
+    ({"sampler": penalty(tiny.log_prior, CALM, tiny.WALK), "num_steps": None}, BudgetExceeded, "allows 0 steps of 2 chains"),
+    ({"sampler": penalty(tiny.log_prior, CALM, tiny.WALK)}, BudgetExceeded, "the budget is epsilon=1: ask for fewer"),
+    ({"sampler": accept_walk(tiny.log_prior, tiny.BIT, tiny.WALK), "thin": 10**6, "num_steps": None}, BudgetExceeded,
+     "thin=1000000 are needed for one draw: use fewer chains, more noise, a smaller clip, or a larger budget"),
+    ({"sampler": Sampler(tiny.PENALTY.init, while_loop_step)}, UnboundedQueries, "inside `while` cannot be counted: use scan"),
+    ({"sampler": Sampler(tiny.PENALTY.init, twice_step)}, UnboundedQueries, "a random key is used for two asks"),
+    ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, ())), "num_steps": None}, ValueError,
+     "any number of steps fits: say num_steps"),
+    ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, state.position))}, ValueError,
+     "the sampler's info a NamedTuple of arrays"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "kind", "words"), RUNS, ids=[words for _, _, words in RUNS])
+def test_a_bad_run_is_refused_and_spends_nothing(options, kind, words):
+    curator = tiny.make_curator()
+    with pytest.raises(kind, match=words):
+        tiny.run(curator, **options)
+    assert curator._ledger.grants == []
+
+
+def nowhere(position):
+    return jnp.where(position[0] > 5, 0.0, -jnp.inf)
+
+
+MODELS = [
+    (model(log_prior=nowhere), "has no prior density: start the chains where the prior allows them"),
+    (model(log_prior=lambda position: jnp.nan * position[0]), "has no prior density"),
+    (model(unravel=lambda position: position), "unravel must return a dict"),
+    (model(unravel=lambda position: {"mean": position[5, 2]}), r"could not be made into a posterior \(IndexError"),
+    (model(unravel=lambda position: {"draw": position[0]}), "not 'chain' or 'draw'"),
+]
+
+
+@pytest.mark.parametrize(("bad", "words"), MODELS, ids=[words for _, words in MODELS])
+def test_a_model_that_would_waste_the_budget_is_refused(bad, words):
+    curator = tiny.make_curator(model=bad)
+    with pytest.raises(ValueError, match=words):
+        tiny.run(curator)
+    assert curator._ledger.grants == []
+
+
+def test_an_old_style_key_is_refused():
+    curator = tiny.make_curator()
+    with pytest.raises((TypeError, ValueError)):
+        sample(jax.random.PRNGKey(0)[:1], tiny.PENALTY, curator, tiny.START, num_steps=2)
+    assert curator._ledger.grants == []
+
+
+# -- nothing is told about the rows --------------------------------------------------------------------------------------------
+
+LINEAR = Model(
+    log_likelihood=lambda position, row: row * position[0],
+    log_prior=lambda position: jnp.zeros(()),
+    unravel=lambda position: {"mean": position[0]},
+    dimension=1,
+)
+FAR = np.array([100.0], np.float32)  # every position stays positive, so an infinite row always gives inf - inf
+# Tables that differ in one row, with equal answers: clipped to the same bound, or not a number and so counted as zero.
+EQUAL = {"clipped": [0.5, 5.0, 1e30], "bad": [0.0, np.nan, np.inf]}
+
+
+class Outcome(NamedTuple):
+    """All that a run lets out."""
+
+    values: list
+    attributes: dict
+    texts: list[str]
+    size_of_file: int
+
+
+@pytest.fixture
+def outcome(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "NUM_BLOCKS", 2)
+
+    def outcome(rows, budget=tiny.BUDGET, **options):
+        curator = tiny.make_curator(rows, LINEAR, budget, **options)
+        posterior = tiny.run(curator, start=FAR, num_steps=None, progress=True, warmup=0.5)
+        save(posterior, tmp_path / "posterior.nc")
+        texts = [repr(curator), *capsys.readouterr()]
+        for again in (curator, tiny.make_curator(rows, LINEAR, budget, **options)):
+            with pytest.raises(BudgetExceeded) as caught:
+                tiny.run(again, start=FAR, num_steps=10**6)
+            texts += [str(caught.value), *capsys.readouterr()]
+        saved = load(tmp_path / "posterior.nc")
+        return Outcome(
+            [(group, name, array.values.tobytes()) for group in saved.groups() for name, array in saved[group].items()],
+            {name: value for name, value in saved.attrs.items() if name != "created_at"},
+            texts,
+            (tmp_path / "posterior.nc").stat().st_size,
+        )
+
+    return outcome
+
+
+@pytest.mark.parametrize("kind", EQUAL)
+def test_neighbours_with_equal_answers_look_the_same(kind, outcome):
+    outcomes = []
+    for value in EQUAL[kind]:
+        rows = tiny.ROWS.copy()
+        rows[7] = value
+        outcomes.append(outcome(rows))
+    assert all(found == outcomes[0] for found in outcomes[1:])
+    assert len(set(np.frombuffer(outcomes[0].values[0][2], np.float32))) > 3  # the chain moved
+
+
+def test_different_answers_show_in_the_draws_and_nowhere_else(outcome):
+    first, second = outcome(tiny.ROWS), outcome(-np.ones(40, np.float32))
+    assert first.values != second.values
+    assert first.attributes == second.attributes
+
+
+def test_under_add_or_remove_a_row_that_says_nothing_is_not_seen(outcome):
+    rows = np.linspace(-1, 1, 37, dtype=np.float32)
+    without = outcome(rows, ADD_OR_REMOVE, capacity=64)
+    for extra in (0.0, np.nan):
+        assert outcome(np.append(rows, np.float32(extra)), ADD_OR_REMOVE, capacity=64) == without
+    assert not any(re.search(r"\b37\b", text) for text in [*without.texts, without.attributes["privacy_statement"]])
+
+
+PRIVATE_COUNT = [
+    lambda rows: tiny.make_curator(rows, budget=ADD_OR_REMOVE),
+    lambda rows: tiny.make_curator(rows, budget=ADD_OR_REMOVE, capacity=30),
+    lambda rows: tiny.make_curator((rows, rows[1:]), budget=ADD_OR_REMOVE, capacity=64),
+    lambda rows: tiny.make_curator(rows.astype(complex), budget=ADD_OR_REMOVE, capacity=64),
+    lambda rows: tiny.make_curator(rows[:, None], budget=ADD_OR_REMOVE, capacity=64),
+    lambda rows: tiny.run(tiny.make_curator(rows, budget=ADD_OR_REMOVE, capacity=64), num_steps=10**6),
+    lambda rows: tiny.make_curator(rows, budget=Budget(1.0, 1e-6, rows_per_person=2)),
+    lambda rows: tiny.make_curator(rows, budget=Budget(1.0, 1e-6, rows_per_person=2), capacity=30),
+]
+
+
+@pytest.mark.parametrize("attempt", PRIVATE_COUNT)
+def test_a_private_number_of_rows_is_in_no_error(attempt):
+    with pytest.raises(Exception) as caught:
+        attempt(np.zeros(37, np.float32))
+    assert not re.search(r"\b3[67]\b", str(caught.value))
+
+
+def test_an_empty_table_is_as_good_as_any_when_its_size_is_private(outcome):
+    empty = outcome(np.zeros(0, np.float32), ADD_OR_REMOVE, capacity=64)
+    assert empty == outcome(np.zeros(3, np.float32), ADD_OR_REMOVE, capacity=64)

@@ -1,0 +1,91 @@
+"""Who may import whom: the arrows of the design, and the late imports."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dpmcmc
+
+ROOT = Path(dpmcmc.__file__).parent
+
+ALLOWED = {  # layer -> the layers of ours it may import; a layer is a folder or a file of the package
+    "types": set(),
+    "errors": set(),
+    "acceptance": set(),
+    "progress": set(),
+    "ask": {"types", "errors"},
+    "models": {"types"},
+    "accounting": {"types", "errors", "acceptance"},
+    "ledger": {"types", "errors", "accounting"},
+    "curator": {"types", "errors", "ask", "acceptance", "accounting", "ledger"},
+    "samplers": {"types", "acceptance"},
+    "loop": {"types", "errors", "ask", "accounting", "progress", "results"},
+    "results": {"types", "accounting", "__init__"},
+}
+HEAVY_HOMES = {"arviz": {"results/posterior.py"}, "numpyro": {"models/numpyro.py"}, "matplotlib": {"results/plots.py"}}
+NO_JAX = {"types", "errors", "acceptance", "accounting", "ledger", "progress", "__init__"}
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported(path: Path, top_level_only: bool = False) -> list[str]:
+    tree = ast.parse(path.read_text())
+    guarded = {id(sub) for node in ast.walk(tree) if isinstance(node, ast.If) for sub in ast.walk(node)}
+    names = []
+    for node in tree.body if top_level_only else ast.walk(tree):
+        if id(node) in guarded:  # under TYPE_CHECKING
+            continue
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
+
+
+def violations(layer_name: str, names: list[str]) -> list[str]:
+    ours = [name for name in names if name.split(".")[0] == "dpmcmc"]
+    targets = {name: (name.split(".")[1] if "." in name else "__init__") for name in ours}
+    return [name for name, target in targets.items() if target != layer_name and target not in ALLOWED[layer_name]]
+
+
+FILES = sorted(path for path in ROOT.rglob("*.py") if layer(path) in ALLOWED)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_arrows_point_the_right_way(path):
+    assert violations(layer(path), imported(path)) == []
+
+
+def test_every_layer_is_covered():
+    outside = {"__init__", "cli", "cli_account", "cli_run", "py"}
+    assert {layer(path) for path in ROOT.rglob("*.py")} - set(ALLOWED) <= outside | {"tables", "demo", "tuning", "data"}
+
+
+def test_a_wrong_arrow_is_seen():
+    assert violations("samplers", ["dpmcmc.curator.noise", "dpmcmc.types.Key"]) == ["dpmcmc.curator.noise"]
+
+
+@pytest.mark.parametrize("library", HEAVY_HOMES)
+def test_heavy_libraries_have_one_home_and_load_late(library):
+    homes = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if _uses(path, library, False)}
+    assert homes <= HEAVY_HOMES[library]
+    assert not any(_uses(path, library, True) for path in ROOT.rglob("*.py"))
+
+
+def _uses(path, library, top_level_only):
+    return any(name.split(".")[0] == library for name in imported(path, top_level_only))
+
+
+@pytest.mark.parametrize("path", [p for p in sorted(ROOT.rglob("*.py")) if layer(p) in NO_JAX], ids=lambda p: p.name)
+def test_the_calculator_does_without_jax(path):
+    assert not _uses(path, "jax", False)
+
+
+def test_importing_the_package_loads_neither_jax_nor_scipy():
+    code = "import sys, dpmcmc; print([m for m in ('jax', 'scipy', 'arviz', 'dp_accounting') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

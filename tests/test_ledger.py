@@ -1,0 +1,148 @@
+"""The ledger: on disk before a grant is given out, and only for the table and the promise it was opened with."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from dpmcmc import Budget, BudgetExceeded, LogRatio, Neighbours, UnsupportedQuery
+from dpmcmc.ledger import Entry, from_json
+from tests import tiny
+
+PLAN = {tiny.RATIO: 20}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "table.ledger"
+
+
+def curator(path, **options):
+    return tiny.make_curator(ledger=path, **options)
+
+
+def kept(path):
+    """The grants in the file."""
+    return [from_json(grant) for grant in json.loads(path.read_text())["grants"]]
+
+
+def test_a_grant_is_on_disk_before_it_is_given_out(path):
+    curator(path).grant(PLAN)
+    assert kept(path) == [(Entry(repr(tiny.RATIO), tiny.RATIO.released, tiny.RATIO.cost(tiny.BUDGET.unit), 20),)]
+    with pytest.raises(BudgetExceeded, match="has given its one grant and is closed"):
+        curator(path).grant(PLAN)
+
+
+def test_a_grant_that_cannot_be_written_is_not_given(path, monkeypatch):
+    def fail(*arguments):
+        raise OSError("disk full")
+
+    owner = curator(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fail)
+        with pytest.raises(OSError, match="disk full"):
+            owner.grant(PLAN)
+    assert owner._ledger.grants == [] and not path.exists()
+    owner.grant(PLAN)
+    assert len(kept(path)) == 1
+
+
+ADD_OR_REMOVE = Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
+CHANGES = {
+    "n": ({"rows": tiny.ROWS[1:]}, "capacity=40, now it is 39"),
+    "budget": ({"budget": Budget(2.0, 1e-6)}, r"budget=\[1.0, 1e-06\], now it is \[2.0, 1e-06\]"),
+    "relation": ({"budget": ADD_OR_REMOVE, "capacity": 40}, "neighbours=replace-one, now it is add-or-remove-one"),
+    "rows per person": ({"budget": Budget(1.0, 1e-6, rows_per_person=2), "capacity": 40}, "rows_per_person=1, now it is 2"),
+    "no promise": ({"budget": None}, "budget=.*, now it is None"),
+    "filter": ({"shared_by": "zcdp"}, "shared_by=None, now it is zcdp"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_table_or_promise_is_refused(change, path):
+    options, words = CHANGES[change]
+    curator(path).grant(PLAN)
+    before = path.read_bytes()
+    with pytest.raises(BudgetExceeded, match=f"was opened with {words}: another table or promise needs another ledger"):
+        curator(path, **options)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": "dpmcmc-ledger-1"}', '{"format": "other", "facts": {}, "grants": []}']
+)
+def test_another_file_is_refused(text, path):
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"table\.ledger is not a ledger that a curator keeps: name another file"):
+        curator(path)
+    assert path.read_text() == text
+
+
+def test_a_missing_folder_is_refused_at_the_door(tmp_path):
+    with pytest.raises(ValueError, match="its folder does not exist; make it first"):
+        curator(tmp_path / "missing" / "table.ledger")
+
+
+def test_of_two_that_hold_the_same_ledger_one_is_refused(path):
+    first, second = curator(path, shared_by="zcdp"), curator(path, shared_by="zcdp")
+    first.grant(PLAN)
+    with pytest.raises(BudgetExceeded, match=r"somebody else has spent .*: create the curator again"):
+        second.grant(PLAN)
+    assert len(kept(path)) == 1
+    first.grant(PLAN)
+    assert len(kept(path)) == 2
+
+
+# -- budgets shared by several grants ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared_by", ["gaussian-dp", "zcdp", "renyi"])
+def test_several_grants_share_the_budget(shared_by, path):
+    owner = curator(path, shared_by=shared_by)
+    most = owner.max_steps({}, {tiny.RATIO: 1})
+    half = most // 2
+    owner.grant({tiny.RATIO: half})
+    with pytest.raises(BudgetExceeded, match=r"this costs .* of .* is left \(budget: epsilon=1, delta=1e-06\)"):
+        owner.grant({tiny.RATIO: most - half + 1})
+    assert len(owner._ledger.grants) == len(kept(path)) == 1
+    reopened = curator(path, shared_by=shared_by)
+    assert reopened.max_steps({}, {tiny.RATIO: 1}) == most - half
+    reopened.grant({tiny.RATIO: most - half})
+    assert reopened.max_steps({}, {tiny.RATIO: 1}) == 0
+
+
+def test_sharing_costs_little_when_all_is_gaussian(path):
+    alone = curator(None).max_steps({}, {tiny.RATIO: 1})
+    assert alone - 1 <= curator(path, shared_by="gaussian-dp").max_steps({}, {tiny.RATIO: 1}) <= alone
+
+
+def test_accept_bits_are_refused_under_gaussian_dp_and_shared_under_zcdp(path):
+    owner = curator(path, shared_by="gaussian-dp")
+    with pytest.raises(UnsupportedQuery, match="Gaussian costs alone"):
+        owner.grant({tiny.BIT: 1})
+    assert owner._ledger.grants == [] and not path.exists()
+    owner.grant({tiny.RATIO: 1})
+    mixed = curator(None, shared_by="zcdp")
+    mixed.grant({tiny.BIT: 100})
+    mixed.grant({tiny.RATIO: 1})
+    assert len(mixed._ledger.grants) == 2
+
+
+def test_queries_of_different_noise_share_too():
+    owner = curator(None, shared_by="gaussian-dp")
+    quiet, loud = LogRatio(clip=1.0, noise_multiplier=60.0), LogRatio(clip=1.0, noise_multiplier=30.0)
+    most = owner.max_steps({}, {loud: 1})
+    owner.grant({loud: most - 1})
+    assert owner.max_steps({}, {quiet: 1}) in (4, 5, 6, 7)  # one of the loud is four of the quiet, and there is a rest
+
+
+def test_the_filter_does_not_count_what_the_accountant_does_not():
+    with pytest.raises(ValueError, match="shared_by='best' must be None or one of"):
+        tiny.make_curator(shared_by="best")
+
+
+def test_a_ledger_holds_numbers_and_no_rows(path):
+    rows = np.full(40, 0.123456, np.float32)
+    curator(path, rows=rows).grant(PLAN)
+    assert "0.1234" not in path.read_text()

@@ -1,0 +1,246 @@
+"""The loop: what it plans, that its draws do not depend on how it is cut into blocks, and how it ends early."""
+
+import json
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from dpmcmc import BudgetExceeded, RunFailed, Sampler, load, loop, statement_of
+from dpmcmc.curator.curator import Grant
+from dpmcmc.progress import Progress
+from tests import tiny
+
+
+def bill(posterior):
+    """How often each query was asked, as the saved ledger says."""
+    ledger = json.loads(posterior.attrs["dpmcmc_ledger"])
+    return {entry["query"]: entry["count"] for entry in ledger["entries"]}
+
+
+# -- how many steps ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_chains", [1, 2, 3])
+def test_the_bill_is_chains_times_steps(num_chains):
+    posterior = tiny.run(num_chains=num_chains)
+    assert tiny.means(posterior).shape == (num_chains, 12)
+    assert bill(posterior) == {repr(tiny.RATIO): 12 * num_chains}
+
+
+def test_without_num_steps_the_budget_is_used_to_the_last_step():
+    curator = tiny.make_curator()
+    most = curator.max_steps({}, {tiny.RATIO: 2})
+    posterior = tiny.run(curator, num_steps=None)
+    assert tiny.means(posterior).shape == (2, most)
+    assert bill(posterior) == {repr(tiny.RATIO): 2 * most}
+    with pytest.raises(BudgetExceeded, match="the budget is epsilon=1: ask for fewer steps"):
+        tiny.make_curator().grant({tiny.RATIO: 2 * most + 2})
+
+
+def test_chains_share_the_budget():
+    curator = tiny.make_curator()
+    alone = curator.max_steps({}, {tiny.BIT: 1})
+    assert curator.max_steps({}, {tiny.BIT: 4}) == alone // 4
+
+
+def test_what_the_start_asks_is_on_the_bill():
+    def init(rng_key, position, ask):
+        ask(rng_key, tiny.RATIO, position, position + 1)
+        return tiny.PENALTY.init(rng_key, position, ask)
+
+    posterior = tiny.run(sampler=Sampler(init, tiny.PENALTY.step))
+    assert bill(posterior) == {repr(tiny.RATIO): 12 * 2 + 2}
+    curator = tiny.make_curator()
+    alone = curator.max_steps({}, {tiny.RATIO: 1})
+    assert curator.max_steps({tiny.RATIO: alone - 5}, {tiny.RATIO: 2}) == 2
+
+
+# -- which draws ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_blocks", [1, 5, 20])
+def test_the_draws_do_not_depend_on_the_blocks(num_blocks, monkeypatch):
+    expected = tiny.means(tiny.run())
+    monkeypatch.setattr(loop, "NUM_BLOCKS", num_blocks)
+    assert len(np.unique(expected)) > 4
+    np.testing.assert_array_equal(tiny.means(tiny.run()), expected)
+
+
+@pytest.mark.parametrize("thin", [1, 3])
+@pytest.mark.parametrize("num_draws", [1, 2, 19, 20, 21, 39, 40, 41, 997, 20_000])
+def test_blocks_fill_the_run(num_draws, thin):
+    sizes = loop._block_sizes(num_draws * thin, thin)
+    assert sum(sizes) == num_draws * thin
+    assert len(set(sizes)) <= 2 and len(sizes) <= 2 * loop.NUM_BLOCKS + 1  # two programs to compile at most
+    assert all(size % thin == 0 and size > 0 for size in sizes)
+
+
+class Uniform(NamedTuple):
+    position: jax.Array
+
+
+def test_every_step_of_every_chain_has_its_own_key():
+    def step(rng_key, state, ask):
+        return Uniform(jax.random.uniform(rng_key, (1,))), ()
+
+    posterior = tiny.run(sampler=Sampler(lambda rng_key, position, ask: Uniform(position), step), num_chains=3)
+    keys = jax.random.split(jax.random.key(0), 3)
+    expected = [[float(jax.random.uniform(jax.random.fold_in(key, step), (1,))[0]) for step in range(12)] for key in keys]
+    np.testing.assert_allclose(tiny.means(posterior), expected, rtol=1e-6)
+    assert "sample_stats" not in posterior.groups()
+    assert bill(posterior) == {}
+
+
+def test_thinning_keeps_every_third_step_and_pays_for_all():
+    thinned = tiny.run(thin=3)
+    np.testing.assert_array_equal(tiny.means(thinned), tiny.means(tiny.run())[:, 2::3])
+    assert bill(thinned) == {repr(tiny.RATIO): 24}
+    assert thinned.attrs["thinning"] == 3
+
+
+def test_warmup_is_kept_apart():
+    everything = tiny.means(tiny.run())
+    posterior = tiny.run(warmup=0.25)
+    np.testing.assert_array_equal(posterior.warmup_posterior["mean"], everything[:, :3])
+    np.testing.assert_array_equal(posterior.posterior["mean"], everything[:, 3:])
+    assert posterior.warmup_sample_stats["acceptance"].shape == (2, 3)
+    assert "warmup_posterior" not in tiny.run().groups()
+
+
+def test_chains_may_start_apart():
+    start = np.array([[5.0], [-5.0]], np.float32)
+    first = tiny.means(tiny.run(start=start, num_steps=1))[:, 0]
+    assert first[0] > 3 and first[1] < -3
+
+
+# -- how it ends early ---------------------------------------------------------------------------------------------------------
+
+
+def stop_at_block(monkeypatch, number, error):
+    """Let the given error strike while the progress of a block is shown."""
+    advance, calls = Progress.advance, []
+
+    def strike(self, num_steps, info):
+        calls.append(num_steps)
+        advance(self, num_steps, info)
+        if len(calls) == number:
+            raise error
+
+    monkeypatch.setattr(Progress, "advance", strike)
+
+
+def test_an_interrupt_returns_the_finished_draws(monkeypatch, capsys):
+    expected = tiny.means(tiny.run())[:, :3]
+    stop_at_block(monkeypatch, 3, KeyboardInterrupt())
+    curator = tiny.make_curator()
+    posterior = tiny.run(curator, progress=True)
+    note = "interrupted after 3 of 12 steps; the grant is spent in full"
+    np.testing.assert_array_equal(tiny.means(posterior), expected)
+    assert note in statement_of(posterior) and note in capsys.readouterr().err
+    assert bill(posterior) == {repr(tiny.RATIO): 24}
+    with pytest.raises(BudgetExceeded, match="has given its one grant and is closed"):
+        tiny.run(curator)
+
+
+def test_an_interrupt_before_the_first_draw_says_that_the_grant_is_spent(monkeypatch, capsys):
+    def strike(self, executable, *arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Grant, "run", strike)
+    curator = tiny.make_curator()
+    with pytest.raises(KeyboardInterrupt):
+        tiny.run(curator, progress=True)
+    assert "interrupted after 0 of 12 steps; the grant is spent in full" in capsys.readouterr().err
+    assert len(curator._ledger.grants) == 1
+
+
+def test_a_crash_hands_over_the_finished_draws(monkeypatch):
+    expected = tiny.means(tiny.run())[:, :2]
+    stop_at_block(monkeypatch, 2, OSError("disk"))
+    with pytest.raises(RunFailed, match="broke off after 2 of 12 steps; the grant is spent in full") as caught:
+        tiny.run()
+    np.testing.assert_array_equal(tiny.means(caught.value.posterior), expected)
+    assert "broke off after 2 of 12" in statement_of(caught.value.posterior)
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_a_crash_before_the_first_draw_says_that_the_grant_is_spent(monkeypatch):
+    def strike(self, executable, *arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(Grant, "run", strike)
+    with pytest.raises(RunFailed, match="broke off after 0 of 12 steps; the grant is spent in full") as caught:
+        tiny.run()
+    assert caught.value.posterior is None
+
+
+class Killed(BaseException):
+    """Nothing handles this one, as nothing handles a kill."""
+
+
+def test_the_file_survives_a_kill(monkeypatch, tmp_path):
+    whole = tiny.means(tiny.run(path=tmp_path / "whole.nc"))
+    np.testing.assert_array_equal(tiny.means(load(tmp_path / "whole.nc")), whole)
+    assert "Note:" not in statement_of(load(tmp_path / "whole.nc"))
+    stop_at_block(monkeypatch, 5, Killed())
+    with pytest.raises(Killed):
+        tiny.run(path=tmp_path / "killed.nc")
+    saved = load(tmp_path / "killed.nc")
+    np.testing.assert_array_equal(tiny.means(saved), whole[:, :4])
+    assert "4 of 12 steps so far; the grant is spent in full" in statement_of(saved)
+
+
+def test_draws_that_cannot_be_written_are_handed_over(tmp_path):
+    (tmp_path / "posterior.nc").mkdir()
+    with pytest.raises(RunFailed, match=r"in \.posterior") as caught:
+        tiny.run(path=tmp_path / "posterior.nc", num_steps=1)
+    assert tiny.means(caught.value.posterior).shape == (2, 1)
+
+
+# -- what does not run ---------------------------------------------------------------------------------------------------------
+
+
+def asks(query, num_asks):
+    """A program that asks a query so many times."""
+
+    def program(ask, key, position):
+        def body(total, key):
+            return total + ask(key, query, position, position + 1).value, None
+
+        return lax.scan(body, jnp.zeros(()), jax.random.split(key, num_asks))[0]
+
+    return program
+
+
+def test_one_ask_more_than_granted_does_not_run():
+    curator = tiny.make_curator()
+    arguments = jax.random.key(1), tiny.START
+    executables = {count: curator.trace(asks(tiny.RATIO, count), *arguments).compile() for count in (1, 4)}
+    grant = curator.grant({tiny.RATIO: 4})
+    grant.run(executables[1], *arguments)
+    with pytest.raises(BudgetExceeded, match=r"asks LogRatio\(.*\) 4 times, 3 are left of the grant"):
+        grant.run(executables[4], *arguments)
+    for _ in range(3):
+        grant.run(executables[1], *arguments)
+    with pytest.raises(BudgetExceeded, match="1 times, 0 are left of the grant"):
+        grant.run(executables[1], *arguments)
+
+
+def test_a_query_that_was_not_granted_does_not_run():
+    curator = tiny.make_curator()
+    arguments = jax.random.key(1), tiny.START
+    other = curator.trace(asks(type(tiny.RATIO)(clip=4.0, noise_multiplier=30.0), 1), *arguments).compile()
+    with pytest.raises(BudgetExceeded, match=r"asks LogRatio\(clip=4.0.* 1 times, 0 are left"):
+        curator.grant({tiny.RATIO: 4}).run(other, *arguments)
+
+
+def test_a_finished_run_leaves_nothing_of_its_grant(monkeypatch):
+    grants = []
+    make_grant = Grant.__init__
+    monkeypatch.setattr(Grant, "__init__", lambda self, *options: (grants.append(self), make_grant(self, *options))[1])
+    tiny.run()
+    assert [set(grant._left.values()) for grant in grants] == [{0}]

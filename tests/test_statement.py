@@ -1,0 +1,116 @@
+"""The privacy statement: all of the promise in words, and a bill from which anyone can compute it again."""
+
+import json
+import math
+
+import pytest
+
+from dpmcmc import Budget, LogRatio, Neighbours, PenaltyAccept
+from dpmcmc.accounting import verify
+from tests import tiny
+
+PENALTY_BIT = PenaltyAccept(clip=0.05, noise_multiplier=20.0, max_move=1.0)
+
+
+def statement(plan, **options):
+    return tiny.make_curator(**{"fixed_secret": None, **options}).grant(plan).statement()
+
+
+def reproduced(statement) -> bool:
+    return verify.verify(json.loads(statement.ledger_json())).is_reproduced
+
+
+def test_the_text_says_everything():
+    text = str(statement({tiny.RATIO: 20, tiny.BIT: 30}))
+    for words in (
+        "Promise:   (0.70",
+        ", 1e-06)-differential privacy",
+        "one row, replaced by any other (the number of rows, 40, is public)",
+        tiny.RATIO.released,
+        tiny.BIT.released,
+        f"20 x {tiny.RATIO}",
+        f"30 x {tiny.BIT}",
+        "by rdp",
+        "by zcdp, as a second opinion",
+        "Budget:    epsilon = 1, delta = 1e-06",
+        "ChaCha20, keyed by the operating system",
+        "floating point",
+        "share one process",
+        "the time a run takes is not part of the release",
+    ):
+        assert words in text, words
+
+
+def test_gaussians_get_the_exact_figure_and_a_second_opinion():
+    found = statement({tiny.RATIO: 20})
+    assert found.method == "gaussian" and found.second_method == "rdp"
+    assert found.epsilon <= found.second_epsilon <= 1.1 * found.epsilon
+
+
+def test_add_or_remove_does_not_tell_the_number_of_rows():
+    found = statement({tiny.RATIO: 20}, budget=Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE), capacity=64)
+    assert "one row, added or removed (the number of rows is private)" in str(found)
+    assert "40" not in str(found) and found.num_rows is None
+
+
+def test_several_rows_per_person():
+    one = LogRatio(clip=1.0, noise_multiplier=30.0)
+    found = statement({one: 20}, budget=Budget(1.0, 1e-6, rows_per_person=3), capacity=60)
+    assert "one person with at most 3 rows, replaced by any other (the table's capacity, 60, is public)" in str(found)
+    # The noise is in units of the sensitivity, so it grew with the rows per person and the cost did not.
+    assert found.epsilon == pytest.approx(statement({one: 20}).epsilon)
+
+
+def test_a_fixed_secret_promises_nothing():
+    found = statement({tiny.RATIO: 20}, fixed_secret=tiny.SECRET)
+    assert found.epsilon == math.inf and found.second_epsilon is None
+    assert "epsilon = infinity: NO PRIVACY IS PROMISED" in str(found)
+    assert "the secret was fixed by the caller" in str(found) and "second opinion" not in str(found)
+    assert json.loads(found.ledger_json())["claim"] == {"epsilon": "inf", "delta": 1e-06, "method": "none"}
+
+
+def test_without_a_budget_the_bill_is_computed_all_the_same():
+    found = statement({tiny.RATIO: 20}, budget=None)
+    assert found.epsilon == pytest.approx(statement({tiny.RATIO: 20}).epsilon)
+    assert "Budget:" not in str(found) and reproduced(found)
+
+
+def test_a_bill_that_no_accountant_can_pay_is_infinite():
+    found = statement({LogRatio(clip=1.0, noise_multiplier=0.5): 1_000}, budget=None)
+    assert found.epsilon == math.inf
+    assert "NO PRIVACY IS PROMISED" in str(found)
+
+
+PLANS = {
+    "ratios": {tiny.RATIO: 20},
+    "Barker bits": {tiny.BIT: 400},
+    "penalty bits": {PENALTY_BIT: 10},
+    "both": {tiny.RATIO: 10, tiny.BIT: 100},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_the_bill_reproduces_the_claim(plan):
+    found = statement(PLANS[plan])
+    document = json.loads(found.ledger_json())
+    assert document["claim"]["epsilon"] == found.epsilon <= 1.0
+    assert sum(entry["count"] for entry in document["entries"]) == sum(PLANS[plan].values())
+    assert reproduced(found)
+    document["claim"]["epsilon"] *= 0.99
+    assert not PLANS[plan] or not verify.verify(document).is_reproduced
+
+
+@pytest.mark.parametrize("shared_by", ["gaussian-dp", "zcdp", "renyi"])
+def test_a_shared_budget_is_promised_as_a_whole(shared_by):
+    found = statement({tiny.RATIO: 20}, shared_by=shared_by)
+    assert found.epsilon == 1.0 and found.second_epsilon < 1.0
+    assert "several runs share this budget" in str(found) and "for this run alone" in str(found)
+    assert reproduced(found)
+
+
+def test_accept_bits_get_as_many_steps_as_their_best_accountant_allows():
+    """Their pure epsilon is far too large for the distance from an ideal coin; that must not spoil the other bounds."""
+    steps = tiny.make_curator().max_steps({}, {tiny.BIT: 1})
+    assert steps * tiny.BIT.cost(tiny.BUDGET.unit).pure() > 5
+    assert statement({tiny.BIT: steps}).epsilon <= 1.0
