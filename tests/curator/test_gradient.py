@@ -105,9 +105,7 @@ def count_too_long(function, bits: int, dimension: int, number: int = 10**6) -> 
     step = 10**5
     with jax.enable_x64(True):
         compiled = jax.jit(function)
-        return sum(
-            too_long(np.asarray(compiled(adversarial_rows(seed, step, dimension))), bits) for seed in range(number // step)
-        )
+        return sum(too_long(np.asarray(compiled(adversarial_rows(seed, step, dimension))), bits) for seed in range(number // step))
 
 
 @pytest.mark.parametrize("dimension", [2, 10, 100])
@@ -349,23 +347,43 @@ def test_fixed_batches_have_their_size_and_treat_rows_alike(size):
         assert np.abs(together - chance).max() / np.sqrt(chance / number) < 5.0
 
 
-@pytest.mark.parametrize("batch, is_linear", [(PoissonBatch(0.1), True), (FixedBatch(30, 300), False)])
+def batch_sums(rows, model, clip, batch, number):
+    """Sums of clipped gradients over many batches, before the noise, in units of the clip."""
+    num_rows = len(jax.tree.leaves(rows)[0])
+    table = exact_sum.Table((jax.tree.map(jnp.asarray, rows),), num_rows, Unit(), capacity=num_rows)
+    keys = np.random.default_rng(0).integers(0, 2**32, size=(number, 8), dtype=np.uint32)
+    bits = exact_sum.BITS if model.linear is None else linear_rows.grid_bits(table.num_slots)
+
+    def one(key):
+        return gradient.batch_sum(model, table, jnp.zeros(model.dimension), clip, *batch.draw(key, table))
+
+    with jax.enable_x64(True):
+        return np.asarray(jax.jit(lambda keys: lax.map(one, keys, batch_size=100))(keys)) / 2.0**bits
+
+
+@pytest.mark.parametrize("batch", [PoissonBatch(0.1), FixedBatch(30, 300)], ids=["poisson", "fixed"])
+@pytest.mark.parametrize("is_linear", [False, True], ids=["rows", "linear"])
 def test_batches_estimate_the_gradient_of_all_rows(batch, is_linear):
     rows = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
-    curator = Curator(rows, inner_product(2, is_linear), None, fixed_secret=SECRET)
-    answer = ask_many(curator, Gradient(9.0, 1e-3, batch=batch), jnp.zeros((4000, 2)))
-    values = np.asarray(answer.value, float)
+    values = 9.0 * batch_sums(rows, inner_product(2, is_linear), 9.0, batch, 4000) / batch.rate
     z = (values.mean(0) - rows.sum(0)) / (values.std(0) / 4000**0.5)
     assert np.abs(z).max() < 4.5
-    np.testing.assert_allclose(answer.variance, (1e-3 * 18 / 0.1) ** 2, rtol=1e-5)
+    assert (values.std(0) > 10).all()
+
+
+def test_the_answer_of_a_batch_is_scaled_by_its_rate():
+    table = exact_sum.Table((np.zeros((300, 2), np.float32),), 300, Unit(), capacity=300)
+    query = Gradient(0.5, 3.0, batch=FixedBatch(30, 300))
+    with jax.enable_x64(True):
+        answer = jax.jit(lambda key: query.answer(key, inner_product(2, False), table, jnp.zeros(2)))(SECRET[:8])
+    np.testing.assert_allclose(answer.variance, (3.0 / 0.1) ** 2, rtol=1e-6)
+    assert 0 < np.abs(answer.value).max() < 6 * 30
 
 
 def test_large_batches_are_cut_into_exact_blocks():
     rows = (np.ones((60_000, 1), np.float32), np.ones(60_000, np.float32))
-    curator = Curator(rows, logistic(1, 1.0), None, fixed_secret=SECRET)
-    batch = FixedBatch(30_000, 60_000)
-    answer = ask_many(curator, Gradient(1.0, 1e-6, batch=batch), jnp.zeros((1, 1)))
-    np.testing.assert_allclose(answer.value[0], [30_000], rtol=1e-5)
+    total = batch_sums(rows, logistic(1, 1.0), 1.0, FixedBatch(30_000, 60_000), 1)
+    np.testing.assert_allclose(total, [[15_000]], rtol=1e-5)
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------------------

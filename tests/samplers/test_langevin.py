@@ -12,9 +12,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gradient_chains import COVARIANCE, MEAN, POSTERIOR_PRECISION, answers, exact_draws, gaussian, log_prior, run, z_scores
 
 from dpmcmc import Budget, Curator, Gradient, PoissonBatch, models, sample, sgld
+from tests.samplers.gradient_chains import (
+    COVARIANCE,
+    MEAN,
+    POSTERIOR_PRECISION,
+    answers,
+    exact_draws,
+    gaussian,
+    log_prior,
+    run,
+    z_scores,
+)
 
 LIMIT = 4.6
 STEPS = np.array([0.08, 0.16, 0.32, 0.48], np.float32)
@@ -36,9 +46,9 @@ def draws_at_all_steps(is_published=False):
         return factor * log_prior(position)
 
     def at(step_size):
-        return run(
-            sgld(scaled_prior, "gradient", lambda index: step_size), scaled_ask, jax.random.key(0), exact_draws(1024), 1200
-        )[0]
+        return run(sgld(scaled_prior, "gradient", lambda index: step_size), scaled_ask, jax.random.key(0), exact_draws(1024), 1200)[
+            0
+        ]
 
     return np.asarray(jax.lax.map(at, STEPS))[:, :, 300:]
 

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gradient_chains import MEAN, POSTERIOR_PRECISION, answers, exact_draws, gaussian, log_prior, run
 
 from dpmcmc import Curator, Gradient, models, sgnht
 from dpmcmc.types import Sampler
+from tests.samplers.gradient_chains import MEAN, POSTERIOR_PRECISION, answers, exact_draws, gaussian, log_prior, run
 
 LIMIT = 4.6
 STEPS = np.array([0.2, 0.35, 0.5, 0.65], np.float32)

@@ -111,7 +111,7 @@ def gather(table: Table, slots):
     rows = None
     for index, piece in enumerate(table.pieces):
         offset = local - index * size
-        taken = jax.tree.map(lambda leaf: leaf[jnp.clip(offset, 0, size - 1)], piece)  # noqa: B023
+        taken = jax.tree.map(lambda leaf: jnp.asarray(leaf)[jnp.clip(offset, 0, size - 1)], piece)  # noqa: B023
         rows = taken if rows is None else jax.tree.map(functools.partial(_choose, offset >= 0), taken, rows)
     return rows, is_real
 
