@@ -51,16 +51,16 @@ class PoissonBatch:
 
     def draw(self, key, table: Table):
         """Slots and whether each counts."""
-        mean = -table.num_slots * math.log1p(-self.rate)
-        first, table_high, table_low = _poisson_table(mean)
+        num_slots = table.num_slots if table.capacity is None else table.capacity
+        first, table_high, table_low = _poisson_table(-num_slots * math.log1p(-self.rate))
         key_number, key_slots = noise.random_words(key, (2, 8))
         high, low = noise.two_uint64(noise.random_words(key_number, (4,)))
         high = high >> 1
         number = first + jnp.sum((high < table_high) | ((high == table_high) & (low < table_low)))
         num_draws = _checked_draws(first + len(table_high), self)
-        slots = _uniform_slots(key_slots, num_draws, table.num_slots)
-        ordered = jnp.sort(jnp.where(jnp.arange(num_draws) < number, slots, table.num_slots))
-        return ordered, _is_first(ordered) & (ordered < table.num_slots)
+        slots = _uniform_slots(key_slots, num_draws, num_slots)
+        ordered = jnp.sort(jnp.where(jnp.arange(num_draws) < number, slots, num_slots))
+        return ordered, _is_first(ordered) & (ordered < num_slots)
 
 
 @dataclass(frozen=True)
