@@ -32,8 +32,8 @@ class Constant(NamedTuple):
 
 CONSTANTS = {
     "sgld": Constant(80.0, 45.0, 111.0, False),
-    "barker": Constant(400.0, 200.0, 800.0, True),
-    "penalty": Constant(400.0, 200.0, 800.0, True),
+    "barker": Constant(380.0, 240.0, 400.0, True),
+    "penalty": Constant(230.0, 200.0, 430.0, True),
 }
 
 
