@@ -14,7 +14,7 @@ import numpy as np
 
 from dpmcmc.accounting.statement import Statement
 
-STATISTICS = {"is_accepted": "acceptance", "log_ratio": "log_ratio"}
+STATISTICS = {"is_accepted": "acceptance", "log_ratio": "log_ratio", "is_divergent": "diverging"}
 
 
 def from_draws(

@@ -1,0 +1,390 @@
+"""The gradient query: its sensitivity in exact integers, its noise, its batches, and what bad rows contribute."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from scipy import stats
+
+from dpmcmc import Budget, Curator, FixedBatch, Gradient, Model, Neighbours, PoissonBatch, UnsupportedQuery
+from dpmcmc.accounting import costs
+from dpmcmc.curator import batches, exact_sum, gradient, linear_rows
+from dpmcmc.models import (
+    linear,
+    logistic,
+    poisson,
+    simulate_linear_rows,
+    simulate_logistic_rows,
+    simulate_poisson_rows,
+)
+from dpmcmc.types import Linear, Unit
+
+SECRET = np.arange(16, dtype=np.uint32)
+
+
+def inner_product(dimension: int, is_linear: bool) -> Model:
+    """log-likelihood x . theta: a row's gradient is the row itself."""
+
+    def log_likelihood(position, row):
+        return jnp.dot(row, position, precision="highest")
+
+    parts = Linear(log_likelihood, lambda row: (row,), lambda predictor, row: predictor) if is_linear else None
+    return Model(log_likelihood, lambda p: 0.0 * jnp.sum(p), lambda p: {"p": p}, dimension, linear=parts)
+
+
+def ask_many(curator, query, positions, seed=0):
+    """One answer for each position, in one grant."""
+    keys = jax.random.split(jax.random.key(seed), len(positions))
+    program = lambda ask, keys, positions: jax.vmap(lambda key, p: ask(key, query, p))(keys, positions)  # noqa: E731
+    traced = curator.trace(program, keys, positions)
+    return curator.grant(traced.plan).run(traced.compile(), keys, positions)
+
+
+def sum_before_noise(rows, model, clip, position):
+    """The sum of clipped gradients, as it is before the noise."""
+    curator = Curator(rows, model, None)
+
+    def run(pieces, num_rows, position):
+        table = exact_sum.Table(pieces, num_rows, curator.unit, capacity=curator.capacity)
+        return gradient.all_rows_sum(model, gradient.with_scales(table, model), position, clip)
+
+    with jax.enable_x64(True):
+        integers = jax.jit(run)(curator._rows, curator._num_rows, position)
+    bits = exact_sum.BITS if model.linear is None else linear_rows.grid_bits(curator.capacity)
+    return np.asarray(integers) * clip / 2.0**bits
+
+
+# -- sensitivity ---------------------------------------------------------------------------------------------------------------
+
+
+def adversarial_rows(seed: int, number: int, dimension: int) -> np.ndarray:
+    """float32 rows whose length is 1 up to a few roundings, or far above, in directions that provoke rounding."""
+    rng = np.random.default_rng(seed)
+    directions = rng.normal(size=(number, dimension))
+    directions[1::8] = rng.choice([-1.0, 1.0], size=directions[1::8].shape)
+    directions[2::8] = np.exp(rng.normal(scale=6, size=directions[2::8].shape))
+    directions[3::8] = rng.integers(0, 2, size=directions[3::8].shape) + 2.0**-12
+    lengths = np.linalg.norm(directions, axis=1)
+    stretch = 1 + rng.integers(-8, 9, size=number) * 2.0**-24
+    stretch[4::8] = np.exp(rng.uniform(0, 40, size=stretch[4::8].shape))
+    return (directions * (stretch / lengths)[:, None]).astype(np.float32)
+
+
+def too_long(integers: np.ndarray, bits: int) -> int:
+    """How many integer vectors are longer than 2^bits, decided without rounding."""
+    squared = np.sum(integers.astype(float) ** 2, axis=1)
+    doubtful = integers[squared > 4.0**bits * (1 - 1e-12)]
+    return sum(sum(int(entry) ** 2 for entry in row) > 4**bits for row in doubtful)
+
+
+def integers_by_rows(rows):
+    dimension = rows.shape[1]
+    model = inner_product(dimension, is_linear=False)
+    return gradient.row_integers(model, rows, jnp.zeros(dimension, jnp.float32), 1.0)
+
+
+def integers_by_linear_rows(rows):
+    model, bits = inner_product(rows.shape[1], is_linear=True), linear_rows.MAX_BITS
+    scales = linear_rows.row_scales(model.linear, rows, bits, False, len(rows))
+    position = jnp.zeros(rows.shape[1], jnp.float32)
+
+    def one(row, scale):
+        row, scale = jax.tree.map(lambda leaf: leaf[None], (row, scale))
+        return linear_rows.gradient_integers(model.linear, row, scale, jnp.ones(1, bool), position, 1.0, bits)
+
+    return jax.vmap(one)(rows, scales)
+
+
+def integers_without_the_check(rows):
+    """The twin: floating-point clipping as everyone writes it, then truncation."""
+    return exact_sum.fixed_point(rows * jnp.minimum(1.0, 1 / jnp.linalg.norm(rows, axis=1, keepdims=True)))
+
+
+def count_too_long(function, bits: int, dimension: int, number: int = 10**6) -> int:
+    step = 10**5
+    with jax.enable_x64(True):
+        compiled = jax.jit(function)
+        return sum(
+            too_long(np.asarray(compiled(adversarial_rows(seed, step, dimension))), bits) for seed in range(number // step)
+        )
+
+
+@pytest.mark.parametrize("dimension", [2, 10, 100])
+@pytest.mark.parametrize(
+    "function, bits",
+    [(integers_by_rows, exact_sum.BITS), (integers_by_linear_rows, linear_rows.MAX_BITS)],
+    ids=["rows", "linear"],
+)
+def test_a_million_adversarial_rows_never_exceed_the_bound(function, bits, dimension):
+    assert count_too_long(function, bits, dimension, 10**6 if dimension < 100 else 3 * 10**5) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "function, bits",
+    [(integers_by_rows, exact_sum.BITS), (integers_by_linear_rows, linear_rows.MAX_BITS)],
+    ids=["rows", "linear"],
+)
+def test_a_million_long_adversarial_rows_never_exceed_the_bound(function, bits):
+    assert count_too_long(function, bits, 100) == 0
+
+
+@pytest.mark.parametrize("dimension", [2, 10, 100])
+def test_clipping_without_the_check_is_caught(dimension):
+    assert count_too_long(integers_without_the_check, exact_sum.BITS, dimension, 10**5) > 1000
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3, 17, 100, 4096])
+def test_the_integer_check_holds_for_any_integers(dimension):
+    rng = np.random.default_rng(dimension)
+    integers = rng.integers(-(2**31), 2**31, size=(200, dimension)).astype(np.int32)
+    integers[::4] = -(2**31)
+    lengths = np.linalg.norm(integers.astype(float), axis=1, keepdims=True)
+    wanted = 2.0**30 * np.array([0.5, 0.99999, 1.0, 1.00001])[rng.integers(0, 4, size=(200, 1))]
+    integers[1::2] = np.trunc(integers * (wanted / lengths))[1::2]
+    with jax.enable_x64(True):
+        found = np.asarray(exact_sum.shrink_to_ball(jnp.asarray(integers)))
+    assert too_long(found, exact_sum.BITS) == 0
+    short = np.linalg.norm(integers.astype(float), axis=1) < 0.9999 * 2**30
+    np.testing.assert_array_equal(found[short], integers[short])
+
+
+@pytest.mark.parametrize("is_linear", [False, True], ids=["rows", "linear"])
+def test_a_row_at_the_bound_counts_nearly_in_full(is_linear):
+    rows = np.array([[0.6, 0.8], [3e4, 4e4], [-6e-4, -8e-4]], np.float32)
+    total = sum_before_noise(rows, inner_product(2, is_linear), 1.0, jnp.zeros(2))
+    np.testing.assert_allclose(total, [2 * 0.6 - 6e-4, 2 * 0.8 - 8e-4], rtol=1e-5)
+
+
+# -- values --------------------------------------------------------------------------------------------------------------------
+
+REGRESSIONS = {
+    "logistic": (lambda **o: logistic(3, 1.0, **o), lambda *a: simulate_logistic_rows(*a, 1.0, True)),
+    "linear": (lambda **o: linear(3, 0.5, **o), lambda *a: simulate_linear_rows(*a, 1.0, 0.5, True)),
+    "poisson": (lambda **o: poisson(3, **o), lambda *a: simulate_poisson_rows(*a, 1.0, True)),
+}
+
+
+@pytest.mark.parametrize("name, intercept", [("logistic", False), ("logistic", True), ("linear", True), ("poisson", True)])
+def test_both_paths_give_the_clipped_gradient(name, intercept):
+    make, simulate = REGRESSIONS[name]
+    model = make(intercept=intercept)
+    rows = simulate(jax.random.key(0), 5003, [0.3, 1.0, -1.0, 0.5])
+    position = jnp.asarray([0.1, 0.5, -0.5, 0.2])[: model.dimension]
+    each = jax.vmap(jax.grad(model.log_likelihood), (None, 0))(position, rows)
+    wanted = (each * jnp.minimum(1.0, 0.7 / jnp.linalg.norm(each, axis=1, keepdims=True))).sum(0)
+    for same in (model, model._replace(linear=None)):
+        np.testing.assert_allclose(sum_before_noise(rows, same, 0.7, position), wanted, rtol=2e-4, atol=0.02)
+
+
+@pytest.mark.parametrize("is_linear", [False, True], ids=["rows", "linear"])
+def test_the_sum_does_not_depend_on_how_rows_are_split(is_linear, monkeypatch):
+    model = logistic(3, 1.0, intercept=True)
+    model = model if is_linear else model._replace(linear=None)
+    rows = simulate_logistic_rows(jax.random.key(1), 1001, [0.3, 1.0, -1.0, 0.5], 1.0, True)
+    monkeypatch.setattr(gradient, "CACHED_ENTRIES", 256)
+    sums = []
+    for target in (2**18, 101):
+        monkeypatch.setattr(exact_sum, "TARGET_PIECE", target)
+        sums.append(sum_before_noise(rows, model, 1.0, jnp.asarray([0.1, 0.2, 0.3, 0.4])))
+    np.testing.assert_array_equal(*sums)
+
+
+@pytest.mark.parametrize("is_linear", [False, True], ids=["rows", "linear"])
+def test_double_rows_are_answered_too(is_linear):
+    model = logistic(2, 1.0)
+    model = model if is_linear else model._replace(linear=None)
+    features, labels = simulate_logistic_rows(jax.random.key(1), 400, [1.0, -1.0], 1.0)
+    total = sum_before_noise((np.asarray(features, np.float64), np.asarray(labels, np.float64)), model, 1.0, jnp.zeros(2))
+    wanted = jax.vmap(jax.grad(model.log_likelihood), (None, 0))(jnp.zeros(2), (features, labels)).sum(0)
+    np.testing.assert_allclose(total, wanted, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "function, bits",
+    [(integers_by_rows, exact_sum.BITS), (integers_by_linear_rows, linear_rows.MAX_BITS)],
+    ids=["rows", "linear"],
+)
+def test_bad_rows_contribute_a_public_amount(function, bits):
+    nan, inf = np.nan, np.inf
+    rows = np.array([[0, 0], [nan, 1], [3e38, 3e38], [1e-44, 0], [0.5, 0], [inf, -1], [inf, -inf], [-inf, nan]], np.float32)
+    with jax.enable_x64(True):
+        found = np.asarray(jax.jit(function)(rows)) / 2.0**bits
+    wanted = [[0, 0], [0, 0], [0.5**0.5, 0.5**0.5], [0, 0], [0.5, 0]]
+    np.testing.assert_allclose(found[:5], wanted, atol=1e-5)
+    assert np.isfinite(found).all() and np.linalg.norm(found, axis=1).max() <= 1
+
+
+def test_an_infinite_residual_is_clipped_in_its_direction():
+    rows = (np.ones((1, 1), np.float32), np.ones(1, np.float32))
+    for model in (poisson(1), poisson(1)._replace(linear=None)):
+        np.testing.assert_allclose(sum_before_noise(rows, model, 2.0, jnp.full(1, 500.0)), [-2.0], rtol=1e-4)
+
+
+def test_no_table_of_gradients_is_made():
+    model, num_rows = logistic(50, 1.0), 2**16
+    rows = (np.zeros((num_rows, 50), np.float32), np.zeros(num_rows, np.float32))
+    for same in (model, model._replace(linear=None)):
+        query = Gradient(1.0, 1.0)
+        traced = Curator(rows, same, None).trace(
+            lambda ask, key, p: ask(key, query, p),  # noqa: B023
+            jax.random.key(0),
+            jnp.zeros(50),
+        )
+        assert traced.compile().compiled.memory_analysis().temp_size_in_bytes < num_rows * 50 * 4 / 4
+
+
+# -- noise and its price ---------------------------------------------------------------------------------------------------------
+
+
+def test_noise_has_its_scale_and_not_one_5_percent_off():
+    rows = np.zeros((10, 4), np.float32)
+    curator = Curator(rows, inner_product(4, False), None, fixed_secret=SECRET)
+    answer = ask_many(curator, Gradient(0.5, 3.0, temperature=0.25), jnp.zeros((25_000, 4)))
+    scale = 0.25 * 3.0 * 2 * 0.5
+    np.testing.assert_allclose(answer.variance, scale**2, rtol=1e-6)
+    draws = np.asarray(answer.value, float).ravel()
+    # 100 000 draws: false alarm 1e-4; at 5 % off the p-value is about 1e-12.
+    assert stats.kstest(draws / scale, "norm").pvalue > 1e-4
+    assert stats.kstest(draws / (1.05 * scale), "norm").pvalue < 1e-6
+    assert stats.kstest(draws * 1.05 / scale, "norm").pvalue < 1e-6
+    correlations = np.corrcoef(np.asarray(answer.value, float).T)[np.triu_indices(4, 1)]
+    assert np.abs(correlations).max() * 25_000**0.5 < 4.5
+
+
+@pytest.mark.parametrize("relation, rows_per_person, factor", [
+    (Neighbours.REPLACE_ONE, 1, 2),
+    (Neighbours.ADD_OR_REMOVE_ONE, 1, 1),
+    (Neighbours.REPLACE_ONE, 3, 6),
+])  # fmt: skip
+def test_noise_follows_the_unit_of_privacy(relation, rows_per_person, factor):
+    table = exact_sum.Table((np.zeros((3, 2), np.float32),), 3, Unit(relation, rows_per_person))
+    answer = lambda key: Gradient(0.5, 3.0).answer(key, inner_product(2, False), table, jnp.zeros(2))  # noqa: E731
+    with jax.enable_x64(True):
+        variance = jax.jit(lambda key: answer(key).variance)(np.zeros(8, np.uint32))
+    np.testing.assert_allclose(variance, (3.0 * 0.5 * factor) ** 2, rtol=1e-6)
+
+
+def test_costs():
+    full = Gradient(1.0, 2.0).cost(Unit())
+    assert isinstance(full, costs.Gaussian) and full.noise_multiplier == 2.0 and 0 < full.distance < 1e-16
+    batch = Gradient(1.0, 2.0, batch=PoissonBatch(0.1)).cost(Unit(Neighbours.ADD_OR_REMOVE_ONE))
+    assert (batch.scheme, batch.neighbours) == ("poisson", Neighbours.ADD_OR_REMOVE_ONE)
+    assert 0.1 < batch.rate < 0.1 + 1e-12
+    fixed = Gradient(1.0, 2.0, batch=FixedBatch(10, 100)).cost(Unit())
+    assert (fixed.scheme, fixed.neighbours) == ("fixed", Neighbours.REPLACE_ONE)
+    with pytest.raises(UnsupportedQuery, match="rows_per_person=2"):
+        Gradient(1.0, 2.0, batch=PoissonBatch(0.1)).cost(Unit(rows_per_person=2))
+
+
+def test_the_statement_names_the_gradient_and_its_cost():
+    model, query = logistic(2, 1.0), Gradient(1.0, 5.0, batch=PoissonBatch(0.05))
+    rows = simulate_logistic_rows(jax.random.key(1), 500, [1.0, -1.0], 1.0)
+    curator = Curator(rows, model, Budget(4.0, 1e-6))
+    traced = curator.trace(lambda ask, key, p: ask(key, query, p), jax.random.key(0), jnp.zeros(2))
+    assert traced.plan == {query: 1}
+    statement = curator.grant({query: 40}).statement()
+    assert f"40 x {query!r}" in str(statement) and query.released in str(statement)
+    assert statement.epsilon < 1
+
+
+# -- batches ---------------------------------------------------------------------------------------------------------------------
+
+
+def table_of(num_rows: int, capacity: int, num_pieces: int = 3):
+    size = -(-capacity // num_pieces)
+    whole = np.arange(num_pieces * size, dtype=np.float32)
+    return exact_sum.Table(tuple(map(jnp.asarray, np.split(whole, num_pieces))), num_rows, Unit(), capacity=capacity)
+
+
+def inclusions(batch, table, number: int, seed: int = 0) -> np.ndarray:
+    """Whether each slot is in the batch, for many batches; and each batch's rows must be those of its slots."""
+    rng = np.random.default_rng(seed)
+
+    def one(key):
+        slots, is_counted = batch.draw(key, table)
+        rows, is_real = batches.gather(table, slots)
+        is_counted = is_counted & is_real
+        is_right = jnp.all(jnp.where(is_counted, rows == slots, True))
+        return jnp.zeros(table.num_slots + 1, jnp.int32).at[slots].add(is_counted.astype(jnp.int32)), is_right
+
+    with jax.enable_x64(True):
+        found, is_right = jax.jit(lambda keys: lax.map(one, keys, batch_size=500))(
+            rng.integers(0, 2**32, size=(number, 8), dtype=np.uint32)
+        )
+    assert bool(jnp.all(is_right)) and int(found.max()) == 1
+    return np.asarray(found)[:, :-1]
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.3, 0.5])
+def test_poisson_batches_hold_every_row_independently(rate):
+    number, num_rows = 20_000, 90
+    found = inclusions(PoissonBatch(rate), table_of(num_rows, 100), number)
+    assert found[:, num_rows:].sum() == 0
+    found = found[:, :num_rows]
+    # 90 rates, 4 005 correlations and one law of the size; false alarm below 1e-4 + 1e-4 + 1e-4.
+    deviation = np.sqrt(rate * (1 - rate) / number)
+    assert np.abs(found.mean(0) - rate).max() / deviation < 5.0
+    correlations = np.corrcoef(found.T)[np.triu_indices(num_rows, 1)]
+    assert np.abs(correlations).max() * number**0.5 < 6.0
+    assert abs(correlations.mean() * number**0.5 * len(correlations) ** 0.5) < 4.0
+    sizes = found.sum(1)
+    values, counts = np.unique(sizes, return_counts=True)
+    expected = stats.binom.pmf(values, num_rows, rate) * number
+    common = expected > 10
+    assert stats.chi2.sf(np.sum((counts - expected)[common] ** 2 / expected[common]), common.sum()) > 1e-4
+
+
+@pytest.mark.parametrize("size", [1, 7, 50])
+def test_fixed_batches_have_their_size_and_treat_rows_alike(size):
+    number, num_rows = 20_000, 100
+    found = inclusions(FixedBatch(size, num_rows), table_of(num_rows, num_rows), number, seed=size)
+    assert (found.sum(1) == size).all()
+    rate = size / num_rows
+    assert np.abs(found[:, :num_rows].mean(0) - rate).max() / np.sqrt(rate * (1 - rate) / number) < 5.0
+    if size > 1:
+        together = (found[:, :50] * found[:, 50:100]).mean(0)
+        chance = rate * (size - 1) / (num_rows - 1)
+        assert np.abs(together - chance).max() / np.sqrt(chance / number) < 5.0
+
+
+@pytest.mark.parametrize("batch, is_linear", [(PoissonBatch(0.1), True), (FixedBatch(30, 300), False)])
+def test_batches_estimate_the_gradient_of_all_rows(batch, is_linear):
+    rows = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
+    curator = Curator(rows, inner_product(2, is_linear), None, fixed_secret=SECRET)
+    answer = ask_many(curator, Gradient(9.0, 1e-3, batch=batch), jnp.zeros((4000, 2)))
+    values = np.asarray(answer.value, float)
+    z = (values.mean(0) - rows.sum(0)) / (values.std(0) / 4000**0.5)
+    assert np.abs(z).max() < 4.5
+    np.testing.assert_allclose(answer.variance, (1e-3 * 18 / 0.1) ** 2, rtol=1e-5)
+
+
+def test_large_batches_are_cut_into_exact_blocks():
+    rows = (np.ones((60_000, 1), np.float32), np.ones(60_000, np.float32))
+    curator = Curator(rows, logistic(1, 1.0), None, fixed_secret=SECRET)
+    batch = FixedBatch(30_000, 60_000)
+    answer = ask_many(curator, Gradient(1.0, 1e-6, batch=batch), jnp.zeros((1, 1)))
+    np.testing.assert_allclose(answer.value[0], [30_000], rtol=1e-5)
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make, text", [
+    (lambda: Gradient(0.0, 1.0), "clip=0.0"),
+    (lambda: Gradient(1.0, -1.0), "noise_multiplier=-1.0"),
+    (lambda: Gradient(1.0, 1.0, temperature=np.nan), "temperature=nan"),
+    (lambda: Gradient(1.0, 1.0, batch=0.1), "batch=0.1"),
+    (lambda: PoissonBatch(0.6), "rate=0.6"),
+    (lambda: FixedBatch(60, 100), "size=60"),
+])  # fmt: skip
+def test_bad_settings_are_named(make, text):
+    with pytest.raises(ValueError, match=text):
+        make()
+
+
+def test_a_fixed_batch_must_know_the_table():
+    curator = Curator(np.zeros((10, 2), np.float32), inner_product(2, True), None)
+    with pytest.raises(ValueError, match=r"of=12 .* 10"):
+        ask_many(curator, Gradient(1.0, 1.0, batch=FixedBatch(2, 12)), jnp.zeros((1, 2)))
