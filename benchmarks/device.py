@@ -30,7 +30,9 @@ def make_curator(model, num_rows: int, dimension: int) -> Curator:
     @jax.jit
     def piece(key):
         features = jax.random.normal(key, (size, dimension))
-        return features / jnp.linalg.norm(features, axis=1, keepdims=True), jax.random.bernoulli(key, 0.5, (size,)).astype(jnp.float32)
+        return features / jnp.linalg.norm(features, axis=1, keepdims=True), jax.random.bernoulli(key, 0.5, (size,)).astype(
+            jnp.float32
+        )
 
     curator._rows = tuple(piece(jax.random.key(index)) for index in range(num_pieces))
     curator.capacity = num_rows
@@ -69,7 +71,10 @@ def main() -> None:
     curator = make_curator(model, num_rows, dimension)
     size = 4 * num_rows * (dimension + 1)
     base = read_seconds(curator)
-    print(f"{jax.devices()[0].device_kind}: {size / 1e9:.2f} GB of rows read in {base * 1e3:.3f} ms, {size / base / 1e12:.2f} TB/s", flush=True)
+    print(
+        f"{jax.devices()[0].device_kind}: {size / 1e9:.2f} GB of rows read in {base * 1e3:.3f} ms, {size / base / 1e12:.2f} TB/s",
+        flush=True,
+    )
     samplers = {
         "penalty": penalty(model.log_prior, LogRatio(1.0, 30.0), random_walk(0.001)),
         "barker": accept_walk(model.log_prior, Accept(Barker(), 0.1), random_walk(0.001)),
@@ -78,7 +83,10 @@ def main() -> None:
     for name, sampler in samplers.items():
         for num_chains in (1, 4, 64):
             found = step_seconds(curator, sampler, num_chains, dimension)
-            print(f"{name:8} {num_chains:3} chains: {found * 1e3:8.3f} ms a step, {base / found:.2f} of the read bandwidth", flush=True)
+            print(
+                f"{name:8} {num_chains:3} chains: {found * 1e3:8.3f} ms a step, {base / found:.2f} of the read bandwidth",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
