@@ -19,7 +19,8 @@ from dpmcmc import Budget, Curator, forecast, models, sample, tuning
 
 DELTA = 1e-6
 FIT = [(30_000, 3, 2.0), (30_000, 6, 4.0), (100_000, 10, 2.0)]
-CHECK = [(n, d, epsilon) for n in (20_000, 60_000) for d in (2, 5, 8) for epsilon in (1.0, 3.0)]
+FIT += [(n, d, epsilon) for n in (20_000, 60_000) for d in (2, 5, 8) for epsilon in (1.0, 3.0)]
+CHECK = [(n, d, epsilon) for n in (25_000, 80_000) for d in (3, 6, 9) for epsilon in (1.5, 4.0)]
 RECIPES = {
     "sgld": tuning.langevin,
     "barker": lambda *facts: forecast.walk_recipe(*facts, "barker"),

@@ -223,7 +223,7 @@ LINEAR = Model(
 )
 FAR = np.array([100.0], np.float32)  # every position stays positive, so an infinite row always gives inf - inf
 # Tables that differ in one row, with equal answers: clipped to the same bound, or not a number and so counted as zero.
-EQUAL = {"clipped": [0.5, 5.0, 1e30], "bad": [0.0, np.nan, np.inf]}
+EQUAL = {"clipped": [0.5, 1e30], "bad": [0.0, np.nan, np.inf]}
 
 
 class Outcome(NamedTuple):
@@ -279,8 +279,7 @@ def test_different_answers_show_in_the_draws_and_nowhere_else(outcome):
 def test_under_add_or_remove_a_row_that_says_nothing_is_not_seen(outcome):
     rows = np.linspace(-1, 1, 37, dtype=np.float32)
     without = outcome(rows, ADD_OR_REMOVE, capacity=64)
-    for extra in (0.0, np.nan):
-        assert outcome(np.append(rows, np.float32(extra)), ADD_OR_REMOVE, capacity=64) == without
+    assert outcome(np.append(rows, np.float32(np.nan)), ADD_OR_REMOVE, capacity=64) == without
     assert not any(re.search(r"\b37\b", text) for text in [*without.texts, without.attributes["privacy_statement"]])
 
 

@@ -118,11 +118,12 @@ class _Walk:
 
     def scan(self, equation, inputs: list) -> tuple[Counter, list]:
         jaxpr, length = _open(equation.params["jaxpr"]), equation.params["length"]
-        num_consts, num_carry = equation.params["num_consts"], equation.params["num_carry"]
+        num_carry, num_slices = _scan_layout(equation, jaxpr)
+        num_consts = len(inputs) - num_carry - num_slices
         consts, carry = inputs[:num_consts], inputs[num_consts : num_consts + num_carry]
         counts: Counter = Counter()
         for _ in range(min(length, 2)):
-            slices = [self.number(object()) for _ in inputs[num_consts + num_carry :]]
+            slices = [self.number(object()) for _ in range(num_slices)]
             counts, outputs = self.calls(jaxpr, consts + carry + slices)
             carry = outputs[:num_carry]
         results = [self.number(object()) for _ in equation.outvars]
@@ -140,6 +141,13 @@ class _Walk:
 
 
 _RULES = {"jit": _Walk.jit, "pjit": _Walk.jit, "closed_call": _Walk.jit, "scan": _Walk.scan, "cond": _Walk.cond}
+
+
+def _scan_layout(equation, jaxpr) -> tuple[int, int]:
+    """How many values a scan carries and how many it slices: those whose rank inside is one less (no version names them alike)."""
+    num_carry = sum(out.aval.ndim == inner.aval.ndim for out, inner in zip(equation.outvars, jaxpr.outvars, strict=True))
+    num_slices = sum(given.aval.ndim != inner.aval.ndim for given, inner in zip(equation.invars, jaxpr.invars, strict=True))
+    return num_carry, num_slices
 
 
 def _open(jaxpr):

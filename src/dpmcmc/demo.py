@@ -33,13 +33,13 @@ class Reference(NamedTuple):
 
 
 REFERENCE = {
-    "baseline": Reference(-1.3067, 0.02433),
-    "age, 10 years": Reference(0.3592, 0.00930),
-    "education, 1 year": Reference(0.3664, 0.00422),
-    "male": Reference(0.9372, 0.01947),
-    "Midwest": Reference(-0.2928, 0.02827),
-    "South": Reference(-0.3038, 0.02709),
-    "West": Reference(-0.1066, 0.02823),
+    "baseline": Reference(-1.3065, 0.02442),
+    "age, 10 years": Reference(0.3593, 0.00936),
+    "education, 1 year": Reference(0.3665, 0.00427),
+    "male": Reference(0.9373, 0.01959),
+    "Midwest": Reference(-0.2933, 0.02807),
+    "South": Reference(-0.3041, 0.02707),
+    "West": Reference(-0.1073, 0.02792),
 }
 MAX_R_HAT, MIN_ESS = 1.1, 15.0  # what a run must reach to be called a success
 

@@ -9,6 +9,7 @@ features huddle in a corner of their declared bounds do worse: tell the bounds t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dpmcmc import tuning
@@ -19,22 +20,21 @@ HOPELESS = 1.0  # an error of a whole posterior standard deviation: the prior co
 
 
 class Constant(NamedTuple):
-    """K of one sampler, as measured by `benchmarks/forecast.py`: the median over simulated tables, and the range of it."""
+    """K of one sampler, as measured by `benchmarks/forecast.py fit`: a curve through the medians, and the range around it."""
 
-    middle: float
-    low: float
+    at: Callable[[int], float]  # of the dimension
+    low: float  # the smallest and the largest measured K, as multiples of the curve
     high: float
-    grows_with_dimension: bool  # K d instead of K: a bit pays for the longest move a row could see, which grows with sqrt(d)
-
-    def at(self, dimension: int) -> float:
-        return self.middle * (dimension if self.grows_with_dimension else 1)
 
 
 CONSTANTS = {
-    "sgld": Constant(80.0, 45.0, 111.0, False),
-    "barker": Constant(400.0, 200.0, 800.0, True),
-    "penalty": Constant(400.0, 200.0, 800.0, True),
+    # More features explain more, so that fewer rows are in doubt and each says less.
+    "sgld": Constant(lambda dimension: 30 + 25 * math.log(dimension), 0.5, 1.3),
+    # A bit pays for the longest ratio a row could have, which grows with R = sqrt(d).
+    "barker": Constant(lambda dimension: 380.0 * dimension, 0.6, 1.1),
+    "penalty": Constant(lambda dimension: 230.0 * dimension, 0.8, 1.9),
 }
+START_OFFSET = 5.0  # how far the private start is off, as a multiple of the error that the chains alone would have
 
 
 def walk_recipe(model, num_rows: int, budget: Budget, test: str) -> tuning.Recipe:
@@ -66,9 +66,16 @@ def longest_move(num_rows: int, dimension: int, lipschitz: float) -> float:
 
 
 def forecast_error(name: str, num_rows: int, dimension: int, budget: Budget) -> float:
-    """The expected error of the posterior mean, in posterior standard deviations."""
+    """The expected error of the posterior mean, in posterior standard deviations.
+
+    What the start is off fades at the pace at which draws become independent, T = 1 / err^2 times in a chain of two; the first
+    tenth is warm-up. It matters only where there is little to hope for anyway.
+    """
     unit = tuning.sensitivity(budget) / 2  # K was measured for a replaced row
-    return unit * math.sqrt(CONSTANTS[name].at(dimension) * dimension / num_rows) / tuning.gaussian_mu(budget)
+    error = unit * math.sqrt(CONSTANTS[name].at(dimension) * dimension / num_rows) / tuning.gaussian_mu(budget)
+    times = 1 / error**2
+    left = math.exp(-0.1 * times) * -math.expm1(-0.9 * times) / (0.9 * times)
+    return error * math.sqrt(1 + (START_OFFSET * left) ** 2)
 
 
 class Forecast(NamedTuple):
@@ -90,7 +97,7 @@ def forecasts(num_rows: int, dimension: int, budget: Budget) -> list[Forecast]:
     found = []
     for name, constant in CONSTANTS.items():
         error = forecast_error(name, num_rows, dimension, budget)
-        low, high = (error * math.sqrt(k / constant.middle) for k in (constant.low, constant.high))
+        low, high = error * math.sqrt(constant.low), error * math.sqrt(constant.high)
         found.append(Forecast(name, forecast_steps(name, num_rows, dimension, budget), error, low, high))
     return sorted(found, key=lambda forecast: forecast.error)
 
