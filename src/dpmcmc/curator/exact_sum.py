@@ -24,6 +24,7 @@ from dpmcmc.types import Unit
 BITS = 30  # a row's value in [-1, 1] times 2^BITS fits 32 bits; the sum of 2^31 rows fits 64
 MAX_ROWS = 2**31 - 1
 TARGET_PIECE, MAX_PIECES = 2**17, 32
+ACCELERATOR_PIECE = 2**20  # there, starting a kernel costs more than the memory of a larger piece
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Table:
 
 def piece_layout(capacity: int) -> tuple[int, int]:
     """How many pieces and how many rows in each, from the public capacity alone."""
-    num_pieces = min(MAX_PIECES, -(-capacity // TARGET_PIECE))
+    target = TARGET_PIECE if jax.default_backend() == "cpu" else ACCELERATOR_PIECE
+    num_pieces = min(MAX_PIECES, -(-capacity // target))
     return num_pieces, -(-capacity // num_pieces)
 
 

@@ -35,8 +35,9 @@ def log_ratio_sum(model: Model, table: Table, position, proposal, bound):
     def values(rows):
         # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
         with jax.enable_x64(table.is_double):
-            before = jax.vmap(model.log_likelihood, (None, 0))(position, rows)
-            after = jax.vmap(model.log_likelihood, (None, 0))(proposal, rows)
+            rowwise = jax.vmap(model.log_likelihood, (None, 0))
+            # Two products with a vector: faster than one with a matrix of two columns, on a CPU and on a GPU.
+            before, after = rowwise(position, rows), rowwise(proposal, rows)
             return fixed_point(clip_to_unit(after - before, bound))
 
     return sum_rows(values, table)

@@ -1,0 +1,37 @@
+"""The demo over many seeds and budgets: prints the table of docs/demo.md.
+
+    python benchmarks/demo_table.py [number of seeds]
+"""
+
+from __future__ import annotations
+
+import sys
+
+import jax
+import numpy as np
+
+from dpmcmc import demo
+
+EPSILONS, DELTA = (4.0, 2.0, 1.0, 0.5), 1e-6
+
+
+def main() -> None:
+    num_seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+    print("| epsilon | rms error | largest rms error | R-hat | effective draws | width of intervals | coverage | runs that passed |")
+    print("|---|---|---|---|---|---|---|---|")
+    for epsilon in EPSILONS:
+        found = [demo.judge(demo.run(epsilon, DELTA, seed, progress=False)) for seed in range(num_seeds)]
+        middle = demo.Judgement(*np.median(np.array(found, float), axis=0))
+        passed = sum(judgement.is_success for judgement in found)
+        worst, coverage = max(j.rms_error for j in found), np.mean([j.coverage for j in found])
+        print(
+            f"| {epsilon:g} | {middle.rms_error:.2f} sd | {worst:.2f} sd | {middle.r_hat:.2f} | {middle.ess:.0f} | {middle.width:.2f} "
+            f"| {coverage:.0%} | {passed} of {num_seeds} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_compilation_cache_dir", ".venv/compiled")
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    main()
