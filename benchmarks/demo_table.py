@@ -1,6 +1,6 @@
 """The demo over many seeds and budgets: prints the table of docs/demo.md.
 
-    python benchmarks/demo_table.py [number of seeds]
+python benchmarks/demo_table.py [number of seeds]
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ EPSILONS, DELTA = (4.0, 2.0, 1.0, 0.5), 1e-6
 
 def main() -> None:
     num_seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
-    print("| epsilon | rms error | largest rms error | R-hat | effective draws | width of intervals | coverage | runs that passed |")
+    print(
+        "| epsilon | rms error | largest rms error | R-hat | effective draws | width of intervals | coverage | runs that passed |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for epsilon in EPSILONS:
         found = [demo.judge(demo.run(epsilon, DELTA, seed, progress=False)) for seed in range(num_seeds)]

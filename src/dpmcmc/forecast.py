@@ -47,6 +47,8 @@ def walk_recipe(model, num_rows: int, budget: Budget, test: str) -> tuning.Recip
     from dpmcmc import Accept, Barker, LogRatio, accept_walk, penalty, random_walk
 
     bound = model.lipschitz * longest_move(num_rows, model.dimension, model.lipschitz)
+    make: Any
+    query: Any
     if test == "barker":
         make, query = accept_walk, Accept(Barker(), bound)
     else:
@@ -105,7 +107,7 @@ def forecasts(num_rows: int, dimension: int, budget: Budget) -> list[Forecast]:
 def forecast_steps(name: str, num_rows: int, dimension: int, budget: Budget) -> int:
     """How many steps the budget allows after the private start, by the accountants that will bill them."""
     from dpmcmc.acceptance import Barker
-    from dpmcmc.accounting import calibrate
+    from dpmcmc.accounting import accountants, calibrate
     from dpmcmc.accounting.costs import AcceptBit, Gaussian
 
     mu = tuning.gaussian_mu(budget)
@@ -116,7 +118,8 @@ def forecast_steps(name: str, num_rows: int, dimension: int, budget: Budget) -> 
     else:
         reach = tuning.sensitivity(budget) * longest_move(num_rows, dimension, 1.0)
         cost = AcceptBit(Barker(), reach) if name == "barker" else Gaussian(tuning.RATIO_NOISE / reach)
-    return calibrate.steps({cost: 1}, budget.epsilon, budget.delta, initial=start)
+    ideal = (1 - accountants.RESERVE) * budget.delta  # the rest pays for noise that is only nearly ideal
+    return calibrate.steps({cost: 1}, budget.epsilon, ideal, initial=start)
 
 
 def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:

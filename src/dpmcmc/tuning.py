@@ -103,6 +103,7 @@ def langevin(model: Model, num_rows: int, budget: Budget, num_chains: int = 2) -
 
 def private_start(model: Model, budget: Budget):
     """Newton steps on a tenth of the budget."""
+    assert model.lipschitz is not None and model.curvature is not None
     from dpmcmc import Curvature, Gradient, newton_start
 
     mu = gaussian_mu(budget)

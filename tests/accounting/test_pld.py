@@ -203,3 +203,10 @@ def test_time():
     start = time.perf_counter()
     pld.epsilon({SubsampledGaussian("fixed", 0.013, 2.5, REPLACE): 9_999}, DELTA)
     assert time.perf_counter() - start < 10  # the promise is 3 s; the machine may be busy
+
+
+def test_noise_so_small_that_no_grid_resolves_it_has_no_bound_rather_than_an_overflow():
+    ledger = {SubsampledGaussian("poisson", 0.01, 1e-3, Neighbours.REPLACE_ONE): 1000}
+    with pytest.raises(UnsupportedQuery):
+        accountants.epsilon_by("pld", ledger, 1e-6)
+    assert accountants.epsilon(ledger, 1e-6).epsilon > 100

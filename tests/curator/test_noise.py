@@ -20,7 +20,10 @@ def test_chacha20_gives_the_published_block():
     # RFC 8439, section 2.3.2.
     key = jnp.asarray(np.frombuffer(bytes(range(32)), "<u4"))
     block = noise.chacha20(key, jnp.array([1, 0x09000000, 0x4A000000, 0], jnp.uint32))
-    expected = "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4ed2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
+    expected = (
+        "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
+        "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
+    )
     assert np.asarray(block).astype("<u4").tobytes().hex() == expected
 
 

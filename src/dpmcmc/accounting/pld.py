@@ -56,6 +56,8 @@ class Composed(NamedTuple):
 
 def connect_the_dots(profile: Profile, interval: float) -> Losses:
     """The least law on the grid whose profile is above the given one."""
+    if interval > 1:
+        raise UnsupportedQuery(f"losses of this ledger spread so far that their grid would have steps of {interval:.3g}")
     first, last = math.floor(profile.low / interval) - 1, math.ceil(profile.high / interval) + 1
     excess = profile.excess(interval * np.arange(first, last + 1))
     # Two equal laws have all their loss at zero; the excess over their profile adds the rest (and takes from zero).

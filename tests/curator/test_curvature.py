@@ -1,0 +1,129 @@
+"""The curvature query: its value, its noise, its sensitivity in exact integers, and the start made of it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpmcmc import Curator, Curvature, Gradient, models, newton_start, random_walk, sample, sgld
+from dpmcmc.curator import noise
+from dpmcmc.curator.curvature import curvature_sum
+from dpmcmc.curator.exact_sum import BITS, Table
+from dpmcmc.samplers.start import lift
+from dpmcmc.types import Unit
+from tests.table import SECRET
+
+KEY = jax.random.key(0)
+MODEL = models.logistic(2, radius=1.0, intercept=True)
+ROWS = tuple(map(np.asarray, models.simulate_logistic_rows(KEY, 4000, [0.3, 1.0, -0.5], 1.0, intercept=True)))
+DESIGN = np.column_stack([np.ones(4000), ROWS[0]]).astype(float)
+
+
+def integer_sum(rows, clip=MODEL.curvature):
+    with jax.enable_x64(True):
+        table = Table((jax.tree.map(jnp.asarray, rows),), jnp.int64(len(rows[1])), Unit())
+        return np.asarray(curvature_sum(MODEL, table, jnp.zeros(3, jnp.float32), clip))
+
+
+def test_value_and_noise():
+    # False alarm: 1e-5 (six independent normal entries).
+    query = Curvature(MODEL.curvature, 2.0)
+    curator = Curator(ROWS, MODEL, None, fixed_secret=SECRET)
+    traced = curator.trace(lambda ask, key: ask(key, query, jnp.zeros(3)), KEY)
+    assert traced.plan == {query: 1}
+    value, variance = curator.grant(traced.plan).run(traced.compile(), KEY)
+    np.testing.assert_array_equal(value, value.T)
+    np.testing.assert_allclose(np.sqrt(variance), 2.0 * 2 * MODEL.curvature, rtol=1e-6)
+    weights = np.where(np.eye(3), 1.0, np.sqrt(0.5))
+    z = (np.asarray(value) - DESIGN.T @ DESIGN / 4) / (np.sqrt(variance) * weights)
+    assert np.abs(z).max() < stats.norm.isf(1e-5 / 12)
+
+
+def test_the_noise_of_many_releases_has_its_scale_on_and_off_the_diagonal():
+    # False alarm: 1e-4 (two chi-squared tests); noise 20 % smaller is caught.
+    query, exact = Curvature(MODEL.curvature, 2.0), DESIGN[:8].T @ DESIGN[:8] / 4
+    with jax.enable_x64(True):
+        table = Table(((jnp.asarray(ROWS[0][:8]), jnp.asarray(ROWS[1][:8])),), jnp.int64(8), Unit())
+        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (600, 8))
+        values, variances = jax.jit(jax.vmap(lambda key: query.answer(key, MODEL, table, jnp.zeros(3, jnp.float32))))(keys)
+    z = (np.asarray(values) - exact) / np.sqrt(np.asarray(variances))[:, None, None]
+    for squares in (z[:, range(3), range(3)] ** 2, 2 * z[:, [0, 0, 1], [1, 2, 2]] ** 2):
+        low, high = stats.chi2(squares.size).interval(1 - 5e-5)
+        assert low < squares.sum() < high
+        assert not low < 0.64 * squares.sum() < high
+
+
+@pytest.mark.parametrize("row", [[np.nan, 0.0], [np.inf, 1.0], [1e30, -1e30], [3e38, 3e38], [0.6, 0.8], [0.0, 0.0]], ids=str)
+def test_one_row_moves_the_sum_by_at_most_the_bound(row):
+    neighbour = (ROWS[0].copy(), ROWS[1])
+    neighbour[0][7] = row
+    moved = [int(value) for value in integer_sum(ROWS) - integer_sum(neighbour)]
+    assert sum(value * value for value in moved) <= (2 * 2**BITS) ** 2
+    alone = [int(value) for value in integer_sum((np.array([row], np.float32), np.ones(1, np.float32)))]
+    assert sum(value * value for value in alone) <= 4**BITS
+
+
+def test_a_clip_below_the_bound_is_reached():
+    alone = [int(value) for value in integer_sum((np.array([[0.6, 0.8]], np.float32), np.ones(1, np.float32)), MODEL.curvature / 3)]
+    assert 0.999 * 4**BITS < sum(value * value for value in alone) <= 4**BITS
+
+
+def test_bad_settings_are_refused():
+    for settings in ({"clip": 0.0, "noise_multiplier": 1.0}, {"clip": 1.0, "noise_multiplier": -1.0}):
+        with pytest.raises(ValueError, match="must be positive"):
+            Curvature(**settings)
+    with pytest.raises(ValueError, match="num_steps=0"):
+        newton_start(MODEL.log_prior, None, None, 0)
+
+
+def test_lifting_keeps_what_is_above_the_floor():
+    matrix = jnp.array([[4.0, 1.0, 0.0], [1.0, 3.0, 0.0], [0.0, 0.0, -2.0]])
+    values = jnp.linalg.eigvalsh(lift(matrix, 0.5))
+    np.testing.assert_allclose(values, [0.5, *np.linalg.eigvalsh(matrix)[1:]], atol=1e-5)
+
+
+# -- the start -----------------------------------------------------------------------------------------------------------------
+
+
+def exact_posterior():
+    mean = np.zeros(3)
+    for _ in range(20):
+        p = 1 / (1 + np.exp(-DESIGN @ mean))
+        precision = DESIGN.T @ (DESIGN * (p * (1 - p))[:, None]) + np.eye(3)
+        mean += np.linalg.solve(precision, DESIGN.T @ (ROWS[1] - p) - mean)
+    return mean, np.sqrt(np.diag(np.linalg.inv(precision)))
+
+
+GRADIENT, CURVATURE = Gradient(MODEL.lipschitz, 0.05), Curvature(MODEL.curvature, 0.05)
+
+
+def test_the_start_is_billed_once_for_all_chains_and_lands_near_the_posterior():
+    curator = Curator(ROWS, MODEL, None, fixed_secret=SECRET)
+    step = Gradient(MODEL.lipschitz, 3.0)
+    start = newton_start(MODEL.log_prior, GRADIENT, CURVATURE, num_steps=8)
+    result = sample(
+        KEY, sgld(MODEL.log_prior, step, 1e-9), curator, jnp.zeros(3), num_steps=2, num_chains=3, start=start, warmup=0, progress=False
+    )  # fmt: skip
+    bill = {entry.query: entry.count for entry in curator._ledger.grants[0]}
+    assert bill == {repr(CURVATURE): 1, repr(GRADIENT): 8, repr(step): 6}
+    mean, sd = exact_posterior()
+    found = np.concatenate([result.posterior["intercept"].values[..., None], result.posterior["coefficients"].values], axis=-1)
+    assert np.abs((found[:, 0] - mean) / sd).max() < 0.5
+
+
+def test_a_sampler_may_be_made_of_what_the_start_learned():
+    seen = []
+
+    def make(start):
+        seen.append(start.precision.shape)
+        shape = jnp.linalg.cholesky(jnp.linalg.inv(start.precision))
+        from dpmcmc import Accept, Barker, accept_walk
+
+        return accept_walk(MODEL.log_prior, Accept(Barker(), 1.0), random_walk(shape))
+
+    curator = Curator(ROWS, MODEL, None, fixed_secret=SECRET)
+    start = newton_start(MODEL.log_prior, GRADIENT, CURVATURE, num_steps=2)
+    result = sample(KEY, make, curator, jnp.zeros(3), num_steps=30, num_chains=2, start=start, warmup=0, progress=False)
+    assert seen[0] == (3, 3)
+    assert 0.2 < float(result.sample_stats["acceptance"].mean()) < 0.8

@@ -1,0 +1,77 @@
+"""The demo: its columns, its reference, its judgement; and, slowly, that it does what the docs say."""
+
+import numpy as np
+import pytest
+
+from dpmcmc import demo
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return demo.read_rows()
+
+
+def test_no_row_is_longer_than_the_radius_and_some_come_close(rows):
+    lengths = np.linalg.norm(rows[0].astype(float), axis=1)
+    assert len(rows[1]) == 61_395
+    assert 0.9 * demo.RADIUS < lengths.max() <= demo.RADIUS * (1 + 1e-6)
+
+
+def test_the_reference_is_that_of_this_table(rows):
+    """Newton's method on the same columns: at this n the posterior is Gaussian to a few per cent of a standard deviation."""
+    import jax
+    import jax.numpy as jnp
+
+    design, labels = np.column_stack([np.ones(len(rows[1])), rows[0]]).astype(float), rows[1]
+    mean = np.zeros(7)
+    for _ in range(20):
+        p = 1 / (1 + np.exp(-design @ mean))
+        precision = design.T @ (design * (p * (1 - p))[:, None]) + np.eye(7) / demo.PRIOR_SCALE**2
+        mean += np.linalg.solve(precision, design.T @ (labels - p) - mean / demo.PRIOR_SCALE**2)
+    unravel = demo.make_model().unravel
+    slopes = jax.jacobian(unravel)(jnp.zeros(7))
+    for name, value in unravel(jnp.asarray(mean)).items():
+        slope = np.asarray(slopes[name])
+        sd = np.sqrt(slope @ np.linalg.inv(precision) @ slope)
+        assert abs(float(value) - demo.REFERENCE[name].mean) < 0.1 * sd
+        assert abs(sd / demo.REFERENCE[name].sd - 1) < 0.05
+
+
+def test_missing_and_unknown_cells_become_public_values():
+    assert demo._scaled("", demo.AGE) == demo._scaled("unknown", demo.AGE) == 0.0
+    assert demo._scaled("900", demo.AGE) == 1.0
+    assert np.array_equal(demo._corner({"region": "Atlantis"}), demo.CORNERS[0])
+
+
+def fake(shift, num_draws=400):
+    import arviz
+
+    rng = np.random.default_rng(0)
+    draws = {name: rng.normal(m + shift * s, s, (2, num_draws)) for name, (m, s) in demo.REFERENCE.items()}
+    return arviz.from_dict(posterior=draws)
+
+
+def test_a_good_posterior_passes_and_chains_that_disagree_fail():
+    good = demo.judge(fake(0.0))
+    assert good.is_success and good.rms_error < 0.1 and abs(good.width - 1) < 0.1 and good.coverage == 1.0
+    torn = fake(0.0)
+    torn.posterior["male"][0] += 1.0
+    assert not demo.judge(torn).is_success
+    assert demo.judge(fake(3.0)).coverage == 0.0
+
+
+@pytest.mark.slow
+def test_ten_seeds_meet_what_the_demo_promises(tmp_path):
+    found = [demo.judge(demo.run(4.0, 1e-6, seed, progress=False)) for seed in range(10)]
+    assert np.median([j.rms_error for j in found]) <= 0.25
+    assert np.median([j.r_hat for j in found]) <= 1.1
+    assert abs(np.median([j.width for j in found]) - 1) <= 0.25
+    assert np.mean([j.coverage for j in found]) >= 0.8
+
+
+@pytest.mark.slow
+def test_the_command_writes_its_report(tmp_path, capsys):
+    demo.main(tmp_path, epsilons=(4.0,))
+    assert (tmp_path / "posterior.nc").exists() and (tmp_path / "posterior.png").exists()
+    printed = capsys.readouterr().out
+    assert "PRIVACY STATEMENT" in printed and str(tmp_path / "posterior.png") in printed

@@ -1,0 +1,96 @@
+"""Settings and forecasts from public facts."""
+
+import math
+
+import pytest
+from typer.testing import CliRunner
+
+from dpmcmc import Budget, Neighbours, forecast, models, tuning
+from dpmcmc.cli import main
+
+BUDGET = Budget(4.0, 1e-6)
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_the_langevin_step_uses_the_private_noise_in_full_and_resolves_the_stiffest_direction(neighbours):
+    budget, reach = Budget(2.0, 1e-6, neighbours), 2 if neighbours is Neighbours.REPLACE_ONE else 1
+    noise_multiplier, step_size = tuning.langevin_step(50_000, 3.0, 9 / 4, budget)
+    variance = (reach * 3.0 * noise_multiplier) ** 2
+    assert math.isclose(step_size * variance, 4)
+    assert 0.99 * tuning.STIFFNESS < step_size * 50_000 * 9 / 4 <= tuning.STIFFNESS
+
+
+def test_a_model_without_proved_bounds_has_no_recipe():
+    with pytest.raises(ValueError, match="proved bounds"):
+        tuning.langevin(models.gaussian([1.0]), 1000, BUDGET)
+
+
+def test_the_start_costs_its_share():
+    from dpmcmc.accounting import accountants
+    from dpmcmc.accounting.costs import Gaussian
+
+    mu = tuning.gaussian_mu(BUDGET)
+    start = {Gaussian(tuning.start_noise(mu)): tuning.START_STEPS, Gaussian(tuning.curvature_noise(mu)): 1}
+    share = accountants.gaussian_mu(start) ** 2 / mu**2
+    assert 0.99 * (tuning.START_SHARE + tuning.CURVATURE_SHARE) < share <= tuning.START_SHARE + tuning.CURVATURE_SHARE
+
+
+def test_more_rows_or_budget_help_and_more_parameters_hurt():
+    def error(num_rows=50_000, dimension=5, epsilon=2.0, name="sgld"):
+        return forecast.forecast_error(name, num_rows, dimension, Budget(epsilon, 1e-6))
+
+    for name in forecast.CONSTANTS:
+        assert error(num_rows=100_000, name=name) < error(name=name) < error(num_rows=20_000, name=name)
+        assert error(epsilon=4.0, name=name) < error(name=name) < error(epsilon=1.0, name=name)
+        assert error(dimension=3, name=name) < error(name=name) < error(dimension=9, name=name)
+
+
+def test_adding_or_removing_halves_the_error():
+    removed = Budget(4.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
+    ratio = forecast.forecast_error("sgld", 10**6, 5, BUDGET) / forecast.forecast_error("sgld", 10**6, 5, removed)
+    assert math.isclose(ratio, 2, rel_tol=1e-6)
+
+
+def test_forecast_steps_are_those_that_the_curator_grants():
+    """The recipe's own bill, counted from its program, stops at the same step."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from dpmcmc import Curator
+    from dpmcmc.loop import begin_program, block_program
+
+    rows = tuple(map(np.asarray, models.simulate_logistic_rows(jax.random.key(0), 3000, [0.5, 1.0], 1.0, intercept=True)))
+    model = models.logistic(1, 1.0, intercept=True)
+    curator = Curator(rows, model, BUDGET)
+    recipe = tuning.langevin(model, 3000, BUDGET, num_chains=1)
+    keys = jax.random.split(jax.random.key(1), 1)
+    begin = curator.trace(begin_program(recipe.sampler, recipe.start), keys, jnp.zeros((1, 2)))
+    step = curator.trace(block_program(recipe.sampler, 1), keys, *begin.shapes, jnp.int32(0))
+    assert curator.max_steps(begin.plan, step.plan) == forecast.forecast_steps("sgld", 3000, 2, BUDGET)
+
+
+def test_needed_rows_and_epsilon_reach_the_target():
+    rows, epsilon = forecast.needed("sgld", 2000, 10, Budget(0.5, 1e-6))
+    assert forecast.forecast_error("sgld", rows, 10, Budget(0.5, 1e-6)) < 0.75
+    assert math.isclose(forecast.forecast_error("sgld", 2000, 10, Budget(epsilon, 1e-6)), 0.5, rel_tol=1e-3)
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["plan", *arguments])
+
+
+def test_the_plan_command_recommends():
+    found = run("--rows", "61395", "--dimension", "7", "--epsilon", "4", "--delta", "1e-6")
+    assert found.exit_code == 0 and "Recommended: sgld" in found.stdout
+
+
+def test_the_plan_command_says_hopeless_and_what_it_would_take():
+    found = run("--rows", "2000", "--dimension", "10", "--epsilon", "0.5", "--delta", "1e-6")
+    assert found.exit_code == 0 and "Hopeless: you would need n = " in found.stdout
+
+
+@pytest.mark.parametrize("wrong", [["--epsilon", "-1"], ["--delta", "2"], ["--neighbours", "twins"], ["--rows", "0"]])
+def test_bad_facts_are_refused(wrong):
+    facts = {"--rows": "1000", "--dimension": "3", "--epsilon": "1", "--delta": "1e-6"} | dict([wrong])
+    assert run(*[word for pair in facts.items() for word in pair]).exit_code == 2
