@@ -26,11 +26,9 @@ def main() -> None:
         middle = demo.Judgement(*np.median(np.array(found, float), axis=0))
         passed = sum(judgement.is_success for judgement in found)
         worst, coverage = max(j.rms_error for j in found), np.mean([j.coverage for j in found])
-        print(
-            f"| {epsilon:g} | {middle.rms_error:.2f} sd | {worst:.2f} sd | {middle.r_hat:.2f} | {middle.ess:.0f} | {middle.width:.2f} "
-            f"| {coverage:.0%} | {passed} of {num_seeds} |",
-            flush=True,
-        )
+        cells = [f"{epsilon:g}", f"{middle.rms_error:.2f} sd", f"{worst:.2f} sd", f"{middle.r_hat:.2f}", f"{middle.ess:.0f}"]
+        cells += [f"{middle.width:.2f}", f"{coverage:.0%}", f"{passed} of {num_seeds}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from dpmcmc import Budget, LogRatio, Neighbours, PenaltyAccept
+from dpmcmc import Budget, Gradient, LogRatio, Neighbours, PenaltyAccept, PoissonBatch
 from dpmcmc.accounting import verify
 from tests import tiny
 
@@ -43,7 +43,7 @@ def test_the_text_says_everything():
 
 def test_gaussians_get_the_exact_figure_and_a_second_opinion():
     found = statement({tiny.RATIO: 20})
-    assert found.method == "gaussian" and found.second_method == "rdp"
+    assert found.method == "gaussian" and found.second_method == "pld"
     assert found.epsilon <= found.second_epsilon <= 1.1 * found.epsilon
 
 
@@ -114,3 +114,10 @@ def test_accept_bits_get_as_many_steps_as_their_best_accountant_allows():
     steps = tiny.make_curator().max_steps({}, {tiny.BIT: 1})
     assert steps * tiny.BIT.cost(tiny.BUDGET.unit).pure() > 5
     assert statement({tiny.BIT: steps}).epsilon <= 1.0
+
+
+def test_a_bill_that_no_accountant_can_state_promises_nothing_and_breaks_nothing():
+    """Batches with next to no noise, without a budget: every bound gives up, and the statement says infinity."""
+    batch = Gradient(1.0, 1e-3, batch=PoissonBatch(0.1))
+    found = tiny.make_curator(budget=None, fixed_secret=None).grant({batch: 1000}).statement()
+    assert math.isinf(found.epsilon) and "NO PRIVACY" in str(found)

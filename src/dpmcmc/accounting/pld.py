@@ -36,6 +36,9 @@ TILTS = np.geomspace(1e-3, 400.0, 32)
 PairOf = Callable[[Any], Pair | None]
 
 
+LARGEST_LOSS = 700.0  # beyond, e^loss leaves the floating-point range
+
+
 class Losses(NamedTuple):
     """A law of the privacy loss on the grid h * (first + 0, 1, 2, ...), and its logarithmic moments for the window."""
 
@@ -56,8 +59,8 @@ class Composed(NamedTuple):
 
 def connect_the_dots(profile: Profile, interval: float) -> Losses:
     """The least law on the grid whose profile is above the given one."""
-    if interval > 1:
-        raise UnsupportedQuery(f"losses of this ledger spread so far that their grid would have steps of {interval:.3g}")
+    if max(abs(profile.low), abs(profile.high)) > LARGEST_LOSS:
+        raise UnsupportedQuery(f"a single release of this ledger has losses up to {profile.high:.3g}: no grid resolves them")
     first, last = math.floor(profile.low / interval) - 1, math.ceil(profile.high / interval) + 1
     excess = profile.excess(interval * np.arange(first, last + 1))
     # Two equal laws have all their loss at zero; the excess over their profile adds the rest (and takes from zero).

@@ -308,10 +308,12 @@ def _spent(costs: tuple[tuple[Any, int], ...], delta: float, most: float | None)
     """What the costs amount to; a bill that is far over `most` is told without what the noise lacks to be ideal."""
     try:
         return accountants.epsilon(dict(costs), delta)
-    except BudgetExceeded:
-        # At this epsilon even the rounding of the noise is too much for delta.
+    except PrivacyRefusal as refusal:
+        # No accountant has a figure, or at this epsilon even the rounding of the noise is too much for delta.
         if most is None:
             return accountants.Spent(math.inf, "none")
+        if not isinstance(refusal, BudgetExceeded):
+            raise
         ideal = accountants.epsilon({dataclasses.replace(cost, distance=0.0): count for cost, count in costs}, delta)
         if ideal.epsilon > most:
             return ideal
