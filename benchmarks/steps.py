@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dpmcmc import Accept, Barker, Curator, LogRatio, accept_walk, models, penalty, random_walk
+from dpmcmc import Accept, Barker, Curator, Gradient, LogRatio, accept_walk, models, penalty, random_walk, sgld
 from dpmcmc.loop import begin_program, block_program
 
 SIZES = [(10**5, 10, 100), (10**6, 50, 8)]  # rows, dimension, steps in a block
@@ -69,6 +69,40 @@ def private_block(sampler, model, rows, keys, positions, num_steps: int, calls: 
     return run
 
 
+def gradient_block(gradient, model, rows, keys, positions, num_steps: int):
+    """Langevin steps on a gradient that is not private: `gradient(position, rows)`."""
+
+    def run(rows, keys, positions):
+        def body(positions, index):
+            def step(key, position):
+                slope = gradient(position, rows) + jax.grad(model.log_prior)(position)
+                return position + 1e-9 * slope + 1e-5 * jax.random.normal(jax.random.fold_in(key, index), position.shape)
+
+            positions = jax.vmap(step)(keys, positions)
+            return positions, positions
+
+        return lax.scan(body, positions, jnp.arange(num_steps))
+
+    rows = jax.tree.map(jnp.asarray, rows)
+    compiled = jax.jit(run).lower(rows, keys, positions).compile()
+    return lambda: jax.block_until_ready(compiled(rows, keys, positions))
+
+
+def plain_gradient(model):
+    """What BlackJAX's HMC evaluates: the gradient of the summed log-likelihood."""
+    return jax.grad(lambda position, rows: jax.vmap(model.log_likelihood, (None, 0))(position, rows).sum())
+
+
+def naive_gradient(model):
+    """Every row's gradient by itself, clipped, added in floating point."""
+
+    def gradient(position, rows):
+        gradients = jax.vmap(jax.grad(model.log_likelihood), (None, 0))(position, rows)
+        return (gradients / jnp.maximum(1.0, jnp.linalg.norm(gradients, axis=1, keepdims=True))).sum(axis=0)
+
+    return gradient
+
+
 def compare(num_rows: int, dimension: int, num_chains: int, num_steps: int) -> dict[str, float]:
     """Milliseconds per step of each program."""
     rows, model = simulated_rows(num_rows, dimension), models.logistic(dimension, radius=1.0)
@@ -81,6 +115,23 @@ def compare(num_rows: int, dimension: int, num_chains: int, num_steps: int) -> d
         "barker": private_block(bit_walk, model, rows, keys, positions, num_steps),
         "python loop": private_block(bit_walk, model, rows, keys, positions, 1, calls=num_steps),
     }
+    return _medians(programs, num_steps)
+
+
+def compare_gradients(num_rows: int, dimension: int, num_chains: int, num_steps: int) -> dict[str, float]:
+    """Milliseconds per step of a private Langevin step, of a plain gradient and of the naive per-row one."""
+    rows, model = simulated_rows(num_rows, dimension), models.logistic(dimension, radius=1.0)
+    keys, positions = jax.random.split(jax.random.key(0), num_chains), jnp.zeros((num_chains, dimension))
+    private = sgld(model.log_prior, Gradient(1.0, 300.0), 1e-9)
+    programs = {
+        "plain": gradient_block(plain_gradient(model), model, rows, keys, positions, num_steps),
+        "sgld": private_block(private, model, rows, keys, positions, num_steps),
+        "naive": gradient_block(naive_gradient(model), model, rows, keys, positions, num_steps),
+    }
+    return _medians(programs, num_steps)
+
+
+def _medians(programs, num_steps: int) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in programs}
     for turn in range(ROUNDS + 1):
         for name, program in programs.items():

@@ -38,13 +38,11 @@ ROOT = np.linalg.cholesky(EXACT_COVARIANCE)
 
 
 class Case(NamedTuple):
-    """A sampler on the small problem, and what it should ask."""
+    """A sampler on the small problem, and what it asks once a step."""
 
     name: str
     sampler: Any
     query: Any
-    per_step: int = 1
-    at_start: int = 0
 
     def __str__(self) -> str:
         return self.name
@@ -80,8 +78,8 @@ def run_chains(sampler, query, num_chains: int = 64, num_steps: int = 2000, seed
     curator = Curator(rows, model, None, fixed_secret=SECRET)
     start = curator.trace(begin_program(sampler), keys, starts)
     block = curator.trace(block_program(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
-    plan = {query: start.plan.get(query, 0) + block.plan.get(query, 0)}
-    grant = curator.grant(plan | {q: start.plan.get(q, 0) + block.plan.get(q, 0) for q in {*start.plan, *block.plan}})
+    assert query in block.plan
+    grant = curator.grant({q: start.plan.get(q, 0) + block.plan.get(q, 0) for q in {*start.plan, *block.plan}})
     begun = grant.run(start.compile(), keys, starts)
     _, (positions, info) = grant.run(block.compile(), keys, *begun, jnp.int32(0))
     return np.asarray(positions).swapaxes(0, 1), info
