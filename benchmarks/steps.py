@@ -142,19 +142,22 @@ def _medians(programs, num_steps: int) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in times.items()}
 
 
+def report(title: str, run, base: str, others: tuple[str, ...], share_of_steps: float = 1.0) -> None:
+    """One line per table size and number of chains: milliseconds a step, and how many times the base that is."""
+    print(f"{title}\n{'rows':>9} {'d':>3} {'chains':>6} | {base:>12} | " + " | ".join(f"{name:>17}" for name in others))
+    for num_rows, dimension, num_steps in SIZES:
+        for num_chains in (1, 4):
+            found = run(num_rows, dimension, num_chains, max(4, int(share_of_steps * num_steps)))
+            cells = [f"{found[name]:8.2f} ms {found[name] / found[base]:5.2f}x" for name in others]
+            facts = f"{num_rows:>9} {dimension:>3} {num_chains:>6} | {found[base]:>9.2f} ms"
+            print(f"{facts} | {' | '.join(f'{cell:>17}' for cell in cells)}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.parse_args()
-    print(f"{'rows':>9} {'d':>3} {'chains':>6} | {'BlackJAX':>12} | {'penalty':>17} | {'Barker':>17} | {'Barker, Python loop':>19}")
-    for num_rows, dimension, num_steps in SIZES:
-        for num_chains in (1, 4):
-            found = compare(num_rows, dimension, num_chains, num_steps)
-            base = found["blackjax"]
-            cells = [f"{found[name]:8.2f} ms {found[name] / base:4.2f}x" for name in ("penalty", "barker", "python loop")]
-            print(
-                f"{num_rows:>9} {dimension:>3} {num_chains:>6} | {base:>9.2f} ms | {' | '.join(f'{c:>17}' for c in cells)}",
-                flush=True,
-            )
+    report("A random-walk step, against BlackJAX", compare, "blackjax", ("penalty", "barker", "python loop"))
+    report("A Langevin step, against a plain gradient", compare_gradients, "plain", ("sgld", "naive"), share_of_steps=0.5)
 
 
 if __name__ == "__main__":
