@@ -38,7 +38,8 @@ def test_the_reference_is_that_of_this_table(rows):
 
 
 def test_missing_and_unknown_cells_become_public_values():
-    assert demo._scaled("", demo.AGE) == demo._scaled("unknown", demo.AGE) == 0.0
+    assert demo._scaled("", demo.AGE) == demo._scaled("unknown", demo.AGE) == demo._scaled("nan", demo.AGE) == 0.0
+    assert not demo._number("a secret") > 20
     assert demo._scaled("900", demo.AGE) == 1.0
     assert np.array_equal(demo._corner({"region": "Atlantis"}), demo.CORNERS[0])
 

@@ -45,7 +45,7 @@ MAX_R_HAT, MIN_ESS = 1.1, 15.0  # what a run must reach to be called a success
 
 
 def read_rows() -> tuple[np.ndarray, np.ndarray]:
-    """(features, labels) of the embedded table. A cell that is not a number becomes the middle of its bounds."""
+    """(features, labels) of the embedded table. A cell that is not a number becomes the middle of its bounds, or a label of 0."""
     with resources.files("dpmcmc").joinpath("data/cps_earnings.csv.gz").open("rb") as packed, gzip.open(packed, "rt") as text:
         rows = list(csv.DictReader(text))
     features = [
@@ -57,16 +57,20 @@ def read_rows() -> tuple[np.ndarray, np.ndarray]:
         ]
         for row in rows
     ]
-    return np.array(features, np.float32), np.array([float(row["earnings"]) > 20 for row in rows], np.float32)
+    return np.array(features, np.float32), np.array([_number(row["earnings"]) > 20 for row in rows], np.float32)
 
 
 def _scaled(cell: str, bounds: tuple[float, float]) -> float:
-    try:
-        value = float(cell)
-    except ValueError:
-        return 0.0
     middle, half = (bounds[1] + bounds[0]) / 2, (bounds[1] - bounds[0]) / 2
-    return float(np.clip((value - middle) / half, -1, 1))
+    scaled = (_number(cell) - middle) / half
+    return 0.0 if np.isnan(scaled) else float(np.clip(scaled, -1, 1))
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:  # its text would show the cell
+        return np.nan
 
 
 def _corner(row: dict[str, str]) -> Any:
