@@ -37,6 +37,8 @@ from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
 
 Program = Callable[..., Any]
+Answerer = Callable[..., Answer]  # answer(rng_key, query, points), in float64
+SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
 FILTERS = {"gaussian-dp": filters.gaussian_filter, "zcdp": filters.zcdp_filter, "renyi": filters.renyi_filter}
 FILTER_NAMES: dict[str | None, str] = {
     "gaussian-dp": "gaussian-filter",
@@ -130,10 +132,8 @@ class Curator:
 
     def trace(self, program: Program, *arguments: Any) -> Traced:
         """Trace the program at the shapes of `arguments` and read off its bill. No row is touched."""
-        shapes = jax.eval_shape(lambda *values: values, *arguments)
         run = self._bind(program, jax.config.read("jax_enable_x64"))
-        with jax.enable_x64(True):
-            traced = jax.jit(run).trace(self._rows, self._num_rows, jax.ShapeDtypeStruct((16,), jnp.uint32), *shapes)
+        traced = trace_held(run, (self._rows, self._num_rows, SECRET_SHAPE), arguments)
         plan = count_queries(traced.jaxpr if self._mesh is None else _inside_shard_map(traced.jaxpr))
         return Traced(plan, traced.out_info, traced)
 
@@ -184,22 +184,20 @@ class Curator:
 
     # -- how it is answered ------------------------------------------------------------------------------------------------
 
-    def _bind(self, program: Program, is_user_double: bool) -> Program:
+    def answerer(self, pieces: Any, num_rows: Any, secret: Any) -> Answerer:
+        """How this owner answers inside a program that has its rows and its secret as arguments."""
         axis = None if self._mesh is None else "rows"
+        table = with_scales(Table(pieces, num_rows, self.unit, axis, self.capacity), self.model)
 
+        def answer(rng_key, query: Query, points) -> Answer:
+            key = noise.ask_key(secret, rng_key, query, points)
+            return query.answer(key, self.model, table, *points)
+
+        return answer
+
+    def _bind(self, program: Program, is_user_double: bool) -> Program:
         def run(pieces, num_rows, secret, *arguments):
-            table = with_scales(Table(pieces, num_rows, self.unit, axis, self.capacity), self.model)
-
-            def ask(rng_key, query: Query, *points) -> Answer:
-                rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)))
-                with jax.enable_x64(True):
-                    key = noise.ask_key(secret, rng_key, query, marked)
-                    value, variance = query.answer(key, self.model, table, *marked)
-                    return Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype))
-
-            # The sampler is user code: it sees the precision its author set, not the curator's.
-            with jax.enable_x64(is_user_double):
-                return program(ask, *arguments)
+            return call(program, self.answerer(pieces, num_rows, secret), is_user_double, arguments)
 
         if self._mesh is None:
             return run
@@ -289,18 +287,54 @@ class Grant:
 
     def run(self, executable: Executable, *arguments: Any) -> Any:
         """Run a compiled program once. Its asks are taken off the grant before a row is touched."""
-        for query, count in executable.plan.items():
+        self.check(executable.plan)
+        return execute(executable, self.take(executable.plan), arguments)
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a program that asks more than is left."""
+        for query, count in plan.items():
             if count > self._left[query]:
                 raise BudgetExceeded(f"the program asks {query} {count} times, {self._left[query]} are left of the grant")
-        self._left.subtract(executable.plan)
-        curator = self._curator
-        arguments = jax.tree.map(jnp.asarray, arguments)
-        with jax.enable_x64(True):
-            return jax.block_until_ready(executable.compiled(curator._rows, curator._num_rows, self._secret, *arguments))
+
+    def take(self, plan: Plan) -> tuple[Any, Any, Any]:
+        """Take a checked program's asks off the grant; return what it runs on: rows, their number, the secret."""
+        self._left.subtract(plan)
+        return self._curator._rows, self._curator._num_rows, self._secret
 
     def statement(self, *notes: str) -> Statement:
         """What this grant promised, with its bill."""
         return dataclasses.replace(self._statement, notes=self._statement.notes + notes)
+
+
+# -- what one owner and several have in common -------------------------------------------------------------------------------
+
+
+def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
+    """Trace `run` at the shapes of what its owners hold (rows, numbers of rows, secrets) and of the arguments."""
+    shapes = jax.eval_shape(lambda *values: values, *arguments)
+    with jax.enable_x64(True):
+        return jax.jit(run).trace(*held, *shapes)
+
+
+def call(program: Program, answer: Answerer, is_user_double: bool, arguments: tuple[Any, ...]) -> Any:
+    """Call the program with an `ask` that marks each query in the trace and has it answered."""
+
+    def ask(rng_key, query: Query, *points) -> Answer:
+        rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)))
+        with jax.enable_x64(True):
+            value, variance = answer(rng_key, query, marked)
+            return Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype))
+
+    # The sampler is user code: it sees the precision its author set, not the curator's.
+    with jax.enable_x64(is_user_double):
+        return program(ask, *arguments)
+
+
+def execute(executable: Executable, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
+    """Run the compiled program on what its owners hold."""
+    arguments = jax.tree.map(jnp.asarray, arguments)
+    with jax.enable_x64(True):
+        return jax.block_until_ready(executable.compiled(*held, *arguments))
 
 
 @functools.lru_cache(maxsize=64)
