@@ -70,12 +70,12 @@ SAMPLERS = [
 ]
 
 
-def run_chains(sampler, query, num_chains: int = 64, num_steps: int = 2000, seed: int = 0, model=MODEL, rows=ROWS):
+def run_chains(sampler, query, num_chains: int = 64, num_steps: int = 2000, seed: int = 0, model=MODEL, rows=ROWS, curator=None):
     """Chains (chains, steps, d) that start in the posterior itself: a kernel that keeps it never leaves it."""
     keys = jax.random.split(jax.random.key(seed), num_chains)
     noise = jax.random.normal(jax.random.key(seed + 1000), (num_chains, len(EXACT_MEAN)))
     starts = jnp.asarray(EXACT_MEAN, jnp.float32) + noise @ jnp.asarray(ROOT.T, jnp.float32)
-    curator = Curator(rows, model, None, fixed_secret=SECRET)
+    curator = curator or Curator(rows, model, None, fixed_secret=SECRET)
     start = curator.trace(begin_program(sampler), keys, starts)
     block = curator.trace(block_program(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
     assert query in block.plan

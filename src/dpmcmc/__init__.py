@@ -20,6 +20,7 @@ _HOMES = {
     "LazyBarker": "dpmcmc.acceptance",
     "Penalty": "dpmcmc.acceptance",
     "Curator": "dpmcmc.curator.curator",
+    "Federation": "dpmcmc.curator.federation",
     "LogRatio": "dpmcmc.curator.queries",
     "Accept": "dpmcmc.curator.accept",
     "PenaltyAccept": "dpmcmc.curator.accept",
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from dpmcmc.curator.batches import PoissonBatch as PoissonBatch
     from dpmcmc.curator.curator import Curator as Curator
     from dpmcmc.curator.curvature import Curvature as Curvature
+    from dpmcmc.curator.federation import Federation as Federation
     from dpmcmc.curator.gradient import Gradient as Gradient
     from dpmcmc.curator.queries import LogRatio as LogRatio
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded

@@ -274,12 +274,25 @@ def ledger(
     file: Annotated[Path, typer.Argument(help="A ledger as JSON, or a posterior saved as NetCDF.", exists=True)],
     as_json: Json = False,
 ) -> None:
-    """Recompute the claim of a statement's ledger; exit code 1 if it is not reproduced."""
+    """Recompute the claim of a statement's ledger, of each owner if there are several; exit code 1 if one is not reproduced."""
     with _refusals():
         from dpmcmc.accounting import verify
 
-        verdict = verify.verify(verify.read(file))
-    answer = {
+        verdicts = {name: verify.verify(ledger) for name, ledger in verify.by_owner(verify.read(file)).items()}
+    is_reproduced = all(verdict.is_reproduced for verdict in verdicts.values())
+    answers = {name: _verdict_answer(verdict) for name, verdict in verdicts.items()}
+    if as_json:
+        print(json.dumps(answers[""] if set(answers) == {""} else {"is_reproduced": is_reproduced, "owners": answers}))
+    else:
+        for name, answer in answers.items():
+            whose = f"the claim of {name}" if name else "the claim"
+            words = "reproduced" if answer["is_reproduced"] else "NOT reproduced"
+            _show(answer, False, f"{file.name}: {whose} is {words}")
+    raise typer.Exit(0 if is_reproduced else 1)
+
+
+def _verdict_answer(verdict: Any) -> dict[str, Any]:
+    return {
         "is_reproduced": verdict.is_reproduced,
         "steps": verdict.steps,
         "epsilon": _number(verdict.recomputed),
@@ -288,9 +301,6 @@ def ledger(
         "method": verdict.method,
         "relation": verdict.relation,
     }
-    words = "reproduced" if verdict.is_reproduced else "NOT reproduced"
-    _show(answer, as_json, f"{file.name}: the claim is {words}")
-    raise typer.Exit(0 if verdict.is_reproduced else 1)
 
 
 def _relation(neighbours: Relation) -> Any:

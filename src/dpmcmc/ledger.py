@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,14 @@ class Ledger:
                 self._write([to_json(grant) for grant in (*self.grants, bill)])
         self.grants.append(bill)
 
+    def take_back(self) -> None:
+        """Strike the last grant out: for one that was written down and not given out."""
+        if self.path is not None:
+            with _locked(self.path):
+                self._check_unchanged()
+                self._write([to_json(grant) for grant in self.grants[:-1]])
+        self.grants.pop()
+
     def _check_unchanged(self) -> None:
         assert self.path is not None
         kept = _read(self.path)["grants"] if self.path.exists() else []
@@ -109,6 +117,20 @@ class Ledger:
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, self.path)
+
+
+def record_all(ledgers: Sequence[Ledger], bills: Sequence[tuple[Entry, ...]]) -> None:
+    """Write a bill into each ledger. When one of them fails, the others are as before; a killed process leaves too many spends."""
+    recorded: list[Ledger] = []
+    try:
+        for ledger, bill in zip(ledgers, bills, strict=True):
+            ledger.record(bill)
+            recorded.append(ledger)
+    except BaseException:
+        for ledger in recorded:
+            with contextlib.suppress(Exception):
+                ledger.take_back()
+        raise
 
 
 def _read(path: Path) -> dict[str, Any]:

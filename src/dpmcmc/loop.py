@@ -1,7 +1,8 @@
 """The loop: plan the whole run, have it granted, then run it block after block, chains side by side.
 
 A block of steps is compiled once and called again with the next step index. After each block its draws are safe, progress is
-shown and an interrupt is honoured. The bill is paid before the first block; nothing is refunded.
+shown and an interrupt is honoured; so is a curator, or one of several owners, that runs out or withdraws. The bill is paid before
+the first block; nothing is refunded.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dpmcmc.errors import BudgetExceeded, RunFailed
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, RunFailed
 from dpmcmc.progress import Progress
 from dpmcmc.types import Ask, Key, Plan, Position, Sampler
 
@@ -45,6 +46,8 @@ def sample(
     ----------
     rng_key
         the public key of the chains, from ``jax.random.key``. The privacy noise never comes from it.
+    curator
+        who holds the rows: a `Curator`, or a `Federation` of several.
     initial_position
         where the chains start: shape (d,) for all, or (num_chains, d). A public choice, not computed from the rows.
     num_steps
@@ -78,7 +81,7 @@ def sample(
     plan = _total_plan((begin.plan, 1), *((blocks[size].plan, count) for size, count in Counter(sizes).items()))
     by_step = _total_plan((begin.plan, 1), (one_step.plan, num_steps))
     assert plan == by_step, "the bill of a block must be that of its steps"
-    curator.check(plan)  # before compiling, which takes a while
+    _check(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
     starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
     run = _Run(curator, curator.grant(plan), thin, warmup, path)
     return run.go(keys, positions, starter, [runners[size] for size in sizes], sizes, progress)
@@ -108,6 +111,11 @@ class _Run:
                 bar.say(note)
                 if not self.draws:
                     raise
+            except BudgetExceeded as refusal:
+                note = f"stopped after {first_step} of {sum(sizes)} steps ({refusal}); the grant is spent in full"
+                bar.say(note)
+                if not self.draws:
+                    raise RunFailed(f"the run {note}; there are no draws", None) from refusal
             except Exception as error:
                 note = f"broke off after {first_step} of {sum(sizes)} steps; the grant is spent in full"
                 result = self.posterior(note) if self.draws else None
@@ -180,15 +188,27 @@ def _made(sampler: Sampler | Callable[[Any], Sampler], learned: Any) -> Sampler:
     return sampler if isinstance(sampler, Sampler) else sampler(learned)
 
 
+def _check(curator, plan: Plan, initial: Plan, per_step: Plan, num_chains: int) -> None:
+    """Refuse a run that costs too much, and say how long it may be."""
+    try:
+        curator.check(plan)
+    except BudgetExceeded as refusal:
+        try:
+            fits, limit = curator.limit(initial, per_step)
+        except (PrivacyRefusal, ValueError):
+            raise refusal from None  # it is closed: no number of steps would do
+        raise BudgetExceeded(f"{refusal}; {limit} allows {fits} steps of {num_chains} chains") from None
+
+
 def _num_steps(curator, initial, per_step, num_steps: int | None, num_chains: int, thin: int) -> int:
     if num_steps is not None:
         if not isinstance(num_steps, numbers.Integral) or num_steps < 1 or num_steps % thin:
             raise ValueError(f"num_steps={num_steps!r} must be a positive multiple of thin={thin}")
         return int(num_steps)
-    fits = curator.max_steps(initial, per_step)
+    fits, limit = curator.limit(initial, per_step)
     if fits < thin:
         raise BudgetExceeded(
-            f"{curator.budget} allows {fits} steps of {num_chains} chains, thin={thin} are needed for one draw: "
+            f"{limit} allows {fits} steps of {num_chains} chains, thin={thin} are needed for one draw: "
             "use fewer chains, more noise, a smaller clip, or a larger budget"
         )
     return fits - fits % thin

@@ -89,7 +89,10 @@ class Cost(Protocol):
 
 
 class Query(Protocol):
-    """What is computed on the rows and what it costs, in one frozen, hashable value."""
+    """What is computed on the rows and what it costs, in one frozen, hashable value.
+
+    A query with the class attribute ``adds = True`` may be asked of several owners: their answers add in both fields.
+    """
 
     @property
     def released(self) -> str: ...  # what leaves the curator, in words for the statement

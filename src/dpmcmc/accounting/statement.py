@@ -19,6 +19,11 @@ FLOATING_POINT = (
 )
 TIME = "the time a run takes is not part of the release; every row is read in every step"
 SHARED_BUDGET = "several runs share this budget: the promise is about all of them together"
+SEVERAL_OWNERS = (
+    "this owner added its noise in full, with a secret of its own: the promise holds against the other owners too. "
+    "It is about this owner's rows; for a person with rows at several owners their epsilons and deltas add up"
+)
+FORMAT, FEDERATED_FORMAT = "dpmcmc-ledger-1", "dpmcmc-federated-ledger-1"
 FIXED_SECRET = "the secret was fixed by the caller: the noise can be computed again, so NOTHING IS PROMISED"
 
 
@@ -39,6 +44,16 @@ class Statement:
     assumptions: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
+    def facts(self) -> dict[str, Any]:
+        """The promise in numbers, for the attributes of a result."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "neighbours": self.unit.neighbours.value,
+            "rows_per_person": self.unit.rows_per_person,
+            "accountant": self.method,
+        }
+
     def ledger_json(self) -> str:
         """The bill and the claim, for `dpmcmc account ledger`."""
         claim = {
@@ -48,7 +63,7 @@ class Statement:
         }
         return json.dumps(
             {
-                "format": "dpmcmc-ledger-1",
+                "format": FORMAT,
                 "claim": claim,
                 "neighbours": self.unit.neighbours.value,
                 "rows_per_person": self.unit.rows_per_person,
@@ -72,6 +87,41 @@ class Statement:
             lines.append(f"  Budget:    epsilon = {self.budget[0]:.6g}, delta = {self.budget[1]:.3g}")
         lines += [f"  Assumes:   {text}" for text in self.assumptions]
         lines += [f"  Note:      {text}" for text in self.notes]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class FederatedStatement:
+    """Several owners' promises: for the rows of each owner, its own."""
+
+    owners: dict[str, Statement]  # by name
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is noted on any of the statements."""
+        return tuple(dict.fromkeys(note for statement in self.owners.values() for note in statement.notes))
+
+    def facts(self) -> dict[str, Any]:
+        """The weakest numbers of all: as a promise they hold for every owner's rows."""
+        facts = [statement.facts() for statement in self.owners.values()]
+        return {
+            "epsilon": max(fact["epsilon"] for fact in facts),
+            "delta": max(fact["delta"] for fact in facts),
+            "neighbours": ", ".join(dict.fromkeys(fact["neighbours"] for fact in facts)),
+            "rows_per_person": min(fact["rows_per_person"] for fact in facts),
+            "accountant": ", ".join(dict.fromkeys(fact["accountant"] for fact in facts)),
+            "owners": ", ".join(self.owners),
+        }
+
+    def ledger_json(self) -> str:
+        """Every owner's bill and claim, for `dpmcmc account ledger`."""
+        owners = {name: json.loads(statement.ledger_json()) for name, statement in self.owners.items()}
+        return json.dumps({"format": FEDERATED_FORMAT, "owners": owners})
+
+    def __str__(self) -> str:
+        lines = [f"PRIVACY STATEMENTS of {len(self.owners)} owners: to the rows of each, its own promise"]
+        for name, statement in self.owners.items():
+            lines += ["", f"Owner {name}", *str(statement).splitlines()[1:]]
         return "\n".join(lines)
 
 

@@ -1,4 +1,7 @@
-"""Re-verify the claim of a ledger that somebody else wrote: a JSON file, or a posterior saved as NetCDF."""
+"""Re-verify the claim of a ledger that somebody else wrote: a JSON file, or a posterior saved as NetCDF.
+
+The ledger of a federation holds one ledger, with its own claim, for each owner.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from typing import Any, NamedTuple
 
 from dpmcmc.accounting import accountants, filters
 from dpmcmc.accounting.costs import from_json
+from dpmcmc.accounting.statement import FEDERATED_FORMAT, FORMAT
 
-FORMAT = "dpmcmc-ledger-1"
 ATTRIBUTE = "dpmcmc_ledger"
 TOLERANCE = 1e-9
 FILTERS = {
@@ -40,9 +43,20 @@ def read(path: Path) -> dict[str, Any]:
     if isinstance(document.get(ATTRIBUTE), dict | str):
         document = document[ATTRIBUTE]
     document = json.loads(document) if isinstance(document, str) else document
-    if document.get("format") != FORMAT:
-        raise ValueError(f"{path.name} holds no ledger: its format is {document.get('format')!r}, not {FORMAT!r}")
+    for ledger in by_owner(document).values():
+        if not isinstance(ledger, dict) or ledger.get("format") != FORMAT:
+            found = ledger.get("format") if isinstance(ledger, dict) else ledger
+            raise ValueError(f"{path.name} holds no ledger: its format is {found!r}, not {FORMAT!r}")
     return document
+
+
+def by_owner(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Each owner's ledger by its name. The only owner of a plain ledger has the name ""."""
+    if document.get("format") != FEDERATED_FORMAT:
+        return {"": document}
+    if not isinstance(document.get("owners"), dict) or not document["owners"]:
+        raise ValueError("this federated ledger names no owner: there is no claim in it")
+    return document["owners"]
 
 
 def _netcdf_attribute(path: Path) -> str:

@@ -33,7 +33,7 @@ from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
 from dpmcmc.curator.gradient import with_scales
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
-from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
+from dpmcmc.ledger import Entry, Ledger, entries, record_all, to_json, total_costs
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
 
 Program = Callable[..., Any]
@@ -118,7 +118,7 @@ class Curator:
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), ("rows",), devices=devices)
         self._place(leaves, num_rows)
         _check_log_likelihood(model, leaves)
-        self._shared_by, self._filter = shared_by, None
+        self._shared_by, self._filter, self._is_withdrawn = shared_by, None, False
         self._ledger = Ledger.open(self._facts(), ledger)
         if shared_by is not None and budget is not None:
             self._filter = FILTERS[shared_by](budget.epsilon, budget.delta)
@@ -149,17 +149,21 @@ class Curator:
         fits = self._filter.fits
         return largest(lambda count: fits(calibrate.combined(first, each, count)))
 
+    def limit(self, initial: Plan, per_step: Plan) -> tuple[int, str]:
+        """`max_steps`, and in words what sets it."""
+        return self.max_steps(initial, per_step), str(self.budget)
+
     def grant(self, plan: Plan) -> Grant:
         """Bill the whole plan at once. Nothing is refunded."""
-        self.check(plan)
-        bill = entries(plan, self.unit)
-        costs = total_costs(bill)
-        # Everything that can fail comes before the ledger: after it, the draws must not be lost.
-        grant = Grant(self, plan, self._statement(bill, costs))
-        self._ledger.record(bill)
-        if self._filter is not None:
-            self._filter.spend(costs)
+        (grant,) = bill_all([self], plan)
         return grant
+
+    def withdraw(self) -> None:
+        """Have no further program run on these rows: a run in progress ends with its block. Nothing is refunded.
+
+        For another thread than the one that samples, such as ``threading.Timer(3600, curator.withdraw).start()``.
+        """
+        self._is_withdrawn = True
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan that would not be granted now. Spends nothing."""
@@ -176,11 +180,16 @@ class Curator:
                 )
 
     def _check_open(self) -> None:
+        self._check_consent()
         if self.budget is not None and self._filter is None and self._ledger.grants:
             raise BudgetExceeded(
                 "this curator has given its one grant and is closed; to share a budget among several runs, create it with "
                 "shared_by='gaussian-dp' (all queries Gaussian) or 'zcdp'"
             )
+
+    def _check_consent(self) -> None:
+        if self._is_withdrawn:
+            raise BudgetExceeded("the rows were withdrawn: nothing more is run on them")
 
     # -- how it is answered ------------------------------------------------------------------------------------------------
 
@@ -291,7 +300,8 @@ class Grant:
         return execute(executable, self.take(executable.plan), arguments)
 
     def check(self, plan: Plan) -> None:
-        """Refuse a program that asks more than is left."""
+        """Refuse a program that asks more than is left, or any once the rows were withdrawn."""
+        self._curator._check_consent()
         for query, count in plan.items():
             if count > self._left[query]:
                 raise BudgetExceeded(f"the program asks {query} {count} times, {self._left[query]} are left of the grant")
@@ -307,6 +317,20 @@ class Grant:
 
 
 # -- what one owner and several have in common -------------------------------------------------------------------------------
+
+
+def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
+    """Bill every owner for the whole plan, or none of them."""
+    for owner in owners:
+        owner.check(plan)
+    bills = [entries(plan, owner.unit) for owner in owners]
+    # Everything that can fail comes before the ledger: after it, the draws must not be lost.
+    grants = [Grant(owner, plan, owner._statement(bill, total_costs(bill))) for owner, bill in zip(owners, bills, strict=True)]
+    record_all([owner._ledger for owner in owners], bills)
+    for owner, bill in zip(owners, bills, strict=True):
+        if owner._filter is not None:
+            owner._filter.spend(total_costs(bill))
+    return grants
 
 
 def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:

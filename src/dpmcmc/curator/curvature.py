@@ -32,6 +32,7 @@ class Curvature:
     """
 
     released: ClassVar[str] = "curvature matrices of the log-likelihood, each row's clipped, with Gaussian noise"
+    adds: ClassVar[bool] = True  # the answers of several owners
 
     clip: float
     noise_multiplier: float

@@ -41,6 +41,7 @@ class Gradient:
     """
 
     released: ClassVar[str] = "gradients of the log-likelihood, each row's clipped, with Gaussian noise"
+    adds: ClassVar[bool] = True  # the answers of several owners
 
     clip: float
     noise_multiplier: float

@@ -53,6 +53,7 @@ class LogRatio:
     """
 
     released: ClassVar[str] = "log-likelihood ratios of proposed moves, with Gaussian noise"
+    adds: ClassVar[bool] = True  # the answers of several owners
 
     clip: float
     noise_multiplier: float

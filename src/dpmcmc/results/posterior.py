@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpmcmc.accounting.statement import Statement
+from dpmcmc.accounting.statement import FederatedStatement, Statement
 
 STATISTICS = {"is_accepted": "acceptance", "log_ratio": "log_ratio", "is_divergent": "diverging"}
 
@@ -21,7 +21,7 @@ def from_draws(
     positions: np.ndarray,
     info: Any,
     unravel: Callable[[Any], dict[str, Any]],
-    statement: Statement,
+    statement: Statement | FederatedStatement,
     num_warmup: int = 0,
     thin: int = 1,
 ):
@@ -110,15 +110,12 @@ def _part(values: Mapping[str, np.ndarray], draws: slice) -> dict[str, np.ndarra
     return {name: value[:, draws] for name, value in values.items()}
 
 
-def _attributes(statement: Statement) -> dict[str, Any]:
+def _attributes(statement: Statement | FederatedStatement) -> dict[str, Any]:
     import dpmcmc
 
     return {
-        "epsilon": statement.epsilon,
-        "delta": statement.delta,
-        "neighbours": statement.unit.neighbours.value,
-        "rows_per_person": statement.unit.rows_per_person,
-        "accountant": statement.method,
+        **statement.facts(),
+        **({"notes": "; ".join(statement.notes)} if statement.notes else {}),
         "privacy_statement": str(statement),
         "dpmcmc_ledger": statement.ledger_json(),
         "inference_library": "dpmcmc",

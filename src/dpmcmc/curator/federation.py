@@ -1,0 +1,225 @@
+"""Several owners, one posterior :cite:p:`yildirim2019exact` (Algorithm 2).
+
+Rows of different owners are independent given the parameters, so log-likelihood ratios, gradients and curvatures of all rows are
+sums of the owners'. Each owner answers with noise in full, from its own secret and in its own unit, and
+
+    value = sum_j value_j,      variance = sum_j variance_j
+
+is the answer that a sampler sees: it runs unchanged, and its promise to the rows of owner j is what j's curator makes it. An accept
+bit is one owner's coin and does not add: such queries are refused.
+
+All owners are here in one process, and one compiled program has the rows, the numbers of rows and the secrets of all of them as
+arguments. Its bill is read off once and is the bill of every owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from dpmcmc.accounting.statement import SEVERAL_OWNERS, FederatedStatement
+from dpmcmc.ask import count_queries
+from dpmcmc.curator.curator import SECRET_SHAPE, Curator, Executable, Grant, Program, Traced, bill_all, call, execute, trace_held
+from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
+from dpmcmc.types import Answer, Budget, Plan, Query
+
+
+class Federation:
+    """Several curators that answer together: `sample` takes it where it takes a `Curator`.
+
+    Parameters
+    ----------
+    owners
+        the curators by name, or in a row: then their names are 1, 2, 3, ... They may differ in budget, unit, capacity, ledger
+        and in how their budget is shared; positions and rows have the same shapes everywhere. The first one's model names the
+        parameters and says where the prior allows chains to start.
+
+    A run is granted by all owners or by none; one that withdraws ends it.
+    """
+
+    def __init__(self, owners: Mapping[str, Curator] | Sequence[Curator]) -> None:
+        by_name = owners if isinstance(owners, Mapping) else {str(number): owner for number, owner in enumerate(owners, 1)}
+        self.owners: dict[str, Curator] = dict(by_name)
+        _check_owners(self.owners)
+        self.model = next(iter(self.owners.values())).model
+
+    def __repr__(self) -> str:
+        return f"Federation({self.owners})"
+
+    @property
+    def budget(self) -> dict[str, Budget | None]:
+        """Every owner's own."""
+        return {name: owner.budget for name, owner in self.owners.items()}
+
+    # -- what may be asked -------------------------------------------------------------------------------------------------
+
+    def trace(self, program: Program, *arguments: Any) -> Traced:
+        """Trace the program at the shapes of `arguments` and read off its bill, the same for each owner. No row is touched."""
+        run = self._bind(program, jax.config.read("jax_enable_x64"))
+        held = _together([(owner._rows, owner._num_rows, SECRET_SHAPE) for owner in self.owners.values()])
+        traced = trace_held(run, held, arguments)
+        return Traced(count_queries(traced.jaxpr), traced.out_info, traced)
+
+    def max_steps(self, initial: Plan, per_step: Plan) -> int:
+        """The largest number of steps whose bill, with `initial`, every owner can afford."""
+        return self.limit(initial, per_step)[0]
+
+    def limit(self, initial: Plan, per_step: Plan) -> tuple[int, str]:
+        """`max_steps`, and in words the owner that sets it."""
+        fits = {}
+        for name, owner in self.owners.items():
+            # An owner that promises nothing sets no limit, unless nobody does.
+            if owner.budget is not None or not any(self.budget.values()):
+                with _told_by(name):
+                    fits[name] = owner.max_steps(initial, per_step)
+        poorest = min(fits, key=lambda name: fits[name])
+        return fits[poorest], f"owner {poorest} with {self.owners[poorest].budget}"
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan that one of the owners would not grant now. Spends nothing."""
+        for name, owner in self.owners.items():
+            with _told_by(name):
+                owner.check(plan)
+
+    def grant(self, plan: Plan) -> FederatedGrant:
+        """Bill the whole plan at once, to every owner or to none. Nothing is refunded."""
+        self.check(plan)
+        return FederatedGrant(dict(zip(self.owners, bill_all(list(self.owners.values()), plan), strict=True)))
+
+    # -- how it is answered ------------------------------------------------------------------------------------------------
+
+    def _bind(self, program: Program, is_user_double: bool) -> Program:
+        def run(rows, nums_rows, secrets, *arguments):
+            held = zip(self.owners.items(), rows, nums_rows, secrets, strict=True)
+            answerers = {name: owner.answerer(*mine) for (name, owner), *mine in held}
+
+            def answer(rng_key, query: Query, points) -> Answer:
+                _check_adds(query)
+                return add([_answer_of(name, mine, rng_key, query, points) for name, mine in answerers.items()])
+
+            return call(program, answer, is_user_double, arguments)
+
+        return run
+
+
+class FederatedGrant:
+    """Every owner's grant of one plan, each with a secret of its own."""
+
+    def __init__(self, grants: Mapping[str, Grant]) -> None:
+        self._grants = dict(grants)
+
+    def run(self, executable: Executable, *arguments: Any) -> Any:
+        """Run a compiled program once. Its asks are taken off every owner's grant, or off none, before a row is touched."""
+        for name, grant in self._grants.items():
+            with _told_by(name):
+                grant.check(executable.plan)
+        held = [grant.take(executable.plan) for grant in self._grants.values()]
+        return execute(executable, _together(held), arguments)
+
+    def statement(self, *notes: str) -> FederatedStatement:
+        """What each owner promised, with its bill."""
+
+        def one(grant: Grant):
+            statement = grant.statement(*notes)
+            return dataclasses.replace(statement, assumptions=(*statement.assumptions, SEVERAL_OWNERS))
+
+        return FederatedStatement({name: one(grant) for name, grant in self._grants.items()})
+
+
+def add(answers: Sequence[Answer]) -> Answer:
+    """Independent answers add in both fields."""
+    return functools.reduce(lambda one, other: Answer(one.value + other.value, one.variance + other.variance), answers)
+
+
+def _answer_of(name: str, answer, rng_key, query: Query, points) -> Answer:
+    with _told_by(name):
+        return answer(rng_key, query, points)
+
+
+def _together(held: Sequence[tuple[Any, Any, Any]]) -> tuple[Any, Any, Any]:
+    rows, nums_rows, secrets = zip(*held, strict=True)
+    return rows, nums_rows, secrets
+
+
+@contextlib.contextmanager
+def _told_by(name: str) -> Iterator[None]:
+    """Put the owner's name before what it refuses."""
+    try:
+        yield
+    except (PrivacyRefusal, ValueError) as refusal:
+        if type(refusal) is not ValueError and not isinstance(refusal, PrivacyRefusal):
+            raise  # an error of another library, built in its own way
+        raise type(refusal)(f"owner {name}: {refusal}") from refusal
+
+
+# -- checks at the door: public facts only -----------------------------------------------------------------------------------
+
+
+def _check_adds(query: Query) -> None:
+    if not getattr(query, "adds", False):
+        raise UnsupportedQuery(
+            f"{query} cannot be asked of several owners: their answers would have to add, and an accept bit is one owner's coin; "
+            "ask LogRatio instead, with `penalty` or as the test of `hmc`"
+        )
+
+
+def _check_owners(owners: Mapping[str, Curator]) -> None:
+    if not owners:
+        raise ValueError("a federation needs at least one owner: give curators, by name or in a row")
+    first, *others = owners.items()
+    for name, owner in owners.items():
+        _check_owner(name, owner)
+    for name, owner in others:
+        _check_shapes(first, (name, owner))
+    _check_apart("are the same curator", {name: id(owner) for name, owner in owners.items()})
+    paths = {name: owner._ledger.path for name, owner in owners.items()}
+    _check_apart("keep one ledger file", {name: path.resolve() for name, path in paths.items() if path is not None})
+    secrets = {name: owner._fixed_secret for name, owner in owners.items()}
+    _check_apart(
+        "have the same fixed secret, so their noise would be the same",
+        {name: np.asarray(secret, np.uint32).tobytes() for name, secret in secrets.items() if secret is not None},
+    )
+
+
+def _check_owner(name: Any, owner: Any) -> None:
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"the owner's name {name!r} must be a text that is not empty: statements and errors print it")
+    if not isinstance(owner, Curator):
+        raise TypeError(f"owner {name} is a {type(owner).__name__}: it must be a Curator")
+    if owner._mesh is not None:
+        raise ValueError(f"owner {name} spreads its rows over devices, a federation runs on one: leave devices= out")
+
+
+def _check_shapes(first: tuple[str, Curator], other: tuple[str, Curator]) -> None:
+    told = {"dimension": _dimension, "parameters": _parameters, "rows": _row_shapes}
+    for what, look in told.items():
+        here, there = look(first[1]), look(other[1])
+        if here != there:
+            raise ValueError(f"owner {first[0]} has {what} {here}, owner {other[0]} {there}: all owners need the same model")
+
+
+def _dimension(owner: Curator) -> int:
+    return owner.model.dimension
+
+
+def _parameters(owner: Curator) -> Any:
+    named = jax.eval_shape(owner.model.unravel, jax.ShapeDtypeStruct((owner.model.dimension,), np.float32))
+    return jax.tree.map(lambda leaf: leaf.shape, named)
+
+
+def _row_shapes(owner: Curator) -> Any:
+    return jax.tree.map(lambda leaf: leaf.shape[1:], owner._rows[0])
+
+
+def _check_apart(words: str, facts: Mapping[str, Any]) -> None:
+    seen: dict[Any, str] = {}
+    for name, fact in facts.items():
+        if fact in seen:
+            raise ValueError(f"owners {seen[fact]} and {name} {words}: each owner needs its own")
+        seen[fact] = name

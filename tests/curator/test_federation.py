@@ -1,0 +1,654 @@
+"""Several owners: their answers add, each pays and promises for itself, and any of them can end a run.
+
+The statistical tests have a false-alarm rate of 1e-3 each.
+"""
+
+import dataclasses
+import itertools
+import json
+import math
+import os
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from dpmcmc import (
+    Accept,
+    Barker,
+    Budget,
+    BudgetExceeded,
+    Curator,
+    Curvature,
+    Federation,
+    FixedBatch,
+    Gradient,
+    LogRatio,
+    Model,
+    Neighbours,
+    PenaltyAccept,
+    PoissonBatch,
+    RunFailed,
+    UnsupportedQuery,
+    hmc,
+    load,
+    loop,
+    models,
+    newton_start,
+    penalty,
+    sgld,
+    statement_of,
+)
+from dpmcmc.accounting import costs, verify
+from dpmcmc.cli import main
+from dpmcmc.curator import federation as federations
+from dpmcmc.curator import noise
+from dpmcmc.curator.exact_sum import BITS
+from dpmcmc.curator.federation import FederatedGrant
+from dpmcmc.curator.queries import log_ratio_sum, sensitivity
+from dpmcmc.progress import Progress
+from dpmcmc.types import Answer
+from tests import tiny
+from tests.statistics import effective_size, moment_z_scores, threshold
+from tests.table import CAP, EXACT_COVARIANCE, EXACT_MEAN, MODEL, PROPOSALS, ROWS, run_chains
+
+NAMES = ("north", "south", "west")
+SECRETS = {name: np.arange(16, dtype=np.uint32) + 100 * number for number, name in enumerate(NAMES, 1)}
+ADD_OR_REMOVE = Neighbours.ADD_OR_REMOVE_ONE
+UNITS = {  # what three owners may differ in
+    "north": {"budget": Budget(1.0, 1e-6)},
+    "south": {"budget": Budget(3.0, 1e-5, ADD_OR_REMOVE), "capacity": 64, "shared_by": "zcdp"},
+    "west": {"budget": Budget(2.0, 1e-6, rows_per_person=3), "capacity": 60},
+}
+
+
+def owners(rows=tiny.ROWS, model=tiny.MODEL, is_fixed=True, **options):
+    """The rows, dealt to three owners of different units."""
+    parts = np.split(rows, [len(rows) // 4, len(rows) // 2])
+    secrets = SECRETS if is_fixed else dict.fromkeys(NAMES)
+    return {
+        name: Curator(part, model, **{**UNITS[name], "fixed_secret": secrets[name], **options})
+        for name, part in zip(NAMES, parts, strict=True)
+    }
+
+
+def equal_owners(budgets=(None, None, None), **options):
+    """The same under one unit each, with the given budgets."""
+    parts = np.split(tiny.ROWS, [10, 20])
+    return {
+        name: Curator(part, tiny.MODEL, budget, fixed_secret=SECRETS[name], **options)
+        for name, part, budget in zip(NAMES, parts, budgets, strict=True)
+    }
+
+
+def answer_of(curator, query, *points, keys=None):
+    """Ask once, or once for each of the keys."""
+    keys = jax.random.split(jax.random.key(7), 1) if keys is None else keys
+    traced = curator.trace(lambda ask, keys: jax.vmap(lambda key: ask(key, query, *points))(keys), keys)
+    return jax.tree.map(np.asarray, curator.grant(traced.plan).run(traced.compile(), keys))
+
+
+# -- sums ----------------------------------------------------------------------------------------------------------------------
+
+POINTS = np.array([0.25, -0.5]), np.array([0.75, 0.125])
+QUERIES = {
+    "ratio": (LogRatio(3.0, 50.0, temperature=0.5), POINTS),
+    "gradient": (Gradient(2.0, 400.0), POINTS[:1]),
+    "gradient of a batch": (Gradient(2.0, 400.0, batch=PoissonBatch(0.25)), POINTS[:1]),
+    "curvature": (Curvature(2.0, 400.0), POINTS[:1]),
+}
+
+
+@pytest.mark.parametrize("query, points", QUERIES.values(), ids=QUERIES)
+def test_an_answer_is_the_sum_of_the_owners_answers(query, points):
+    """With the same secrets, so the same noise: each owner noises in full and in its own unit."""
+    options = {"budget": Budget(1.0, 1e-6), "capacity": None, "shared_by": None} if "batch=P" in str(query) else {}
+    with jax.enable_x64(True):
+        alone = [answer_of(owner, query, *points) for owner in owners(ROWS, MODEL, **options).values()]
+        together = answer_of(Federation(owners(ROWS, MODEL, **options)), query, *points)
+    np.testing.assert_allclose(together.value, sum(answer.value for answer in alone), rtol=1e-14)
+    np.testing.assert_allclose(together.variance, sum(answer.variance for answer in alone), rtol=1e-15)
+    assert len({answer.value.tobytes() for answer in alone}) == 3
+
+
+def test_variances_add_and_each_is_in_its_owners_unit():
+    query = LogRatio(3.0, 50.0)
+    with jax.enable_x64(True):
+        found = answer_of(Federation(owners(ROWS, MODEL)), query, *POINTS).variance[0]
+    bound = 3.0 * np.linalg.norm(POINTS[1] - POINTS[0])
+    assert [sensitivity(options["budget"].unit) for options in UNITS.values()] == [2, 1, 6]
+    sigmas = [noise.gaussian_sigma(50.0 * units * 2.0**BITS) * bound / 2.0**BITS for units in (2, 1, 6)]
+    assert found == pytest.approx(sum(sigma**2 for sigma in sigmas), rel=1e-14)
+    assert found == pytest.approx((50.0 * bound) ** 2 * (4 + 1 + 36), rel=1e-3)
+
+
+@dataclass(frozen=True)
+class ExactSum:
+    """The integer sum itself: no noise, so no promise."""
+
+    released: ClassVar[str] = "exact sums"
+    adds: ClassVar[bool] = True
+    clip: float
+
+    def answer(self, key, model, rows, position, proposal):
+        bound = self.clip * jnp.linalg.norm(proposal - position)
+        return Answer(log_ratio_sum(model, rows, position, proposal, bound), jnp.zeros(()))
+
+    def cost(self, unit):
+        return costs.NonPrivate("a sum without noise")
+
+
+def test_however_the_rows_are_dealt_the_integer_sum_is_the_same():
+    rows = np.random.default_rng(0).integers(-64, 64, 60).astype(np.float32) / 64  # binary fractions: no rounding anywhere
+    rows[7] = np.nan
+    points = np.array([0.25]), np.array([0.75])
+
+    def total(*parts):
+        curators = [Curator(part, tiny.MODEL, None) for part in parts]
+        return int(answer_of(Federation(curators), ExactSum(0.5), *points).value[0])
+
+    with jax.enable_x64(True):
+        alone = int(answer_of(Curator(rows, tiny.MODEL, None), ExactSum(0.5), *points).value[0])
+        assert alone == total(rows) == total(*np.split(rows, [13, 40])) == total(*np.split(rows[::-1], [1, 2, 59]))
+        assert total(*np.split(rows[:-1], [13, 40])) != alone
+
+
+def test_one_ask_is_on_every_owners_bill_once():
+    federation = Federation(owners())
+    keys = jax.random.split(jax.random.key(0), 3)
+    begin = federation.trace(loop.begin_program(tiny.PENALTY), keys, jnp.zeros((3, 1)))
+    block = federation.trace(loop.block_program(tiny.PENALTY, 5), keys, *begin.shapes, jnp.int32(0))
+    assert block.plan == {tiny.RATIO: 15}
+    grant = federation.grant(block.plan)
+    assert [dict(one._left) for one in grant._grants.values()] == [block.plan] * 3
+
+
+# -- noise ---------------------------------------------------------------------------------------------------------------------
+
+
+def noise_p_value(curators):
+    """Of the law N(0, reported variance), for the noise of 20 000 answers."""
+    keys = jax.random.split(jax.random.key(11), 20_000)
+    points, query = (np.array([0.25], np.float32), np.array([0.75], np.float32)), LogRatio(1.0, 1.0)
+    exact = sum(float(answer_of(owner, ExactSum(1.0), *points).value[0]) for owner in equal_owners().values()) / 2**BITS / 2
+    answer = answer_of(curators, query, *points, keys=keys)
+    return stats.kstest((answer.value - exact) / np.sqrt(answer.variance), "norm").pvalue
+
+
+def test_the_noise_has_the_variance_that_is_told():
+    assert noise_p_value(Federation(equal_owners())) > 1e-3
+
+
+def test_noise_that_owners_share_is_caught():
+    federation = Federation(equal_owners())
+    for owner in federation.owners.values():
+        owner._fixed_secret = SECRETS["north"]
+    assert noise_p_value(federation) < 1e-12
+
+
+def test_a_variance_of_one_owner_alone_is_caught(monkeypatch):
+    monkeypatch.setattr(federations, "add", variance_of_the_first)
+    assert noise_p_value(Federation(equal_owners())) < 1e-12
+
+
+def variance_of_the_first(answers):
+    return Answer(sum(answer.value for answer in answers), answers[0].variance)
+
+
+def test_every_grant_of_every_owner_has_its_own_secret():
+    federation = Federation(equal_owners())
+    for owner in federation.owners.values():
+        owner._fixed_secret = None
+    secrets = [grant._secret for _ in range(3) for grant in federation.grant({tiny.RATIO: 1})._grants.values()]
+    assert len({np.asarray(secret).tobytes() for secret in secrets}) == 9
+
+
+# -- the posterior -------------------------------------------------------------------------------------------------------------
+
+# Three owners' noise has about the variance that one owner's has in the table of samplers.
+THIRD = LogRatio(clip=20.0, noise_multiplier=0.04)
+ONE = LogRatio(clip=20.0, noise_multiplier=0.07)
+
+
+def three(rows=ROWS, model=MODEL):
+    parts = np.split(rows, [5, 11])
+    curators = [Curator(part, model, None, fixed_secret=SECRETS[name]) for name, part in zip(NAMES, parts, strict=True)]
+    return Federation(dict(zip(NAMES, curators, strict=True)))
+
+
+def penalty_chains(query, proposal="isotropic", curator=None, seed=0):
+    return run_chains(penalty(MODEL.log_prior, query, PROPOSALS[proposal](CAP)), query, curator=curator, seed=seed)[0]
+
+
+def scores(chains):
+    return np.abs(moment_z_scores(chains, EXACT_MEAN, EXACT_COVARIANCE))
+
+
+@pytest.mark.parametrize("proposal", ["isotropic", "guided"])
+def test_the_posterior_is_stationary_with_three_owners(proposal):
+    """False alarm: 1e-3 for each proposal, over five moments."""
+    chains = penalty_chains(THIRD, proposal, three())
+    assert scores(chains).max() < threshold(num_scores=5, num_chains=64)
+    assert effective_size(chains) >= 2000
+
+
+def test_a_penalty_for_one_owners_noise_is_caught(monkeypatch):
+    monkeypatch.setattr(federations, "add", variance_of_the_first)
+    assert scores(penalty_chains(THIRD, curator=three())).max() > threshold(num_scores=5, num_chains=64)
+
+
+def test_one_owner_and_three_have_the_same_posterior():
+    """Welch's test of the five moments' averages over independent chains: false alarm 1e-3."""
+
+    def moments(chains):
+        centred = chains - EXACT_MEAN
+        products = [centred[..., i] * centred[..., j] for i, j in ((0, 0), (0, 1), (1, 1))]
+        return np.stack([centred[..., 0], centred[..., 1], *products], axis=-1).mean(axis=1)
+
+    one, several = moments(penalty_chains(ONE, seed=1)), moments(penalty_chains(THIRD, curator=three(), seed=2))
+    assert stats.ttest_ind(one, several, equal_var=False).pvalue.min() > 1e-3 / 5
+    without_west = Federation(dict(itertools.islice(three().owners.items(), 2)))
+    fewer_rows = moments(penalty_chains(THIRD, curator=without_west, seed=2))
+    assert stats.ttest_ind(one, fewer_rows, equal_var=False).pvalue.min() < 1e-6
+
+
+def test_hmc_is_exact_with_three_owners():
+    """The ratio and the gradients are sums. False alarm 1e-3 over five moments."""
+    sampler = hmc(MODEL.log_prior, Gradient(20.0, 0.01), THIRD, 0.25, 2, mass=np.linalg.inv(EXACT_COVARIANCE) / 4)
+    chains, _ = run_chains(sampler, THIRD, num_steps=800, curator=three())
+    assert scores(chains).max() < threshold(num_scores=5, num_chains=64)
+    assert effective_size(chains) >= 2000
+
+
+def test_langevin_from_a_private_start_with_three_owners():
+    gradient = Gradient(20.0, 0.01)
+    result = loop.sample(
+        jax.random.key(0),
+        lambda start: sgld(MODEL.log_prior, gradient, 0.1, EXACT_COVARIANCE),
+        three(),
+        np.zeros(2, np.float32),
+        start=newton_start(MODEL.log_prior, gradient, Curvature(2.0, 0.01), num_steps=3),
+        num_steps=400,
+        num_chains=16,
+        progress=False,
+    )
+    draws = np.concatenate([values.values.reshape(16, 200, -1) for values in result.posterior.values()], axis=-1)
+    found = draws.mean(axis=(0, 1))
+    # 3200 draws of correlation time about 20: a standard error of 0.08 posterior deviations, so five of them (false alarm 1e-6).
+    assert np.max(np.abs(found - EXACT_MEAN) / np.sqrt(np.diag(EXACT_COVARIANCE))) < 0.4
+    for ledger in verify.by_owner(json.loads(result.attrs["dpmcmc_ledger"])).values():
+        assert [entry["count"] for entry in ledger["entries"]] == [1, 3 + 16 * 400]
+
+
+# -- budgets -------------------------------------------------------------------------------------------------------------------
+
+RICH, POOR = Budget(2.0, 1e-6), Budget(0.5, 1e-6)
+
+
+def test_the_poorest_owner_sets_the_number_of_steps():
+    alone = {name: owner.max_steps({}, {tiny.RATIO: 2}) for name, owner in equal_owners((RICH, POOR, RICH)).items()}
+    federation = Federation(equal_owners((RICH, POOR, RICH)))
+    assert alone["south"] < alone["north"]
+    assert federation.max_steps({}, {tiny.RATIO: 2}) == alone["south"]
+    assert federation.limit({}, {tiny.RATIO: 2}) == (alone["south"], f"owner south with {POOR}")
+    result = tiny.run(federation, num_steps=None)
+    assert tiny.means(result).shape == (2, alone["south"])
+    assert [len(owner._ledger.grants) for owner in federation.owners.values()] == [1, 1, 1]
+
+
+def test_an_owner_without_a_budget_sets_no_limit():
+    federation = Federation(equal_owners((None, POOR, None)))
+    assert federation.max_steps({}, {tiny.RATIO: 2}) == Curator(tiny.ROWS, tiny.MODEL, POOR).max_steps({}, {tiny.RATIO: 2})
+    with pytest.raises(ValueError, match="owner north: without a budget"):
+        Federation(equal_owners()).max_steps({}, {tiny.RATIO: 2})
+
+
+def spends(federation):
+    return [len(owner._ledger.grants) for owner in federation.owners.values()]
+
+
+def test_when_one_owner_refuses_nobody_is_billed():
+    federation = Federation(equal_owners((RICH, POOR, RICH)))
+    most = federation.max_steps({}, {tiny.RATIO: 2})
+    words = rf"owner south: the run costs epsilon=.*; owner south with Budget\(epsilon=0.5.*\) allows {most} steps of 2 chains"
+    with pytest.raises(BudgetExceeded, match=words):
+        tiny.run(federation, num_steps=most + 1)
+    with pytest.raises(BudgetExceeded, match="owner south: the run costs"):
+        federation.grant({tiny.RATIO: 2 * most + 2})
+    assert spends(federation) == [0, 0, 0]
+    tiny.run(federation, num_steps=most)
+    assert spends(federation) == [1, 1, 1]
+    with pytest.raises(BudgetExceeded, match="owner north: this curator has given its one grant and is closed"):
+        tiny.run(federation, num_steps=1)
+
+
+def test_a_budget_for_no_step_names_its_owner():
+    calm = penalty(tiny.log_prior, LogRatio(clip=1.0, noise_multiplier=2.0), tiny.WALK)
+    with pytest.raises(BudgetExceeded, match=r"owner south with Budget\(epsilon=0.5.*allows 0 steps of 2 chains"):
+        tiny.run(Federation(equal_owners((Budget(90.0, 1e-6), POOR, Budget(90.0, 1e-6)))), sampler=calm, num_steps=None)
+
+
+def test_an_owner_that_shares_its_budget_serves_several_federations():
+    federation = Federation(equal_owners((RICH, POOR, RICH), shared_by="gaussian-dp"))
+    most = federation.max_steps({}, {tiny.RATIO: 1})
+    federation.grant({tiny.RATIO: most - 1})
+    alone = Federation({"south": federation.owners["south"]})
+    assert alone.max_steps({}, {tiny.RATIO: 1}) == 1
+    alone.grant({tiny.RATIO: 1})
+    with pytest.raises(BudgetExceeded, match=r"owner south: this costs"):
+        federation.grant({tiny.RATIO: 1})
+    assert spends(federation) == [1, 2, 1]
+
+
+# -- ledgers -------------------------------------------------------------------------------------------------------------------
+
+
+def with_ledgers(folder, **options):
+    parts = owners(**options)
+    return {
+        name: Curator(tiny.ROWS[:10], tiny.MODEL, **UNITS[name], ledger=folder / f"{name}.ledger", fixed_secret=owner._fixed_secret)
+        for name, owner in parts.items()
+    }
+
+
+def kept(folder):
+    paths = [folder / f"{name}.ledger" for name in NAMES]
+    return [len(json.loads(path.read_text())["grants"]) if path.exists() else 0 for path in paths]
+
+
+def test_every_owner_keeps_its_own_ledger(tmp_path):
+    Federation(with_ledgers(tmp_path)).grant({tiny.RATIO: 10})
+    assert kept(tmp_path) == [1, 1, 1]
+    again = with_ledgers(tmp_path)
+    with pytest.raises(BudgetExceeded, match="owner north: .* closed"):
+        Federation(again).grant({tiny.RATIO: 10})
+    Federation({"south": again["south"]}).grant({tiny.RATIO: 10})  # it shares its budget among several runs
+    assert kept(tmp_path) == [1, 2, 1]
+
+
+def test_when_one_ledger_cannot_be_written_the_others_are_as_before(tmp_path, monkeypatch):
+    federation = Federation(with_ledgers(tmp_path))
+    replace = os.replace
+
+    def fail(draft, path):
+        if "west" in str(path):
+            raise OSError("disk full")
+        replace(draft, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fail)
+        with pytest.raises(OSError, match="disk full"):
+            federation.grant({tiny.RATIO: 10})
+    assert kept(tmp_path) == [0, 0, 0] and spends(federation) == [0, 0, 0]
+    assert federation.owners["south"]._filter.spent == 0
+    federation.grant({tiny.RATIO: 10})
+    assert kept(tmp_path) == [1, 1, 1] and federation.owners["south"]._filter.spent > 0
+
+
+def test_a_spend_seen_by_somebody_else_is_not_taken_back(tmp_path, monkeypatch):
+    """If another process has written meanwhile, the file stays as it is: too many spends, never too few."""
+    federation, other = Federation(with_ledgers(tmp_path)), with_ledgers(tmp_path)["south"]
+    record = type(other._ledger).record
+
+    def fail(ledger, bill):
+        if "west" in str(ledger.path):
+            Curator(tiny.ROWS[:10], tiny.MODEL, **UNITS["south"], ledger=tmp_path / "south.ledger").grant({tiny.RATIO: 1})
+            raise OSError("disk full")
+        record(ledger, bill)
+
+    monkeypatch.setattr(type(other._ledger), "record", fail)
+    with pytest.raises(OSError, match="disk full"):
+        federation.grant({tiny.RATIO: 10})
+    assert kept(tmp_path) == [0, 2, 0]
+
+
+# -- the end of a run ----------------------------------------------------------------------------------------------------------
+
+
+def after_block(monkeypatch, number, act):
+    """Do something once the given block is finished."""
+    advance, calls = Progress.advance, []
+
+    def then(self, num_steps, info):
+        advance(self, num_steps, info)
+        calls.append(num_steps)
+        if len(calls) == number:
+            act()
+
+    monkeypatch.setattr(Progress, "advance", then)
+
+
+def count_runs(monkeypatch):
+    """A list that grows by one whenever rows are touched."""
+    runs, execute = [], federations.execute
+    monkeypatch.setattr(federations, "execute", lambda *arguments: (runs.append(1), execute(*arguments))[1])
+    return runs
+
+
+def test_an_owner_that_withdraws_ends_the_run(monkeypatch, capsys, tmp_path):
+    expected = tiny.means(tiny.run(Federation(owners())))
+    federation = Federation(owners())
+    after_block(monkeypatch, 3, federation.owners["west"].withdraw)
+    runs = count_runs(monkeypatch)
+    result = tiny.run(federation, progress=True, path=tmp_path / "posterior.nc")
+    note = (
+        "stopped after 3 of 12 steps (owner west: the rows were withdrawn: nothing more is run on them); the grant is spent in full"
+    )
+    np.testing.assert_array_equal(tiny.means(result), expected[:, :3])
+    np.testing.assert_array_equal(tiny.means(load(tmp_path / "posterior.nc")), expected[:, :3])
+    assert len(runs) == 1 + 3  # the start, and three blocks of one step
+    assert statement_of(result).count(f"Note:      {note}") == 3
+    assert note in result.attrs["notes"] and note in capsys.readouterr().err
+    assert spends(federation) == [1, 1, 1]
+    with pytest.raises(BudgetExceeded, match="owner west: the rows were withdrawn"):
+        Federation({"west": federation.owners["west"]}).grant({tiny.RATIO: 1})
+
+
+def test_a_single_curator_may_withdraw_too(monkeypatch):
+    curator = tiny.make_curator()
+    after_block(monkeypatch, 2, curator.withdraw)
+    result = tiny.run(curator)
+    assert tiny.means(result).shape == (2, 2)
+    assert "stopped after 2 of 12 steps (the rows were withdrawn" in statement_of(result)
+    with pytest.raises(BudgetExceeded, match="the rows were withdrawn"):
+        tiny.run(curator)
+
+
+def test_an_owner_whose_grant_runs_out_ends_the_run(monkeypatch):
+    """No owner gives such a grant today; if one did, the run would end with the draws that all have paid for."""
+    federation = Federation(owners())
+    grant = federation.grant
+
+    def short_grant(plan):
+        grants = dict(grant(plan)._grants)
+        grants["south"]._left[tiny.RATIO] -= 7
+        return FederatedGrant(grants)
+
+    monkeypatch.setattr(federation, "grant", short_grant)
+    runs = count_runs(monkeypatch)
+    result = tiny.run(federation)
+    assert tiny.means(result).shape == (2, 8) and len(runs) == 1 + 8  # 17 of 24 ratios: 8 steps of 2 chains
+    assert "stopped after 8 of 12 steps (owner south: the program asks LogRatio(" in statement_of(result)
+
+
+def test_nothing_is_taken_off_any_grant_when_one_is_short():
+    federation = Federation(owners())
+    keys = jax.random.split(jax.random.key(0), 4)
+    traced = federation.trace(lambda ask, keys: jax.vmap(lambda key: ask(key, tiny.RATIO, *POINTS_1D))(keys), keys)
+    grant = federation.grant({tiny.RATIO: 4})
+    grant._grants["west"]._left[tiny.RATIO] = 3
+    with pytest.raises(BudgetExceeded, match="owner west: the program asks .* 4 times, 3 are left of the grant"):
+        grant.run(traced.compile(), keys)
+    assert [one._left[tiny.RATIO] for one in grant._grants.values()] == [4, 4, 3]
+
+
+POINTS_1D = np.zeros(1, np.float32), np.ones(1, np.float32)
+
+
+def test_withdrawn_before_the_first_draw(monkeypatch):
+    federation = Federation(owners())
+    grant = federation.grant
+    monkeypatch.setattr(federation, "grant", lambda plan: (grant(plan), federation.owners["north"].withdraw())[0])
+    with pytest.raises(RunFailed, match=r"stopped after 0 of 12 steps \(owner north: the rows were withdrawn.*no draws") as caught:
+        tiny.run(federation)
+    assert caught.value.posterior is None
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Silent(LogRatio):
+    """Says nothing about whether its answers add."""
+
+    adds: ClassVar[bool] = False
+
+
+BITS_ASKED = {
+    "barker": (Accept(Barker(), 0.01), (jnp.zeros(()),)),
+    "penalty bit": (PenaltyAccept(0.01, 30.0, 1.0), (jnp.zeros(()),)),
+    "silent": (Silent(1.0, 30.0), ()),
+}
+
+
+@pytest.mark.parametrize("query, more", BITS_ASKED.values(), ids=BITS_ASKED)
+def test_answers_that_do_not_add_are_refused(query, more):
+    federation = Federation(owners())
+    with pytest.raises(UnsupportedQuery, match=r"cannot be asked of several owners: .* ask LogRatio instead"):
+        federation.trace(lambda ask, key: ask(key, query, *POINTS_1D, *more), jax.random.key(0))
+    assert spends(federation) == [0, 0, 0]
+
+
+def test_a_bit_is_refused_before_anything_is_spent():
+    federation = Federation(owners())
+    with pytest.raises(UnsupportedQuery, match="ask LogRatio instead"):
+        tiny.run(federation, sampler=tiny.BARKER)
+    assert spends(federation) == [0, 0, 0]
+
+
+def test_a_batch_that_does_not_fit_an_owner_names_it():
+    batch = Gradient(1.0, 30.0, batch=FixedBatch(3, 10))
+    federation = Federation(equal_owners())
+    with pytest.raises(ValueError, match="owner west: of=10 must be the table's number of rows or declared capacity, 20"):
+        federation.trace(lambda ask, key: ask(key, batch, POINTS_1D[0]), jax.random.key(0))
+
+
+ONE_OWNER = Curator(tiny.ROWS, tiny.MODEL, None)
+OTHER_NAMES = tiny.MODEL._replace(unravel=lambda position: {"location": position[0]})
+PLANE = Model(lambda p, row: -0.5 * jnp.sum((row - p[0]) ** 2), tiny.log_prior, tiny.MODEL.unravel, 1)
+TABLES = [
+    ({}, ValueError, "a federation needs at least one owner"),
+    ([], ValueError, "a federation needs at least one owner"),
+    ({"": ONE_OWNER}, ValueError, "the owner's name '' must be a text that is not empty"),
+    ({1: ONE_OWNER}, ValueError, "the owner's name 1 must be a text"),
+    ({"north": tiny.ROWS}, TypeError, "owner north is a ndarray: it must be a Curator"),
+    ([Federation([ONE_OWNER])], TypeError, "owner 1 is a Federation: it must be a Curator"),
+    ([ONE_OWNER, ONE_OWNER], ValueError, "owners 1 and 2 are the same curator: each owner needs its own"),
+    ([tiny.make_curator(), tiny.make_curator()], ValueError, "have the same fixed secret, so their noise would be the same"),
+    ([ONE_OWNER, Curator(ROWS, MODEL, None)], ValueError, "owner 1 has dimension 1, owner 2 2: all owners need the same model"),
+    ([ONE_OWNER, Curator(tiny.ROWS, OTHER_NAMES, None)], ValueError, r"owner 1 has parameters {'mean': \(\)}, owner 2 {'location'"),
+    ([ONE_OWNER, Curator(tiny.ROWS[:, None], PLANE, None)], ValueError, r"owner 1 has rows \(\), owner 2 \(1,\)"),
+    ([ONE_OWNER, Curator(tiny.ROWS, tiny.MODEL, None, devices=jax.devices()[:1])], ValueError, "leave devices= out"),
+]
+
+
+@pytest.mark.parametrize("owners, kind, words", TABLES, ids=[words for *_, words in TABLES])
+def test_a_bad_federation_is_refused(owners, kind, words):
+    with pytest.raises(kind, match=words):
+        Federation(owners)
+
+
+def test_two_owners_cannot_keep_one_ledger(tmp_path):
+    curators = [tiny.make_curator(ledger=tmp_path / name, fixed_secret=None) for name in ("a.ledger", "./a.ledger")]
+    with pytest.raises(ValueError, match="owners 1 and 2 keep one ledger file: each owner needs its own"):
+        Federation(curators)
+
+
+# -- statements ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("federation") / "posterior.nc"
+    return tiny.run(Federation(owners(is_fixed=False)), path=path), path
+
+
+def test_the_statement_has_every_owners_promise(saved):
+    text = statement_of(load(saved[1]))
+    head, *parts = text.split("\n\nOwner ")
+    assert "3 owners: to the rows of each, its own promise" in head
+    assert [part.split("\n")[0] for part in parts] == list(NAMES)
+    for part, epsilon in zip(parts, (1, 3, 2), strict=True):
+        assert f"Budget:    epsilon = {epsilon}" in part and f"24 x {tiny.RATIO}" in part
+        assert "added its noise in full, with a secret of its own" in part
+    assert "the number of rows, 10, is public" in parts[0]
+    assert "added or removed (the number of rows is private)" in parts[1] and "several runs share this budget" in parts[1]
+    assert "one person with at most 3 rows" in parts[2]
+
+
+def test_the_attributes_are_true_for_every_owner(saved):
+    result, _ = saved
+    claims = {name: ledger["claim"] for name, ledger in json.loads(result.attrs["dpmcmc_ledger"])["owners"].items()}
+    assert result.attrs["epsilon"] == max(claim["epsilon"] for claim in claims.values()) == 3.0
+    assert result.attrs["delta"] == 1e-5 and result.attrs["rows_per_person"] == 1
+    assert result.attrs["neighbours"] == "replace-one, add-or-remove-one"
+    assert result.attrs["owners"] == "north, south, west"
+
+
+def test_every_owners_statement_is_that_of_its_curator_alone(saved):
+    ledgers = json.loads(saved[0].attrs["dpmcmc_ledger"])["owners"]
+    for name, owner in owners(is_fixed=False).items():
+        assert ledgers[name] == json.loads(owner.grant({tiny.RATIO: 24}).statement().ledger_json())
+
+
+def test_every_owners_claim_is_verified_again(saved, tmp_path):
+    def call(path, *more):
+        return CliRunner().invoke(main, ["account", "ledger", str(path), *more])
+
+    done = call(saved[1], "--json")
+    answer = json.loads(done.output)
+    assert done.exit_code == 0 and answer["is_reproduced"] and list(answer["owners"]) == list(NAMES)
+    assert answer["owners"]["west"]["steps"] == 24
+    assert "the claim of west is reproduced" in call(saved[1]).output
+    forged = json.loads(saved[0].attrs["dpmcmc_ledger"])
+    forged["owners"]["west"]["claim"]["epsilon"] *= 0.99
+    (tmp_path / "forged.json").write_text(json.dumps(forged))
+    done = call(tmp_path / "forged.json")
+    assert done.exit_code == 1
+    assert "the claim of north is reproduced" in done.output and "the claim of west is NOT reproduced" in done.output
+    for change in ({"owners": {}}, {"owners": {"north": {}}}, {"owners": {"north": 1}}, {"owners": None}):
+        (tmp_path / "broken.json").write_text(json.dumps(forged | change))
+        assert call(tmp_path / "broken.json").exit_code == 2
+
+
+def test_one_fixed_secret_takes_one_owners_promise_only():
+    mixed = owners(is_fixed=False)
+    mixed["south"]._fixed_secret = SECRETS["south"]
+    statement = Federation(mixed).grant({tiny.RATIO: 24}).statement()
+    epsilons = {name: one.epsilon for name, one in statement.owners.items()}
+    assert math.isinf(epsilons["south"]) and max(epsilons["north"], epsilons["west"]) < 1.0
+    assert statement.facts()["epsilon"] == math.inf
+
+
+def test_nothing_about_the_rows_is_printed():
+    private = Curator(np.zeros(37, np.float32), tiny.MODEL, Budget(1.0, 1e-6, ADD_OR_REMOVE), capacity=64)
+    federation = Federation({"north": private})
+    assert "37" not in repr(federation) and "37" not in str(federation.grant({tiny.RATIO: 5}).statement())
+    assert dataclasses.is_dataclass(federation.budget["north"])
+
+
+def test_models_with_a_linear_predictor_add_too():
+    """Their gradients are made on a grid of each table's own."""
+    model = models.logistic(2, radius=1.0)
+    features, labels = map(np.asarray, models.simulate_logistic_rows(jax.random.key(1), 60, np.array([1.0, -1.0]), 1.0))
+    cuts = [slice(0, 20), slice(20, 45), slice(45, 60)]
+    quiet = Gradient(1.0, 1e-4)
+    with jax.enable_x64(True):
+        whole = answer_of(Curator((features, labels), model, None), quiet, POINTS[0]).value
+        parts = [Curator((features[cut], labels[cut]), model, None) for cut in cuts]
+        np.testing.assert_allclose(answer_of(Federation(parts), quiet, POINTS[0]).value, whole, atol=5e-3)
