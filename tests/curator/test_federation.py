@@ -415,6 +415,14 @@ def test_when_one_ledger_cannot_be_written_the_others_are_as_before(tmp_path, mo
     assert kept(tmp_path) == [1, 1, 1] and federation.owners["north"]._filter.spent > 0
 
 
+def test_when_somebody_else_has_spent_from_one_ledger_nobody_is_billed(tmp_path):
+    federation, other = Federation(with_ledgers(tmp_path)), with_ledgers(tmp_path)["west"]
+    other.grant({tiny.RATIO: 1})
+    with pytest.raises(BudgetExceeded, match=r"somebody else has spent from the ledger at .*west\.ledger"):
+        federation.grant({tiny.RATIO: 10})
+    assert kept(tmp_path) == [0, 0, 1] and spends(federation) == [0, 0, 0]
+
+
 def test_a_spend_seen_by_somebody_else_is_not_taken_back(tmp_path, monkeypatch):
     """If another process has written meanwhile, the file stays as it is: too many spends, never too few."""
     federation, other = Federation(with_ledgers(tmp_path)), with_ledgers(tmp_path)["north"]
