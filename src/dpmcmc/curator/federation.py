@@ -5,8 +5,8 @@ sums of the owners'. Each owner answers with noise in full, from its own secret 
 
     value = sum_j value_j,      variance = sum_j variance_j
 
-is the answer that a sampler sees: it runs unchanged, and its promise to the rows of owner j is what j's curator makes it. An accept
-bit is one owner's coin and does not add: such queries are refused.
+is the answer that a sampler sees: it runs unchanged. The promise to owner j's rows is the one that j's curator would make alone,
+for its noise is in full whatever the others add. An accept bit is one owner's coin and does not add: such queries are refused.
 
 All owners are here in one process, and one compiled program has the rows, the numbers of rows and the secrets of all of them as
 arguments. Its bill is read off once and is the bill of every owner.
