@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import math
 import numbers
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,9 +29,10 @@ from jax.sharding import PartitionSpec
 from dpmcmc.accounting import accountants, calibrate, filters
 from dpmcmc.accounting.search import largest
 from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, SHARED_BUDGET, TIME, Statement
-from dpmcmc.ask import count_queries, mark
+from dpmcmc.ask import count_queries, is_standing, mark
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
+from dpmcmc.curator.filtered import Meter, charging
 from dpmcmc.curator.gradient import with_scales
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
 from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
@@ -50,6 +52,7 @@ class Executable(NamedTuple):
 
     plan: Plan
     compiled: Any
+    owner: Any  # the curator whose unit, model and capacity are compiled in
 
 
 class Traced(NamedTuple):
@@ -58,10 +61,11 @@ class Traced(NamedTuple):
     plan: Plan
     shapes: Any  # of what it returns
     traced: Any
+    owner: Any
 
     def compile(self) -> Executable:
         with jax.enable_x64(True):
-            return Executable(self.plan, self.traced.lower().compile())
+            return Executable(self.plan, self.traced.lower().compile(), self.owner)
 
 
 class Curator:
@@ -110,6 +114,7 @@ class Curator:
         self.unit = budget.unit if budget is not None else Unit()
         self._delta = budget.delta if budget is not None else 1e-6
         self._fixed_secret = fixed_secret
+        self._lock, self._meter = threading.Lock(), Meter()  # the meter of the grant that runs
         leaves = jax.tree.map(_as_column, rows)
         num_rows = _num_rows(leaves, self.unit)
         self.capacity = _check_capacity(num_rows, capacity, self.unit)
@@ -135,15 +140,15 @@ class Curator:
         with jax.enable_x64(True):
             traced = jax.jit(run).trace(self._rows, self._num_rows, jax.ShapeDtypeStruct((16,), jnp.uint32), *shapes)
         plan = count_queries(traced.jaxpr if self._mesh is None else _inside_shard_map(traced.jaxpr))
-        return Traced(plan, traced.out_info, traced)
+        return Traced(plan, traced.out_info, traced, self)
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
         """The largest number of steps whose bill, with `initial`, fits what is left of the budget."""
         first = total_costs(entries(initial, self.unit))
         each = total_costs(entries(per_step, self.unit))
         self._check_open()
-        if self.budget is None or not each:
-            raise ValueError("without a budget, or without queries, any number of steps fits: say num_steps")
+        if self.budget is None or all(map(is_standing, per_step)):
+            raise ValueError("without a budget, or a query billed by the step, any number of steps fits: say num_steps")
         if self._filter is None:
             return calibrate.steps(each, self.budget.epsilon, self.budget.delta, initial=first)
         fits = self._filter.fits
@@ -188,7 +193,8 @@ class Curator:
         axis = None if self._mesh is None else "rows"
 
         def run(pieces, num_rows, secret, *arguments):
-            table = with_scales(Table(pieces, num_rows, self.unit, axis, self.capacity), self.model)
+            charge = charging(lambda: self._meter)
+            table = with_scales(Table(pieces, num_rows, self.unit, axis, self.capacity, charge=charge), self.model)
 
             def ask(rng_key, query: Query, *points) -> Answer:
                 rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)))
@@ -286,16 +292,20 @@ class Grant:
     def __init__(self, curator: Curator, plan: Plan, statement: Statement) -> None:
         self._curator, self._left, self._statement = curator, Counter(plan), statement
         self._secret = curator._fresh_secret()
+        self._meter = Meter()
 
     def run(self, executable: Executable, *arguments: Any) -> Any:
         """Run a compiled program once. Its asks are taken off the grant before a row is touched."""
+        if executable.owner is not self._curator:
+            raise PrivacyRefusal("this program was traced by another curator, with its noise: trace it with the one that granted")
         for query, count in executable.plan.items():
             if count > self._left[query]:
                 raise BudgetExceeded(f"the program asks {query} {count} times, {self._left[query]} are left of the grant")
-        self._left.subtract(executable.plan)
+        self._left.subtract({query: count for query, count in executable.plan.items() if not is_standing(query)})
         curator = self._curator
         arguments = jax.tree.map(jnp.asarray, arguments)
-        with jax.enable_x64(True):
+        with curator._lock, jax.enable_x64(True):
+            curator._meter = self._meter
             return jax.block_until_ready(executable.compiled(curator._rows, curator._num_rows, self._secret, *arguments))
 
     def statement(self, *notes: str) -> Statement:
