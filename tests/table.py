@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -13,16 +14,20 @@ from dpmcmc import (
     Accept,
     Barker,
     Curator,
+    Gradient,
     LazyBarker,
     LogRatio,
     Penalty,
     PenaltyAccept,
     accept_walk,
     guided_walk,
+    hmc,
     models,
     one_component,
     penalty,
     random_walk,
+    sgld,
+    sgnht,
 )
 from dpmcmc.loop import begin_program, block_program
 
@@ -38,11 +43,17 @@ ROOT = np.linalg.cholesky(EXACT_COVARIANCE)
 
 
 class Case(NamedTuple):
-    """A sampler on the small problem, and what it asks once a step."""
+    """A sampler on the small problem, and what it asks."""
 
     name: str
     sampler: Any
-    query: Any
+    query: Any  # asked once a step
+    besides: Mapping[Any, int] = MappingProxyType({})  # asked in each step too
+    at_start: Mapping[Any, int] = MappingProxyType({})
+
+    @property
+    def per_step(self) -> dict:
+        return {self.query: 1, **self.besides}
 
     def __str__(self) -> str:
         return self.name
@@ -68,6 +79,26 @@ SAMPLERS = [
     for test, (make, query) in TESTS.items()
     for proposal in PROPOSALS
 ]
+GRADIENT, LEAPFROG = Gradient(20.0, 0.1), 3
+RATIO, BIT, BARKER = LogRatio(20.0, 0.1), PenaltyAccept(20.0, 0.1, 5.0), Accept(Barker(), 25.0)
+HAMILTONIAN = [
+    Case(
+        f"hmc, {name}, {'reuse' if reuse else 'no reuse'}",
+        hmc(MODEL.log_prior, GRADIENT, test, 0.1, LEAPFROG, reuse=reuse),
+        test,
+        {GRADIENT: LEAPFROG if reuse else LEAPFROG + 1},
+        {GRADIENT: 1} if reuse else {},
+    )
+    for name, test in {"penalty ratio": RATIO, "penalty bit": BIT, "barker": BARKER}.items()
+    for reuse in (True, False)
+]
+LANGEVIN = [
+    Case("sgld", sgld(MODEL.log_prior, GRADIENT, 0.01), GRADIENT),
+    Case("sgnht", sgnht(MODEL.log_prior, GRADIENT, 0.01), GRADIENT),
+]
+
+# One of each kind, for tests that look at a sampler rather than at its law.
+CONTRACT = [case for case in SAMPLERS if "isotropic" in case.name or "penalty ratio" in case.name] + HAMILTONIAN[::3] + LANGEVIN
 
 
 def run_chains(sampler, query, num_chains: int = 64, num_steps: int = 2000, seed: int = 0, model=MODEL, rows=ROWS, curator=None):

@@ -24,6 +24,7 @@ _HOMES = {
     "LogRatio": "dpmcmc.curator.queries",
     "Accept": "dpmcmc.curator.accept",
     "PenaltyAccept": "dpmcmc.curator.accept",
+    "FilteredAccept": "dpmcmc.curator.filtered",
     "Gradient": "dpmcmc.curator.gradient",
     "Curvature": "dpmcmc.curator.curvature",
     "newton_start": "dpmcmc.samplers.start",
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from dpmcmc.curator.curator import Curator as Curator
     from dpmcmc.curator.curvature import Curvature as Curvature
     from dpmcmc.curator.federation import Federation as Federation
+    from dpmcmc.curator.filtered import FilteredAccept as FilteredAccept
     from dpmcmc.curator.gradient import Gradient as Gradient
     from dpmcmc.curator.queries import LogRatio as LogRatio
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded

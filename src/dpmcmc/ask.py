@@ -8,6 +8,7 @@ traced once; `count_queries` walks that trace and counts the marks, so the bill 
     vmap                                             x its size (the batching rule multiplies `copies`)
     jit                                              what is inside
     while_loop, anything unknown                     refused when it asks
+    a standing query                                 once: its curator keeps a running sum
 
 The same walk refuses a key that visibly serves two asks. Every value gets a number, equal for equal expressions, so reuse is
 seen through slices and fold_ins; a loop is walked twice, so a key that does not change from turn to turn is seen as well.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -63,7 +65,20 @@ ad.primitive_jvps[asked_p] = _refuse_derivative
 
 def count_queries(closed_jaxpr) -> Plan:
     """How often each query is asked when the traced program runs once. Refuses what has no fixed count."""
-    return dict(_Walk().calls(closed_jaxpr.jaxpr, [object() for _ in closed_jaxpr.jaxpr.invars])[0])
+    return total_plan((_Walk().calls(closed_jaxpr.jaxpr, [object() for _ in closed_jaxpr.jaxpr.invars])[0], 1))
+
+
+def total_plan(*parts: tuple[Mapping[Query, int], int]) -> Plan:
+    """The bill of programs that run so many times each. A standing query is granted once, however often it is asked."""
+    total: Counter = Counter()
+    for plan, times in parts:
+        total.update({query: times * count for query, count in plan.items()})
+    return {query: min(count, 1) if is_standing(query) else count for query, count in total.items()}
+
+
+def is_standing(query: Query) -> bool:
+    """Whether the query's cost covers all its asks in one grant: its curator keeps a running sum."""
+    return getattr(query, "is_standing", False)
 
 
 class _Walk:

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dpmcmc.ask import total_plan
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, RunFailed
 from dpmcmc.progress import Progress
 from dpmcmc.types import Ask, Key, Plan, Position, Sampler
@@ -78,8 +79,8 @@ def sample(
     num_steps = _num_steps(curator, begin.plan, one_step.plan, num_steps, num_chains, thin)
     sizes = _block_sizes(num_steps, thin)
     blocks = {size: trace_block(size, thin) for size in set(sizes)}
-    plan = _total_plan((begin.plan, 1), *((blocks[size].plan, count) for size, count in Counter(sizes).items()))
-    by_step = _total_plan((begin.plan, 1), (one_step.plan, num_steps))
+    plan = total_plan((begin.plan, 1), *((blocks[size].plan, count) for size, count in Counter(sizes).items()))
+    by_step = total_plan((begin.plan, 1), (one_step.plan, num_steps))
     assert plan == by_step, "the bill of a block must be that of its steps"
     _check(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
     starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
@@ -101,9 +102,13 @@ class _Run:
                 learned, states = self.grant.run(starter, keys, positions)
                 for runner, size in zip(runners, sizes, strict=True):
                     states, draws = self.grant.run(runner, keys, learned, states, jnp.int32(first_step))
-                    self.draws.append(jax.tree.map(np.asarray, draws))
-                    first_step += size
-                    bar.advance(size, draws[1])
+                    num_answered = self._keep(draws)
+                    first_step += num_answered
+                    bar.advance(num_answered, draws[1])
+                    if num_answered < size:
+                        note = f"the filter was used up after {first_step} of {sum(sizes)} steps; the grant is spent in full"
+                        bar.say(note)
+                        break
                     if self.path is not None and first_step < sum(sizes):
                         self._save(self.posterior(f"{first_step} of {sum(sizes)} steps so far; the grant is spent in full"))
             except KeyboardInterrupt:
@@ -122,11 +127,22 @@ class _Run:
                 with contextlib.suppress(Exception):
                     self._save(result)
                 raise RunFailed(f"the run {note}; its draws are in .posterior", result) from error
+        if not self.draws:
+            raise RunFailed(f"no draws: {note}; choose a larger rho, shorter moves or a smaller clip", None)
         result = self.posterior(note)
         try:
             return self._save(result)
         except Exception as error:
             raise RunFailed(f"the draws could not be written to {self.path}; they are in .posterior", result) from error
+
+    def _keep(self, draws) -> int:
+        """Keep a block's draws up to the first that a used-up filter did not answer. Returns how many steps those are."""
+        num_kept = len(draws[0])
+        if hasattr(draws[1], "is_answered"):
+            num_kept = int(np.logical_and.accumulate(np.all(draws[1].is_answered, axis=1)).sum())
+        if num_kept:
+            self.draws.append(jax.tree.map(lambda leaf: np.asarray(leaf)[:num_kept], draws))
+        return num_kept * self.thin
 
     def posterior(self, note: str):
         from dpmcmc.results import posterior
@@ -221,15 +237,6 @@ def _block_sizes(num_steps: int, thin: int) -> list[int]:
     num_blocks = min(candidates, key=lambda number: num_draws % number)
     size, rest = divmod(num_draws, num_blocks)
     return [size * thin] * num_blocks + ([rest * thin] if rest else [])
-
-
-def _total_plan(*parts: tuple[Plan, int]) -> dict:
-    """The bill of programs that run so many times each."""
-    total: dict = {}
-    for plan, times in parts:
-        for query, count in plan.items():
-            total[query] = total.get(query, 0) + times * count
-    return total
 
 
 def _rehearse(model, shapes, num_chains: int) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dpmcmc.acceptance import Barker, Penalty
 from dpmcmc.accounting import accountants, calibrate, filters
-from dpmcmc.accounting.costs import AcceptBit, Gaussian, NonPrivate, PoissonMixture, Pure
+from dpmcmc.accounting.costs import ZCDP, AcceptBit, Gaussian, NonPrivate, PoissonMixture, Pure
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 from dpmcmc.types import Neighbours
 
@@ -88,3 +88,10 @@ def test_pure_and_bits_share_a_filter():
     budget = filters.zcdp_filter(1.0, DELTA)
     budget.spend({Pure(0.05): 2, AcceptBit(Barker(), 0.04): 10})
     assert budget.spent == pytest.approx(2 * 0.05**2 / 2 + 10 * 0.04**2 / 8, rel=1e-3)
+
+
+def test_a_refusal_for_distance_alone_says_so():
+    filter_ = filters.zcdp_filter(4.0, 1e-6)
+    with pytest.raises(BudgetExceeded, match="away from their ideal laws"):
+        filter_.check({ZCDP(1e-3, distance=1e-7): 1})
+    filter_.check({ZCDP(1e-3, distance=1e-11): 1})

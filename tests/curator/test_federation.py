@@ -26,6 +26,7 @@ from dpmcmc import (
     Curator,
     Curvature,
     Federation,
+    FilteredAccept,
     FixedBatch,
     Gradient,
     LogRatio,
@@ -33,6 +34,7 @@ from dpmcmc import (
     Neighbours,
     PenaltyAccept,
     PoissonBatch,
+    PrivacyRefusal,
     RunFailed,
     UnsupportedQuery,
     hmc,
@@ -500,7 +502,7 @@ def test_an_owner_whose_grant_runs_out_ends_the_run(monkeypatch):
     def short_grant(plan):
         grants = dict(grant(plan)._grants)
         grants["south"]._left[tiny.RATIO] -= 7
-        return FederatedGrant(grants)
+        return FederatedGrant(federation, grants)
 
     monkeypatch.setattr(federation, "grant", short_grant)
     runs = count_runs(monkeypatch)
@@ -516,8 +518,16 @@ def test_nothing_is_taken_off_any_grant_when_one_is_short():
     grant = federation.grant({tiny.RATIO: 4})
     grant._grants["west"]._left[tiny.RATIO] = 3
     with pytest.raises(BudgetExceeded, match="owner west: the program asks .* 4 times, 3 are left of the grant"):
-        grant.run(Executable(traced.plan, None), keys)
+        grant.run(Executable(traced.plan, None, federation), keys)
     assert [one._left[tiny.RATIO] for one in grant._grants.values()] == [4, 4, 3]
+
+
+def test_a_program_of_other_owners_is_refused():
+    """The noise of its owners' units is compiled in."""
+    first, second = Federation(owners()), Federation(owners())
+    traced = first.trace(lambda ask, key: ask(key, tiny.RATIO, *POINTS_1D), jax.random.key(0))
+    with pytest.raises(PrivacyRefusal, match="traced by another curator"):
+        second.grant(traced.plan).run(Executable(traced.plan, None, first), jax.random.key(0))
 
 
 POINTS_1D = np.zeros(1, np.float32), np.ones(1, np.float32)
@@ -545,6 +555,7 @@ class Silent(LogRatio):
 BITS_ASKED = {
     "barker": (Accept(Barker(), 0.01), (jnp.zeros(()),)),
     "penalty bit": (PenaltyAccept(0.01, 30.0, 1.0), (jnp.zeros(()),)),
+    "filtered bit": (FilteredAccept(0.01, 0.01), (jnp.zeros(()),)),
     "silent": (Silent(1.0, 30.0), ()),
 }
 

@@ -65,6 +65,12 @@ class Filter:
     def check(self, costs: Ledger) -> None:
         """Refuse costs that may not be granted now. Spends nothing."""
         if not self.fits(costs):
+            together = self._with(costs)
+            if self._measure(together) <= self.total:
+                raise BudgetExceeded(
+                    f"the releases would be {self._distance(together):.3g} away from their ideal laws in all, the filter has room "
+                    f"for {self.distance_total:.3g} (budget: epsilon={self.epsilon:g}, delta={self.delta:g}): ask for fewer steps"
+                )
             raise BudgetExceeded(
                 f"this costs {self._measure(costs):.6g} {self.unit}, {self.left:.6g} of {self.total:.6g} is left "
                 f"(budget: epsilon={self.epsilon:g}, delta={self.delta:g})"
@@ -81,8 +87,10 @@ class Filter:
         return together
 
     def _within(self, costs: Ledger) -> bool:
-        distance = math.fsum(count * cost.distance for cost, count in costs.items())
-        return self._measure(costs) <= self.total and distance <= self.distance_total
+        return self._measure(costs) <= self.total and self._distance(costs) <= self.distance_total
+
+    def _distance(self, costs: Ledger) -> float:
+        return math.fsum(count * cost.distance for cost, count in costs.items())
 
 
 def gaussian_filter(epsilon: float, delta: float) -> Filter:

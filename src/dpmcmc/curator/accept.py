@@ -49,7 +49,7 @@ class Accept:
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         bound = jnp.asarray(self.bound, jnp.float64)
         total = log_ratio_sum(model, rows, position, proposal, bound)
-        clamped = _clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
+        clamped = clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
         probability = self.test.probability(clamped, jnp, special)
         return _toss(key, probability, jnp.all(jnp.isfinite(proposal)))
 
@@ -84,7 +84,7 @@ class PenaltyAccept:
         is_allowed = (move > 0) & (move <= self.max_move)
         bound = self.clip * jnp.where(is_allowed, move, self.max_move)
         total = log_ratio_sum(model, rows, position, proposal, bound)
-        clamped = _clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
+        clamped = clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
         sigma = self.noise_multiplier * self.temperature * bound * sensitivity(rows.unit)
         return _toss(key, penalty_probability(clamped, sigma, jnp, special), is_allowed)
 
@@ -94,7 +94,7 @@ class PenaltyAccept:
         return costs.AcceptBit(test, range_ + ROUNDING, distance=noise.COIN_DISTANCE)
 
 
-def _clamped_log_ratio(total, log_ratio, grid):
+def clamped_log_ratio(total, log_ratio, grid):
     # round() is odd, so l stays antisymmetric; a NaN from the prior is a rejection.
     public = jnp.round(jnp.clip(log_ratio.astype(jnp.float64) / grid, -(2.0**61), 2.0**61))
     public = jnp.where(jnp.isnan(public), -(2.0**61), public).astype(jnp.int64)

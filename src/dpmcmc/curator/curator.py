@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import math
 import numbers
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,9 +29,10 @@ from jax.sharding import PartitionSpec
 from dpmcmc.accounting import accountants, calibrate, filters
 from dpmcmc.accounting.search import largest
 from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, SHARED_BUDGET, TIME, Statement
-from dpmcmc.ask import count_queries, mark
+from dpmcmc.ask import count_queries, is_standing, mark
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
+from dpmcmc.curator.filtered import Meter, charging
 from dpmcmc.curator.gradient import with_scales
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
 from dpmcmc.ledger import Entry, Ledger, entries, record_all, to_json, total_costs
@@ -52,6 +54,7 @@ class Executable(NamedTuple):
 
     plan: Plan
     compiled: Any
+    owner: Any  # the curator, or federation, whose unit, model and capacity are compiled in
 
 
 class Traced(NamedTuple):
@@ -60,10 +63,11 @@ class Traced(NamedTuple):
     plan: Plan
     shapes: Any  # of what it returns
     traced: Any
+    owner: Any
 
     def compile(self) -> Executable:
         with jax.enable_x64(True):
-            return Executable(self.plan, self.traced.lower().compile())
+            return Executable(self.plan, self.traced.lower().compile(), self.owner)
 
 
 class Curator:
@@ -112,6 +116,7 @@ class Curator:
         self.unit = budget.unit if budget is not None else Unit()
         self._delta = budget.delta if budget is not None else 1e-6
         self._fixed_secret = fixed_secret
+        self._lock, self._meter = threading.Lock(), Meter()  # the meter of the grant that runs
         leaves = jax.tree.map(_as_column, rows)
         num_rows = _num_rows(leaves, self.unit)
         self.capacity = _check_capacity(num_rows, capacity, self.unit)
@@ -135,15 +140,15 @@ class Curator:
         run = self._bind(program, jax.config.read("jax_enable_x64"))
         traced = trace_held(run, (self._rows, self._num_rows, SECRET_SHAPE), arguments)
         plan = count_queries(traced.jaxpr if self._mesh is None else _inside_shard_map(traced.jaxpr))
-        return Traced(plan, traced.out_info, traced)
+        return Traced(plan, traced.out_info, traced, self)
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
         """The largest number of steps whose bill, with `initial`, fits what is left of the budget."""
         first = total_costs(entries(initial, self.unit))
         each = total_costs(entries(per_step, self.unit))
         self._check_open()
-        if self.budget is None or not each:
-            raise ValueError("without a budget, or without queries, any number of steps fits: say num_steps")
+        if self.budget is None or all(map(is_standing, per_step)):
+            raise ValueError("without a budget, or a query billed by the step, any number of steps fits: say num_steps")
         if self._filter is None:
             return calibrate.steps(each, self.budget.epsilon, self.budget.delta, initial=first)
         fits = self._filter.fits
@@ -196,7 +201,8 @@ class Curator:
     def answerer(self, pieces: Any, num_rows: Any, secret: Any) -> Answerer:
         """How this owner answers inside a program that has its rows and its secret as arguments."""
         axis = None if self._mesh is None else "rows"
-        table = with_scales(Table(pieces, num_rows, self.unit, axis, self.capacity), self.model)
+        charge = charging(lambda: self._meter)
+        table = with_scales(Table(pieces, num_rows, self.unit, axis, self.capacity, charge=charge), self.model)
 
         def answer(rng_key, query: Query, points) -> Answer:
             key = noise.ask_key(secret, rng_key, query, points)
@@ -293,11 +299,15 @@ class Grant:
     def __init__(self, curator: Curator, plan: Plan, statement: Statement) -> None:
         self._curator, self._left, self._statement = curator, Counter(plan), statement
         self._secret = curator._fresh_secret()
+        self._meter = Meter()
 
     def run(self, executable: Executable, *arguments: Any) -> Any:
         """Run a compiled program once. Its asks are taken off the grant before a row is touched."""
-        self.check(executable.plan)
-        return execute(executable, self.take(executable.plan), arguments)
+        check_traced_by(self._curator, executable)
+        with self._curator._lock:
+            self.check(executable.plan)
+            self._curator._meter = self._meter
+            return execute(executable, self.take(executable.plan), arguments)
 
     def check(self, plan: Plan) -> None:
         """Refuse a program that asks more than is left, or any once the rows were withdrawn."""
@@ -308,7 +318,7 @@ class Grant:
 
     def take(self, plan: Plan) -> tuple[Any, Any, Any]:
         """Take a checked program's asks off the grant; return what it runs on: rows, their number, the secret."""
-        self._left.subtract(plan)
+        self._left.subtract({query: count for query, count in plan.items() if not is_standing(query)})
         return self._curator._rows, self._curator._num_rows, self._secret
 
     def statement(self, *notes: str) -> Statement:
@@ -352,6 +362,12 @@ def call(program: Program, answer: Answerer, is_user_double: bool, arguments: tu
     # The sampler is user code: it sees the precision its author set, not the curator's.
     with jax.enable_x64(is_user_double):
         return program(ask, *arguments)
+
+
+def check_traced_by(owner: Any, executable: Executable) -> None:
+    """Refuse a program of another curator or federation."""
+    if executable.owner is not owner:
+        raise PrivacyRefusal("this program was traced by another curator, with its noise: trace it with the one that granted")
 
 
 def execute(executable: Executable, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:

@@ -37,6 +37,7 @@ class Table:
     axis: str | None = None  # the name of the device axis when the rows are spread over several devices
     capacity: int | None = None  # the public bound on the number of rows
     scales: tuple[Any, ...] | None = None  # what `linear_rows` knows about each piece, when the model has a linear predictor
+    charge: Callable[..., Any] | None = None  # (standing query, key, amount) -> whether its running sum allows it
 
     @property
     def piece_size(self) -> int:

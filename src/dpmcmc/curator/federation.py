@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,8 +25,20 @@ import jax
 import numpy as np
 
 from dpmcmc.accounting.statement import SEVERAL_OWNERS, FederatedStatement
-from dpmcmc.ask import count_queries
-from dpmcmc.curator.curator import SECRET_SHAPE, Curator, Executable, Grant, Program, Traced, bill_all, call, execute, trace_held
+from dpmcmc.ask import count_queries, is_standing
+from dpmcmc.curator.curator import (
+    SECRET_SHAPE,
+    Curator,
+    Executable,
+    Grant,
+    Program,
+    Traced,
+    bill_all,
+    call,
+    check_traced_by,
+    execute,
+    trace_held,
+)
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.types import Answer, Budget, Plan, Query
 
@@ -64,7 +77,7 @@ class Federation:
         run = self._bind(program, jax.config.read("jax_enable_x64"))
         held = _together([(owner._rows, owner._num_rows, SECRET_SHAPE) for owner in self.owners.values()])
         traced = trace_held(run, held, arguments)
-        return Traced(count_queries(traced.jaxpr), traced.out_info, traced)
+        return Traced(count_queries(traced.jaxpr), traced.out_info, traced, self)
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
         """The largest number of steps whose bill, with `initial`, every owner can afford."""
@@ -90,7 +103,7 @@ class Federation:
     def grant(self, plan: Plan) -> FederatedGrant:
         """Bill the whole plan at once, to every owner or to none. Nothing is refunded."""
         self.check(plan)
-        return FederatedGrant(dict(zip(self.owners, bill_all(list(self.owners.values()), plan), strict=True)))
+        return FederatedGrant(self, dict(zip(self.owners, bill_all(list(self.owners.values()), plan), strict=True)))
 
     # -- how it is answered ------------------------------------------------------------------------------------------------
 
@@ -111,15 +124,17 @@ class Federation:
 class FederatedGrant:
     """Every owner's grant of one plan, each with a secret of its own."""
 
-    def __init__(self, grants: Mapping[str, Grant]) -> None:
-        self._grants = dict(grants)
+    def __init__(self, federation: Federation, grants: Mapping[str, Grant]) -> None:
+        self._federation, self._grants, self._lock = federation, dict(grants), threading.Lock()
 
     def run(self, executable: Executable, *arguments: Any) -> Any:
         """Run a compiled program once. Its asks are taken off every owner's grant, or off none, before a row is touched."""
-        for name, grant in self._grants.items():
-            with _told_by(name):
-                grant.check(executable.plan)
-        held = [grant.take(executable.plan) for grant in self._grants.values()]
+        check_traced_by(self._federation, executable)
+        with self._lock:
+            for name, grant in self._grants.items():
+                with _told_by(name):
+                    grant.check(executable.plan)
+            held = [grant.take(executable.plan) for grant in self._grants.values()]
         return execute(executable, _together(held), arguments)
 
     def statement(self, *notes: str) -> FederatedStatement:
@@ -162,7 +177,8 @@ def _told_by(name: str) -> Iterator[None]:
 
 
 def _check_adds(query: Query) -> None:
-    if not getattr(query, "adds", False):
+    # A standing query's running sum is one curator's too.
+    if not getattr(query, "adds", False) or is_standing(query):
         raise UnsupportedQuery(
             f"{query} cannot be asked of several owners: their answers would have to add, and an accept bit is one owner's coin; "
             "ask LogRatio instead, with `penalty` or as the test of `hmc`"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from dpmcmc.samplers.penalty import WalkState, choose
 from dpmcmc.samplers.proposals import Proposal
@@ -22,8 +23,15 @@ class AcceptInfo(NamedTuple):
     is_accepted: Array
 
 
+class FilteredInfo(NamedTuple):
+    """What was released on the way, when a filter may stop the answers."""
+
+    is_accepted: Array
+    is_answered: Array  # false once the filter is used up: the chain then stays where it is
+
+
 def accept_walk(log_prior, bit: Query, proposal: Proposal) -> Sampler:
-    """Random-walk sampler that sees one accept bit per step. `bit` is an `Accept` or a `PenaltyAccept` query."""
+    """Random-walk sampler that sees one accept bit per step. `bit` is an `Accept`, `PenaltyAccept` or `FilteredAccept` query."""
 
     def init(rng_key, position, ask):
         return WalkState(position, proposal.init(rng_key, position))
@@ -32,6 +40,9 @@ def accept_walk(log_prior, bit: Query, proposal: Proposal) -> Sampler:
         key_move, key_ask = jax.random.split(rng_key)
         point, if_accepted, if_rejected = proposal.propose(key_move, state.position, state.memory)
         answer = ask(key_ask, bit, state.position, point, log_prior(point) - log_prior(state.position))
-        return choose(answer.value, point, if_accepted, state, if_rejected), AcceptInfo(answer.value)
+        state = choose(answer.value, point, if_accepted, state, if_rejected)
+        if getattr(bit, "is_standing", False):
+            return state, FilteredInfo(answer.value, jnp.isfinite(answer.variance))
+        return state, AcceptInfo(answer.value)
 
     return Sampler(init, step)

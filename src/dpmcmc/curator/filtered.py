@@ -1,0 +1,137 @@
+"""Barker's accept bit with a range that follows the move: one query that is granted a whole rho, whatever the moves turn out to be.
+
+A move of length m has the range  r = 2 T clip m  (half of it when a row is added or removed, times the rows per person), and its
+bit is r^2/8-zCDP. Moves are chosen on the way, so no number of steps has a cost known in advance. But the sum of r^2/8 so far is
+public, and a mechanism that stops before the sum exceeds rho is rho-zCDP as a whole :cite:p:`feldman2021individual`. The curator
+keeps the sum (`Meter`): an ask that would exceed it, and every later one, is answered "reject" without a look at the rows.
+
+The meter lives beside the compiled program, which calls it with public numbers alone; several chains draw on one meter.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.custom_batching import custom_vmap
+from jax.experimental import io_callback
+from jax.scipy import special
+
+from dpmcmc.acceptance import Barker
+from dpmcmc.accounting import costs
+from dpmcmc.curator import noise
+from dpmcmc.curator.accept import ROUNDING, clamped_log_ratio
+from dpmcmc.curator.exact_sum import BITS, Table
+from dpmcmc.curator.queries import check_positive, log_ratio_sum, move_length, sensitivity
+from dpmcmc.errors import UnsupportedQuery
+from dpmcmc.types import Answer, Model, Query, Unit
+
+SLACK = 1e-9  # more than rounding can take off a sum of charges
+
+
+@dataclass(frozen=True)
+class FilteredAccept:
+    """Release accept bits of Barker's test, each row's log-ratio clipped to clip * |proposal - position|, until `rho` is spent.
+
+    Asked with (position, proposal, log_ratio) like `Accept`. A row whose log-likelihood is clip-Lipschitz is never clipped, and
+    short moves cost little: the budget buys a fixed sum of squared moves. An answer's variance is 0, or infinite for a bit that
+    was not read off the rows because the filter is used up. `max_asks` bounds what the coins' last digits are charged.
+    """
+
+    released: ClassVar[str] = "accept bits of proposed moves, until a filter stops them"
+    is_bit: ClassVar[bool] = True
+    is_standing: ClassVar[bool] = True
+
+    clip: float
+    rho: float
+    max_asks: int = 10_000
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive(clip=self.clip, rho=self.rho, max_asks=self.max_asks, temperature=self.temperature)
+
+    def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
+        if rows.charge is None or rows.axis is not None:
+            raise UnsupportedQuery(f"{self} needs its rows on one device, with one owner: the running sum is kept in one place")
+        move = move_length(position, proposal)
+        is_answered = rows.charge(self, key, self.charge_of(move, rows.unit))
+        bound = self.clip * jnp.where(is_answered & (move > 0), move, 1.0)
+        total = _sum_if(is_answered, lambda *points: log_ratio_sum(model, rows, *points), position, proposal, bound)
+        clamped = clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
+        bit = noise.coin(key, Barker().probability(clamped, jnp, special)) & is_answered & (move > 0)
+        return Answer(bit, jnp.where(is_answered, 0.0, jnp.inf))
+
+    def charge_of(self, move, unit: Unit):
+        """The zCDP of one bit, rounded up."""
+        return (self.temperature * self.clip * move * sensitivity(unit) + ROUNDING) ** 2 / 8 * (1 + SLACK)
+
+    def cost(self, unit: Unit) -> costs.ZCDP:
+        return costs.ZCDP(self.rho, distance=self.max_asks * noise.COIN_DISTANCE)
+
+
+class Meter:
+    """The running sums of one grant."""
+
+    def __init__(self) -> None:
+        self._spent: dict[Query, tuple[float, int]] = {}
+        self._closed: set[Query] = set()
+        self._lock = threading.Lock()
+
+    def charge(self, query: FilteredAccept, amount: float) -> bool:
+        """Whether this much more is within the query's rho; the first refusal closes it."""
+        with self._lock:
+            spent, asks = self._spent.get(query, (0.0, 0))
+            is_within = spent + amount <= query.rho and asks < query.max_asks  # false for a NaN
+            if query in self._closed or not is_within:
+                self._closed.add(query)
+                return False
+            self._spent[query] = (spent + amount, asks + 1)
+            return True
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a query has stopped answering."""
+        return bool(self._closed)
+
+    def spent(self, query: Query) -> float:
+        return self._spent.get(query, (0.0, 0))[0]
+
+
+def charging(meter):
+    """charge(query, key, amount) for a compiled program: asks whatever meter `meter()` returns when the program runs."""
+
+    def charge(query: FilteredAccept, key, amount):
+        def on_host(_, amounts):
+            answers = [meter().charge(query, amount) for amount in np.ravel(amounts).tolist()]
+            return np.reshape(np.array(answers, bool), np.shape(amounts))
+
+        def call(word, amounts):
+            return io_callback(on_host, jax.ShapeDtypeStruct(amounts.shape, bool), word, amounts)
+
+        one = custom_vmap(call)
+        one.def_vmap(lambda size, _, word, amount: (call(word, jnp.broadcast_to(amount, size)), True))
+        # The key is handed over so that chains that ask about the same move are charged one by one: only their keys differ.
+        return one(key[0], amount)
+
+    return charge
+
+
+def _sum_if(is_answered, row_sum, *points):
+    """row_sum(*points), or zero without reading a row; with several chains, without reading one when none is answered."""
+
+    @custom_vmap
+    def one(is_answered, *points):
+        return lax.cond(is_answered, row_sum, lambda *_: jnp.int64(0), *points)
+
+    @one.def_vmap
+    def many(size, is_batched, is_answered, *points):
+        axes = [0 if batched else None for batched in is_batched[1:]]
+        sums = lambda *points: jax.vmap(row_sum, axes, axis_size=size)(*points)  # noqa: E731
+        return lax.cond(jnp.any(is_answered), sums, lambda *_: jnp.zeros(size, jnp.int64), *points), True
+
+    return one(is_answered, *points)

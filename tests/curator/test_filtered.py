@@ -1,0 +1,186 @@
+"""The filter: what it charges, when it stops, and that it stops whatever the moves are. Deterministic but for the last test."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dpmcmc import Accept, Barker, Budget, Curator, FilteredAccept, Neighbours, RunFailed, accept_walk, hmc, random_walk, sample
+from dpmcmc.accounting import costs
+from dpmcmc.curator import noise
+from dpmcmc.curator.filtered import Meter
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
+from dpmcmc.types import Unit
+from tests.statistics import effective_size, moment_z_scores, threshold
+from tests.table import EXACT_COVARIANCE, EXACT_MEAN, MODEL, ROWS, SECRET, run_chains
+
+QUERY = FilteredAccept(clip=2.0, rho=0.5)
+
+
+def program(query):
+    """Ask about given moves, one after the other: (answers, whether they were answered)."""
+
+    def run(ask, key, proposals):
+        def one(_, item):
+            key, proposal = item
+            answer = ask(key, query, jnp.zeros(2), proposal, jnp.float32(0))
+            return None, (answer.value, jnp.isfinite(answer.variance))
+
+        return jax.lax.scan(one, None, (jax.random.split(key, len(proposals)), proposals))[1]
+
+    return run
+
+
+@functools.cache
+def compiled(query, neighbours):
+    curator = Curator(ROWS, MODEL, None if neighbours is None else Budget(6.0, 1e-5, neighbours), capacity=len(ROWS))
+    traced = curator.trace(program(query), jax.random.key(0), jnp.zeros((30, 2)))
+    assert traced.plan == {query: 1}
+    return curator, traced.compile()
+
+
+def answered(query, lengths, neighbours=None):
+    """Which moves of the given lengths, followed by some of no length, are answered."""
+    curator, executable = compiled(query, neighbours)
+    proposals = jnp.zeros((30, 2)).at[: len(lengths), 0].set(jnp.asarray(lengths))
+    bits, is_answered = curator.grant(executable.plan).run(executable, jax.random.key(0), proposals)
+    assert not np.any(np.asarray(bits) & ~np.asarray(is_answered))
+    return np.asarray(is_answered)[: len(lengths)].tolist()
+
+
+@pytest.mark.parametrize("unit, factor", [
+    (Unit(), 2.0),
+    (Unit(Neighbours.ADD_OR_REMOVE_ONE), 1.0),
+    (Unit(Neighbours.ADD_OR_REMOVE_ONE, 3), 3.0),
+])  # fmt: skip
+def test_a_bit_is_charged_its_range_squared_over_eight(unit, factor):
+    assert QUERY.charge_of(0.3, unit) == pytest.approx((factor * 2.0 * 0.3) ** 2 / 8, rel=1e-8)
+    assert QUERY.charge_of(0.3, unit) > (factor * 2.0 * 0.3) ** 2 / 8
+    warm = dataclasses.replace(QUERY, temperature=0.1)
+    assert warm.charge_of(0.3, unit) == pytest.approx(QUERY.charge_of(0.03, unit), rel=1e-8)
+
+
+def test_the_charge_is_at_least_the_zcdp_of_the_bit():
+    for move in (1e-3, 0.1, 1.0):
+        bit = Accept(Barker(), bound=2.0 * move).cost(Unit())
+        assert bit.rho() <= QUERY.charge_of(move, Unit()) <= bit.rho() * (1.001 if move < 1 else 1.2)
+
+
+def test_a_filter_stops_before_its_total_and_stays_closed():
+    # A move of length m costs (4 m)^2 / 8 = 2 m^2: of 0.5, moves of length 0.3 take 0.18 each.
+    assert answered(QUERY, [0.3, 0.3, 0.3, 0.01]) == [True, True, False, False]
+    assert answered(QUERY, [0.1] * 24 + [0.05]) == [True] * 25
+    assert answered(QUERY, [0.51, 0.01]) == [False, False]
+    assert answered(QUERY, [np.nan, 0.01]) == [False, False]
+    assert answered(QUERY, [0.0, 0.49]) == [True, True]
+    assert answered(QUERY, [0.49] * 4, Neighbours.ADD_OR_REMOVE_ONE) == [True] * 4
+    assert answered(dataclasses.replace(QUERY, max_asks=2), [1e-4] * 4) == [True, True, False, False]
+
+
+def test_no_sequence_of_moves_gets_more_than_rho():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        meter = Meter()
+        charges = rng.exponential(size=50) ** 3 * rng.uniform(0.001, 0.3)
+        passed = [charge for charge in charges if meter.charge(QUERY, charge)]
+        assert sum(passed) <= QUERY.rho and meter.spent(QUERY) == pytest.approx(sum(passed))
+        assert meter.is_closed == (len(passed) < len(charges))
+
+
+def test_several_chains_share_one_filter():
+    curator = Curator(ROWS, MODEL, None)
+    keys = jax.random.split(jax.random.key(0), 4)
+
+    def chains(ask, keys):
+        move = jnp.array([0.3, 0.0])
+        return jax.vmap(lambda key: ask(key, QUERY, jnp.zeros(2), move, jnp.float32(0)).variance)(keys)
+
+    traced = curator.trace(chains, keys)
+    assert traced.plan == {QUERY: 1}
+    assert np.isfinite(curator.grant(traced.plan).run(traced.compile(), keys)).sum() == 2
+
+
+def test_a_grant_covers_all_its_programs_and_no_other_grant():
+    curator = Curator(ROWS, MODEL, Budget(12.0, 1e-5), shared_by="zcdp")
+    proposals = jnp.full((2, 2), 0.3 / 2**0.5)
+    traced = curator.trace(program(dataclasses.replace(QUERY, max_asks=10)), jax.random.key(0), proposals)
+    executable, first, second = traced.compile(), curator.grant(traced.plan), curator.grant(traced.plan)
+    runs = [grant.run(executable, jax.random.key(0), proposals)[1].tolist() for grant in (first, second, first, second)]
+    assert runs == [[True, True], [True, True], [False, False], [False, False]]
+
+
+def test_a_program_of_another_curator_is_refused():
+    """Its noise and its running sums are the other curator's: three rows per person there would be noised like one here."""
+    executable = compiled(QUERY, None)[1]
+    grant = Curator(ROWS, MODEL, Budget(6.0, 1e-5)).grant({QUERY: 1})
+    with pytest.raises(PrivacyRefusal, match="another curator"):
+        grant.run(executable, jax.random.key(0), jnp.zeros((30, 2)))
+
+
+def test_the_bill_is_rho_once():
+    assert QUERY.cost(Unit()) == costs.ZCDP(0.5, distance=10_000 * noise.COIN_DISTANCE)
+    curator = Curator(ROWS, MODEL, Budget(1.0, 1e-6))
+    sampler = accept_walk(MODEL.log_prior, QUERY, random_walk(0.1))
+    with pytest.raises(BudgetExceeded):
+        sample(jax.random.key(0), sampler, curator, np.zeros(2), num_steps=10, progress=False)
+    with pytest.raises(ValueError, match="say num_steps"):
+        sample(jax.random.key(0), sampler, curator, np.zeros(2), progress=False)
+
+
+def test_rows_are_not_read_once_it_is_closed():
+    """Bits of a closed filter are the same for tables that could not differ more; those of an open one are not."""
+    far = ROWS + 1e3
+
+    def bits(query, rows):
+        curator = Curator(rows, MODEL, None, fixed_secret=SECRET)
+        proposals = jnp.full((200, 2), 0.7)
+        traced = curator.trace(program(query), jax.random.key(0), proposals)
+        return np.asarray(curator.grant(traced.plan).run(traced.compile(), jax.random.key(0), proposals)[0])
+
+    closed, open_ = FilteredAccept(2.0, 1e-6), FilteredAccept(2.0, 1e6)
+    assert not bits(closed, ROWS).any() and not bits(closed, far).any()
+    assert np.mean(bits(open_, far)) > 0.9 > 0.6 > np.mean(bits(open_, ROWS))
+
+
+def test_a_run_ends_with_the_filter_and_keeps_the_draws_paid_for(capsys):
+    curator = Curator(ROWS, MODEL, Budget(8.0, 1e-6))
+    sampler = accept_walk(MODEL.log_prior, FilteredAccept(clip=0.5, rho=0.2), random_walk(0.1))
+    result = sample(jax.random.key(0), sampler, curator, np.zeros(2), num_steps=400, num_chains=2, warmup=0, progress=True)
+    stats = result.sample_stats
+    # A step of two chains costs about 2 * 2 * 0.1^2 / 8 = 0.005.
+    assert 20 < stats.sizes["draw"] < 80 and bool(stats.is_answered.all())
+    note = f"the filter was used up after {stats.sizes['draw']} of 400 steps"
+    assert note in result.posterior.attrs["privacy_statement"] and note in capsys.readouterr().err
+
+
+def test_a_run_that_gets_no_draw_says_so():
+    curator = Curator(ROWS, MODEL, Budget(8.0, 1e-6))
+    sampler = accept_walk(MODEL.log_prior, FilteredAccept(clip=5.0, rho=1e-4), random_walk(1.0))
+    with pytest.raises(RunFailed, match="no draws: the filter was used up after 0 of 20 steps.*larger rho"):
+        sample(jax.random.key(0), sampler, curator, np.zeros(2), num_steps=20, num_chains=2, progress=False)
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="rho=0"):
+        FilteredAccept(1.0, 0.0)
+    with pytest.raises(ValueError, match="may stop answering"):
+        hmc(MODEL.log_prior, None, QUERY, 0.1, 2)
+    curator = Curator(ROWS, MODEL, None, devices=jax.devices()[:1])
+    with pytest.raises(UnsupportedQuery, match="one device"):
+        curator.trace(program(QUERY), jax.random.key(0), jnp.zeros((1, 2)))
+
+
+def test_it_keeps_the_posterior():
+    """5 moments, false-alarm rate 1e-3; the clip's twin, so small that most rows reach it, is caught."""
+    limit = threshold(num_scores=5, num_chains=64)
+    scores = []
+    for clip in (20.0, 0.3):
+        query = FilteredAccept(clip, rho=1e9, max_asks=10**9)
+        chains, info = run_chains(accept_walk(MODEL.log_prior, query, random_walk(0.3)), query, num_steps=500)
+        assert info.is_answered.all()
+        scores.append(np.abs(moment_z_scores(chains, EXACT_MEAN, EXACT_COVARIANCE)).max())
+    assert scores[0] < limit < scores[1]
+    assert effective_size(chains) > 0

@@ -1,0 +1,98 @@
+"""What every sampler promises: its types, one chain among others, no key used twice, and that nothing but answers is used."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import io_callback
+
+from dpmcmc import Curator
+from dpmcmc.errors import UnboundedQueries
+from tests.table import CONTRACT, EXACT_MEAN, MODEL, ROWS, SECRET
+
+NUM_STEPS = 4
+START = jnp.asarray(EXACT_MEAN, jnp.float32)
+
+
+def chain(sampler, ask, rng_key, position):
+    """A short chain: the states, and what was released in each step."""
+
+    def step(state, key):
+        state, info = sampler.step(key, state, ask)
+        return state, (state, info)
+
+    keys = jax.random.split(rng_key, NUM_STEPS + 1)
+    return jax.lax.scan(step, sampler.init(keys[0], position, ask), keys[1:])[1]
+
+
+def recording(ask, answers):
+    """`ask` that also writes each answer down, by its key."""
+
+    def recorded(rng_key, query, *points):
+        answer = ask(rng_key, query, *points)
+        io_callback(lambda name, answer: answers.update({np.asarray(name).tobytes(): answer}), None, _name(rng_key), answer)
+        return answer
+
+    return recorded
+
+
+def playing(shapes, answers):
+    """`ask` that knows nothing but the answers written down."""
+
+    def play(rng_key, query, *points):
+        return io_callback(lambda name: answers[np.asarray(name).tobytes()], shapes[query], _name(rng_key))
+
+    return play
+
+
+def _name(rng_key):
+    return jax.random.key_data(rng_key)
+
+
+def run(program, *arguments):
+    """A program on the rows of the small problem."""
+    curator = Curator(ROWS, MODEL, None, fixed_secret=SECRET)
+    traced = curator.trace(program, *arguments)
+    return jax.tree.map(np.asarray, curator.grant(traced.plan).run(traced.compile(), *arguments))
+
+
+def assert_close(left, right):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), left, right)
+
+
+@pytest.mark.parametrize("case", CONTRACT, ids=str)
+def test_the_contract(case):
+    answers, answer_shapes = {}, {}
+
+    def noting(ask):
+        def noted(rng_key, query, *points):
+            answer = ask(rng_key, query, *points)
+            answer_shapes[query] = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), answer)
+            return answer
+
+        return recording(noted, answers)
+
+    def together(ask, keys, positions):
+        return jax.vmap(lambda key, position: chain(case.sampler, noting(ask), key, position))(keys, positions)
+
+    keys, starts = jax.random.split(jax.random.key(7), 2), jnp.stack([START, START + 0.5])
+    states, info = run(together, keys, starts)
+    # Types: flat float32 positions (a scan has carried the state), and a NamedTuple of released values.
+    assert states.position.shape == (2, NUM_STEPS, 2) and states.position.dtype == jnp.float32
+    assert hasattr(info, "_fields") and all(leaf.shape[:2] == (2, NUM_STEPS) for leaf in jax.tree.leaves(info))
+    assert len(answers) == 2 * (sum(case.at_start.values()) + NUM_STEPS * sum(case.per_step.values()))
+    # Rows withheld, one chain at a time: the answers played back outside of any curator give the same chains.
+    replay = jax.jit(lambda key, start: chain(case.sampler, playing(answer_shapes, answers), key, start))
+    for index in range(2):
+        assert_close(replay(keys[index], starts[index]), jax.tree.map(lambda leaf: leaf[index], (states, info)))  # noqa: B023
+
+
+@pytest.mark.parametrize("case", CONTRACT, ids=str)
+def test_a_key_used_twice_is_refused(case):
+    def twice(ask, key, position):
+        state = case.sampler.init(jax.random.fold_in(key, 1), position, ask)
+        state, _ = case.sampler.step(key, state, ask)
+        return case.sampler.step(key, state, ask)[0].position
+
+    with pytest.raises(UnboundedQueries, match="a random key is used for two asks"):
+        Curator(ROWS, MODEL, None).trace(twice, jax.random.key(0), START)
