@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc import Curator, Curvature, Gradient, models, newton_start, random_walk, sample, sgld
+from dpmcmc import Accept, Barker, Curator, Curvature, Gradient, hmc, models, newton_start, random_walk, sample, sgld
 from dpmcmc.curator import noise
 from dpmcmc.curator.curvature import curvature_sum
 from dpmcmc.curator.exact_sum import BITS, Table
@@ -126,3 +126,21 @@ def test_a_sampler_may_be_made_of_what_the_start_learned():
     result = sample(KEY, make, curator, jnp.zeros(3), num_steps=30, num_chains=2, start=start, warmup=0, progress=False)
     assert seen[0] == (3, 3)
     assert 0.2 < float(result.sample_stats["acceptance"].mean()) < 0.8
+
+
+@pytest.mark.parametrize("kind", ["sgld", "hmc"])
+def test_a_preconditioner_and_a_mass_may_be_made_of_the_start(kind):
+    gradient, test = Gradient(MODEL.lipschitz, 1.0), Accept(Barker(), 10.0)
+
+    def make(start):
+        if kind == "sgld":
+            return sgld(MODEL.log_prior, gradient, 0.5, jnp.linalg.inv(start.precision))
+        return hmc(MODEL.log_prior, gradient, test, 1.0, 2, start.precision)
+
+    curator = Curator(ROWS, MODEL, None, fixed_secret=SECRET)
+    start = newton_start(MODEL.log_prior, GRADIENT, CURVATURE, num_steps=8)
+    result = sample(KEY, make, curator, jnp.zeros(3), num_steps=400, num_chains=4, start=start, warmup=0.1, progress=False)
+    mean, sd = exact_posterior()
+    draws = np.concatenate([result.posterior["intercept"].values[..., None], result.posterior["coefficients"].values], axis=-1)
+    assert np.abs((draws.mean((0, 1)) - mean) / sd).max() < 0.4
+    assert np.all(np.abs(np.log(draws.std((0, 1)) / sd)) < 0.3)

@@ -9,8 +9,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpmcmc import Accept, Barker, Budget, Curator, LogRatio, Model, accept_walk, models, penalty, random_walk, sample
+from dpmcmc import (
+    Accept,
+    Barker,
+    Budget,
+    Curator,
+    Gradient,
+    LogRatio,
+    Model,
+    accept_walk,
+    hmc,
+    models,
+    penalty,
+    random_walk,
+    sample,
+)
 from dpmcmc.curator import exact_sum
+from dpmcmc.curator.curator import always_double
 from dpmcmc.loop import begin_program, block_program
 from tests.table import SECRET
 
@@ -66,6 +81,7 @@ import jax, numpy as np, sys
 sys.path.insert(0, ".")
 from tests.curator import test_exactness as t
 from dpmcmc.curator import exact_sum
+from dpmcmc.curator.curator import always_double
 exact_sum.TARGET_PIECE = int(sys.argv[1])
 assert len(jax.devices()) == 2
 for name, sampler in t.SAMPLERS.items():
@@ -165,3 +181,45 @@ def test_resident_memory_hardly_grows_while_blocks_run():
     done = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True, cwd=os.getcwd())
     assert done.returncode == 0, done.stderr[-2000:]
     assert float(done.stdout) <= 0.25
+
+
+def test_sums_stay_exact_in_a_loop_that_is_batched_later():
+    """vmap of a scan: JAX batches the body in the sampler's precision, where a product in float64 would become one in float32."""
+    rng = np.random.default_rng(0)
+    matrix, vectors = rng.integers(-(2**20), 2**20, (40, 3)), rng.integers(-(2**20), 2**20, (2, 2, 3))
+
+    def product(matrix, vector):
+        return jnp.dot(matrix, vector.astype(jnp.float64), precision="highest").astype(jnp.int64)
+
+    def batched(product):
+        def chain(matrix, vector):
+            def body(vector, _):
+                with jax.enable_x64(True):
+                    found = product(matrix, vector)
+                return vector + 1, found
+
+            return jax.lax.scan(body, vector, None, length=3)[1]
+
+        def run(matrix, vectors):
+            with jax.enable_x64(False):
+                return jax.vmap(jax.vmap(chain, (None, 0)), (None, 0))(matrix, vectors)
+
+        with jax.enable_x64(True):
+            return jax.jit(run)(matrix.astype(np.float64), vectors.astype(np.float32))
+
+    exact = (vectors[:, :, None, :] + np.arange(3)[:, None]) @ matrix.T
+    np.testing.assert_array_equal(batched(always_double(product)), exact)
+    with pytest.warns(UserWarning, match="float64 requested in dot is not available"):
+        assert not np.array_equal(batched(product), exact)
+
+
+@pytest.mark.parametrize("make", [models.logistic, models.linear])
+def test_a_hamiltonian_step_on_rows_with_a_linear_predictor_keeps_double_precision(make):
+    """Warnings are errors here: the loop over leapfrog steps is batched over the chains after it was traced."""
+    rows = np.ones((20, 2), np.float32), np.ones(20, np.float32)
+    model = make(2, 2.0)
+    sampler = hmc(model.log_prior, Gradient(1.0, 1.0), Accept(Barker(), 1.0), 0.1, 2)
+    curator = Curator(rows, model, None)
+    keys = jax.random.split(jax.random.key(0), 2)
+    begin = curator.trace(begin_program(sampler), keys, jnp.zeros((2, model.dimension)))
+    curator.trace(block_program(sampler, 2), keys, *begin.shapes, jnp.int32(0))

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
 from jax.extend.core import ClosedJaxpr
 from jax.sharding import PartitionSpec
 
@@ -39,7 +40,7 @@ from dpmcmc.ledger import Entry, Ledger, entries, record_all, to_json, total_cos
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
 
 Program = Callable[..., Any]
-Answerer = Callable[..., Answer]  # answer(rng_key, query, points), in float64
+Held = Any  # (table, secret) of one owner, or of several by name: a pytree
 SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
 FILTERS = {"gaussian-dp": filters.gaussian_filter, "zcdp": filters.zcdp_filter, "renyi": filters.renyi_filter}
 FILTER_NAMES: dict[str | None, str] = {
@@ -198,21 +199,20 @@ class Curator:
 
     # -- how it is answered ------------------------------------------------------------------------------------------------
 
-    def answerer(self, pieces: Any, num_rows: Any, secret: Any) -> Answerer:
-        """How this owner answers inside a program that has its rows and its secret as arguments."""
+    def hold(self, pieces: Any, num_rows: Any, secret: Any) -> Held:
+        """What this owner answers from, inside a program that has its rows and its secret as arguments."""
         axis = None if self._mesh is None else "rows"
-        charge = charging(lambda: self._meter)
-        table = with_scales(Table(pieces, num_rows, self.unit, axis, self.capacity, charge=charge), self.model)
+        table = Table(pieces, num_rows, self.unit, axis, self.capacity, charge=charging(lambda: self._meter))
+        return with_scales(table, self.model), secret
 
-        def answer(rng_key, query: Query, points) -> Answer:
-            key = noise.ask_key(secret, rng_key, query, points)
-            return query.answer(key, self.model, table, *points)
-
-        return answer
+    def answer(self, held: Held, rng_key: Any, query: Query, points: Any) -> Answer:
+        """How this owner answers, in float64."""
+        table, secret = held
+        return query.answer(noise.ask_key(secret, rng_key, query, points), self.model, table, *points)
 
     def _bind(self, program: Program, is_user_double: bool) -> Program:
         def run(pieces, num_rows, secret, *arguments):
-            return call(program, self.answerer(pieces, num_rows, secret), is_user_double, arguments)
+            return call(program, self.answer, self.hold(pieces, num_rows, secret), is_user_double, arguments)
 
         if self._mesh is None:
             return run
@@ -350,18 +350,37 @@ def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, .
         return jax.jit(run).trace(*held, *shapes)
 
 
-def call(program: Program, answer: Answerer, is_user_double: bool, arguments: tuple[Any, ...]) -> Any:
-    """Call the program with an `ask` that marks each query in the trace and has it answered."""
+def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_double: bool, arguments: tuple[Any, ...]) -> Any:
+    """Call the program with an `ask` that marks each query in the trace and has it answered: answer(held, key, query, points)."""
 
     def ask(rng_key, query: Query, *points) -> Answer:
         rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)))
         with jax.enable_x64(True):
-            value, variance = answer(rng_key, query, marked)
+            answered = always_double(lambda held, rng_key, *points: answer(held, rng_key, query, points))
+            value, variance = answered(held, rng_key, *marked)
             return Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype))
 
     # The sampler is user code: it sees the precision its author set, not the curator's.
     with jax.enable_x64(is_user_double):
         return program(ask, *arguments)
+
+
+def always_double(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with vmap applied to it in double precision, wherever that happens.
+
+    A loop in the sampler is traced first and batched later, in the sampler's own precision, and there JAX would turn products in
+    float64 into products in float32: the integer sums would no longer be exact. Needs all arrays as arguments, none closed over.
+    """
+    one = custom_vmap(function)
+
+    @one.def_vmap
+    def many(size, is_batched, *arguments):
+        axes = tuple(jax.tree.map(lambda batched: 0 if batched else None, part) for part in is_batched)
+        with jax.enable_x64(True):
+            found = always_double(jax.vmap(function, axes, axis_size=size))(*arguments)
+        return found, jax.tree.map(lambda _: True, found)
+
+    return one
 
 
 def check_traced_by(owner: Any, executable: Executable) -> None:

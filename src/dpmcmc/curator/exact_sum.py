@@ -11,6 +11,7 @@ once per step), evaluated one after the other. Memory: the rows, and O(piece) pe
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,11 @@ TARGET_PIECE, MAX_PIECES = 2**17, 32
 ACCELERATOR_PIECE = 2**20  # there, starting a kernel costs more than the memory of a larger piece
 
 
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["pieces", "num_rows", "scales"],
+    meta_fields=["unit", "axis", "capacity", "charge"],
+)
 @dataclass(frozen=True)
 class Table:
     """The rows as the compiled block sees them."""

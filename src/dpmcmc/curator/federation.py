@@ -31,6 +31,7 @@ from dpmcmc.curator.curator import (
     Curator,
     Executable,
     Grant,
+    Held,
     Program,
     Traced,
     bill_all,
@@ -107,16 +108,15 @@ class Federation:
 
     # -- how it is answered ------------------------------------------------------------------------------------------------
 
+    def _answer(self, held: Mapping[str, Held], rng_key, query: Query, points) -> Answer:
+        _check_adds(query)
+        return add([_answer_of(name, owner, held[name], rng_key, query, points) for name, owner in self.owners.items()])
+
     def _bind(self, program: Program, is_user_double: bool) -> Program:
         def run(rows, nums_rows, secrets, *arguments):
-            held = zip(self.owners.items(), rows, nums_rows, secrets, strict=True)
-            answerers = {name: owner.answerer(*mine) for (name, owner), *mine in held}
-
-            def answer(rng_key, query: Query, points) -> Answer:
-                _check_adds(query)
-                return add([_answer_of(name, mine, rng_key, query, points) for name, mine in answerers.items()])
-
-            return call(program, answer, is_user_double, arguments)
+            mine = zip(self.owners.items(), rows, nums_rows, secrets, strict=True)
+            held = {name: owner.hold(*own) for (name, owner), *own in mine}
+            return call(program, self._answer, held, is_user_double, arguments)
 
         return run
 
@@ -152,9 +152,9 @@ def add(answers: Sequence[Answer]) -> Answer:
     return functools.reduce(lambda one, other: Answer(one.value + other.value, one.variance + other.variance), answers)
 
 
-def _answer_of(name: str, answer, rng_key, query: Query, points) -> Answer:
+def _answer_of(name: str, owner: Curator, held: Held, rng_key, query: Query, points) -> Answer:
     with _told_by(name):
-        return answer(rng_key, query, points)
+        return owner.answer(held, rng_key, query, points)
 
 
 def _together(held: Sequence[tuple[Any, Any, Any]]) -> tuple[Any, Any, Any]:

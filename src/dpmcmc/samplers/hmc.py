@@ -73,7 +73,7 @@ def hmc(
         `PenaltyAccept` rejects every path longer than its max_move: choose it well above step_size * num_leapfrog / sqrt(mass).
     mass
         M: None for the identity, a number, d positive numbers, or a positive definite matrix (d, d); best near the inverse of the
-        posterior covariance. It must not come from the rows except through answers.
+        posterior covariance. It must not come from the rows except through answers: a private start's `precision` is one.
     reuse
         keep the gradient at the chain's position; otherwise draw it again in every step, for one more gradient.
     jitter

@@ -55,7 +55,7 @@ def sgld(
         h, or a schedule: a function of the step's index 0, 1, 2, ... The bill does not depend on it.
     preconditioner
         P: None for the identity, a number, d positive numbers, or a positive definite matrix (d, d); best near the posterior
-        covariance. It must not come from the rows except through answers.
+        covariance. It must not come from the rows except through answers: of a private start, ``inv(start.precision)``.
     subtract_noise
         whether the known noise of the gradient is taken off the injected noise.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,8 +15,8 @@ from dpmcmc.types import Array
 class Axes(NamedTuple):
     """A positive definite matrix by its eigenvectors and eigenvalues."""
 
-    vectors: np.ndarray | None  # as columns; None when they are the coordinates
-    scales: np.ndarray  # one eigenvalue for each axis, or one for all
+    vectors: Array | None  # as columns; None when they are the coordinates
+    scales: Array  # one eigenvalue for each axis, or one for all
 
     def into(self, vector: Array) -> Array:
         """Components along the axes."""
@@ -28,6 +29,9 @@ class Axes(NamedTuple):
 
 def axes(name: str, matrix: Any) -> Axes:
     """The axes of None (the identity), a number, d numbers (a diagonal) or a (d, d) matrix: all positive."""
+    if isinstance(matrix, jax.core.Tracer):  # made of answers inside a compiled program: its values cannot be checked
+        scales, vectors = (matrix, None) if matrix.ndim < 2 else jnp.linalg.eigh((matrix + matrix.T) / 2)
+        return Axes(vectors, scales)
     array = np.asarray(1.0 if matrix is None else matrix, float)
     is_square = array.ndim < 2 or (array.shape[0] == array.shape[1] and np.allclose(array, array.T, rtol=1e-5))
     if array.ndim > 2 or not is_square or not np.all(np.isfinite(array)):
