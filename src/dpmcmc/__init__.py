@@ -22,6 +22,8 @@ _HOMES = {
     "Curator": "dpmcmc.curator.curator",
     "LogRatio": "dpmcmc.curator.queries",
     "Accept": "dpmcmc.curator.accept",
+    "BatchBarker": "dpmcmc.curator.minibatch",
+    "MinibatchRatio": "dpmcmc.curator.minibatch",
     "PenaltyAccept": "dpmcmc.curator.accept",
     "Gradient": "dpmcmc.curator.gradient",
     "Curvature": "dpmcmc.curator.curvature",
@@ -63,6 +65,8 @@ if TYPE_CHECKING:
     from dpmcmc.curator.curator import Curator as Curator
     from dpmcmc.curator.curvature import Curvature as Curvature
     from dpmcmc.curator.gradient import Gradient as Gradient
+    from dpmcmc.curator.minibatch import BatchBarker as BatchBarker
+    from dpmcmc.curator.minibatch import MinibatchRatio as MinibatchRatio
     from dpmcmc.curator.queries import LogRatio as LogRatio
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded
     from dpmcmc.errors import PrivacyRefusal as PrivacyRefusal
