@@ -89,13 +89,14 @@ class MinibatchRatio:
     grows with n T / b times the bound, and its part from v* with the square of that: temper, and keep moves short.
 
     The chain is approximate: v* is itself an estimate, and l* only nearly normal. With v the variance of l* and k the skewness of
-    the row ratios, a move far downhill is accepted about  exp(v^2 / 4b - k v^(3/2) / 3 b^(1/2))  times as often as it should be: 1.0025
-    times for v = 1, b = 100 and rows without skewness or excess kurtosis.
+    the row ratios, a move far downhill is accepted about  exp(v^2 / 4b - k v^(3/2) / 3 b^(1/2))  times as often as it should be:
+    1.0025 times for v = 1, b = 100 and rows without skewness or excess kurtosis.
     """
 
     released: ClassVar[str] = (
-        "log-likelihood ratios of proposed moves on random batches, less half their variance, with Gaussian noise"
+        "log-likelihood ratios of proposed moves on random batches, less half the variance, with Gaussian noise"
     )
+    adds: ClassVar[bool] = True  # the answers of several owners
 
     clip: float
     noise_multiplier: float
@@ -162,13 +163,13 @@ class BatchBarker:
     and V the `correction` that makes N(0, s^2) + V nearly logistic: the batch brings the noise v*, the curator the rest. Given the
     batch, the chance of that is known in closed form, so one coin is tossed and nothing else is drawn.
 
-    Each row's log-ratio is clipped to `bound`, about (s^2 b / 2)^(1/2) / (n T): then v* is at most s^2 / 2. Divided by (s^2 / 2)^(1/2),
-    l* moves by at most 2 / b^(1/2) with one row, v* by at most 4 (b - 1) / b^2, and the noise has a variance between 1 and 2: this is
-    what `costs.DPBarker` is about, for the noisy log-ratio; the bit is made of it. So s^2 = 1.5 costs the same. It has a clip 13 %
-    lower and a twentieth of the correction's error.
+    Each row's log-ratio is clipped to `bound`, about (s^2 b / 2)^(1/2) / (n T): then v* is at most s^2 / 2. Divided by
+    (s^2 / 2)^(1/2), l* moves by at most 2 / b^(1/2) with one row, v* by at most 4 (b - 1) / b^2, and the noise has a variance of
+    1 to 2: this is what `costs.DPBarker` is about, for the noisy log-ratio; the bit is made of it. So s^2 = 1.5 costs the same. It
+    has a clip 13 % lower and a twentieth of the correction's error.
 
-    The chain is approximate. The correction moves the chance of accepting by at most 5.9e-4 (s^2 = 2) or 2.8e-5 (s^2 = 1.5); besides,
-    l* is only nearly normal and v* an estimate, which matters as v* approaches its bound and for small batches.
+    The chain is approximate. The correction moves the chance of accepting by at most 5.9e-4 (s^2 = 2) or 2.8e-5 (s^2 = 1.5).
+    Besides, l* is only nearly normal and v* an estimate, which matters as v* approaches its bound and for small batches.
     """
 
     released: ClassVar[str] = "accept bits of proposed moves, tested on random batches"
