@@ -119,7 +119,7 @@ def _coins(name: str, make: Callable, query: Any, scale: float, cap: float, mean
 
 APPROXIMATE = [
     _coins("penalty, batch of 50", penalty, MinibatchRatio(2.2, 0.5, FixedBatch(50, 1000), 0.03), 0.2, 0.6, 0.006, 0.004),
-    _coins("penalty, batch of 5", penalty, MinibatchRatio(3.0, 0.1, FixedBatch(5, 1000), 0.005), 0.5, 1.5, 0.03, 0.05),
+    _coins("penalty, batch of 5", penalty, MinibatchRatio(3.0, 0.1, FixedBatch(5, 1000), 0.005), 0.5, 1.5, 0.03, 0.045),
     _coins("barker, variance 2", accept_walk, BatchBarker(FixedBatch(100, 1000), 0.08, 2.0), 0.08, 0.08, 0.002, 0.004),
     _coins("barker, variance 1.5", accept_walk, BatchBarker(FixedBatch(100, 1000), 0.08, 1.5), 0.07, 0.07, 0.002, 0.001),
 ]

@@ -25,15 +25,18 @@ MODEL = Model(lambda position, row: row * position[0], lambda position: 0.0 * po
 START, END = jnp.zeros(1, jnp.float32), jnp.ones(1, jnp.float32)
 
 
-def sums_of(batches_of_values, bound=1.0) -> BatchSums:
-    """The sums of many batches (number, size), each the first rows of a table of its own; values in units of the bound."""
-    size = batches_of_values.shape[1]
-
-    def one(values):
+@functools.cache
+def summer(size: int):
+    def one(values, bound):
         table = Table((values,), size, REPLACE, capacity=size)
         return batch_sums(MODEL, table, START, END, bound, size, jnp.arange(size), jnp.ones(size, bool))
 
-    return jax.jit(jax.vmap(one))(jnp.asarray(batches_of_values, jnp.float32))
+    return jax.jit(jax.vmap(one, (0, None)))
+
+
+def sums_of(rows, bound=1.0) -> BatchSums:
+    """The sums of many batches (number, size), each a table of its own."""
+    return summer(rows.shape[1])(jnp.asarray(rows, jnp.float32), bound)
 
 
 def integers_of(query, sums, bound, unit):
@@ -60,12 +63,12 @@ def neighbours(size: int, unit: Unit, seed: int):
 
 
 @pytest.mark.parametrize("unit", [REPLACE, ADD], ids=["replace", "add"])
-@pytest.mark.parametrize("size", [2, 3, 5, 40, 1000])
+@pytest.mark.parametrize("size", [2, 5, 300])
 def test_one_row_moves_the_ratio_by_at_most_its_sensitivity_which_is_attained(size, unit):
     before, after = neighbours(size, unit, size)
     with jax.enable_x64(True):
         sums = sums_of(before), sums_of(after)
-        for temperature in (1e-4, 1e-2, 1.0, 1e3):  # from no part for the variance to all of it
+        for temperature in (1e-4, 0.1, 1e3):  # from no part for the variance to all of it
             query = MinibatchRatio(1.0, 1.0, FixedBatch(size, 20 * size), temperature)
             values = [integers_of(query, part, 1.0, unit) for part in sums]
             largest = max(abs(values[0] - values[1]))
@@ -106,7 +109,7 @@ def test_leaving_out_the_variance_breaks_the_bound():
     assert np.abs(values[0] - values[1]).max() > 1.5 * ratio_alone
 
 
-@pytest.mark.parametrize("size", [2, 7, 1000, 2**16, 2**16 + 1, 2**20])
+@pytest.mark.parametrize("size", [2, 7, 2**16, 2**20])
 def test_the_spread_is_exact_and_fits_64_bits(size):
     rng = np.random.default_rng(size)
     rows = np.stack([np.resize([1.0, -1.0], size), np.ones(size), rng.uniform(-1, 1, size)]).astype(np.float32)
@@ -124,20 +127,20 @@ def test_the_spread_is_exact_and_fits_64_bits(size):
 EXTREME = np.array([0.0, 1.0, -1.0, 1e-45, 3e38, -3e38, np.inf, -np.inf, np.nan, 1 + 2.0**-23, 0.3], np.float32)
 
 
-@pytest.mark.parametrize("bound", [1.0, 0.0, 1e-40, np.inf, np.nan])
-def test_hostile_rows_stay_within_the_bounds(bound):
+def test_hostile_rows_stay_within_the_bounds():
     rng = np.random.default_rng(0)
     before = rng.choice(EXTREME, (2000, 8))
     after = before.copy()
     after[:, 0] = rng.choice(EXTREME, 2000)
     query = MinibatchRatio(1.0, 1.0, FixedBatch(8, 100), 0.2)
     barker = BatchBarker(FixedBatch(8, 100), 0.2)
-    with jax.enable_x64(True):
-        sums = [sums_of(rows, bound) for rows in (before, after)]
-        values = [integers_of(query, part, 1.0, REPLACE) for part in sums]
-        laws = [[np.asarray(p) for p in jax.jit(lambda s: barker.noisy_log_ratio(s, jnp.float32(0.1)))(part)] for part in sums]
-    assert max(abs(values[0] - values[1])) <= FULL + query.slack()
-    assert np.abs(laws[0][0] - laws[1][0]).max() <= 2 / 8**0.5 and min(law[1].min() for law in laws) >= 1
+    for bound in (1.0, 0.0, 1e-40, np.inf, np.nan):
+        with jax.enable_x64(True):
+            sums = [sums_of(rows, bound) for rows in (before, after)]
+            values = [integers_of(query, part, 1.0, REPLACE) for part in sums]
+            laws = [tuple(map(np.asarray, barker.noisy_log_ratio(part, jnp.float32(0.1)))) for part in sums]
+        assert max(abs(values[0] - values[1])) <= FULL + query.slack()
+        assert np.abs(laws[0][0] - laws[1][0]).max() <= 2 / 8**0.5 and min(law[1].min() for law in laws) >= 1
 
 
 # -- DP Barker: the law that is charged --------------------------------------------------------------------------------------------
@@ -151,7 +154,7 @@ def renyi(mean, variance, other_mean, other_variance, order):
 
 
 @pytest.mark.parametrize("noise_variance", [2.0, 1.5])
-@pytest.mark.parametrize("size, of", [(6, 12), (6, 1000), (40, 80), (40, 10**6), (1000, 10**5)])
+@pytest.mark.parametrize("size, of", [(6, 12), (6, 1000), (300, 10**5)])
 def test_barker_stays_within_its_renyi_bound(size, of, noise_variance):
     """For b above and below n^(1/2), where the unbiased variance is below and above the papers'."""
     query = BatchBarker(FixedBatch(size, of), 0.1, noise_variance)
@@ -211,7 +214,7 @@ def test_the_renyi_bound_covers_every_pair_of_variances_and_means():
 # -- estimates ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [2, 3, 6])
+@pytest.mark.parametrize("size", [2, 6])
 def test_ratio_and_variance_are_unbiased_over_all_batches(size):
     """Every batch of 12 rows once: the mean of l*, and the variance of l* against the mean of v*."""
     of, bound, temperature = 12, 2.0, 0.3
@@ -300,18 +303,18 @@ def test_answers_have_the_mean_and_variance_of_their_batches():
 
 
 def test_bits_fall_as_computed():
-    """False alarm: 1e-4 (normal score of 8000 bits)."""
+    """False alarm: 1e-4 (normal score of 4000 bits)."""
     rows = np.repeat(np.array([-1.0, 1.0], np.float32), [30, 70])
     query = BatchBarker(FixedBatch(10, 100), 0.3, 1.5)
     proposal = jnp.full(1, 0.08, jnp.float32)
-    bits = np.asarray(ask_many(query, rows, 8000, START, proposal, jnp.float32(-0.5)).value)
+    bits = np.asarray(ask_many(query, rows, 4000, START, proposal, jnp.float32(-0.5)).value)
     numbers = np.arange(11)
     chances = stats.hypergeom(100, 70, 10).pmf(numbers)
     batch = np.where(np.arange(10) < numbers[:, None], 0.08, -0.08)
     with jax.enable_x64(True):
         accept = np.asarray(query.probability(sums_of(batch, query.bound), jnp.float32(-0.5)))
     expected = chances @ accept
-    assert abs(bits.mean() - expected) < 3.9 * (expected * (1 - expected) / 8000) ** 0.5
+    assert abs(bits.mean() - expected) < 3.9 * (expected * (1 - expected) / 4000) ** 0.5
     assert bits.dtype == bool
 
 
@@ -319,8 +322,8 @@ def test_a_move_out_of_the_finite_and_a_prior_of_nan_are_rejected():
     query, rows = BatchBarker(FixedBatch(10, 100), 0.3, 1.5), np.ones(100, np.float32)
     for proposal, log_ratio in ((jnp.inf, 50.0), (jnp.nan, 50.0), (0.1, jnp.nan), (0.1, -jnp.inf)):
         point = jnp.full(1, proposal, jnp.float32)
-        assert not np.asarray(ask_many(query, rows, 8000, START, point, jnp.float32(log_ratio)).value).any()
-    assert np.asarray(ask_many(query, rows, 8000, START, END, jnp.float32(jnp.inf)).value).all()
+        assert not np.asarray(ask_many(query, rows, 4000, START, point, jnp.float32(log_ratio)).value).any()
+    assert np.asarray(ask_many(query, rows, 4000, START, END, jnp.float32(jnp.inf)).value).all()
 
 
 HALF = MinibatchRatio(1.0, 0.01, FixedBatch(20, 100), 0.001)

@@ -174,13 +174,13 @@ def test_the_bias_of_the_penalty_grows_like_the_variance_squared():
 
 
 def test_the_bias_of_the_penalty_shrinks_like_one_over_the_batch():
-    found = [penalty_bias(SYMMETRIC, size, size / 2)[1] for size in (8, 16, 32)]
+    found = [penalty_bias(SYMMETRIC, size, size / 2)[1] for size in (6, 12, 24)]
     assert all(1.65 < before / after < 2.1 for before, after in itertools.pairwise(found))
 
 
 def test_with_skewed_rows_the_mean_is_off_by_one_over_the_root_of_the_batch():
-    found = [penalty_bias(SKEWED, size, size / 2)[0] for size in (20, 40, 80)]
-    assert all(1.25 < before / after < 1.5 for before, after in itertools.pairwise(found))
+    found = [penalty_bias(SKEWED, size, size / 2)[0] for size in (12, 24, 48)]
+    assert all(1.2 < before / after < 1.5 for before, after in itertools.pairwise(found))
     assert abs(penalty_bias(SYMMETRIC, 20, 10.0)[0]) < 1e-4
 
 
@@ -202,6 +202,9 @@ def test_far_downhill_moves_are_accepted_as_often_as_said(rows, skewness):
 # -- the samplers have that law ----------------------------------------------------------------------------------------------------
 
 
+LONG = 4000
+
+
 def excess(case, sampler, query, num_chains: int, num_steps: int) -> np.ndarray:
     """How many standard errors the chains' mean and variance lie beyond the bias that is stated."""
     mean, covariance = (
@@ -217,31 +220,30 @@ def excess(case, sampler, query, num_chains: int, num_steps: int) -> np.ndarray:
     return (np.abs(moments.mean(axis=0)) - np.array([case.mean_bias, case.variance_bias])) / error
 
 
-def chain(case, twin=None):
-    query = case.query if twin is None else as_twin(twin, case.query)
+def chain(case, twin):
+    query = as_twin(twin, case.query)
     make = accept_walk if isinstance(query, BatchBarker) else penalty
     scale, cap, _ = moves_of(query)
     return make(COINS_MODEL.log_prior, query, random_walk(scale, cap)), query
 
 
-@pytest.mark.parametrize("name", ["penalty, batch of 5", "barker, variance 2"])
-def test_chains_stay_within_the_stated_bias(name):
-    """4 scores, family-wise false-alarm rate 1e-3 (Student's law with 63 degrees of freedom)."""
-    case = CASES[name]
-    assert excess(case, case.sampler, case.query, 64, 200).max() < threshold(4, 64)
+def test_chains_stay_within_the_stated_bias():
+    """2 scores, family-wise false-alarm rate 1e-3 (Student's law with 63 degrees of freedom)."""
+    case = CASES["barker, variance 2"]
+    assert excess(case, case.sampler, case.query, 64, 200).max() < threshold(2, 64)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", APPROXIMATE, ids=str)
 def test_long_chains_stay_within_the_stated_bias(case):
-    """8 scores, family-wise false-alarm rate 1e-3 (Student's law with 511 degrees of freedom)."""
-    assert excess(case, case.sampler, case.query, 512, 3000).max() < threshold(2 * len(APPROXIMATE), 512)
+    """8 scores, family-wise false-alarm rate 1e-3 (Student's law with 255 degrees of freedom)."""
+    assert excess(case, case.sampler, case.query, 256, LONG).max() < threshold(2 * len(APPROXIMATE), 256)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case, twin", TWINS, ids=TWIN_NAMES)
+@pytest.mark.parametrize("case, twin", TWINS[:4], ids=TWIN_NAMES[:4])
 def test_chains_of_twins_are_caught(case, twin):
-    assert excess(case, *chain(case, twin), 512, 3000).max() > threshold(2 * len(APPROXIMATE), 512)
+    assert excess(case, *chain(case, twin), 256, LONG).max() > threshold(2 * len(APPROXIMATE), 256)
 
 
 @pytest.mark.parametrize("case", APPROXIMATE, ids=str)
