@@ -6,15 +6,17 @@ import math
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from scipy import stats
 
 from dpmcmc import BatchBarker, Budget, Curator, FixedBatch, MinibatchRatio, Model, Neighbours, UnsupportedQuery
 from dpmcmc.accounting import costs
-from dpmcmc.curator import batches, noise
+from dpmcmc.curator import batches
+from dpmcmc.curator.correction import CORRECTIONS
 from dpmcmc.curator.exact_sum import BITS, Table
-from dpmcmc.curator.minibatch import BatchSums, batch_sums, coarse_bits
+from dpmcmc.curator.minibatch import BELOW, BIT_DISTANCE, BatchSums, batch_sums, coarse_bits
 from dpmcmc.types import Unit
 
 REPLACE, ADD = Unit(), Unit(Neighbours.ADD_OR_REMOVE_ONE)
@@ -211,6 +213,35 @@ def test_the_renyi_bound_covers_every_pair_of_variances_and_means():
                 assert np.all(found <= cost.base_rdp(order) * (1 + 1e-12))
 
 
+@pytest.mark.parametrize("noise_variance", [2.0, 1.5])
+@pytest.mark.parametrize("size", [6, 1000])
+def test_chances_are_computed_more_exactly_than_charged(size, noise_variance):
+    """From the integers to the chance, against 40 digits, at log-ratios near 0, far out and at the clamp."""
+    rng = np.random.default_rng(0)
+    query = BatchBarker(FixedBatch(size, 100 * size), 0.1, noise_variance)
+    unit = query._scale() / size**0.5 / FULL
+    wanted = np.concatenate([rng.normal(size=80), rng.uniform(-20, 20, 60), [-70.0, 70.0, 0.0]])
+    total = np.minimum(np.maximum(np.round(wanted / unit), -(2**50)), 2**50).astype(np.int64)
+    spread = (rng.uniform(0, 1, total.size) * size**2 * 4 ** coarse_bits(size)).astype(np.int64)
+    with jax.enable_x64(True):
+        sums = BatchSums(jnp.asarray(total), jnp.asarray(spread))
+        found = np.asarray(jax.jit(lambda sums: query.probability(sums, jnp.float32(0.0)))(sums))
+    with mpmath.workdps(40):
+        exact = [exact_chance(query, int(t), int(s)) for t, s in zip(total, spread, strict=True)]
+        assert max(abs(ours - true) for ours, true in zip(found, exact, strict=True)) < BIT_DISTANCE / 4
+
+
+def exact_chance(query, total: int, spread: int):
+    """The same formula in mpmath, the public constants as float64 has them."""
+    size = query.batch.size
+    log_ratio = mpmath.mpf(BELOW * query._scale() / math.sqrt(size) / 2.0**BITS) * total
+    log_ratio = max(min(log_ratio, 64), -64)
+    per_spread = BELOW * query._scale() ** 2 * (1 - query.batch.rate) / (size * (size - 1)) / 4.0 ** coarse_bits(size)
+    root = mpmath.sqrt(query.noise_variance - mpmath.mpf(per_spread) * spread)
+    atoms = CORRECTIONS[query.noise_variance].atoms
+    return sum(mpmath.mpf(w) / 2 * (mpmath.ncdf((log_ratio + a) / root) + mpmath.ncdf((log_ratio - a) / root)) for a, w in atoms)
+
+
 # -- estimates ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -372,7 +403,7 @@ def test_costs():
     for unit in (REPLACE, ADD):
         cost = barker.cost(unit)
         assert (type(cost), cost.batch, cost.rows, cost.bound) == (costs.DPBarker, 50, 1000, "tight")
-        assert noise.COIN_DISTANCE + batches.DISTANCE < cost.distance < 1e-14
+        assert cost.distance == BIT_DISTANCE + batches.DISTANCE < 2e-15
     assert barker.cost(REPLACE) == BatchBarker(FixedBatch(50, 1000), 2.0, 1.5).cost(REPLACE)
     for query in (ratio, barker):
         with pytest.raises(UnsupportedQuery, match="rows_per_person=2"):

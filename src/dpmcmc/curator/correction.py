@@ -33,9 +33,10 @@ CORRECTIONS = {
 
 def accept_probability(log_ratio, variance, correction: Correction, xp: Any = jnp, special: Any = special):
     """P(log_ratio + N(0, variance) + V > 0)."""
-    root = xp.sqrt(variance)
-    both = [
-        weight / 2 * (special.ndtr((log_ratio + atom) / root) + special.ndtr((log_ratio - atom) / root))
+    root, distance = xp.sqrt(variance), xp.abs(log_ratio)
+    # The unlikelier outcome: its terms are small, and so are their roundings.
+    unlikely = sum(
+        weight / 2 * (special.ndtr((atom - distance) / root) + special.ndtr((-atom - distance) / root))
         for atom, weight in correction.atoms
-    ]
-    return xp.clip(sum(both), 0.0, 1.0)
+    )
+    return xp.where(log_ratio > 0, 1 - unlikely, unlikely)

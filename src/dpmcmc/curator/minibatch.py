@@ -43,7 +43,9 @@ from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Neighbours, Unit
 
 BELOW = 1 - 2.0**-50  # constants that carry a bound are taken this much smaller, for their own rounding
-PROBABILITY_DISTANCE = 2.0**-48  # how far a sum of normal distribution functions, and its arguments, are rounded
+# How far the chance of a bit is off: roundings of the sum of normal distribution functions and of its arguments, on a CPU below a
+# quarter of this, and 62-bit uniforms.
+BIT_DISTANCE = 2.0**-49
 
 
 class BatchSums(NamedTuple):
@@ -213,8 +215,7 @@ class BatchBarker:
     def cost(self, unit: Unit) -> costs.DPBarker:
         """The same for both relations: an absent row is a row with v = 0."""
         _refuse_several_rows(unit)
-        distance = noise.COIN_DISTANCE + PROBABILITY_DISTANCE + batches.DISTANCE
-        return costs.DPBarker(self.batch.size, self.batch.of, distance=distance)
+        return costs.DPBarker(self.batch.size, self.batch.of, distance=BIT_DISTANCE + batches.DISTANCE)
 
     def _scale(self) -> float:
         """n T bound / b^(1/2): such that neither l* moves too far nor v*, the unbiased one, can exceed s^2 / 2."""
