@@ -13,10 +13,13 @@ import numpy as np
 from dpmcmc import (
     Accept,
     Barker,
+    BatchBarker,
     Curator,
+    FixedBatch,
     Gradient,
     LazyBarker,
     LogRatio,
+    MinibatchRatio,
     Penalty,
     PenaltyAccept,
     accept_walk,
@@ -50,6 +53,8 @@ class Case(NamedTuple):
     query: Any  # asked once a step
     besides: Mapping[Any, int] = MappingProxyType({})  # asked in each step too
     at_start: Mapping[Any, int] = MappingProxyType({})
+    model: Any = MODEL
+    rows: Any = ROWS
 
     @property
     def per_step(self) -> dict:
@@ -97,15 +102,23 @@ LANGEVIN = [
     Case("sgnht", sgnht(MODEL.log_prior, GRADIENT, 0.01), GRADIENT),
 ]
 
-# One of each kind, for tests that look at a sampler rather than at its law.
-CONTRACT = [case for case in SAMPLERS if "isotropic" in case.name or "penalty ratio" in case.name] + HAMILTONIAN[::3] + LANGEVIN
 
-
-def run_chains(sampler, query, num_chains: int = 64, num_steps: int = 2000, seed: int = 0, model=MODEL, rows=ROWS, curator=None):
+def run_chains(
+    sampler,
+    query,
+    num_chains: int = 64,
+    num_steps: int = 2000,
+    seed: int = 0,
+    model=MODEL,
+    rows=ROWS,
+    mean=EXACT_MEAN,
+    root=ROOT,
+    curator=None,
+):
     """Chains (chains, steps, d) that start in the posterior itself: a kernel that keeps it never leaves it."""
     keys = jax.random.split(jax.random.key(seed), num_chains)
-    noise = jax.random.normal(jax.random.key(seed + 1000), (num_chains, len(EXACT_MEAN)))
-    starts = jnp.asarray(EXACT_MEAN, jnp.float32) + noise @ jnp.asarray(ROOT.T, jnp.float32)
+    noise = jax.random.normal(jax.random.key(seed + 1000), (num_chains, len(mean)))
+    starts = jnp.asarray(mean, jnp.float32) + noise @ jnp.asarray(root.T, jnp.float32)
     curator = curator or Curator(rows, model, None, fixed_secret=SECRET)
     start = curator.trace(begin_program(sampler), keys, starts)
     block = curator.trace(block_program(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
@@ -114,3 +127,46 @@ def run_chains(sampler, query, num_chains: int = 64, num_steps: int = 2000, seed
     begun = grant.run(start.compile(), keys, starts)
     _, (positions, info) = grant.run(block.compile(), keys, *begun, jnp.int32(0))
     return np.asarray(positions).swapaxes(0, 1), info
+
+
+# -- approximate samplers: what their stationary law is off by, at most --------------------------------------------------------
+
+
+class Approximate(NamedTuple):
+    """A sampler on the coins below, what it asks once a step, and the bias we state for it."""
+
+    name: str
+    sampler: Any
+    query: Any
+    temperature: float
+    mean_bias: float  # of the mean, in posterior standard deviations
+    variance_bias: float  # of the variance, relative
+
+    @property
+    def case(self) -> Case:
+        return Case(self.name, self.sampler, self.query, model=COINS_MODEL, rows=COINS)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# 1000 rows of -1 or +1: what a batch holds has a binomial-like law, so that the chain's bias can be computed without error.
+COINS = np.repeat(np.array([[-1.0], [1.0]], np.float32), [560, 440], axis=0)
+COINS_MODEL = models.gaussian(np.ones(1), prior_scale=1.0)
+
+
+def _coins(name: str, make: Callable, query: Any, scale: float, cap: float, mean_bias: float, variance_bias: float) -> Approximate:
+    sampler = make(COINS_MODEL.log_prior, query, random_walk(scale, cap))
+    return Approximate(name, sampler, query, query.temperature, mean_bias, variance_bias)
+
+
+APPROXIMATE = [
+    _coins("penalty, batch of 50", penalty, MinibatchRatio(2.2, 0.5, FixedBatch(50, 1000), 0.03), 0.2, 0.6, 0.006, 0.004),
+    _coins("penalty, batch of 5", penalty, MinibatchRatio(3.0, 0.1, FixedBatch(5, 1000), 0.005), 0.5, 1.5, 0.03, 0.045),
+    _coins("barker, variance 2", accept_walk, BatchBarker(FixedBatch(100, 1000), 0.08, 2.0), 0.08, 0.08, 0.002, 0.004),
+    _coins("barker, variance 1.5", accept_walk, BatchBarker(FixedBatch(100, 1000), 0.08, 1.5), 0.07, 0.07, 0.002, 0.001),
+]
+
+# One of each kind, for tests that look at a sampler rather than at its law.
+CONTRACT = [case for case in SAMPLERS if "isotropic" in case.name or "penalty ratio" in case.name or case.besides]
+CONTRACT += HAMILTONIAN[::3] + LANGEVIN + [row.case for row in APPROXIMATE[::2]]

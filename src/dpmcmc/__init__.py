@@ -23,6 +23,8 @@ _HOMES = {
     "Federation": "dpmcmc.curator.federation",
     "LogRatio": "dpmcmc.curator.queries",
     "Accept": "dpmcmc.curator.accept",
+    "BatchBarker": "dpmcmc.curator.minibatch",
+    "MinibatchRatio": "dpmcmc.curator.minibatch",
     "PenaltyAccept": "dpmcmc.curator.accept",
     "FilteredAccept": "dpmcmc.curator.filtered",
     "Gradient": "dpmcmc.curator.gradient",
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
     from dpmcmc.curator.federation import Federation as Federation
     from dpmcmc.curator.filtered import FilteredAccept as FilteredAccept
     from dpmcmc.curator.gradient import Gradient as Gradient
+    from dpmcmc.curator.minibatch import BatchBarker as BatchBarker
+    from dpmcmc.curator.minibatch import MinibatchRatio as MinibatchRatio
     from dpmcmc.curator.queries import LogRatio as LogRatio
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded
     from dpmcmc.errors import PrivacyRefusal as PrivacyRefusal

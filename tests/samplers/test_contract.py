@@ -8,10 +8,9 @@ from jax.experimental import io_callback
 
 from dpmcmc import Curator
 from dpmcmc.errors import UnboundedQueries
-from tests.table import CONTRACT, EXACT_MEAN, MODEL, ROWS, SECRET
+from tests.table import CONTRACT, SECRET
 
 NUM_STEPS = 4
-START = jnp.asarray(EXACT_MEAN, jnp.float32)
 
 
 def chain(sampler, ask, rng_key, position):
@@ -49,9 +48,9 @@ def _name(rng_key):
     return jax.random.key_data(rng_key)
 
 
-def run(program, *arguments):
-    """A program on the rows of the small problem."""
-    curator = Curator(ROWS, MODEL, None, fixed_secret=SECRET)
+def run(case, program, *arguments):
+    """A program on the rows of the case."""
+    curator = Curator(case.rows, case.model, None, fixed_secret=SECRET)
     traced = curator.trace(program, *arguments)
     return jax.tree.map(np.asarray, curator.grant(traced.plan).run(traced.compile(), *arguments))
 
@@ -75,10 +74,11 @@ def test_the_contract(case):
     def together(ask, keys, positions):
         return jax.vmap(lambda key, position: chain(case.sampler, noting(ask), key, position))(keys, positions)
 
-    keys, starts = jax.random.split(jax.random.key(7), 2), jnp.stack([START, START + 0.5])
-    states, info = run(together, keys, starts)
+    start = jnp.full(case.model.dimension, 0.2)
+    keys, starts = jax.random.split(jax.random.key(7), 2), jnp.stack([start, start + 0.5])
+    states, info = run(case, together, keys, starts)
     # Types: flat float32 positions (a scan has carried the state), and a NamedTuple of released values.
-    assert states.position.shape == (2, NUM_STEPS, 2) and states.position.dtype == jnp.float32
+    assert states.position.shape == (2, NUM_STEPS, case.model.dimension) and states.position.dtype == jnp.float32
     assert hasattr(info, "_fields") and all(leaf.shape[:2] == (2, NUM_STEPS) for leaf in jax.tree.leaves(info))
     assert len(answers) == 2 * (sum(case.at_start.values()) + NUM_STEPS * sum(case.per_step.values()))
     # Rows withheld, one chain at a time: the answers played back outside of any curator give the same chains.
@@ -95,4 +95,4 @@ def test_a_key_used_twice_is_refused(case):
         return case.sampler.step(key, state, ask)[0].position
 
     with pytest.raises(UnboundedQueries, match="a random key is used for two asks"):
-        Curator(ROWS, MODEL, None).trace(twice, jax.random.key(0), START)
+        Curator(case.rows, case.model, None).trace(twice, jax.random.key(0), jnp.zeros(case.model.dimension))

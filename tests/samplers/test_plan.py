@@ -6,25 +6,26 @@ import pytest
 
 from dpmcmc import Curator
 from dpmcmc.loop import begin_program, block_program
-from tests.table import HAMILTONIAN, LANGEVIN, MODEL, ROWS, SAMPLERS
+from tests.table import APPROXIMATE, HAMILTONIAN, LANGEVIN, SAMPLERS
 
-CURATOR = Curator(ROWS, MODEL, None)
-CASES = SAMPLERS + HAMILTONIAN + LANGEVIN
+CASES = SAMPLERS + HAMILTONIAN + LANGEVIN + [row.case for row in APPROXIMATE]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_plan_is_the_hand_count(case):
+    curator = Curator(case.rows, case.model, None)
     for num_chains, num_steps in ((1, 5), (3, 1)):
         keys = jax.random.split(jax.random.key(0), num_chains)
-        begin = CURATOR.trace(begin_program(case.sampler), keys, jnp.zeros((num_chains, 2)))
-        block = CURATOR.trace(block_program(case.sampler, num_steps), keys, *begin.shapes, jnp.int32(0))
+        begin = curator.trace(begin_program(case.sampler), keys, jnp.zeros((num_chains, case.model.dimension)))
+        block = curator.trace(block_program(case.sampler, num_steps), keys, *begin.shapes, jnp.int32(0))
         assert begin.plan == {query: num_chains * count for query, count in case.at_start.items()}
         assert block.plan == {query: num_chains * num_steps * count for query, count in case.per_step.items()}
 
 
 def test_thinning_does_not_change_the_bill():
     case = LANGEVIN[0]
+    curator = Curator(case.rows, case.model, None)
     keys = jax.random.split(jax.random.key(0), 2)
-    begin = CURATOR.trace(begin_program(case.sampler), keys, jnp.zeros((2, 2)))
-    plans = [CURATOR.trace(block_program(case.sampler, 6, thin), keys, *begin.shapes, jnp.int32(0)).plan for thin in (1, 3)]
+    begin = curator.trace(begin_program(case.sampler), keys, jnp.zeros((2, 2)))
+    plans = [curator.trace(block_program(case.sampler, 6, thin), keys, *begin.shapes, jnp.int32(0)).plan for thin in (1, 3)]
     assert plans[0] == plans[1] == {case.query: 12}

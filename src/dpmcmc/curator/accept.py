@@ -51,7 +51,7 @@ class Accept:
         total = log_ratio_sum(model, rows, position, proposal, bound)
         clamped = clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
         probability = self.test.probability(clamped, jnp, special)
-        return _toss(key, probability, jnp.all(jnp.isfinite(proposal)))
+        return toss(key, probability, jnp.all(jnp.isfinite(proposal)))
 
     def cost(self, unit: Unit) -> costs.AcceptBit:
         range_ = self.temperature * self.bound * sensitivity(unit) + ROUNDING
@@ -86,7 +86,7 @@ class PenaltyAccept:
         total = log_ratio_sum(model, rows, position, proposal, bound)
         clamped = clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
         sigma = self.noise_multiplier * self.temperature * bound * sensitivity(rows.unit)
-        return _toss(key, penalty_probability(clamped, sigma, jnp, special), is_allowed)
+        return toss(key, penalty_probability(clamped, sigma, jnp, special), is_allowed)
 
     def cost(self, unit: Unit) -> costs.AcceptBit:
         range_ = self.temperature * self.clip * self.max_move * sensitivity(unit)
@@ -95,11 +95,13 @@ class PenaltyAccept:
 
 
 def clamped_log_ratio(total, log_ratio, grid):
+    """grid * (total + the nearest integer to log_ratio / grid), the sum made in integers, within +-CLAMP."""
     # round() is odd, so l stays antisymmetric; a NaN from the prior is a rejection.
     public = jnp.round(jnp.clip(log_ratio.astype(jnp.float64) / grid, -(2.0**61), 2.0**61))
     public = jnp.where(jnp.isnan(public), -(2.0**61), public).astype(jnp.int64)
     return jnp.clip(grid * (total + public).astype(jnp.float64), -CLAMP, CLAMP)
 
 
-def _toss(key, probability, is_allowed) -> Answer:
+def toss(key, probability, is_allowed) -> Answer:
+    """An accept bit of the given probability; a move that is not allowed is rejected."""
     return Answer(noise.coin(key, probability) & is_allowed, jnp.zeros(()))
