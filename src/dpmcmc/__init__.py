@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Budget": "dpmcmc.types",
+    "Family": "dpmcmc.types",
     "Model": "dpmcmc.types",
     "Neighbours": "dpmcmc.types",
     "Sampler": "dpmcmc.types",
@@ -25,10 +26,12 @@ _HOMES = {
     "PenaltyAccept": "dpmcmc.curator.accept",
     "Gradient": "dpmcmc.curator.gradient",
     "Curvature": "dpmcmc.curator.curvature",
+    "SufficientStatistic": "dpmcmc.curator.statistic",
     "newton_start": "dpmcmc.samplers.start",
     "FixedBatch": "dpmcmc.curator.batches",
     "PoissonBatch": "dpmcmc.curator.batches",
     "accept_walk": "dpmcmc.samplers.accept",
+    "exponential_penalty": "dpmcmc.samplers.exponential",
     "penalty": "dpmcmc.samplers.penalty",
     "guided_walk": "dpmcmc.samplers.proposals",
     "one_component": "dpmcmc.samplers.proposals",
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
     from dpmcmc.curator.curvature import Curvature as Curvature
     from dpmcmc.curator.gradient import Gradient as Gradient
     from dpmcmc.curator.queries import LogRatio as LogRatio
+    from dpmcmc.curator.statistic import SufficientStatistic as SufficientStatistic
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded
     from dpmcmc.errors import PrivacyRefusal as PrivacyRefusal
     from dpmcmc.errors import RunFailed as RunFailed
@@ -75,6 +79,7 @@ if TYPE_CHECKING:
     from dpmcmc.results.posterior import statement_of as statement_of
     from dpmcmc.results.posterior import summary as summary
     from dpmcmc.samplers.accept import accept_walk as accept_walk
+    from dpmcmc.samplers.exponential import exponential_penalty as exponential_penalty
     from dpmcmc.samplers.hmc import hmc as hmc
     from dpmcmc.samplers.langevin import sgld as sgld
     from dpmcmc.samplers.penalty import penalty as penalty
@@ -84,6 +89,7 @@ if TYPE_CHECKING:
     from dpmcmc.samplers.start import newton_start as newton_start
     from dpmcmc.samplers.thermostat import sgnht as sgnht
     from dpmcmc.types import Budget as Budget
+    from dpmcmc.types import Family as Family
     from dpmcmc.types import Model as Model
     from dpmcmc.types import Neighbours as Neighbours
     from dpmcmc.types import Sampler as Sampler

@@ -32,6 +32,7 @@ from dpmcmc.ask import count_queries, mark
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
 from dpmcmc.curator.gradient import with_scales
+from dpmcmc.curator.statistic import with_statistic
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
 from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
@@ -189,6 +190,7 @@ class Curator:
 
         def run(pieces, num_rows, secret, *arguments):
             table = with_scales(Table(pieces, num_rows, self.unit, axis, self.capacity), self.model)
+            table = with_statistic(table, self.model)
 
             def ask(rng_key, query: Query, *points) -> Answer:
                 rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)))
