@@ -13,11 +13,16 @@ from dpmcmc import (
     Accept,
     Barker,
     Curator,
+    ExactAccept,
+    ExactRatio,
     LazyBarker,
     LogRatio,
+    Metropolis,
     Penalty,
     PenaltyAccept,
+    SufficientStatistic,
     accept_walk,
+    exponential_penalty,
     guided_walk,
     models,
     one_component,
@@ -33,6 +38,7 @@ COVARIANCE = np.array([[1.0, 0.6], [0.6, 2.0]])
 PRIOR_SCALE = 1.0
 ROWS = np.asarray(models.simulate_gaussian_rows(jax.random.key(5), 16, np.array([0.5, -0.3]), COVARIANCE), np.float32)
 MODEL = models.gaussian(COVARIANCE, prior_scale=PRIOR_SCALE)
+MODEL = MODEL._replace(family=models.gaussian(COVARIANCE, radius=8.0).family)  # no row is farther out; the prior stays whole
 EXACT_MEAN, EXACT_COVARIANCE = map(np.asarray, models.gaussian_posterior(ROWS, COVARIANCE, prior_scale=PRIOR_SCALE))
 ROOT = np.linalg.cholesky(EXACT_COVARIANCE)
 
@@ -83,3 +89,16 @@ def run_chains(sampler, query, num_chains: int = 64, num_steps: int = 2000, seed
     begun = grant.run(start.compile(), keys, starts)
     _, (positions, info) = grant.run(block.compile(), keys, *begun, jnp.int32(0))
     return np.asarray(positions).swapaxes(0, 1), info
+
+
+STATISTIC = SufficientStatistic(noise_multiplier=0.1)
+SAMPLERS += [Case("exponential penalty, guided", exponential_penalty(MODEL, STATISTIC, PROPOSALS["guided"](CAP)), STATISTIC)]
+SAMPLERS += [Case("random-walk Metropolis", penalty(MODEL.log_prior, ExactRatio(), PROPOSALS["isotropic"](CAP)), ExactRatio())]
+SAMPLERS += [
+    Case(
+        f"{test}, not private",
+        accept_walk(MODEL.log_prior, ExactAccept(test), PROPOSALS["full covariance"](CAP)),
+        ExactAccept(test),
+    )
+    for test in (Metropolis(), Barker())
+]

@@ -19,11 +19,15 @@ _HOMES = {
     "Sampler": "dpmcmc.types",
     "Barker": "dpmcmc.acceptance",
     "LazyBarker": "dpmcmc.acceptance",
+    "Metropolis": "dpmcmc.acceptance",
     "Penalty": "dpmcmc.acceptance",
     "Curator": "dpmcmc.curator.curator",
     "LogRatio": "dpmcmc.curator.queries",
     "Accept": "dpmcmc.curator.accept",
     "PenaltyAccept": "dpmcmc.curator.accept",
+    "ExactAccept": "dpmcmc.curator.exact",
+    "ExactGradient": "dpmcmc.curator.exact",
+    "ExactRatio": "dpmcmc.curator.exact",
     "Gradient": "dpmcmc.curator.gradient",
     "Curvature": "dpmcmc.curator.curvature",
     "SufficientStatistic": "dpmcmc.curator.statistic",
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
     from dpmcmc import models as models
     from dpmcmc.acceptance import Barker as Barker
     from dpmcmc.acceptance import LazyBarker as LazyBarker
+    from dpmcmc.acceptance import Metropolis as Metropolis
     from dpmcmc.acceptance import Penalty as Penalty
     from dpmcmc.curator.accept import Accept as Accept
     from dpmcmc.curator.accept import PenaltyAccept as PenaltyAccept
@@ -65,6 +70,9 @@ if TYPE_CHECKING:
     from dpmcmc.curator.batches import PoissonBatch as PoissonBatch
     from dpmcmc.curator.curator import Curator as Curator
     from dpmcmc.curator.curvature import Curvature as Curvature
+    from dpmcmc.curator.exact import ExactAccept as ExactAccept
+    from dpmcmc.curator.exact import ExactGradient as ExactGradient
+    from dpmcmc.curator.exact import ExactRatio as ExactRatio
     from dpmcmc.curator.gradient import Gradient as Gradient
     from dpmcmc.curator.queries import LogRatio as LogRatio
     from dpmcmc.curator.statistic import SufficientStatistic as SufficientStatistic

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from dpmcmc import Accept, Barker, Curator, Gradient, LogRatio, PenaltyAccept, hmc, sgld, sgnht
+from dpmcmc import Accept, Barker, Curator, ExactGradient, ExactRatio, Gradient, LogRatio, PenaltyAccept, hmc, sgld, sgnht
 from dpmcmc.loop import begin_program, block_program
 from tests.table import MODEL, ROWS, SAMPLERS
 
@@ -17,6 +17,12 @@ CASES = {str(case): (case.sampler, {}, {case.query: 1}) for case in SAMPLERS}
 CASES |= {
     "sgld": (sgld(MODEL.log_prior, GRADIENT, 0.01), {}, {GRADIENT: 1}),
     "sgnht": (sgnht(MODEL.log_prior, GRADIENT, 0.01), {}, {GRADIENT: 1}),
+    "sgld, not private": (sgld(MODEL.log_prior, ExactGradient(), 0.01), {}, {ExactGradient(): 1}),
+    "hmc, not private": (
+        hmc(MODEL.log_prior, ExactGradient(), ExactRatio(), 0.1, LEAPFROG),
+        {ExactGradient(): 1},
+        {ExactGradient(): LEAPFROG, ExactRatio(): 1},
+    ),
 }
 for name, test in {"ratio": RATIO, "bit": BIT, "barker": BARKER}.items():
     kept = hmc(MODEL.log_prior, GRADIENT, test, 0.1, LEAPFROG)

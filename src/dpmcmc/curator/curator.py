@@ -26,6 +26,7 @@ from jax.extend.core import ClosedJaxpr
 from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import accountants, calibrate, filters
+from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.search import largest
 from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, SHARED_BUDGET, TIME, Statement
 from dpmcmc.ask import count_queries, mark
@@ -33,7 +34,7 @@ from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
 from dpmcmc.curator.gradient import with_scales
 from dpmcmc.curator.statistic import with_statistic
-from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
 
@@ -140,8 +141,7 @@ class Curator:
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
         """The largest number of steps whose bill, with `initial`, fits what is left of the budget."""
-        first = total_costs(entries(initial, self.unit))
-        each = total_costs(entries(per_step, self.unit))
+        first, each = total_costs(self._bill(initial)), total_costs(self._bill(per_step))
         self._check_open()
         if self.budget is None or not each:
             raise ValueError("without a budget, or without queries, any number of steps fits: say num_steps")
@@ -153,7 +153,7 @@ class Curator:
     def grant(self, plan: Plan) -> Grant:
         """Bill the whole plan at once. Nothing is refunded."""
         self.check(plan)
-        bill = entries(plan, self.unit)
+        bill = self._bill(plan)
         costs = total_costs(bill)
         # Everything that can fail comes before the ledger: after it, the draws must not be lost.
         grant = Grant(self, plan, self._statement(bill, costs))
@@ -165,7 +165,7 @@ class Curator:
     def check(self, plan: Plan) -> None:
         """Refuse a plan that would not be granted now. Spends nothing."""
         self._check_open()
-        costs = total_costs(entries(plan, self.unit))
+        costs = total_costs(self._bill(plan))
         if self._filter is not None:
             self._filter.check(costs)
         elif self.budget is not None:
@@ -175,6 +175,16 @@ class Curator:
                     f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} (by {spent.method}), "
                     f"the budget is epsilon={self.budget.epsilon:.4g}: ask for fewer steps or add noise"
                 )
+
+    def _bill(self, plan: Plan) -> tuple[Entry, ...]:
+        bill = entries(plan, self.unit)
+        for entry in bill if self.budget is not None else ():
+            if isinstance(entry.cost, NonPrivate):
+                raise UnsupportedQuery(
+                    f"{entry.query} is not private at any budget ({entry.cost.reason}): to run it as a baseline, promise nothing, "
+                    "with Curator(rows, model, None)"
+                )
+        return bill
 
     def _check_open(self) -> None:
         if self.budget is not None and self._filter is None and self._ledger.grants:
@@ -258,7 +268,9 @@ class Curator:
         epsilon, method = self._spent(costs)
         second = self._second_opinion(costs, method)
         generator = f"the generator of the secret stream: {noise.GENERATOR}"
-        notes: tuple[str, ...] = ()
+        notes = tuple(f"{entry.query}: {entry.cost.reason}" for entry in bill if isinstance(entry.cost, NonPrivate))
+        if notes:
+            second = None, None  # infinity needs none
         if self._filter is not None:
             second = epsilon, f"{method}, for this run alone"
             epsilon, method, notes = self._filter.epsilon, FILTER_NAMES[self._shared_by], (SHARED_BUDGET,)
