@@ -49,7 +49,7 @@ def answers(rows, query, number, made, unit=REPLACE, num_rows=None):
     table = exact_sum.Table((jnp.asarray(rows),), len(rows) if num_rows is None else num_rows, unit)
     with jax.enable_x64(True):
         keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (number, 8))
-        return jax.tree.map(np.asarray, jax.jit(jax.vmap(lambda key: query.answer(key, made, table)))(keys))
+        return jax.tree.map(np.asarray, jax.jit(jax.vmap(lambda key: query.answer(key, made, table, None)))(keys))
 
 
 # -- sensitivity -----------------------------------------------------------------------------------------------------------------

@@ -104,6 +104,7 @@ def test_log_priors_are_densities():
         assert weights @ grid[:, 0] == pytest.approx(mean, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_draws_are_those_of_the_posterior():
     """Every component against its exact marginal law by Kolmogorov-Smirnov: 5 tests, false alarm 5e-4."""
     key, number, temperature = jax.random.key(3), 8000, 0.3

@@ -41,7 +41,8 @@ class SufficientStatistic:
     rows is exact where it is public (one row is replaced); otherwise its noise is s / R. `variance` has one entry for each.
 
     Every ask has fresh noise. Rows whose statistic is outside the ball are moved to it, those at its surface by at most
-    (m + 16) 2^-28 of R; a NaN counts as the center. A position sets the precision of the answer and nothing else.
+    (m + 16) 2^-28 of R; a NaN counts as the center. Asked with the chain's position, which sets the precision of the
+    answer and nothing else.
     """
 
     released: ClassVar[str] = "sums of a sufficient statistic over the rows, each row's clipped, with Gaussian noise"
@@ -53,7 +54,7 @@ class SufficientStatistic:
     def __post_init__(self) -> None:
         check_positive(noise_multiplier=self.noise_multiplier, temperature=self.temperature)
 
-    def answer(self, key, model: Model, rows: Table, position=None) -> Answer:
+    def answer(self, key, model: Model, rows: Table, position) -> Answer:
         family = _family(model, rows)
         total = statistic_sum(family, rows) if rows.statistic is None else rows.statistic
         sigma = self._integer_sigma(rows.unit)
