@@ -156,11 +156,11 @@ def test_rows_at_the_bound_count_in_full():
 
 
 def test_rows_outside_are_moved_to_the_ball_and_bad_ones_to_the_center():
-    rows = np.array([[3.0, 4.0], [6e10, 8e10], [np.nan, 1.0], [np.inf, 0.0], [np.inf, np.nan], [1.0, 1.0]], np.float32)
+    rows = np.array([[4.0, 3.0], [6e10 + 1, 8e10 - 1], [np.nan, 1.0], [np.inf, 0.0], [np.inf, np.nan], [1.0, -1.0]])
     wanted = [[0.6, 0.8], [0.6, 0.8], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
-    for row, expected in zip(rows, wanted, strict=True):
-        center = row if np.all(row == 1) else np.zeros(2)
-        np.testing.assert_allclose(total(row[None], family(1.0, center)), expected, atol=1e-6)
+    with jax.enable_x64(True):
+        found = jax.jit(lambda rows: statistic.row_integers(family(1.0, np.array([1.0, -1.0])), rows))(rows)
+    np.testing.assert_allclose(np.asarray(found) / FULL, wanted, atol=1e-6)
 
 
 def test_padding_is_not_counted():

@@ -103,11 +103,8 @@ CASES = {
 LIMIT = threshold(num_scores=2 + 2 + 2 + 5 + 5, num_chains=NUM_CHAINS)
 
 
-def marked(names, everyday):
-    return [name if name == everyday else pytest.param(name, marks=pytest.mark.slow) for name in names]
-
-
-@pytest.mark.parametrize("name", marked(CASES, "poisson rate, noisy count"))
+@pytest.mark.slow  # every day tests/table.py has a Gaussian one
+@pytest.mark.parametrize("name", CASES)
 def test_keeps_the_exact_posterior(name):
     make, unit = CASES[name]
     problem = make()
@@ -160,7 +157,9 @@ TWINS = {
 }
 
 
-@pytest.mark.parametrize("name", marked(TWINS, "one statistic for all steps"))
+@pytest.mark.parametrize(
+    "name", ["one statistic for all steps", pytest.param("the noise of the count is forgotten", marks=pytest.mark.slow)]
+)
 def test_twins_are_caught(name):
     spoil, make, unit = TWINS[name]
     problem = make()

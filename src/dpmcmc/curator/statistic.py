@@ -58,10 +58,11 @@ class SufficientStatistic:
         family = _family(model, rows)
         total = statistic_sum(family, rows) if rows.statistic is None else rows.statistic
         sigma = self._integer_sigma(rows.unit)
-        is_noisy = np.append(np.ones(total.size, np.int64), 0 if is_count_public(rows.unit) else 1)
+        num_noisy = total.size + (not is_count_public(rows.unit))
         integers = jnp.append(total, jnp.asarray(rows.num_rows, jnp.int64) << BITS)
-        integers = integers + is_noisy * noise.discrete_gaussian(key, is_noisy.shape, sigma)
+        integers = integers.at[:num_noisy].add(noise.discrete_gaussian(key, (num_noisy,), sigma))
         grid = self.temperature * np.append(np.full(total.size, float(family.radius)), 1.0) / 2.0**BITS
+        is_noisy = np.arange(total.size + 1) < num_noisy
         return Answer(grid * integers.astype(jnp.float64), jnp.asarray((grid * is_noisy * noise.gaussian_sigma(sigma)) ** 2))
 
     def cost(self, unit: Unit) -> costs.Gaussian:
