@@ -15,14 +15,21 @@ from dpmcmc import (
     Barker,
     BatchBarker,
     Curator,
+    ExactAccept,
+    ExactGradient,
+    ExactRatio,
+    FilteredAccept,
     FixedBatch,
     Gradient,
     LazyBarker,
     LogRatio,
+    Metropolis,
     MinibatchRatio,
     Penalty,
     PenaltyAccept,
+    SufficientStatistic,
     accept_walk,
+    exponential_penalty,
     guided_walk,
     hmc,
     models,
@@ -41,6 +48,7 @@ COVARIANCE = np.array([[1.0, 0.6], [0.6, 2.0]])
 PRIOR_SCALE = 1.0
 ROWS = np.asarray(models.simulate_gaussian_rows(jax.random.key(5), 16, np.array([0.5, -0.3]), COVARIANCE), np.float32)
 MODEL = models.gaussian(COVARIANCE, prior_scale=PRIOR_SCALE)
+MODEL = MODEL._replace(family=models.gaussian(COVARIANCE, radius=8.0).family)  # no row is farther out; the prior stays whole
 EXACT_MEAN, EXACT_COVARIANCE = map(np.asarray, models.gaussian_posterior(ROWS, COVARIANCE, prior_scale=PRIOR_SCALE))
 ROOT = np.linalg.cholesky(EXACT_COVARIANCE)
 
@@ -79,11 +87,32 @@ TESTS: dict[str, tuple[Callable, Any]] = {
     "barker": (accept_walk, Accept(Barker(), bound=25.0)),
     "lazy barker": (accept_walk, Accept(LazyBarker(0.5), bound=25.0)),
 }
-SAMPLERS = [
+GRID = [
     Case(f"{test}, {proposal}", make(MODEL.log_prior, query, PROPOSALS[proposal](CAP)), query)
     for test, (make, query) in TESTS.items()
     for proposal in PROPOSALS
 ]
+STATISTIC, FILTERED = SufficientStatistic(noise_multiplier=0.1), FilteredAccept(clip=20.0, rho=1e9, max_asks=10**9)
+OTHERS = [
+    Case("exponential penalty, guided", exponential_penalty(MODEL, STATISTIC, PROPOSALS["guided"](CAP)), STATISTIC),
+    Case("barker, filtered", accept_walk(MODEL.log_prior, FILTERED, PROPOSALS["isotropic"](CAP)), FILTERED),
+]
+# Not private: epsilon is infinite.
+BASELINES = [
+    Case("random-walk Metropolis", penalty(MODEL.log_prior, ExactRatio(), PROPOSALS["isotropic"](CAP)), ExactRatio()),
+    *(
+        Case(
+            f"{test}, not private",
+            accept_walk(MODEL.log_prior, ExactAccept(test), PROPOSALS["full covariance"](CAP)),
+            ExactAccept(test),
+        )
+        for test in (Metropolis(), Barker())
+    ),
+]
+SAMPLERS = GRID + OTHERS + BASELINES
+
+# -- gradients: their laws are tested in files of their own ------------------------------------------------------------------
+
 GRADIENT, LEAPFROG = Gradient(20.0, 0.1), 3
 RATIO, BIT, BARKER = LogRatio(20.0, 0.1), PenaltyAccept(20.0, 0.1, 5.0), Accept(Barker(), 25.0)
 HAMILTONIAN = [
@@ -101,32 +130,16 @@ LANGEVIN = [
     Case("sgld", sgld(MODEL.log_prior, GRADIENT, 0.01), GRADIENT),
     Case("sgnht", sgnht(MODEL.log_prior, GRADIENT, 0.01), GRADIENT),
 ]
-
-
-def run_chains(
-    sampler,
-    query,
-    num_chains: int = 64,
-    num_steps: int = 2000,
-    seed: int = 0,
-    model=MODEL,
-    rows=ROWS,
-    mean=EXACT_MEAN,
-    root=ROOT,
-    curator=None,
-):
-    """Chains (chains, steps, d) that start in the posterior itself: a kernel that keeps it never leaves it."""
-    keys = jax.random.split(jax.random.key(seed), num_chains)
-    noise = jax.random.normal(jax.random.key(seed + 1000), (num_chains, len(mean)))
-    starts = jnp.asarray(mean, jnp.float32) + noise @ jnp.asarray(root.T, jnp.float32)
-    curator = curator or Curator(rows, model, None, fixed_secret=SECRET)
-    start = curator.trace(begin_program(sampler), keys, starts)
-    block = curator.trace(block_program(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
-    assert query in block.plan
-    grant = curator.grant({q: start.plan.get(q, 0) + block.plan.get(q, 0) for q in {*start.plan, *block.plan}})
-    begun = grant.run(start.compile(), keys, starts)
-    _, (positions, info) = grant.run(block.compile(), keys, *begun, jnp.int32(0))
-    return np.asarray(positions).swapaxes(0, 1), info
+GRADIENT_BASELINES = [
+    Case(
+        "hmc, not private",
+        hmc(MODEL.log_prior, ExactGradient(), ExactRatio(), 0.1, LEAPFROG),
+        ExactRatio(),
+        {ExactGradient(): LEAPFROG},
+        {ExactGradient(): 1},
+    ),
+    Case("sgld, not private", sgld(MODEL.log_prior, ExactGradient(), 0.01), ExactGradient()),
+]
 
 
 # -- approximate samplers: what their stationary law is off by, at most --------------------------------------------------------
@@ -167,6 +180,35 @@ APPROXIMATE = [
     _coins("barker, variance 1.5", accept_walk, BatchBarker(FixedBatch(100, 1000), 0.08, 1.5), 0.07, 0.07, 0.002, 0.001),
 ]
 
+# -- what the tests run over -----------------------------------------------------------------------------------------------
+
+ALL = SAMPLERS + HAMILTONIAN + LANGEVIN + GRADIENT_BASELINES + [row.case for row in APPROXIMATE]
 # One of each kind, for tests that look at a sampler rather than at its law.
-CONTRACT = [case for case in SAMPLERS if "isotropic" in case.name or "penalty ratio" in case.name or case.besides]
-CONTRACT += HAMILTONIAN[::3] + LANGEVIN + [row.case for row in APPROXIMATE[::2]]
+CONTRACT = [case for case in GRID if "isotropic" in case.name or "penalty ratio" in case.name] + OTHERS + BASELINES
+CONTRACT += HAMILTONIAN[::3] + LANGEVIN + GRADIENT_BASELINES + [row.case for row in APPROXIMATE[::2]]
+
+
+def run_chains(
+    sampler,
+    query,
+    num_chains: int = 64,
+    num_steps: int = 2000,
+    seed: int = 0,
+    model=MODEL,
+    rows=ROWS,
+    mean=EXACT_MEAN,
+    root=ROOT,
+    curator=None,
+):
+    """Chains (chains, steps, d) that start in the posterior itself: a kernel that keeps it never leaves it."""
+    keys = jax.random.split(jax.random.key(seed), num_chains)
+    noise = jax.random.normal(jax.random.key(seed + 1000), (num_chains, len(mean)))
+    starts = jnp.asarray(mean, jnp.float32) + noise @ jnp.asarray(root.T, jnp.float32)
+    curator = curator or Curator(rows, model, None, fixed_secret=SECRET)
+    start = curator.trace(begin_program(sampler), keys, starts)
+    block = curator.trace(block_program(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
+    assert query in block.plan
+    grant = curator.grant({q: start.plan.get(q, 0) + block.plan.get(q, 0) for q in {*start.plan, *block.plan}})
+    begun = grant.run(start.compile(), keys, starts)
+    _, (positions, info) = grant.run(block.compile(), keys, *begun, jnp.int32(0))
+    return np.asarray(positions).swapaxes(0, 1), info

@@ -8,7 +8,7 @@ import pytest
 from scipy import special, stats
 
 from dpmcmc.acceptance import Barker, LazyBarker, Metropolis, Penalty
-from dpmcmc.curator.accept import _clamped_log_ratio
+from dpmcmc.curator.accept import clamped_log_ratio
 from dpmcmc.curator.exact_sum import BITS
 
 TESTS = [Metropolis(), Barker(), LazyBarker(0.3), LazyBarker(1.0), Penalty(0.05), Penalty(0.5), Penalty(2.0), Penalty(6.0)]
@@ -82,7 +82,7 @@ def curator_probability(test):
         with jax.enable_x64(True):
             integers = np.trunc((ROW_TERMS[j] - ROW_TERMS[i]) / BOUND * 2.0**BITS).astype(np.int64)
             public = jnp.float64(LOG_PRIOR[j] - LOG_PRIOR[i])
-            log_ratio = _clamped_log_ratio(jnp.int64(integers.sum()), public, jnp.float64(BOUND / 2.0**BITS))
+            log_ratio = clamped_log_ratio(jnp.int64(integers.sum()), public, jnp.float64(BOUND / 2.0**BITS))
             return float(test.probability(log_ratio, jnp, jax.scipy.special))
 
     return probability

@@ -13,11 +13,13 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Budget": "dpmcmc.types",
+    "Family": "dpmcmc.types",
     "Model": "dpmcmc.types",
     "Neighbours": "dpmcmc.types",
     "Sampler": "dpmcmc.types",
     "Barker": "dpmcmc.acceptance",
     "LazyBarker": "dpmcmc.acceptance",
+    "Metropolis": "dpmcmc.acceptance",
     "Penalty": "dpmcmc.acceptance",
     "Curator": "dpmcmc.curator.curator",
     "Federation": "dpmcmc.curator.federation",
@@ -27,12 +29,17 @@ _HOMES = {
     "MinibatchRatio": "dpmcmc.curator.minibatch",
     "PenaltyAccept": "dpmcmc.curator.accept",
     "FilteredAccept": "dpmcmc.curator.filtered",
+    "ExactAccept": "dpmcmc.curator.exact",
+    "ExactGradient": "dpmcmc.curator.exact",
+    "ExactRatio": "dpmcmc.curator.exact",
     "Gradient": "dpmcmc.curator.gradient",
     "Curvature": "dpmcmc.curator.curvature",
+    "SufficientStatistic": "dpmcmc.curator.statistic",
     "newton_start": "dpmcmc.samplers.start",
     "FixedBatch": "dpmcmc.curator.batches",
     "PoissonBatch": "dpmcmc.curator.batches",
     "accept_walk": "dpmcmc.samplers.accept",
+    "exponential_penalty": "dpmcmc.samplers.exponential",
     "penalty": "dpmcmc.samplers.penalty",
     "guided_walk": "dpmcmc.samplers.proposals",
     "one_component": "dpmcmc.samplers.proposals",
@@ -59,6 +66,7 @@ if TYPE_CHECKING:
     from dpmcmc import models as models
     from dpmcmc.acceptance import Barker as Barker
     from dpmcmc.acceptance import LazyBarker as LazyBarker
+    from dpmcmc.acceptance import Metropolis as Metropolis
     from dpmcmc.acceptance import Penalty as Penalty
     from dpmcmc.curator.accept import Accept as Accept
     from dpmcmc.curator.accept import PenaltyAccept as PenaltyAccept
@@ -66,12 +74,16 @@ if TYPE_CHECKING:
     from dpmcmc.curator.batches import PoissonBatch as PoissonBatch
     from dpmcmc.curator.curator import Curator as Curator
     from dpmcmc.curator.curvature import Curvature as Curvature
+    from dpmcmc.curator.exact import ExactAccept as ExactAccept
+    from dpmcmc.curator.exact import ExactGradient as ExactGradient
+    from dpmcmc.curator.exact import ExactRatio as ExactRatio
     from dpmcmc.curator.federation import Federation as Federation
     from dpmcmc.curator.filtered import FilteredAccept as FilteredAccept
     from dpmcmc.curator.gradient import Gradient as Gradient
     from dpmcmc.curator.minibatch import BatchBarker as BatchBarker
     from dpmcmc.curator.minibatch import MinibatchRatio as MinibatchRatio
     from dpmcmc.curator.queries import LogRatio as LogRatio
+    from dpmcmc.curator.statistic import SufficientStatistic as SufficientStatistic
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded
     from dpmcmc.errors import PrivacyRefusal as PrivacyRefusal
     from dpmcmc.errors import RunFailed as RunFailed
@@ -83,6 +95,7 @@ if TYPE_CHECKING:
     from dpmcmc.results.posterior import statement_of as statement_of
     from dpmcmc.results.posterior import summary as summary
     from dpmcmc.samplers.accept import accept_walk as accept_walk
+    from dpmcmc.samplers.exponential import exponential_penalty as exponential_penalty
     from dpmcmc.samplers.hmc import hmc as hmc
     from dpmcmc.samplers.langevin import sgld as sgld
     from dpmcmc.samplers.penalty import penalty as penalty
@@ -92,6 +105,7 @@ if TYPE_CHECKING:
     from dpmcmc.samplers.start import newton_start as newton_start
     from dpmcmc.samplers.thermostat import sgnht as sgnht
     from dpmcmc.types import Budget as Budget
+    from dpmcmc.types import Family as Family
     from dpmcmc.types import Model as Model
     from dpmcmc.types import Neighbours as Neighbours
     from dpmcmc.types import Sampler as Sampler

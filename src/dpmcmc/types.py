@@ -63,6 +63,16 @@ class Linear(NamedTuple):
     log_likelihood: Callable[[Array, Row], Array]  # given z
 
 
+class Family(NamedTuple):
+    """A log-likelihood of the form  h(x) + natural(position) . statistic(x) - log_partition(position)."""
+
+    statistic: Callable[[Row], Array]  # of ONE row: shape (m,)
+    natural: Callable[[Position], Array]  # shape (m,)
+    log_partition: Callable[[Position], Array]  # a scalar
+    radius: float  # public: |statistic(x) - center| <= radius for every allowed row; others are moved to that ball
+    center: Array = 0.0  # public: a number, or shape (m,)
+
+
 class Model(NamedTuple):
     """What one row says about the parameters, and what is believed before any row is seen."""
 
@@ -73,6 +83,7 @@ class Model(NamedTuple):
     lipschitz: float | None = None  # proved for every allowed row: |log-ratio| <= lipschitz * |proposal - position|
     curvature: float | None = None  # proved for every allowed row: the Hessian's Frobenius norm is at most this
     linear: Linear | None = None  # the same log-likelihood in parts, where it has them: gradients are then nearly for free
+    family: Family | None = None  # the same log-likelihood as an exponential family, up to h(x), where it is one
 
 
 class Answer(NamedTuple):

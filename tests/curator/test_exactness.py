@@ -25,8 +25,8 @@ from dpmcmc import (
     sample,
 )
 from dpmcmc.curator import exact_sum
-from dpmcmc.curator.curator import always_double
 from dpmcmc.loop import begin_program, block_program
+from dpmcmc.precision import always_double
 from tests.table import SECRET
 
 KEY = jax.random.key(3)
@@ -81,7 +81,6 @@ import jax, numpy as np, sys
 sys.path.insert(0, ".")
 from tests.curator import test_exactness as t
 from dpmcmc.curator import exact_sum
-from dpmcmc.curator.curator import always_double
 exact_sum.TARGET_PIECE = int(sys.argv[1])
 assert len(jax.devices()) == 2
 for name, sampler in t.SAMPLERS.items():

@@ -10,6 +10,7 @@ from scipy import stats
 from dpmcmc import Budget, Curator, FixedBatch, Gradient, Model, Neighbours, PoissonBatch, UnsupportedQuery
 from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, exact_sum, gradient, linear_rows
+from dpmcmc.curator.clipping import clip_to_unit_ball
 from dpmcmc.models import (
     linear,
     logistic,
@@ -153,6 +154,19 @@ def test_a_row_at_the_bound_counts_nearly_in_full(is_linear):
     rows = np.array([[0.6, 0.8], [3e4, 4e4], [-6e-4, -8e-4]], np.float32)
     total = sum_before_noise(rows, inner_product(2, is_linear), 1.0, jnp.zeros(2))
     np.testing.assert_allclose(total, [2 * 0.6 - 6e-4, 2 * 0.8 - 8e-4], rtol=1e-5)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 5, 100])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_clipped_rows_are_not_taken_for_too_long(dtype, dimension):
+    """The integer check overestimates lengths a little: without a margin for that, most float64 rows at the bound were lost."""
+    rows = np.random.default_rng(0).normal(size=(10_000, dimension))
+    rows = (3.0 * rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(dtype)
+    with jax.enable_x64(True):
+        ball = jax.jit(lambda rows: exact_sum.shrink_to_ball(exact_sum.fixed_point(clip_to_unit_ball(rows, 1.0))))
+        found = np.asarray(ball(rows))
+    np.testing.assert_allclose(np.linalg.norm(found / 2.0**exact_sum.BITS, axis=1), 1.0, atol=(dimension + 17) * 2.0**-23)
+    assert too_long(found, exact_sum.BITS) == 0
 
 
 # -- values --------------------------------------------------------------------------------------------------------------------

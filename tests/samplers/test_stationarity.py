@@ -1,6 +1,6 @@
 """Every test with every proposal keeps the exact posterior; deliberately broken twins do not.
 
-25 cases, 5 moments each: family-wise false-alarm rate 1e-3 (Bonferroni over 125 scores, Student's law with 63 degrees of freedom).
+5 moments of each case: family-wise false-alarm rate 1e-3 (Bonferroni over all scores, Student's law with 63 degrees of freedom).
 """
 
 import dataclasses

@@ -17,11 +17,12 @@ HUGE = 2.0**50  # squares of it add up without overflow, and it is beyond any cl
 def clip_to_unit_ball(vector, bound):
     """vector / bound along the last axis, shortened to length 1 if it is longer, less a margin for rounding.
 
-    The margin covers the rounding of the length, of the quotient and of a truncation toward zero. A NaN anywhere gives the zero
-    vector; infinite entries outweigh finite ones.
+    The margin covers the rounding of the length, of the quotient and of a truncation toward zero, and what `shrink_to_ball` may
+    overestimate a length by (d 2^-28): a vector at the bound must not count as too long. A NaN anywhere gives the zero vector;
+    infinite entries outweigh finite ones.
     """
     scaled = jnp.clip(vector * (1 / bound), -HUGE, HUGE)
     squared = jnp.sum(scaled * scaled, axis=-1, keepdims=True)
-    longest = 1.0 - (vector.shape[-1] + 16) * jnp.finfo(scaled.dtype).eps
+    longest = 1.0 - (vector.shape[-1] + 16) * max(float(jnp.finfo(scaled.dtype).eps), 2.0**-28)
     factor = jnp.where(squared > longest**2, longest / jnp.sqrt(squared), 1.0)
     return jnp.where(jnp.isnan(squared), 0.0, scaled * factor).astype(scaled.dtype)

@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_batching import custom_vmap
 from jax.extend.core import ClosedJaxpr
 from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import accountants, calibrate, filters
+from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.search import largest
 from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, SHARED_BUDGET, TIME, Statement
 from dpmcmc.ask import count_queries, is_standing, mark
@@ -35,8 +35,10 @@ from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
 from dpmcmc.curator.filtered import Meter, charging
 from dpmcmc.curator.gradient import with_scales
-from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
+from dpmcmc.curator.statistic import with_statistic
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.ledger import Entry, Ledger, entries, record_all, to_json, total_costs
+from dpmcmc.precision import always_double
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
 
 Program = Callable[..., Any]
@@ -145,8 +147,7 @@ class Curator:
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
         """The largest number of steps whose bill, with `initial`, fits what is left of the budget."""
-        first = total_costs(entries(initial, self.unit))
-        each = total_costs(entries(per_step, self.unit))
+        first, each = total_costs(self._bill(initial)), total_costs(self._bill(per_step))
         self._check_open()
         if self.budget is None or all(map(is_standing, per_step)):
             raise ValueError("without a budget, or a query billed by the step, any number of steps fits: say num_steps")
@@ -174,7 +175,7 @@ class Curator:
     def check(self, plan: Plan) -> None:
         """Refuse a plan that would not be granted now. Spends nothing."""
         self._check_open()
-        costs = total_costs(entries(plan, self.unit))
+        costs = total_costs(self._bill(plan))
         if self._filter is not None:
             self._filter.check(costs)
         elif self.budget is not None:
@@ -184,6 +185,16 @@ class Curator:
                     f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} (by {spent.method}), "
                     f"the budget is epsilon={self.budget.epsilon:.4g}: ask for fewer steps or add noise"
                 )
+
+    def _bill(self, plan: Plan) -> tuple[Entry, ...]:
+        bill = entries(plan, self.unit)
+        for entry in bill if self.budget is not None else ():
+            if isinstance(entry.cost, NonPrivate):
+                raise UnsupportedQuery(
+                    f"{entry.query} is not private at any budget ({entry.cost.reason}): to run it as a baseline, promise nothing, "
+                    "with Curator(rows, model, None)"
+                )
+        return bill
 
     def _check_open(self) -> None:
         self._check_consent()
@@ -203,7 +214,7 @@ class Curator:
         """What this owner answers from, inside a program that has its rows and its secret as arguments."""
         axis = None if self._mesh is None else "rows"
         table = Table(pieces, num_rows, self.unit, axis, self.capacity, charge=charging(lambda: self._meter))
-        return with_scales(table, self.model), secret
+        return with_statistic(with_scales(table, self.model), self.model), secret
 
     def answer(self, held: Held, rng_key: Any, query: Query, points: Any) -> Answer:
         """How this owner answers, in float64."""
@@ -269,7 +280,9 @@ class Curator:
         epsilon, method = self._spent(costs)
         second = self._second_opinion(costs, method)
         generator = f"the generator of the secret stream: {noise.GENERATOR}"
-        notes: tuple[str, ...] = ()
+        notes = tuple(f"{entry.query}: {entry.cost.reason}" for entry in bill if isinstance(entry.cost, NonPrivate))
+        if notes:
+            second = None, None  # infinity needs none
         if self._filter is not None:
             second = epsilon, f"{method}, for this run alone"
             epsilon, method, notes = self._filter.epsilon, FILTER_NAMES[self._shared_by], (SHARED_BUDGET,)
@@ -333,7 +346,7 @@ def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
     """Bill every owner for the whole plan, or none of them."""
     for owner in owners:
         owner.check(plan)
-    bills = [entries(plan, owner.unit) for owner in owners]
+    bills = [owner._bill(plan) for owner in owners]
     # Everything that can fail comes before the ledger: after it, the draws must not be lost.
     grants = [Grant(owner, plan, owner._statement(bill, total_costs(bill))) for owner, bill in zip(owners, bills, strict=True)]
     record_all([owner._ledger for owner in owners], bills)
@@ -363,24 +376,6 @@ def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_do
     # The sampler is user code: it sees the precision its author set, not the curator's.
     with jax.enable_x64(is_user_double):
         return program(ask, *arguments)
-
-
-def always_double(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with vmap applied to it in double precision, wherever that happens.
-
-    A loop in the sampler is traced first and batched later, in the sampler's own precision, and there JAX would turn products in
-    float64 into products in float32: the integer sums would no longer be exact. Needs all arrays as arguments, none closed over.
-    """
-    one = custom_vmap(function)
-
-    @one.def_vmap
-    def many(size, is_batched, *arguments):
-        axes = tuple(jax.tree.map(lambda batched: 0 if batched else None, part) for part in is_batched)
-        with jax.enable_x64(True):
-            found = always_double(jax.vmap(function, axes, axis_size=size))(*arguments)
-        return found, jax.tree.map(lambda _: True, found)
-
-    return one
 
 
 def check_traced_by(owner: Any, executable: Executable) -> None:

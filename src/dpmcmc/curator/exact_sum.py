@@ -30,7 +30,7 @@ ACCELERATOR_PIECE = 2**20  # there, starting a kernel costs more than the memory
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["pieces", "num_rows", "scales"],
+    data_fields=["pieces", "num_rows", "scales", "statistic"],
     meta_fields=["unit", "axis", "capacity", "charge"],
 )
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Table:
     axis: str | None = None  # the name of the device axis when the rows are spread over several devices
     capacity: int | None = None  # the public bound on the number of rows
     scales: tuple[Any, ...] | None = None  # what `linear_rows` knows about each piece, when the model has a linear predictor
+    statistic: Any = None  # what `statistic` knows about all rows, when the model is an exponential family
     charge: Callable[..., Any] | None = None  # (standing query, key, amount) -> whether its running sum allows it
 
     @property
@@ -101,7 +102,7 @@ def sum_counted(integers, is_counted):
 
 
 def sum_pieces(piece_sum: Callable[[Any, Any], Any], table: Table, parts: tuple[Any, ...]):
-    """The sum over all pieces, on all devices, of `piece_sum(part, is_real)`, integers in int64; a part is a piece, or more."""
+    """The sum over all pieces, on all devices, of `piece_sum(part, is_real)`, int64 or float64; a part is a piece, or more."""
     size, total = table.piece_size, jnp.int64(0)
     for index, part in enumerate(parts):
         # The barrier makes each piece wait for the one before, so that their temporary arrays can share memory.
@@ -112,7 +113,7 @@ def sum_pieces(piece_sum: Callable[[Any, Any], Any], table: Table, parts: tuple[
 
 
 def sum_blocks(block_sum: Callable[[Any, Any], Any], rows: Any, is_counted, block: int):
-    """The int64 sum of `block_sum(rows, is_counted)` over blocks of rows: what it makes of a row stays in the cache.
+    """The sum of `block_sum(rows, is_counted)`, int64 or float64, over blocks: what it makes of a row stays in the cache.
 
     The last block is moved back to fit; its rows that were counted before are masked.
     """
@@ -126,5 +127,6 @@ def sum_blocks(block_sum: Callable[[Any, Any], Any], rows: Any, is_counted, bloc
         part, mask = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, block), (rows, is_counted))
         return block_sum(part, mask & (first + jnp.arange(block, dtype=jnp.int32) >= start))
 
-    zero = jnp.zeros(jax.eval_shape(one, 0).shape, jnp.int64)
+    found = jax.eval_shape(one, 0)
+    zero = jnp.zeros(found.shape, found.dtype)
     return lax.fori_loop(0, -(-size // block), lambda index, total: total + one(index), zero)

@@ -50,8 +50,7 @@ class Gradient:
 
     def __post_init__(self) -> None:
         check_positive(clip=self.clip, noise_multiplier=self.noise_multiplier, temperature=self.temperature)
-        if not isinstance(self.batch, batches.PoissonBatch | batches.FixedBatch | None):
-            raise ValueError(f"batch={self.batch!r} must be None (all rows), PoissonBatch(rate) or FixedBatch(size, of)")
+        check_batch(self.batch)
 
     def answer(self, key, model: Model, rows: Table, position) -> Answer:
         if model.dimension > MAX_DIMENSION:
@@ -87,6 +86,11 @@ class Gradient:
         )
 
 
+def check_batch(batch) -> None:
+    if not isinstance(batch, batches.PoissonBatch | batches.FixedBatch | None):
+        raise ValueError(f"batch={batch!r} must be None (all rows), PoissonBatch(rate) or FixedBatch(size, of)")
+
+
 def with_scales(table: Table, model: Model) -> Table:
     """The table with what a linear predictor's short cut needs: computed once per program, if a query there asks for it."""
     if model.linear is None:
@@ -118,6 +122,12 @@ def batch_sum(model: Model, table: Table, position, clip: float, slots, is_count
     return total if table.axis is None else lax.psum(total, table.axis)
 
 
+def clipped_sum(model: Model, table: Table, position, clip: float, slots):
+    """The sum of the clipped gradients of all rows, or of slots (and whether each counts), without noise: float64."""
+    total = all_rows_sum(model, table, position, clip) if slots is None else batch_sum(model, table, position, clip, *slots)
+    return clip / 2.0 ** _bits(model, table) * total.astype(jnp.float64)
+
+
 def row_integers(model: Model, rows, position, clip: float):
     """Each row's clipped gradient / clip as integers on the grid 2^-BITS, of shape (rows, d) and length at most 2^BITS."""
     # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
@@ -147,6 +157,11 @@ def _block(model: Model, bits: int) -> int:
         return MAX_ROWS if model.linear is not None else max(64, 2**22 // model.dimension)
     block = max(64, 2 ** ((CACHED_ENTRIES // model.dimension).bit_length() - 1))
     return block if model.linear is None else min(block, linear_rows.longest_block(bits))
+
+
+def rows_at_a_time(model: Model) -> int:
+    """How many rows' gradients are made at a time when they are made row by row."""
+    return _block(model._replace(linear=None), BITS)
 
 
 def _bits(model: Model, table: Table) -> int:

@@ -15,7 +15,8 @@ costs digits. With W the inverse of S's Cholesky factor it is  -|W (x - theta)|^
 
     |log-ratio| <= |S^-1 (x - theta)| |theta' - theta| <= 2 R / (smallest eigenvalue of S) |theta' - theta|,
 
-which is attained by a row and a position at opposite ends of the eigenvector.
+which is attained by a row and a position at opposite ends of the eigenvector. The row itself, |x| <= R, is then a sufficient
+statistic with a public bound: natural parameter S^-1 theta, log-partition theta . S^-1 theta / 2.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Key, Model
+from dpmcmc.types import Array, Family, Key, Model
 
 HIGHEST = jax.lax.Precision.HIGHEST  # an accelerator's default rounds float32 factors to 10 bits; ratios need all 24
 
@@ -34,7 +35,7 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
     """Rows of shape (d,) around an unknown mean, with `covariance` of shape (d, d), or (d,) for independent columns.
 
     With `radius`, rows are declared to lie in the ball of that radius around 0 and the prior is restricted to it, which
-    buys a proved `lipschitz`; start the chain inside. Without it there is no bound: choose a clip.
+    buys a proved `lipschitz` and a `family`; start the chain inside. Without it there is no bound: choose a clip.
     """
     covariance = _covariance(covariance)
     dimension = len(covariance)
@@ -53,7 +54,14 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
         log_density = -0.5 * jnp.sum(deviation**2)
         return log_density if radius is None else jnp.where(jnp.sum(position**2) <= radius**2, log_density, -jnp.inf)
 
-    return Model(log_likelihood, log_prior, lambda position: {"mean": position}, dimension, _bound(covariance, radius))
+    return Model(
+        log_likelihood,
+        log_prior,
+        unravel=lambda position: {"mean": position},
+        dimension=dimension,
+        lipschitz=_bound(covariance, radius),
+        family=_family(covariance, radius),
+    )
 
 
 def gaussian_posterior(rows, covariance, prior_scale=1.0, prior_mean=0.0, temperature: float = 1.0):
@@ -112,3 +120,15 @@ def _bound(covariance: np.ndarray, radius: float | None) -> float | None:
     radius = _checks.positive("radius", radius, "rows and positions lie in the ball of this radius around 0")
     smallest = covariance.min() if covariance.ndim == 1 else np.linalg.eigvalsh(covariance)[0]
     return float(2 * radius / smallest)
+
+
+def _family(covariance: np.ndarray, radius: float | None) -> Family | None:
+    if radius is None:
+        return None
+    precision = np.reciprocal(covariance) if covariance.ndim == 1 else np.linalg.inv(covariance)
+
+    def natural(position: Array) -> Array:
+        weights = jnp.asarray(precision, position.dtype)
+        return weights * position if weights.ndim == 1 else jnp.dot(weights, position, precision=HIGHEST)
+
+    return Family(lambda row: row, natural, lambda position: jnp.sum(position * natural(position)) / 2, float(radius))

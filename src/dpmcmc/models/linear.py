@@ -10,6 +10,11 @@ leaves out its constant.
 **Bound.** The gradient (y - z) x / s^2 has none in general. Declare |x| <= R and |y| <= Y, and restrict the prior to
 the ball |theta| <= B: then  |log-ratio| <= (Y + R' B) R' / s^2 |theta' - theta|  with R' = R, or sqrt(1 + R^2) with an
 intercept. It is attained by the row at Y on the sphere and the position at -B along it.
+
+**Family.** With the same declarations, and w for x or (1, x), the log-likelihood is (y w . theta - theta . (w w^T) theta / 2) / s^2
+up to what theta does not enter: the statistic is y w and the upper triangle of w w^T, its off-diagonal entries times sqrt(2) so
+that its length is that of the matrix. It is at most (R'^4 + R'^2 Y^2)^(1/2). With an intercept the matrix's first entry is 1 in
+every row: it goes into the log-partition, and the 1 comes off under the root.
 """
 
 from __future__ import annotations
@@ -18,10 +23,11 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dpmcmc.models import _checks, _regression
 from dpmcmc.models.gaussian import HIGHEST
-from dpmcmc.types import Array, Key, Model, Row
+from dpmcmc.types import Array, Family, Key, Model, Row
 
 
 def linear(
@@ -37,7 +43,7 @@ def linear(
     """Rows (x, y) with x of shape (num_features,). The intercept, if any, comes first in the position and in `names`.
 
     The last three, given together, declare |x| <= radius and |y| <= response_bound and restrict the prior to the ball
-    of `position_radius`, which buys a proved `lipschitz`; start the chain inside. Without them choose a clip.
+    of `position_radius`, which buys a proved `lipschitz` and a `family`; start the chain inside. Without them choose a clip.
     """
     num_features = _checks.whole("num_features", num_features, 1, "the number of columns of x")
     noise_scale = _checks.positive("noise_scale", noise_scale, "it is the standard deviation of y around x . b")
@@ -55,6 +61,7 @@ def linear(
         dimension=dimension,
         lipschitz=limits and (limits.response + limits.predictor) * limits.row / noise_scale**2,
         linear=parts,
+        family=limits and _family(limits, dimension, noise_scale, intercept),
     )
 
 
@@ -98,3 +105,24 @@ def simulate_linear_rows(rng_key: Key, num_rows: int, position, radius: float, n
     features = _regression.simulate_features(key_features, num_rows, num_features, radius, position.dtype)
     noise = noise_scale * jax.random.normal(key_noise, (num_rows,), position.dtype)
     return features, _regression.predictor(position, features, intercept) + noise
+
+
+def _family(limits: _regression.Limits, dimension: int, noise_scale: float, intercept: bool) -> Family:
+    row, column = (indices[int(intercept) :] for indices in np.triu_indices(dimension))
+    weights = np.where(row == column, 1.0, np.sqrt(2.0))
+
+    def triangle(vector: Array) -> Array:
+        return jnp.asarray(weights, vector.dtype) * vector[row] * vector[column]
+
+    def statistic(given: Row) -> Array:
+        features = jnp.concatenate([jnp.ones(1, given[0].dtype), given[0]]) if intercept else given[0]
+        return jnp.concatenate([triangle(features), given[1] * features])
+
+    def natural(position: Array) -> Array:
+        return jnp.concatenate([-triangle(position) / 2, position]) / noise_scale**2
+
+    def log_partition(position: Array) -> Array:
+        return (position[0] ** 2 if intercept else jnp.zeros((), position.dtype)) / (2 * noise_scale**2)
+
+    squared = limits.row**4 + limits.row**2 * limits.response**2 - bool(intercept)
+    return Family(statistic, natural, log_partition, float(np.sqrt(squared)))

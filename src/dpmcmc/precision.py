@@ -1,0 +1,28 @@
+"""Double precision in a program that otherwise has single precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.custom_batching import custom_vmap
+
+
+def always_double(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with vmap applied to it in double precision, wherever that happens.
+
+    A loop in the sampler is traced first and batched later, in the sampler's own precision, and there JAX would turn products in
+    float64 into products in float32: the curator's integer sums would no longer be exact. Needs all arrays as arguments, none
+    closed over.
+    """
+    one = custom_vmap(function)
+
+    @one.def_vmap
+    def many(size, is_batched, *arguments):
+        axes = tuple(jax.tree.map(lambda batched: 0 if batched else None, part) for part in is_batched)
+        with jax.enable_x64(True):
+            found = always_double(jax.vmap(function, axes, axis_size=size))(*arguments)
+        return found, jax.tree.map(lambda _: True, found)
+
+    return one

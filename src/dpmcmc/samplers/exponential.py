@@ -1,0 +1,74 @@
+r"""The penalty test on a noisy sufficient statistic :cite:p:`yildirim2019exact` (Algorithm 3).
+
+In an exponential family, log p(x|t) = h(x) + f(t) . S(x) - A(t), all that n rows say about a move from t to t' is
+
+    (f' - f) . V + n ((f' - f) . c - (A' - A)),      V = sum_i (S(x_i) - c),
+
+c a public center. The curator releases V, and n where it is private, with fresh Gaussian noise in every step. The log-ratio is
+linear in what is released, so its noise is Gaussian too, of the variance
+
+    v = sum_j (f' - f)_j^2 var(V_j) + ((f' - f) . c - (A' - A))^2 var(n),
+
+and the penalty test with v / 2 keeps the posterior exactly. A statistic that is released once and used in every step would not:
+the chain would have the posterior of other rows as its law.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from dpmcmc.precision import always_double
+from dpmcmc.samplers.penalty import PenaltyInfo, WalkState, choose
+from dpmcmc.samplers.proposals import Proposal
+from dpmcmc.types import Array, Family, Model, Position, Query, Sampler
+
+
+def exponential_penalty(model: Model, statistic: Query, proposal: Proposal) -> Sampler:
+    """Random-walk sampler that sees one noisy `SufficientStatistic` per step, for a model with a `family`.
+
+    The time of a step does not depend on the number of rows. Several owners' answers add.
+    """
+    family = model.family
+    if family is None:
+        raise ValueError(
+            "the model has no `family`: declare the bounds that make it one (radius=..., max_count=...), or use "
+            "penalty(model.log_prior, LogRatio(...), proposal)"
+        )
+
+    def init(rng_key, position, ask):
+        return WalkState(position, proposal.init(rng_key, position))
+
+    def step(rng_key, state, ask):
+        key_move, key_ask, key_accept = jax.random.split(rng_key, 3)
+        point, if_accepted, if_rejected = proposal.propose(key_move, state.position, state.memory)
+        answer = ask(key_ask, statistic, state.position)
+        ratio, variance = _log_ratio(change(family, state.position, point), answer, state.position.dtype)
+        log_ratio = ratio + model.log_prior(point) - model.log_prior(state.position)
+        # -exponential() is the logarithm of a uniform; a NaN compares false, so it is a rejection.
+        is_accepted = -jax.random.exponential(key_accept) < log_ratio - variance / 2
+        return choose(is_accepted, point, if_accepted, state, if_rejected), PenaltyInfo(is_accepted, log_ratio)
+
+    return Sampler(init, step)
+
+
+def change(family: Family, position: Position, proposal: Position) -> Array:
+    """What the log-ratio multiplies the answer by, float64 of shape (m + 1,): f' - f and (f' - f) . c - (A' - A)."""
+
+    def difference(position, proposal):
+        before, after = position.astype(jnp.float64), proposal.astype(jnp.float64)
+        natural = family.natural(after) - family.natural(before)
+        partition = family.log_partition(after) - family.log_partition(before)
+        return jnp.append(natural, jnp.sum(natural * jnp.asarray(family.center, jnp.float64)) - partition)
+
+    # A float32 difference is off by 1e-7 of its terms, and it is multiplied by the number of rows.
+    with jax.enable_x64(True):
+        return always_double(difference)(position, proposal)
+
+
+def _log_ratio(weights, answer, dtype):
+    """The rows' noisy log-ratio and the variance of its noise."""
+    with jax.enable_x64(True):
+        ratio = jnp.sum(weights * answer.value.astype(jnp.float64))
+        variance = jnp.sum(weights**2 * answer.variance.astype(jnp.float64))
+        return ratio.astype(dtype), variance.astype(dtype)
