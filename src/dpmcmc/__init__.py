@@ -24,6 +24,10 @@ _HOMES = {
     "Accept": "dpmcmc.curator.accept",
     "PenaltyAccept": "dpmcmc.curator.accept",
     "Gradient": "dpmcmc.curator.gradient",
+    "MinibatchAccept": "dpmcmc.curator.tuna",
+    "MinibatchNoisyRatio": "dpmcmc.curator.tuna",
+    "PublishedFastMH": "dpmcmc.curator.tuna",
+    "TunaAccept": "dpmcmc.curator.tuna",
     "Curvature": "dpmcmc.curator.curvature",
     "newton_start": "dpmcmc.samplers.start",
     "FixedBatch": "dpmcmc.curator.batches",
@@ -64,6 +68,10 @@ if TYPE_CHECKING:
     from dpmcmc.curator.curvature import Curvature as Curvature
     from dpmcmc.curator.gradient import Gradient as Gradient
     from dpmcmc.curator.queries import LogRatio as LogRatio
+    from dpmcmc.curator.tuna import MinibatchAccept as MinibatchAccept
+    from dpmcmc.curator.tuna import MinibatchNoisyRatio as MinibatchNoisyRatio
+    from dpmcmc.curator.tuna import PublishedFastMH as PublishedFastMH
+    from dpmcmc.curator.tuna import TunaAccept as TunaAccept
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded
     from dpmcmc.errors import PrivacyRefusal as PrivacyRefusal
     from dpmcmc.errors import RunFailed as RunFailed

@@ -49,9 +49,9 @@ class Accept:
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         bound = jnp.asarray(self.bound, jnp.float64)
         total = log_ratio_sum(model, rows, position, proposal, bound)
-        clamped = _clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
+        clamped = clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
         probability = self.test.probability(clamped, jnp, special)
-        return _toss(key, probability, jnp.all(jnp.isfinite(proposal)))
+        return toss(key, probability, jnp.all(jnp.isfinite(proposal)))
 
     def cost(self, unit: Unit) -> costs.AcceptBit:
         range_ = self.temperature * self.bound * sensitivity(unit) + ROUNDING
@@ -84,9 +84,9 @@ class PenaltyAccept:
         is_allowed = (move > 0) & (move <= self.max_move)
         bound = self.clip * jnp.where(is_allowed, move, self.max_move)
         total = log_ratio_sum(model, rows, position, proposal, bound)
-        clamped = _clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
+        clamped = clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
         sigma = self.noise_multiplier * self.temperature * bound * sensitivity(rows.unit)
-        return _toss(key, penalty_probability(clamped, sigma, jnp, special), is_allowed)
+        return toss(key, penalty_probability(clamped, sigma, jnp, special), is_allowed)
 
     def cost(self, unit: Unit) -> costs.AcceptBit:
         range_ = self.temperature * self.clip * self.max_move * sensitivity(unit)
@@ -94,12 +94,14 @@ class PenaltyAccept:
         return costs.AcceptBit(test, range_ + ROUNDING, distance=noise.COIN_DISTANCE)
 
 
-def _clamped_log_ratio(total, log_ratio, grid):
+def clamped_log_ratio(total, log_ratio, grid):
+    """grid (total + round(log_ratio / grid)), clamped."""
     # round() is odd, so l stays antisymmetric; a NaN from the prior is a rejection.
     public = jnp.round(jnp.clip(log_ratio.astype(jnp.float64) / grid, -(2.0**61), 2.0**61))
     public = jnp.where(jnp.isnan(public), -(2.0**61), public).astype(jnp.int64)
     return jnp.clip(grid * (total + public).astype(jnp.float64), -CLAMP, CLAMP)
 
 
-def _toss(key, probability, is_allowed) -> Answer:
+def toss(key, probability, is_allowed) -> Answer:
+    """The answer that is one coin; a move that is not allowed is rejected."""
     return Answer(noise.coin(key, probability) & is_allowed, jnp.zeros(()))

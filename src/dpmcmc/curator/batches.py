@@ -7,7 +7,12 @@ probability `rate`: the set of drawn slots is the batch. B is cut off where its 
 **Fixed size.** The first `size` different slots of a sequence of uniform draws are a uniform batch without replacement. The
 sequence is so long that it falls short with probability below 2^-80.
 
-Repeated draws are masked, and so are slots without a row. How far all this is from the ideal law is charged: `DISTANCE`.
+Repeated draws are masked, and so are slots without a row.
+
+**Poisson with repetition.** Every row is drawn a Poisson(rate) number of times, independently. Each piece of s slots has its own
+B ~ Poisson(s rate) and B uniform draws with replacement: rows are then fetched from the piece they are in, and from no other.
+
+How far all this is from the ideal law is charged: `DISTANCE`.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import Table
@@ -52,12 +58,9 @@ class PoissonBatch:
     def draw(self, key, table: Table):
         """Slots and whether each counts."""
         num_slots = table.num_slots if table.capacity is None else table.capacity
-        first, table_high, table_low = _poisson_table(-num_slots * math.log1p(-self.rate))
+        mean = -num_slots * math.log1p(-self.rate)
         key_number, key_slots = noise.random_words(key, (2, 8))
-        high, low = noise.two_uint64(noise.random_words(key_number, (4,)))
-        high = high >> 1
-        number = first + jnp.sum((high < table_high) | ((high == table_high) & (low < table_low)))
-        num_draws = _checked_draws(first + len(table_high), self)
+        number, num_draws = _poisson_number(key_number, mean), _checked_draws(_most_draws(mean), self)
         slots = _uniform_slots(key_slots, num_draws, num_slots)
         ordered = jnp.sort(jnp.where(jnp.arange(num_draws) < number, slots, num_slots))
         return ordered, _is_first(ordered) & (ordered < num_slots)
@@ -103,6 +106,38 @@ class FixedBatch:
         return slots, is_new & (jnp.cumsum(is_new) <= self.size)
 
 
+def repeated_draws(key, table: Table, rate: float):
+    """Draw every slot a Poisson(rate) number of times: places in each of this device's pieces, and whether each was drawn.
+
+    Both of shape (pieces, draws); what was not drawn stands at place 0, so that it costs no access to memory.
+    """
+    size, mean = table.piece_size, table.piece_size * rate
+    num_draws = _most_draws(mean)
+    if num_draws * len(table.pieces) > MAX_DRAWS:
+        raise ValueError(f"{rate:.3g} draws a row are over {MAX_DRAWS} of them: choose a smaller bound, or use all rows")
+
+    def draw(piece_key):
+        key_number, key_slots = noise.random_words(piece_key, (2, 8))
+        is_drawn = jnp.arange(num_draws) < _poisson_number(key_number, mean)
+        return jnp.where(is_drawn, _uniform_slots(key_slots, num_draws, size), 0), is_drawn
+
+    return jax.vmap(draw)(piece_keys(key, table))
+
+
+def piece_keys(key, table: Table):
+    """A key for each of this device's pieces; the same one however many devices there are."""
+    keys = noise.random_words(key, (table.num_slots // table.piece_size, 8))
+    return lax.dynamic_slice_in_dim(keys, table.first_slot // table.piece_size, len(table.pieces))
+
+
+def fetch(table: Table, places):
+    """The rows at the given places (pieces, draws), put together, and which of the places, in that shape, have a row."""
+    size = table.piece_size
+    taken = [jax.tree.map(lambda leaf: jnp.asarray(leaf)[own], piece) for piece, own in zip(table.pieces, places, strict=True)]  # noqa: B023
+    slots = table.first_slot + size * jnp.arange(len(table.pieces))[:, None] + places
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *taken), slots < table.num_rows
+
+
 def gather(table: Table, slots):
     """The rows in the given slots, as far as this device has them, and which those are."""
     size = table.piece_size
@@ -137,6 +172,19 @@ def _checked_draws(number: int, batch) -> int:
     if number > MAX_DRAWS:
         raise ValueError(f"{batch} would draw {number} rows, more than {MAX_DRAWS}: choose a smaller batch")
     return number
+
+
+def _poisson_number(key, mean: float):
+    """B ~ Poisson(mean), by inversion."""
+    first, table_high, table_low = _poisson_table(mean)
+    high, low = noise.two_uint64(noise.random_words(key, (4,)))
+    high = high >> 1
+    return first + jnp.sum((high < table_high) | ((high == table_high) & (low < table_low)))
+
+
+def _most_draws(mean: float) -> int:
+    first, table_high, _ = _poisson_table(mean)
+    return first + len(table_high)
 
 
 @functools.cache
