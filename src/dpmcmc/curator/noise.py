@@ -123,8 +123,13 @@ def _words(point):
 
 
 def coin(key, probability):
-    """True with the given (float64) probability, up to `COIN_DISTANCE`; one coin for each of an array of them."""
-    uniform = _uint64(random_words(key, (*jnp.shape(probability), 2))) >> 2
+    """True with the given (float64) probability, up to `COIN_DISTANCE`."""
+    return coin_of(random_words(key, (2,)), probability)
+
+
+def coin_of(words, probability):
+    """The same from two random words, along the last axis."""
+    uniform = _uint64(words) >> 2
     return uniform.astype(jnp.int64) < (probability * 2.0**62).astype(jnp.int64)
 
 

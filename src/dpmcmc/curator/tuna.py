@@ -186,9 +186,10 @@ def batch_ratio(key, query, model: Model, table: Table, position, proposal):
 
 
 def term(unit_value, ratio: float):
-    """w / W on the grid, as an integer, from d / b in [-1, 1]."""
-    part = unit_value.astype(jnp.float64) / (1 + 2 / ratio)
-    return fixed_point(jnp.clip((jnp.log1p(part) - jnp.log1p(-part)) / math.log1p(ratio), -1.0, 1.0))
+    """w / W on the grid, as an integer, from d / b in [-1, 1]: odd, by  2 artanh(t) = sign(t) log1p(2 |t| / (1 - |t|))."""
+    part = jnp.abs(unit_value.astype(jnp.float64)) / (1 + 2 / ratio)
+    size = fixed_point(jnp.minimum(jnp.log1p(2 * part / (1 - part)) / math.log1p(ratio), 1.0))
+    return jnp.where(unit_value < 0, -size, size)
 
 
 def keep_probability(integer_term, ratio: float):
@@ -197,24 +198,26 @@ def keep_probability(integer_term, ratio: float):
 
 def _batch(key, query, model: Model, table: Table, position, proposal):
     """The integer sum, and how many draws it took (not for release)."""
-    key_draws, key_keep = noise.random_words(key, (2, 8))
-    places, is_drawn = batches.repeated_draws(key_draws, table, _rate(query))
-    rows, is_real = batches.fetch(table, places)
-    terms = term(_unit_ratios(model, table, rows, position, proposal, query.bound), query.ratio).reshape(places.shape)
-    is_kept = jax.vmap(noise.coin)(batches.piece_keys(key_keep, table), keep_probability(terms, query.ratio))
-    total = sum_counted(terms.ravel(), (is_drawn & is_real & is_kept).ravel())
-    number = jnp.sum(is_drawn)
-    return (total, number) if table.axis is None else lax.psum((total, number), table.axis)
+    draws = batches.repeated_draws(key, table, _rate(query))
+    found, is_real = batches.map_drawn(_unit_ratios(model, table, position, proposal, query.bound), table, draws)
+    terms = term(found, query.ratio)
+    is_kept = noise.coin_of(draws.words, keep_probability(terms, query.ratio))
+    total = sum_counted(terms, is_real & is_kept)
+    return (total if table.axis is None else lax.psum(total, table.axis)), draws.ends[-1]
 
 
-def _unit_ratios(model: Model, table: Table, rows, position, proposal, bound: float):
-    """Each row's log-ratio / bound, clipped to [-1, 1]."""
+def _unit_ratios(model: Model, table: Table, position, proposal, bound: float):
+    """rows -> each row's log-ratio / bound, clipped to [-1, 1]."""
     dtype = jnp.float64 if table.is_double else jnp.float32
     position, proposal, bound = (jnp.asarray(value, dtype) for value in (position, proposal, bound))
-    # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
-    with jax.enable_x64(table.is_double):
-        rowwise = jax.vmap(model.log_likelihood, (None, 0))
-        return clip_to_unit(rowwise(proposal, rows) - rowwise(position, rows), bound)
+
+    def values(rows):
+        # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
+        with jax.enable_x64(table.is_double):
+            rowwise = jax.vmap(model.log_likelihood, (None, 0))
+            return clip_to_unit(rowwise(proposal, rows) - rowwise(position, rows), bound)
+
+    return values
 
 
 def _bit(test, query, key, model: Model, table: Table, position, proposal, log_ratio) -> Answer:
