@@ -15,8 +15,11 @@ from dpmcmc import (
     Curator,
     LazyBarker,
     LogRatio,
+    MinibatchAccept,
+    MinibatchNoisyRatio,
     Penalty,
     PenaltyAccept,
+    TunaAccept,
     accept_walk,
     guided_walk,
     models,
@@ -83,3 +86,12 @@ def run_chains(sampler, query, num_chains: int = 64, num_steps: int = 2000, seed
     begun = grant.run(start.compile(), keys, starts)
     _, (positions, info) = grant.run(block.compile(), keys, *begun, jnp.int32(0))
     return np.asarray(positions).swapaxes(0, 1), info
+
+# Short moves: rows' log-ratios reach 2.1, so each row is drawn only 3.15 times a step on average.
+BATCH_PROPOSAL = random_walk(0.2, 0.45)
+BATCH_TESTS: dict[str, tuple[Callable, Any]] = {
+    "minibatch barker": (accept_walk, MinibatchAccept(bound=2.8, ratio=8.0)),
+    "minibatch penalty": (penalty, MinibatchNoisyRatio(bound=2.8, noise_multiplier=0.4, ratio=8.0)),
+    "tuna": (accept_walk, TunaAccept(bound=2.8, ratio=8.0)),
+}
+SAMPLERS += [Case(name, make(MODEL.log_prior, query, BATCH_PROPOSAL), query) for name, (make, query) in BATCH_TESTS.items()]
