@@ -53,7 +53,10 @@ def main() -> None:
     for num_chains in (1, 4):
         found = against_all_rows(num_chains)
         ratio = found["all rows"] / found["batch"]
-        print(f"  {num_chains} chains: {found['all rows']:8.2f} ms | {found['batch']:8.2f} ms | {ratio:.1f} times the steps", flush=True)
+        print(
+            f"  {num_chains} chains: {found['all rows']:8.2f} ms | {found['batch']:8.2f} ms | {ratio:.1f} times the steps",
+            flush=True,
+        )
     found = against_table_size()
     print("A minibatch Barker step on about 1000 rows, by the size of the table, d = 10")
     for size, milliseconds in found.items():

@@ -87,6 +87,7 @@ def run_chains(sampler, query, num_chains: int = 64, num_steps: int = 2000, seed
     _, (positions, info) = grant.run(block.compile(), keys, *begun, jnp.int32(0))
     return np.asarray(positions).swapaxes(0, 1), info
 
+
 # Short moves: rows' log-ratios reach 2.1, so each row is drawn only 3.15 times a step on average.
 BATCH_PROPOSAL = random_walk(0.2, 0.45)
 BATCH_TESTS: dict[str, tuple[Callable, Any]] = {

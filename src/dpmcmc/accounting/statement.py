@@ -17,7 +17,7 @@ FLOATING_POINT = (
     "row values are computed in floating point, then clipped, truncated to a 2^-30 grid and added as integers; "
     "noise and coins are integers, and their distance from the ideal law is charged to delta"
 )
-TIME = "the time a run takes is not part of the release; every row is read in every step"
+TIME = "the time a run takes is not part of the release; what a step computes has one shape, whatever the rows hold"
 SHARED_BUDGET = "several runs share this budget: the promise is about all of them together"
 FIXED_SECRET = "the secret was fixed by the caller: the noise can be computed again, so NOTHING IS PROMISED"
 

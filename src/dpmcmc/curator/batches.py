@@ -35,7 +35,8 @@ from dpmcmc.types import Neighbours
 
 TAIL_BITS = 80
 MAX_DRAWS = 2**24
-# Both tails of B, and of one in all, or a sequence that falls short, 127-bit probabilities, and 128-bit words cut into at most 2^31 slots.
+# Tails of B, in a piece and in all, or a sequence that falls short; 127-bit probabilities; 128-bit words cut into at most 2^31
+# slots.
 DISTANCE = 4 * 2.0**-TAIL_BITS + MAX_DRAWS * (2.0**-127 + 2.0**-96)
 
 

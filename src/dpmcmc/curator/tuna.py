@@ -1,26 +1,28 @@
-r"""The log-likelihood ratio from a random batch of rows, by TunaMH :cite:p:`zhang2020asymptotically`, and tests that stay exact on it.
+r"""The log-likelihood ratio on a random batch, by TunaMH :cite:p:`zhang2020asymptotically`, and tests that stay exact on it.
 
-Row i's log-ratio d is clipped to the public constant +-b. The row is drawn a Poisson(q) number of times, q = b (1 + 1/x), each draw
-is kept by a coin, and each kept draw adds w to the log-ratio:
+Row i's log-ratio d is clipped to the public constant +-b. The row is drawn a Poisson(q) number of times, q = b (1 + 1/x), each
+draw is kept by a coin, and each kept draw adds w to the log-ratio:
 
     w = 2 artanh(d / (b (1 + 2/x))),      P(keep) = (x + 2)/(x + 1) / (1 + e^w),      |w| <= W = log(1 + x).
 
-x is `ratio`, in the paper n b / lambda. So K ~ Poisson(m) draws are kept, m(d) = b/x + (b - d)/2, and  m(-d) = e^w m(d)  is why any test
-with a(l) = e^l a(-l) on the sum l of all K w is reversible, and exact when no row reaches the clip. q does not depend on the number
-of rows: one hundredth of them is read with b (1 + 1/x) = 0.01.
+x is `ratio`, in the paper n b / lambda. So K ~ Poisson(m) draws are kept, m(d) = b/x + (b - d)/2, and  m(-d) = e^w m(d)  is why
+any test with a(l) = e^l a(-l) on the sum l of all K w is reversible, and exact when no row reaches the clip. q does not depend on
+the number of rows: one hundredth of them is read with b (1 + 1/x) = 0.01.
 
 **On the grid.** w / W is truncated toward zero to the grid 2^-30, which is odd, and the chance of keeping is computed from the
-truncated w. Then the pair (w, m) is exactly that of a row with the difference  d' = b (1 + 2/x) tanh(w/2),  |d'| <= b:
-the balance above and the bill hold with no charge for the truncation. The terms are added as integers.
+truncated w. Then the pair (w, m) is exactly that of a row with the difference  d' = b (1 + 2/x) tanh(w/2),  |d'| <= b: the
+balance above and the bill hold with no charge for the truncation. The terms are added as integers.
 
 **What is charged** beside the ideal bill (`distance`). Given what all other rows add, which has the same law on both tables, only
-draws of the changed row matter, and there are q of them on average: q times the error of a coin and of the rate q, the error of the
-accept coin and the rounding of l, and that of the batch itself.
+draws of the changed row matter, and there are q of them on average: q times the error of a coin and of the rate q, the error of
+the accept coin and the rounding of l, and that of the batch itself.
 
-**A row added or removed** is a slot that has no row on one of the tables. It adds nothing, and neither does a row with d = 0, whose
-w is 0 however often it is kept. So that pair of tables is one of those that replacing a row allows, and the same bill covers it.
+**A row added or removed** is a slot that has no row on one of the tables. It adds nothing, and neither does a row with d = 0,
+whose w is 0 however often it is kept. So that pair of tables is one of those that replacing a row allows, and the same bill
+covers it. (The noisy ratio has a bill of its own for this relation, and a smaller one.)
 
-DP-Fast MH :cite:p:`zhang2023dpfast` on all rows, with noise and its penalty, is `LogRatio` with the penalty sampler (or `PenaltyAccept`).
+DP-Fast MH :cite:p:`zhang2023dpfast` on all rows, with noise and its penalty, is `LogRatio` with the penalty sampler, or
+`PenaltyAccept`.
 """
 
 from __future__ import annotations
@@ -51,9 +53,9 @@ MAX_RATIO = 50.0  # the bill was checked up to here; beyond, reading fewer rows 
 class MinibatchAccept:
     """Release Barker's accept bit on a random batch: private without noise, exact when no row reaches the clip.
 
-    Asked with (position, proposal, log_ratio), as `Accept`. Each row's log-ratio is clipped to the constant +-bound, then multiplied
-    by the temperature T; it is drawn T bound (1 + 1/ratio) times on average. A larger ratio reads fewer rows, accepts less and
-    costs more; up to about 1 both hardly change.
+    Asked with (position, proposal, log_ratio), as `Accept`. Each row's log-ratio is clipped to the constant +-bound and then
+    multiplied by the temperature T; a row is drawn T bound (1 + 1/ratio) times on average. A larger ratio reads fewer rows,
+    accepts less and costs more; a smaller one comes near `Accept` with Barker's test in both.
     """
 
     released: ClassVar[str] = "accept bits of proposed moves"
@@ -126,7 +128,9 @@ class TunaAccept:
         return _bit(Metropolis(), self, key, model, rows, position, proposal, log_ratio)
 
     def cost(self, unit: Unit) -> costs.NonPrivate:
-        return costs.NonPrivate("Metropolis' test accepts with certainty where the ratio is above one, so a rejection can rule a table out")
+        return costs.NonPrivate(
+            "Metropolis' test accepts with certainty where the ratio is above one, so a rejection can rule a table out"
+        )
 
 
 @dataclass(frozen=True)
@@ -174,8 +178,8 @@ class PublishedFastMH:
 
     def cost(self, unit: Unit) -> costs.NonPrivate:
         return costs.NonPrivate(
-            "DP-Fast MH as published: its proof bounds acceptances only, and a rejection can rule a table out; its bounds and batch "
-            "sizes are read off the rows; its penalty is subtracted where no noise was added; its code draws uniform noise; its "
+            "DP-Fast MH as published: its proof bounds acceptances only, and a rejection can rule a table out; its bounds and "
+            "batch sizes are read off the rows; its penalty is subtracted where no noise was added; its code draws uniform noise; its "
             "composition allows no step at all at (1, 1e-5)"
         )
 
