@@ -179,8 +179,8 @@ class PublishedFastMH:
     def cost(self, unit: Unit) -> costs.NonPrivate:
         return costs.NonPrivate(
             "DP-Fast MH as published: its proof bounds acceptances only, and a rejection can rule a table out; its bounds and "
-            "batch sizes are read off the rows; its penalty is subtracted where no noise was added; its code draws uniform noise; its "
-            "composition allows no step at all at (1, 1e-5)"
+            "batch sizes are read off the rows; its penalty is subtracted where no noise was added; its code draws uniform noise; "
+            "its composition allows no step at all at (1, 1e-5)"
         )
 
 
@@ -213,13 +213,13 @@ def _batch(key, query, model: Model, table: Table, position, proposal):
 def _unit_ratios(model: Model, table: Table, position, proposal, bound: float):
     """rows -> each row's log-ratio / bound, clipped to [-1, 1]."""
     dtype = jnp.float64 if table.is_double else jnp.float32
-    position, proposal, bound = (jnp.asarray(value, dtype) for value in (position, proposal, bound))
+    before, after, limit = (jnp.asarray(value, dtype) for value in (position, proposal, bound))
 
     def values(rows):
         # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
         with jax.enable_x64(table.is_double):
             rowwise = jax.vmap(model.log_likelihood, (None, 0))
-            return clip_to_unit(rowwise(proposal, rows) - rowwise(position, rows), bound)
+            return clip_to_unit(rowwise(after, rows) - rowwise(before, rows), limit)
 
     return values
 
