@@ -215,13 +215,16 @@ def _unit_ratios(model: Model, table: Table, position, proposal, bound: float):
     dtype = jnp.float64 if table.is_double else jnp.float32
     before, after, limit = (jnp.asarray(value, dtype) for value in (position, proposal, bound))
 
-    def values(rows):
+    def values(before, after, rows):
         # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
         with jax.enable_x64(table.is_double):
             rowwise = jax.vmap(model.log_likelihood, (None, 0))
             return clip_to_unit(rowwise(after, rows) - rowwise(before, rows), limit)
 
-    return values
+    if jax.default_backend() == "cpu" and not table.is_double:
+        # Every chain has rows of its own, and a batch of products of a matrix and a vector is slow there: one chain at a time.
+        values = jax.custom_batching.sequential_vmap(values)
+    return lambda rows: values(before, after, rows)
 
 
 def _bit(test, query, key, model: Model, table: Table, position, proposal, log_ratio) -> Answer:
