@@ -46,6 +46,7 @@ from dpmcmc.curator.queries import check_positive, log_ratio_sum
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Unit
 
+LARGE = 2**17  # entries of a batch
 MAX_RATIO = 50.0  # the bill was checked up to here; beyond, reading fewer rows costs more than it saves
 
 
@@ -221,10 +222,13 @@ def _unit_ratios(model: Model, table: Table, position, proposal, bound: float):
             rowwise = jax.vmap(model.log_likelihood, (None, 0))
             return clip_to_unit(rowwise(after, rows) - rowwise(before, rows), limit)
 
-    if jax.default_backend() == "cpu" and not table.is_double:
-        # Every chain has rows of its own, and a batch of products of a matrix and a vector is slow there: one chain at a time.
-        values = jax.custom_batching.sequential_vmap(values)
-    return lambda rows: values(before, after, rows)
+    def by_chains(rows):
+        # Every chain has rows of its own, and on a CPU several products of a large matrix and a vector are faster one by one.
+        is_large = sum(leaf.size for leaf in jax.tree.leaves(rows)) > LARGE
+        one_by_one = is_large and jax.default_backend() == "cpu" and not table.is_double
+        return (jax.custom_batching.sequential_vmap(values) if one_by_one else values)(before, after, rows)
+
+    return by_chains
 
 
 def _bit(test, query, key, model: Model, table: Table, position, proposal, log_ratio) -> Answer:
