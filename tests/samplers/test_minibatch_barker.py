@@ -137,9 +137,10 @@ def test_the_exhibit_does_what_was_published(max_batch, epsilon):
     assert score(bits, expected) < LIMIT
 
 
-def test_every_row_is_drawn_a_poisson_number_of_times():
+@pytest.mark.parametrize("num_pieces", [2, 4])  # four: so much filling that the rows are put in order before they are evaluated
+def test_every_row_is_drawn_a_poisson_number_of_times(num_pieces):
     """Chi-squared of means and of variances: false alarm 1e-4 each; a rate 5 % off is caught."""
-    pieces, rate, number = [np.arange(4.0), np.arange(4.0, 8.0)], 0.7, 20_000
+    pieces, rate, number = np.split(np.arange(8.0), num_pieces), 0.7, 20_000
 
     def counts(key):
         table = Table(tuple(map(jnp.asarray, pieces)), jnp.int64(7), Unit(), capacity=8)
@@ -304,7 +305,7 @@ def test_no_row_exceeds_the_profile_of_the_noisy_ratio(unit, others):
     cost, std = query.cost(unit), 0.8 * math.log(4.0)
     pair = cost.profiles()
     for epsilon in (0.05, 0.5):
-        most = max(float(part.excess(np.array([epsilon]))[0]) for part in pair)
+        most = max(float(part.excess(np.array([epsilon]))[0]) for part in pair) * (1 + 1e-6)  # attained: room for the quadrature
         for difference, other in itertools.product((-0.5, -0.2, 0.0, 0.3, 0.5), others):
             assert hockey_stick(difference, other, 0.5, 3.0, std, epsilon) <= most
             assert hockey_stick(other, difference, 0.5, 3.0, std, epsilon) <= most

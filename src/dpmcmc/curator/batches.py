@@ -133,24 +133,30 @@ def repeated_draws(key, table: Table, rate: float) -> Draws:
 def map_drawn(values, table: Table, draws: Draws):
     """values(rows) for each draw, in the order of the list, and whether the draw has a row and this device has it.
 
-    `values` sees the rows in another order, some more of them, and no draw's row from another piece: from each piece the part of
-    the list that is its own is fetched, filled up to `width` draws with its first row, which costs no access to memory.
+    From each piece its own part of the list is fetched, filled up to `width` draws with the piece's first row, which costs no
+    access to memory; so `values` may see more rows than were drawn.
     """
-    size, num_pieces, width = table.piece_size, len(table.pieces), draws.width
-    first, most = table.first_slot // size, draws.places.shape[0]
+    num_pieces, width, most = len(table.pieces), draws.width, draws.places.shape[0]
     starts = jnp.concatenate([jnp.zeros(1, draws.ends.dtype), draws.ends])
-    bounds = lax.dynamic_slice_in_dim(starts, first, num_pieces + 1)
+    bounds = lax.dynamic_slice_in_dim(starts, table.first_slot // table.piece_size, num_pieces + 1)
     index = bounds[:-1, None] + jnp.arange(width)
     places = jnp.where(index < bounds[1:, None], draws.places[jnp.minimum(index, most - 1)], 0)
     taken = [jax.tree.map(functools.partial(_take, places=own), piece) for piece, own in zip(table.pieces, places, strict=True)]
-    found = values(jax.tree.map(lambda *parts: jnp.concatenate(parts), *taken))
+    rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), *taken)
+    order, is_real = _order(table, draws, bounds)
+    if num_pieces * width > 2 * most:  # many pieces and few draws: the filling would be most of the work
+        return values(jax.tree.map(functools.partial(_take, places=order), rows)), is_real
+    return _take(values(rows), order), is_real
 
-    listed = jnp.arange(most)
+
+def _order(table: Table, draws: Draws, bounds):
+    """Where each draw of the list is among the rows fetched, and whether it is there and has a row."""
+    listed = jnp.arange(draws.places.shape[0])
     piece = jnp.sum(listed[:, None] >= bounds[1:-1], axis=1)  # among this device's
-    slots = (first + piece) * size + draws.places
+    slots = table.first_slot + piece * table.piece_size + draws.places
     rank = listed - bounds[piece]
-    is_own = (listed >= bounds[0]) & (listed < bounds[-1]) & (rank < width) & (slots < table.num_rows)
-    return _take(found, jnp.where(is_own, piece * width + rank, 0)), is_own
+    is_real = (listed >= bounds[0]) & (listed < bounds[-1]) & (rank < draws.width) & (slots < table.num_rows)
+    return jnp.where(is_real, piece * draws.width + rank, 0), is_real
 
 
 def _take(leaf, places):
