@@ -23,6 +23,7 @@ lint: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/steps.py
+	$(BIN)/python benchmarks/minibatch.py
 
 clean:
 	rm -rf .venv

@@ -115,7 +115,7 @@ def compare(num_rows: int, dimension: int, num_chains: int, num_steps: int) -> d
         "barker": private_block(bit_walk, model, rows, keys, positions, num_steps),
         "python loop": private_block(bit_walk, model, rows, keys, positions, 1, calls=num_steps),
     }
-    return _medians(programs, num_steps)
+    return medians(programs, num_steps)
 
 
 def compare_gradients(num_rows: int, dimension: int, num_chains: int, num_steps: int) -> dict[str, float]:
@@ -128,10 +128,10 @@ def compare_gradients(num_rows: int, dimension: int, num_chains: int, num_steps:
         "sgld": private_block(private, model, rows, keys, positions, num_steps),
         "naive": gradient_block(naive_gradient(model), model, rows, keys, positions, num_steps),
     }
-    return _medians(programs, num_steps)
+    return medians(programs, num_steps)
 
 
-def _medians(programs, num_steps: int) -> dict[str, float]:
+def medians(programs, num_steps: int) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in programs}
     for turn in range(ROUNDS + 1):
         for name, program in programs.items():

@@ -24,10 +24,14 @@ from dpmcmc import (
     LazyBarker,
     LogRatio,
     Metropolis,
+    MinibatchAccept,
+    MinibatchNoisyRatio,
     MinibatchRatio,
     Penalty,
     PenaltyAccept,
+    PublishedFastMH,
     SufficientStatistic,
+    TunaAccept,
     accept_walk,
     exponential_penalty,
     guided_walk,
@@ -97,6 +101,14 @@ OTHERS = [
     Case("exponential penalty, guided", exponential_penalty(MODEL, STATISTIC, PROPOSALS["guided"](CAP)), STATISTIC),
     Case("barker, filtered", accept_walk(MODEL.log_prior, FILTERED, PROPOSALS["isotropic"](CAP)), FILTERED),
 ]
+# Short moves: rows' log-ratios reach 2.1, so each row is drawn only 3.15 times a step on average.
+BATCH_PROPOSAL = random_walk(0.2, 0.45)
+BATCH_TESTS: dict[str, tuple[Callable, Any]] = {
+    "minibatch barker": (accept_walk, MinibatchAccept(bound=2.8, ratio=8.0)),
+    "minibatch noisy ratio": (penalty, MinibatchNoisyRatio(bound=2.8, noise_multiplier=0.4, ratio=8.0)),
+    "tuna, not private": (accept_walk, TunaAccept(bound=2.8, ratio=8.0)),
+}
+OTHERS += [Case(name, make(MODEL.log_prior, query, BATCH_PROPOSAL), query) for name, (make, query) in BATCH_TESTS.items()]
 # Not private: epsilon is infinite.
 BASELINES = [
     Case("random-walk Metropolis", penalty(MODEL.log_prior, ExactRatio(), PROPOSALS["isotropic"](CAP)), ExactRatio()),
@@ -110,6 +122,8 @@ BASELINES = [
     ),
 ]
 SAMPLERS = GRID + OTHERS + BASELINES
+PUBLISHED = PublishedFastMH(bound=2.8, epsilon=0.05, delta=1e-6, max_batch=60, ratio=8.0)  # neither private nor exact
+EXHIBITS = [Case("DP-Fast MH as published", accept_walk(MODEL.log_prior, PUBLISHED, BATCH_PROPOSAL), PUBLISHED)]
 
 # -- gradients: their laws are tested in files of their own ------------------------------------------------------------------
 
@@ -182,10 +196,10 @@ APPROXIMATE = [
 
 # -- what the tests run over -----------------------------------------------------------------------------------------------
 
-ALL = SAMPLERS + HAMILTONIAN + LANGEVIN + GRADIENT_BASELINES + [row.case for row in APPROXIMATE]
+ALL = SAMPLERS + EXHIBITS + HAMILTONIAN + LANGEVIN + GRADIENT_BASELINES + [row.case for row in APPROXIMATE]
 # One of each kind, for tests that look at a sampler rather than at its law.
 CONTRACT = [case for case in GRID if "isotropic" in case.name or "penalty ratio" in case.name] + OTHERS + BASELINES
-CONTRACT += HAMILTONIAN[::3] + LANGEVIN + GRADIENT_BASELINES + [row.case for row in APPROXIMATE[::2]]
+CONTRACT += EXHIBITS + HAMILTONIAN[::3] + LANGEVIN + GRADIENT_BASELINES + [row.case for row in APPROXIMATE[::2]]
 
 
 def run_chains(

@@ -33,6 +33,10 @@ _HOMES = {
     "ExactGradient": "dpmcmc.curator.exact",
     "ExactRatio": "dpmcmc.curator.exact",
     "Gradient": "dpmcmc.curator.gradient",
+    "MinibatchAccept": "dpmcmc.curator.tuna",
+    "MinibatchNoisyRatio": "dpmcmc.curator.tuna",
+    "PublishedFastMH": "dpmcmc.curator.tuna",
+    "TunaAccept": "dpmcmc.curator.tuna",
     "Curvature": "dpmcmc.curator.curvature",
     "SufficientStatistic": "dpmcmc.curator.statistic",
     "newton_start": "dpmcmc.samplers.start",
@@ -84,6 +88,10 @@ if TYPE_CHECKING:
     from dpmcmc.curator.minibatch import MinibatchRatio as MinibatchRatio
     from dpmcmc.curator.queries import LogRatio as LogRatio
     from dpmcmc.curator.statistic import SufficientStatistic as SufficientStatistic
+    from dpmcmc.curator.tuna import MinibatchAccept as MinibatchAccept
+    from dpmcmc.curator.tuna import MinibatchNoisyRatio as MinibatchNoisyRatio
+    from dpmcmc.curator.tuna import PublishedFastMH as PublishedFastMH
+    from dpmcmc.curator.tuna import TunaAccept as TunaAccept
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded
     from dpmcmc.errors import PrivacyRefusal as PrivacyRefusal
     from dpmcmc.errors import RunFailed as RunFailed

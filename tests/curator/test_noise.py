@@ -165,3 +165,11 @@ def _reference(test, l):
         s = mpmath.mpf(test.sigma)
         return mpmath.ncdf(l / s - s / 2) + mpmath.exp(l) * mpmath.ncdf(-l / s - s / 2)
     return (test.kappa if isinstance(test, LazyBarker) else 1) / (1 + mpmath.exp(-l))
+
+
+def test_many_blocks_are_the_same_stream_as_few():
+    """From MANY_BLOCKS on the words are made in another order of work; each block is that of a short stream."""
+    counters = np.arange(4 * 2 * noise.MANY_BLOCKS, dtype=np.uint32).reshape(-1, 4)
+    many = np.asarray(noise.chacha20(SECRET[:8], jnp.asarray(counters)))
+    few = [np.asarray(noise.chacha20(SECRET[:8], jnp.asarray(part))) for part in np.split(counters, 8)]
+    np.testing.assert_array_equal(many, np.concatenate(few))

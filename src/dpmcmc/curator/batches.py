@@ -7,7 +7,13 @@ probability `rate`: the set of drawn slots is the batch. B is cut off where its 
 **Fixed size.** The first `size` different slots of a sequence of uniform draws are a uniform batch without replacement. The
 sequence is so long that it falls short with probability below 2^-80.
 
-Repeated draws are masked, and so are slots without a row. How far all this is from the ideal law is charged: `DISTANCE`.
+Repeated draws are masked, and so are slots without a row.
+
+**Poisson with repetition.** Every row is drawn a Poisson(rate) number of times, independently. Each piece of s slots has its own
+B ~ Poisson(s rate) and B uniform draws with replacement: rows are then fetched from the piece they are in, and from no other. The
+numbers of draws, in a piece and in all, are cut off as above.
+
+How far all this is from the ideal law is charged: `DISTANCE`.
 """
 
 from __future__ import annotations
@@ -16,10 +22,12 @@ import decimal
 import functools
 import math
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import Table
@@ -27,8 +35,9 @@ from dpmcmc.types import Neighbours
 
 TAIL_BITS = 80
 MAX_DRAWS = 2**24
-# Both tails of B or a sequence that falls short, 127-bit probabilities, and 128-bit words cut into at most 2^31 slots.
-DISTANCE = 2 * 2.0**-TAIL_BITS + MAX_DRAWS * (2.0**-127 + 2.0**-96)
+# Tails of B, in a piece and in all, or a sequence that falls short; 127-bit probabilities; 128-bit words cut into at most 2^31
+# slots.
+DISTANCE = 4 * 2.0**-TAIL_BITS + MAX_DRAWS * (2.0**-127 + 2.0**-96)
 
 
 @dataclass(frozen=True)
@@ -52,13 +61,10 @@ class PoissonBatch:
     def draw(self, key, table: Table):
         """Slots and whether each counts."""
         num_slots = table.num_slots if table.capacity is None else table.capacity
-        first, table_high, table_low = _poisson_table(-num_slots * math.log1p(-self.rate))
+        mean = -num_slots * math.log1p(-self.rate)
         key_number, key_slots = noise.random_words(key, (2, 8))
-        high, low = noise.two_uint64(noise.random_words(key_number, (4,)))
-        high = high >> 1
-        number = first + jnp.sum((high < table_high) | ((high == table_high) & (low < table_low)))
-        num_draws = _checked_draws(first + len(table_high), self)
-        slots = _uniform_slots(key_slots, num_draws, num_slots)
+        number, num_draws = _poisson_number(noise.random_words(key_number, (4,)), mean), _checked_draws(_most_draws(mean), self)
+        slots = _uniform_slots(noise.random_words(key_slots, (num_draws, 4)), num_slots)
         ordered = jnp.sort(jnp.where(jnp.arange(num_draws) < number, slots, num_slots))
         return ordered, _is_first(ordered) & (ordered < num_slots)
 
@@ -97,10 +103,65 @@ class FixedBatch:
         if self.of != table.capacity:
             raise ValueError(f"of={self.of} must be the table's number of rows or declared capacity, {table.capacity}")
         num_draws = _checked_draws(_enough_draws(self.size, self.of), self)
-        slots = _uniform_slots(key, num_draws, self.of)
+        slots = _uniform_slots(noise.random_words(key, (num_draws, 4)), self.of)
         order = jnp.argsort(slots, stable=True)
         is_new = jnp.zeros(num_draws, bool).at[order].set(_is_first(slots[order]))
         return slots, is_new & (jnp.cumsum(is_new) <= self.size)
+
+
+class Draws(NamedTuple):
+    """A list of draws with repetition, piece by piece."""
+
+    ends: Any  # (pieces of all devices,): where each piece's draws end in the list
+    places: Any  # (draws,) in the piece; those after the last end do not count
+    words: Any  # (draws, 2): secret words for a coin of each draw
+    width: int  # no piece has more draws
+
+
+def repeated_draws(key, table: Table, rate: float) -> Draws:
+    """Draw every slot a Poisson(rate) number of times. The same draws however many devices share the pieces."""
+    size, num_pieces = table.piece_size, table.num_slots // table.piece_size
+    width, most = _most_draws(size * rate), _most_draws(num_pieces * size * rate)
+    if num_pieces * width > MAX_DRAWS:
+        raise ValueError(f"{rate:.3g} draws a row are more than {MAX_DRAWS} in all: choose a smaller bound, or use all rows")
+    key_numbers, key_draws = noise.random_words(key, (2, 8))
+    numbers = _poisson_number(noise.random_words(key_numbers, (num_pieces, 4)), size * rate)
+    words = noise.random_words(key_draws, (most, 6))
+    return Draws(jnp.cumsum(numbers), _uniform_slots(words[:, :4], size), words[:, 4:], width)
+
+
+def map_drawn(values, table: Table, draws: Draws):
+    """values(rows) for each draw, in the order of the list, and whether the draw has a row and this device has it.
+
+    From each piece its own part of the list is fetched, filled up to `width` draws with the piece's first row, which costs no
+    access to memory; so `values` may see more rows than were drawn.
+    """
+    num_pieces, width, most = len(table.pieces), draws.width, draws.places.shape[0]
+    starts = jnp.concatenate([jnp.zeros(1, draws.ends.dtype), draws.ends])
+    bounds = lax.dynamic_slice_in_dim(starts, table.first_slot // table.piece_size, num_pieces + 1)
+    index = bounds[:-1, None] + jnp.arange(width)
+    places = jnp.where(index < bounds[1:, None], draws.places[jnp.minimum(index, most - 1)], 0)
+    taken = [jax.tree.map(functools.partial(_take, places=own), piece) for piece, own in zip(table.pieces, places, strict=True)]
+    rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), *taken)
+    order, is_real = _order(table, draws, bounds)
+    if num_pieces * width > 2 * most:  # many pieces and few draws: the filling would be most of the work
+        return values(jax.tree.map(functools.partial(_take, places=order), rows)), is_real
+    return _take(values(rows), order), is_real
+
+
+def _order(table: Table, draws: Draws, bounds):
+    """Where each draw of the list is among the rows fetched, and whether it is there and has a row."""
+    listed = jnp.arange(draws.places.shape[0])
+    piece = jnp.sum(listed[:, None] >= bounds[1:-1], axis=1)  # among this device's
+    slots = table.first_slot + piece * table.piece_size + draws.places
+    rank = listed - bounds[piece]
+    is_real = (listed >= bounds[0]) & (listed < bounds[-1]) & (rank < draws.width) & (slots < table.num_rows)
+    return jnp.where(is_real, piece * draws.width + rank, 0), is_real
+
+
+def _take(leaf, places):
+    # The places are in range by their making; to say so saves a comparison for every entry.
+    return jnp.asarray(leaf).at[places.astype(jnp.int32)].get(mode="promise_in_bounds")
 
 
 def gather(table: Table, slots):
@@ -124,12 +185,11 @@ def _is_first(ordered):
     return jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
 
 
-def _uniform_slots(key, number: int, num_slots: int):
-    """floor(u num_slots) for uniform u of 128 bits."""
-    words = noise.random_words(key, (number, 4)).astype(jnp.uint64)
-    carry = jnp.zeros(number, jnp.uint64)
+def _uniform_slots(words, num_slots: int):
+    """floor(u num_slots) for uniform u of 128 bits: four words along the last axis."""
+    carry = jnp.zeros(words.shape[:-1], jnp.uint64)
     for index in reversed(range(4)):
-        carry = (words[:, index] * np.uint64(num_slots) + carry) >> 32
+        carry = (words[..., index].astype(jnp.uint64) * np.uint64(num_slots) + carry) >> 32
     return carry.astype(jnp.int64)
 
 
@@ -137,6 +197,19 @@ def _checked_draws(number: int, batch) -> int:
     if number > MAX_DRAWS:
         raise ValueError(f"{batch} would draw {number} rows, more than {MAX_DRAWS}: choose a smaller batch")
     return number
+
+
+def _poisson_number(words, mean: float):
+    """B ~ Poisson(mean), by inversion, from four words along the last axis."""
+    first, table_high, table_low = _poisson_table(mean)
+    high, low = (part[..., None] for part in noise.two_uint64(words))
+    high = high >> 1
+    return first + jnp.sum((high < table_high) | ((high == table_high) & (low < table_low)), axis=-1)
+
+
+def _most_draws(mean: float) -> int:
+    first, table_high, _ = _poisson_table(mean)
+    return first + len(table_high)
 
 
 @functools.cache

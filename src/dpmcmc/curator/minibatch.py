@@ -27,18 +27,16 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
 from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, noise
 from dpmcmc.curator.accept import clamped_log_ratio, toss
-from dpmcmc.curator.clipping import clip_to_unit
 from dpmcmc.curator.correction import CORRECTIONS, accept_probability
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_counted
 from dpmcmc.curator.gradient import ROUNDING
-from dpmcmc.curator.queries import check_positive, move_length
+from dpmcmc.curator.queries import check_positive, move_length, unit_ratios
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Neighbours, Unit
 
@@ -69,16 +67,6 @@ def batch_sums(model: Model, table: Table, position, proposal, bound, size: int,
     sums = [sum_counted(integers, is_drawn & is_real) for integers in (fixed_point(units), coarse, coarse * coarse)]
     total, coarse_sum, squares = sums if table.axis is None else lax.psum(sums, table.axis)
     return BatchSums(total, size * squares - coarse_sum * coarse_sum)
-
-
-def unit_ratios(model: Model, table: Table, rows, position, proposal, bound):
-    """clip(log p(x_i|proposal) - log p(x_i|position), bound) / bound for each of the rows."""
-    dtype = jnp.float64 if table.is_double else jnp.float32
-    position, proposal, bound = (jnp.asarray(value, dtype) for value in (position, proposal, bound))
-    # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
-    with jax.enable_x64(table.is_double):
-        rowwise = jax.vmap(model.log_likelihood, (None, 0))
-        return clip_to_unit(rowwise(proposal, rows) - rowwise(position, rows), bound)
 
 
 @dataclass(frozen=True)

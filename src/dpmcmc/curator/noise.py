@@ -34,6 +34,7 @@ import numpy as np
 from jax import lax
 
 GENERATOR = "ChaCha20, keyed by the operating system for every grant"
+MANY_BLOCKS = 64  # from so many blocks on, word by word is faster than row by row; for fewer it only takes longer to compile
 BASE = 32  # standard deviation of the tabulated discrete Gaussian
 COIN_DISTANCE = 2.0**-48  # a coin's probability is off by at most this: rounding of a(l), and 62-bit uniforms
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", "<u4")
@@ -48,6 +49,8 @@ def fresh_secret() -> np.ndarray:
 
 def chacha20(key, counters):
     """The ChaCha20 block function: key (8,) and counters (..., 4) of 32-bit words -> (..., 16)."""
+    if math.prod(counters.shape[:-1]) >= MANY_BLOCKS:
+        return _chacha20_by_words(key, counters)
     shape = counters.shape[:-1] + (4,)
     start = (*(jnp.broadcast_to(words, shape) for words in (_CONSTANTS, key[:4], key[4:])), counters)
     mixed = lax.fori_loop(0, 10, lambda _, rows: _double_round(rows), start)
@@ -71,6 +74,24 @@ def _quarter_rounds(a, b, c, d):
 
 def _rotate(words, bits):
     return (words << bits) | (words >> (32 - bits))
+
+
+def _chacha20_by_words(key, counters):
+    """The same, each of the 16 words of all blocks an array of its own: long loops without shuffles."""
+    words = [*_CONSTANTS, *key, *jnp.moveaxis(counters, -1, 0)]
+    start = tuple(jnp.broadcast_to(word, counters.shape[:-1]) for word in words)
+    mixed = lax.fori_loop(0, 10, lambda _, words: _double_round_by_words(words), start)
+    return jnp.stack([a + b for a, b in zip(mixed, start, strict=True)], axis=-1)
+
+
+def _double_round_by_words(words):
+    words = list(words)
+    for shift in (0, 1):  # columns, then diagonals
+        for i in range(4):
+            places = [4 * row + (i + shift * row) % 4 for row in range(4)]
+            for place, word in zip(places, _quarter_rounds(*(words[place] for place in places)), strict=True):
+                words[place] = word
+    return tuple(words)
 
 
 def ask_key(secret, rng_key, query, points):
@@ -103,7 +124,12 @@ def _words(point):
 
 def coin(key, probability):
     """True with the given (float64) probability, up to `COIN_DISTANCE`."""
-    uniform = _uint64(random_words(key, (2,))) >> 2
+    return coin_of(random_words(key, (2,)), probability)
+
+
+def coin_of(words, probability):
+    """The same from two random words, along the last axis."""
+    uniform = _uint64(words) >> 2
     return uniform.astype(jnp.int64) < (probability * 2.0**62).astype(jnp.int64)
 
 

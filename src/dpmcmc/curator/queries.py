@@ -27,20 +27,21 @@ def check_positive(**values: float) -> None:
             raise ValueError(f"{name}={value} must be positive and finite")
 
 
-def log_ratio_sum(model: Model, table: Table, position, proposal, bound):
-    """The exact integer sum of clip(log p(x_i|proposal) - log p(x_i|position), bound) / bound, in units of 2^-BITS."""
+def unit_ratios(model: Model, table: Table, rows, position, proposal, bound):
+    """clip(log p(x_i|proposal) - log p(x_i|position), bound) / bound for each of these rows of the table."""
     dtype = jnp.float64 if table.is_double else jnp.float32
     position, proposal, bound = (jnp.asarray(value, dtype) for value in (position, proposal, bound))
+    # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
+    with jax.enable_x64(table.is_double):
+        rowwise = jax.vmap(model.log_likelihood, (None, 0))
+        # Two products with a vector: faster than one with a matrix of two columns, on a CPU and on a GPU.
+        before, after = rowwise(position, rows), rowwise(proposal, rows)
+        return clip_to_unit(after - before, bound)
 
-    def values(rows):
-        # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
-        with jax.enable_x64(table.is_double):
-            rowwise = jax.vmap(model.log_likelihood, (None, 0))
-            # Two products with a vector: faster than one with a matrix of two columns, on a CPU and on a GPU.
-            before, after = rowwise(position, rows), rowwise(proposal, rows)
-            return fixed_point(clip_to_unit(after - before, bound))
 
-    return sum_rows(values, table)
+def log_ratio_sum(model: Model, table: Table, position, proposal, bound):
+    """The exact integer sum of clip(log p(x_i|proposal) - log p(x_i|position), bound) / bound, in units of 2^-BITS."""
+    return sum_rows(lambda rows: fixed_point(unit_ratios(model, table, rows, position, proposal, bound)), table)
 
 
 @dataclass(frozen=True)
