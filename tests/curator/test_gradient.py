@@ -214,6 +214,17 @@ def test_bad_rows_contribute_a_public_amount(function, bits):
     assert np.isfinite(found).all() and np.linalg.norm(found, axis=1).max() <= 1
 
 
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
+@pytest.mark.parametrize("is_linear", [False, True], ids=["rows", "linear"])
+def test_a_bad_cell_among_many_rows_changes_the_sum_by_its_own_row_only(is_linear, bad):
+    rows = np.random.default_rng(0).normal(size=(4000, 8)).astype(np.float32)
+    model, clip = inner_product(8, is_linear), 0.5
+    before = sum_before_noise(rows, model, clip, jnp.zeros(8))
+    rows[17, 3] = bad
+    after = sum_before_noise(rows, model, clip, jnp.zeros(8))
+    assert 0 < np.linalg.norm(after - before) <= 2 * clip
+
+
 def test_an_infinite_residual_is_clipped_in_its_direction():
     rows = (np.ones((1, 1), np.float32), np.ones(1, np.float32))
     for model in (poisson(1), poisson(1)._replace(linear=None)):

@@ -62,7 +62,9 @@ def _block_scales(linear: Linear, rows, bits: int, is_double: bool) -> Scales:
         largest_entry = jnp.max(jnp.stack([jnp.max(jnp.abs(part), axis=1) for part in parts]), axis=0)
         _, exponent = jnp.frexp(largest_entry)
         factor = jnp.exp2((bits // 2 - exponent).astype(largest_entry.dtype))
-        is_usable = (largest_entry > 0) & jnp.isfinite(largest_entry) & jnp.isfinite(factor)
+        # Asked of every entry: on a CPU the maximum of a large array passes over NaNs.
+        is_finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(part), axis=1) for part in parts]), axis=0)
+        is_usable = is_finite & (largest_entry > 0) & jnp.isfinite(factor)
         factor = jnp.where(is_usable, factor, 0.0).astype(largest_entry.dtype)
         integers = [_integers(part, factor) for part in parts]
     squared = sum(jnp.sum(part.astype(jnp.int64) ** 2, axis=1) for part in integers)
