@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator import noise
+from dpmcmc.curator import fused, noise
 from dpmcmc.curator.clipping import clip_to_unit
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_rows
 from dpmcmc.types import Answer, Model, Neighbours, Unit
@@ -31,6 +31,9 @@ def log_ratio_sum(model: Model, table: Table, position, proposal, bound):
     """The exact integer sum of clip(log p(x_i|proposal) - log p(x_i|position), bound) / bound, in units of 2^-BITS."""
     dtype = jnp.float64 if table.is_double else jnp.float32
     position, proposal, bound = (jnp.asarray(value, dtype) for value in (position, proposal, bound))
+    layout = fused.row_layout(model, table.pieces[0])
+    if layout is not None:
+        return fused.ratio_sum(model, table, layout, position, proposal, bound)
 
     def values(rows):
         # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
