@@ -36,7 +36,6 @@ from dpmcmc.types import Linear, Model
 
 INTERPRET = False  # tests run the kernels on a CPU, step by step
 MAX_WIDTH = 128  # features, so that a tile fits the registers
-MAX_CHAINS = 64  # in one pass
 LOW_BITS = 15  # of a ratio's integer, in the lower half: a program adds fewer than 2^15 rows
 ROUNDER = np.float32(1.5 * 2.0**23)
 
@@ -54,6 +53,11 @@ class Layout(NamedTuple):
         """Of a tile: a power of two."""
         return max(16, _power_of_two(len(self.order)))
 
+    @property
+    def most_chains(self) -> int:
+        """In one pass, so that rows and points fit the shared memory of common GPUs, 96 KB."""
+        return 64 if self.width <= 64 else 16
+
 
 class Tiles(NamedTuple):
     """How a kernel cuts the rows."""
@@ -61,7 +65,6 @@ class Tiles(NamedTuple):
     rows: int  # in a tile
     warps: int  # in a program
     steps: int  # tiles that a program takes, one after the other
-    is_heavy: bool = False  # arithmetic, not memory, is the bottleneck
 
 
 class Traced(NamedTuple):
@@ -256,38 +259,25 @@ def _round(values):
 def _ratio_tiles(num_points: int) -> Tiles:
     if num_points <= 8:
         return Tiles(16, 1, 16)
-    return Tiles(32, 2, 16) if num_points <= 16 else Tiles(64, 4, 16, is_heavy=num_points > 64)
+    return Tiles(32, 2, 16) if num_points <= 16 else Tiles(64, 4, 16)
 
 
 def _ratio_kernel(program: _Program, likelihood: Traced, high_ref, low_ref, inverse_ref, out_ref):
     """Points alternate: before, after. Out: (2, chains), the sums of the integers' upper and lower halves."""
     tiles, high, low, inverse = program.tiles, high_ref[...], low_ref[...], inverse_ref[...][None, :]
 
-    def add(step, tile, totals):
-        predictors = _predictors(tile, high, low)
+    def body(step, totals):
+        predictors = _predictors(program.tile(step), high, low)
         values = _row_by_row(likelihood, [predictors], [program.column(ref, step) for ref in program.leaves])
         before, after = jnp.unstack(values.reshape(tiles.rows, -1, 2), axis=2)
         integers = fixed_point(clip_to_unit((after - before) * inverse, 1.0))
         integers = jnp.where(program.is_real(step)[:, None], integers, 0)
         halves = integers >> LOW_BITS, integers & (2**LOW_BITS - 1)
-        return tuple(total + _fold(half, tiles) for total, half in zip(totals, halves, strict=True))
+        return tuple(total + half for total, half in zip(totals, halves, strict=True))
 
-    def body(step, carry):
-        if not tiles.is_heavy:
-            return add(step, program.tile(step), carry)
-        next_tile = program.tile(jnp.minimum(step + 1, tiles.steps - 1))  # is under way while this one is worked on
-        return (next_tile, *add(step, carry[0], carry[1:]))
-
-    zero = _fold(jnp.zeros((tiles.rows, inverse.shape[1]), jnp.int32), tiles)
-    start = (program.tile(jnp.int32(0)), zero, zero) if tiles.is_heavy else (zero, zero)
-    for half, total in enumerate(lax.fori_loop(0, tiles.steps, body, start)[-2:]):
-        total = jnp.sum(total, axis=0) if tiles.is_heavy else total
+    zero = jnp.zeros((tiles.rows, inverse.shape[1]), jnp.int32)
+    for half, total in enumerate(lax.fori_loop(0, tiles.steps, body, (zero, zero))):
         out_ref[half] = jnp.sum(total, axis=0)
-
-
-def _fold(integers, tiles: Tiles):
-    """Where registers are short: the sum of each row and the eighth one after it, which one thread holds."""
-    return jnp.sum(integers.reshape(-1, 2, 8, integers.shape[1]), axis=1) if tiles.is_heavy else integers
 
 
 def _ratio_pass(linear: Linear, layout: Layout, positions, proposals, bounds, rows, num_real):
@@ -410,16 +400,16 @@ def _call(kernel, traced: Traced, layout: Layout, tiles: Tiles, rows, per_row, n
     )(*shared, leaves[layout.leaf], *columns, *inputs)
 
 
-def _for_all_chains(one_pass: Callable[..., Any]):
-    """one_pass(points, data), points with a leading axis of chains, such that `vmap` over points lengthens that axis.
+def _for_all_chains(one_pass: Callable[..., Any], most: int):
+    """one_pass(points, data), points with a leading axis of chains, such that `vmap` over points lengthens that axis, up to `most`.
 
     JAX by itself would run a kernel for each chain, and read the rows for each.
     """
 
     @custom_vmap
     def run(points, data):
-        starts = range(0, len(points[0]), MAX_CHAINS)
-        return jnp.concatenate([one_pass([point[start : start + MAX_CHAINS] for point in points], data) for start in starts])
+        starts = range(0, len(points[0]), most)
+        return jnp.concatenate([one_pass([point[start : start + most] for point in points], data) for start in starts])
 
     @run.def_vmap
     def rule(axis_size, in_batched, points, data):
@@ -436,7 +426,7 @@ def _for_all_chains(one_pass: Callable[..., Any]):
     return run
 
 
-def _sum(table: Table, one_pass, points, parts: Sequence[Any]):
+def _sum(table: Table, layout: Layout, one_pass, points, parts: Sequence[Any]):
     """The sum over all pieces, on all devices, for a single chain's points."""
 
     def all_pieces(points, data):
@@ -445,7 +435,7 @@ def _sum(table: Table, one_pass, points, parts: Sequence[Any]):
 
     starts = table.first_slot + table.piece_size * np.arange(len(table.pieces))
     counts = [jnp.clip(table.num_rows - start, 0, table.piece_size).astype(jnp.int32) for start in starts]
-    total = _for_all_chains(all_pieces)([point[None] for point in points], (list(parts), counts))[0]
+    total = _for_all_chains(all_pieces, layout.most_chains)([point[None] for point in points], (list(parts), counts))[0]
     return total if table.axis is None else lax.psum(total, table.axis)
 
 
@@ -453,11 +443,11 @@ def ratio_sum(model: Model, table: Table, layout: Layout, position, proposal, bo
     """What `log_ratio_sum` promises."""
     assert model.linear is not None
     one_pass = functools.partial(_ratio_pass, model.linear, layout)
-    return _sum(table, one_pass, (position, proposal, bound), [(piece,) for piece in table.pieces])
+    return _sum(table, layout, one_pass, (position, proposal, bound), [(piece,) for piece in table.pieces])
 
 
 def gradient_sum(model: Model, table: Table, layout: Layout, position, clip: float, bits: int):
     """What `all_rows_sum` promises, for a table with scales."""
     assert model.linear is not None and table.scales is not None
     one_pass = functools.partial(_gradient_pass, model.linear, layout, clip, bits)
-    return _sum(table, one_pass, (position,), list(zip(table.pieces, table.scales, strict=True)))
+    return _sum(table, layout, one_pass, (position,), list(zip(table.pieces, table.scales, strict=True)))
