@@ -2,8 +2,9 @@
 
     python benchmarks/device.py            n = 10^7, d = 50, float32; 1, 4 and 64 chains
 
-The rows are made on the device. The yardstick is the device's measured read bandwidth: a sum over the same rows. A step that reads
-the rows once at that speed scores 1.
+The rows are made on the device. The yardstick is the device's measured read bandwidth: a sum over the same rows, once called by
+itself and once in a queue of twenty, which hides what a call costs the host. A step that reads the rows once at that speed
+scores 1. The last lines compare the fused kernels' sums with those of the path through XLA.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc import Accept, Barker, Curator, Gradient, LogRatio, accept_walk, models, penalty, random_walk, sgld
+from dpmcmc.curator import exact_sum, fused, gradient, linear_rows, queries
 from dpmcmc.curator.exact_sum import piece_layout
 from dpmcmc.loop import begin_program, block_program
 
@@ -25,7 +27,7 @@ NUM_STEPS = 20
 def make_curator(model, num_rows: int, dimension: int) -> Curator:
     """A curator whose rows were drawn on the device: 2 GB need not travel."""
     curator = Curator((np.zeros((64, dimension), np.float32), np.zeros(64, np.float32)), model, None)
-    num_pieces, size = piece_layout(num_rows)
+    num_pieces, size = piece_layout(num_rows, fused.row_layout(model, curator._rows[0]) is not None)
 
     @jax.jit
     def piece(key):
@@ -51,9 +53,11 @@ def seconds(run, repeats: int = 5) -> float:
     return float(np.median(found))
 
 
-def read_seconds(curator: Curator) -> float:
+def read_seconds(curator: Curator) -> tuple[float, float]:
+    """Of one call, and of each call in a queue."""
     total = jax.jit(lambda pieces: sum(jnp.sum(features) for features, _ in pieces))
-    return min(seconds(lambda: total(curator._rows), 20) for _ in range(3))
+    alone = min(seconds(lambda: total(curator._rows), 20) for _ in range(3))
+    return alone, seconds(lambda: [total(curator._rows) for _ in range(20)]) / 20
 
 
 def step_seconds(curator, sampler, num_chains: int, dimension: int) -> float:
@@ -65,16 +69,47 @@ def step_seconds(curator, sampler, num_chains: int, dimension: int) -> float:
     return seconds(lambda: grant.run(runner, keys, *first, jnp.int32(0))) / NUM_STEPS
 
 
+def sums(curator: Curator, model, positions, proposals, bound: float):
+    """Integer sums of clipped ratios and of clipped gradients, before any noise: for a look at the numbers alone."""
+
+    def run(pieces, num_rows, positions, proposals):
+        table = gradient.with_scales(exact_sum.Table(pieces, num_rows, curator.unit, capacity=curator.capacity), model)
+        ratios = jax.vmap(lambda before, after: queries.log_ratio_sum(model, table, before, after, bound))(positions, proposals)
+        return ratios, jax.vmap(lambda position: gradient.all_rows_sum(model, table, position, 1.0))(positions)
+
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, jax.jit(run)(curator._rows, curator._num_rows, positions, proposals))
+
+
+def compare_paths(model, dimension: int, num_chains: int, num_rows: int = 10**5) -> None:
+    """Print how far the fused kernels' sums are from XLA's, in rows at the bound; and that ratios are antisymmetric."""
+    curator = make_curator(model, num_rows, dimension)
+    positions, moves = 0.3 * jax.random.normal(jax.random.key(1), (2, num_chains, dimension))
+    bound = 0.02 * dimension**0.5
+    points = positions, positions + 0.01 * moves
+    fused_sums, back = sums(curator, model, *points, bound), sums(curator, model, *points[::-1], bound)
+    is_on, fused.is_on = fused.is_on, lambda: False
+    plain = sums(curator, model, *points, bound)
+    fused.is_on = is_on
+    bits = [exact_sum.BITS, linear_rows.grid_bits(num_rows)]
+    far = [np.abs(a - b).max() / 2.0**bit for a, b, bit in zip(fused_sums, plain, bits, strict=True)]
+    largest = [np.abs(b).max() / 2.0**bit for b, bit in zip(plain, bits, strict=True)]
+    print(
+        f"{num_rows} rows, {num_chains} chains: ratios {far[0]:.2g} apart of {largest[0]:.3g}, gradients {far[1]:.2g} of "
+        f"{largest[1]:.3g}, ratio there and back {np.abs(fused_sums[0] + back[0]).max()}",
+        flush=True,
+    )
+
+
 def main() -> None:
     num_rows, dimension = (int(float(value)) for value in sys.argv[1:3]) if len(sys.argv) > 2 else (10**7, 50)
     model = models.logistic(dimension, radius=1.0)
     curator = make_curator(model, num_rows, dimension)
     size = 4 * num_rows * (dimension + 1)
-    base = read_seconds(curator)
-    print(
-        f"{jax.devices()[0].device_kind}: {size / 1e9:.2f} GB of rows read in {base * 1e3:.3f} ms, {size / base / 1e12:.2f} TB/s",
-        flush=True,
-    )
+    base, queued = read_seconds(curator)
+    print(f"{jax.devices()[0].device_kind}: {size / 1e9:.2f} GB in {len(curator._rows)} pieces, fused kernels: {fused.is_on()}")
+    for name, time_ in (("one call", base), ("a queue of calls", queued)):
+        print(f"read by {name} in {time_ * 1e3:.3f} ms, {size / time_ / 1e12:.2f} TB/s", flush=True)
     samplers = {
         "penalty": penalty(model.log_prior, LogRatio(1.0, 30.0), random_walk(0.001)),
         "barker": accept_walk(model.log_prior, Accept(Barker(), 0.1), random_walk(0.001)),
@@ -84,9 +119,12 @@ def main() -> None:
         for num_chains in (1, 4, 64):
             found = step_seconds(curator, sampler, num_chains, dimension)
             print(
-                f"{name:8} {num_chains:3} chains: {found * 1e3:8.3f} ms a step, {base / found:.2f} of the read bandwidth",
+                f"{name:8} {num_chains:3} chains: {found * 1e3:8.3f} ms a step, {base / found:.2f} of the bandwidth of one call, "
+                f"{queued / found:.2f} of a queue's",
                 flush=True,
             )
+    for num_chains in (1, 4, 64):
+        compare_paths(model, dimension, num_chains)
 
 
 if __name__ == "__main__":

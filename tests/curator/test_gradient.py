@@ -228,6 +228,28 @@ def test_bad_rows_contribute_a_public_amount(function, bits):
     assert np.isfinite(found).all() and np.linalg.norm(found, axis=1).max() <= 1
 
 
+@pytest.mark.parametrize("is_double", [False, True], ids=["float32", "float64"])
+def test_rows_are_scaled_by_exact_powers_of_two(is_double):
+    """Or a fused product would round to other integers than the ones whose length was measured."""
+    rows = np.exp(np.random.default_rng(0).normal(scale=20, size=(4000, 3))).astype(np.float64 if is_double else np.float32)
+    with jax.enable_x64(True):
+        scales = jax.jit(lambda rows: linear_rows.row_scales(inner_product(3, True).linear, rows, 40, is_double, 500))(rows)
+    mantissa, exponent = np.frexp(np.asarray(scales.factor))
+    assert (mantissa == 0.5).all()
+    np.testing.assert_array_equal(exponent - 1 + np.frexp(rows.max(axis=1))[1], 20)
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
+@pytest.mark.parametrize("is_linear", [False, True], ids=["rows", "linear"])
+def test_a_bad_cell_among_many_rows_changes_the_sum_by_its_own_row_only(is_linear, bad):
+    rows = np.random.default_rng(0).normal(size=(4000, 8)).astype(np.float32)
+    model, clip = inner_product(8, is_linear), 0.5
+    before = sum_before_noise(rows, model, clip, jnp.zeros(8))
+    rows[17, 3] = bad
+    after = sum_before_noise(rows, model, clip, jnp.zeros(8))
+    assert 0 < np.linalg.norm(after - before) <= 2 * clip
+
+
 def test_an_infinite_residual_is_clipped_in_its_direction():
     rows = (np.ones((1, 1), np.float32), np.ones(1, np.float32))
     for model in (poisson(1), poisson(1)._replace(linear=None)):

@@ -31,7 +31,7 @@ from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.search import largest
 from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, SHARED_BUDGET, TIME, Statement
 from dpmcmc.ask import count_queries, is_standing, mark
-from dpmcmc.curator import noise
+from dpmcmc.curator import fused, noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
 from dpmcmc.curator.filtered import Meter, charging
 from dpmcmc.curator.gradient import with_scales
@@ -238,7 +238,7 @@ class Curator:
 
     def _place(self, leaves, num_rows: int) -> None:
         """Copy the rows to the devices, cut into pieces: with p devices, piece i holds the i-th piece of each device."""
-        num_pieces, size = piece_layout(self.capacity)
+        num_pieces, size = piece_layout(self.capacity, fused.row_layout(self.model, leaves) is not None)
         num_devices = 1 if self._mesh is None else self._mesh.size
         per_device = -(-num_pieces // num_devices)
         sharding = None if self._mesh is None else jax.NamedSharding(self._mesh, PartitionSpec("rows"))

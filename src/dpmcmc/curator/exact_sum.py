@@ -26,6 +26,7 @@ BITS = 30  # a row's value in [-1, 1] times 2^BITS fits 32 bits; the sum of 2^31
 MAX_ROWS = 2**31 - 1
 TARGET_PIECE, MAX_PIECES = 2**17, 32
 ACCELERATOR_PIECE = 2**20  # there, starting a kernel costs more than the memory of a larger piece
+FUSED_PIECE = 2**22  # a fused kernel keeps nothing of a row
 
 
 @functools.partial(
@@ -66,9 +67,9 @@ class Table:
         return any(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(self.pieces))
 
 
-def piece_layout(capacity: int) -> tuple[int, int]:
-    """How many pieces and how many rows in each, from the public capacity alone."""
-    target = TARGET_PIECE if jax.default_backend() == "cpu" else ACCELERATOR_PIECE
+def piece_layout(capacity: int, is_fused: bool = False) -> tuple[int, int]:
+    """How many pieces and how many rows in each, from the public capacity and whether `fused` kernels read them."""
+    target = TARGET_PIECE if jax.default_backend() == "cpu" else FUSED_PIECE if is_fused else ACCELERATOR_PIECE
     num_pieces = min(MAX_PIECES, -(-capacity // target))
     return num_pieces, -(-capacity // num_pieces)
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator import batches, linear_rows, noise
+from dpmcmc.curator import batches, fused, linear_rows, noise
 from dpmcmc.curator.clipping import clip_to_unit_ball
 from dpmcmc.curator.exact_sum import BITS, MAX_ROWS, Table, fixed_point, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
 from dpmcmc.curator.queries import check_positive, sensitivity
@@ -107,6 +107,9 @@ def with_scales(table: Table, model: Model) -> Table:
 
 def all_rows_sum(model: Model, table: Table, position, clip: float):
     """The exact integer sum of all rows' clipped gradients / clip, on the grid of the table: shape (d,)."""
+    layout = fused.row_layout(model, table.pieces[0]) if table.scales else None
+    if layout is not None:
+        return fused.gradient_sum(model, table, layout, jnp.asarray(position, jnp.float32), clip, _bits(model, table))
     scales = table.scales or (None,) * len(table.pieces)
     return sum_pieces(_adder(model, table, position, clip), table, tuple(zip(table.pieces, scales, strict=True)))
 

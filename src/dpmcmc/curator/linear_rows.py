@@ -61,8 +61,10 @@ def _block_scales(linear: Linear, rows, bits: int, is_double: bool) -> Scales:
         parts = _features(linear, rows)
         largest_entry = jnp.max(jnp.stack([jnp.max(jnp.abs(part), axis=1) for part in parts]), axis=0)
         _, exponent = jnp.frexp(largest_entry)
-        factor = jnp.exp2((bits // 2 - exponent).astype(largest_entry.dtype))
-        is_usable = (largest_entry > 0) & jnp.isfinite(largest_entry) & jnp.isfinite(factor)
+        factor = _power_of_two(bits // 2 - exponent, largest_entry.dtype)
+        # Asked of every entry: on a CPU the maximum of a large array passes over NaNs.
+        is_finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(part), axis=1) for part in parts]), axis=0)
+        is_usable = is_finite & (largest_entry > 0) & jnp.isfinite(factor)
         factor = jnp.where(is_usable, factor, 0.0).astype(largest_entry.dtype)
         integers = [_integers(part, factor) for part in parts]
     squared = sum(jnp.sum(part.astype(jnp.int64) ** 2, axis=1) for part in integers)
@@ -76,11 +78,16 @@ def gradient_integers(linear: Linear, rows, scales: Scales, is_counted, position
         predictors = jax.vmap(linear.predictor, (None, 0))(position, rows)
         slopes = jax.vmap(jax.grad(linear.log_likelihood))(predictors, rows)
         limit = jnp.where(is_counted, scales.largest, 0)
-        wanted = jnp.round(slopes / scales.factor * (2.0**bits / clip))
-        wanted = jnp.where(jnp.isnan(wanted), 0.0, jnp.clip(wanted, -(2.0**30), 2.0**30)).astype(jnp.int32)
-        coefficients = jnp.clip(wanted, -limit, limit)
+        coefficients = row_coefficients(slopes, scales.factor, limit, 2.0**bits / clip)
         integers = [_integers(part, scales.factor) for part in _features(linear, rows)]
     return jnp.concatenate([_exact_product(coefficients, part) for part in integers])
+
+
+def row_coefficients(slopes, factor, limit, scale):
+    """The rows' integers C, at most `limit`."""
+    wanted = jnp.round(slopes / factor * scale)
+    wanted = jnp.where(jnp.isnan(wanted), 0.0, jnp.clip(wanted, -(2.0**30), 2.0**30)).astype(jnp.int32)
+    return jnp.clip(wanted, -limit, limit)
 
 
 def _exact_product(coefficients, integers):
@@ -98,8 +105,16 @@ def _features(linear: Linear, rows):
 
 
 def _integers(features, factor):
-    """Whole numbers, in the dtype of the features: a product and a rounding, so the same on every path."""
+    """Whole numbers, in the dtype of the features: an exact product and a rounding, so the same on every path."""
     return jnp.where(factor[:, None] > 0, jnp.round(features * factor[:, None]), 0.0)
+
+
+def _power_of_two(exponent, dtype):
+    """2^exponent exactly, which exp2 is not; inf or 0 beyond the dtype. A product with it needs no rounding, fused or not."""
+    facts = jnp.finfo(dtype)
+    bits = (exponent.astype(jnp.int64 if facts.bits == 64 else jnp.int32) + (facts.maxexp - 1)) << facts.nmant
+    power = lax.bitcast_convert_type(bits, dtype)
+    return jnp.where(exponent >= facts.maxexp, jnp.inf, jnp.where(exponent < facts.minexp, 0.0, power)).astype(dtype)
 
 
 def _ceil_sqrt(squared):

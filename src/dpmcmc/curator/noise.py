@@ -49,12 +49,55 @@ def fresh_secret() -> np.ndarray:
 
 def chacha20(key, counters):
     """The ChaCha20 block function: key (8,) and counters (..., 4) of 32-bit words -> (..., 16)."""
+    if jax.default_backend() == "gpu" and _has_kernels():
+        return _chacha20_kernel(key, counters)
     if math.prod(counters.shape[:-1]) >= MANY_BLOCKS:
         return _chacha20_by_words(key, counters)
     shape = counters.shape[:-1] + (4,)
     start = (*(jnp.broadcast_to(words, shape) for words in (_CONSTANTS, key[:4], key[4:])), counters)
     mixed = lax.fori_loop(0, 10, lambda _, rows: _double_round(rows), start)
     return jnp.concatenate([a + b for a, b in zip(mixed, start, strict=True)], axis=-1)
+
+
+@functools.cache
+def _has_kernels() -> bool:
+    """Whether this GPU runs the kernel; the words are the same without it."""
+    try:
+        shapes = (jax.ShapeDtypeStruct((8,), jnp.uint32), jax.ShapeDtypeStruct((1, 4), jnp.uint32))
+        jax.jit(_chacha20_kernel).lower(*shapes).compile()
+        return True
+    except Exception:
+        return False
+
+
+def _chacha20_kernel(key, counters, interpret: bool = False):
+    """The same as one GPU kernel: as XLA compiles it, each of the ten double rounds would start kernels of its own."""
+    from jax.experimental import pallas
+    from jax.experimental.pallas import triton
+
+    flat = counters.reshape(-1, 4)
+    block = min(128, 1 << (len(flat) - 1).bit_length())
+    flat = jnp.pad(flat, ((0, -len(flat) % block), (0, 0)))
+
+    def kernel(constants_ref, key_ref, counters_ref, out_ref):
+        row = [jnp.broadcast_to(ref[i], (block,)) for ref in (constants_ref, key_ref) for i in range(ref.shape[0])]
+        start = (*row, *(counters_ref[:, i] for i in range(4)))
+        mixed = lax.fori_loop(np.int32(0), np.int32(10), lambda _, words: _double_round_by_words(words), start)
+        for i in range(16):
+            out_ref[:, i] = mixed[i] + start[i]
+
+    zero = np.int32(0)
+    whole = [pallas.BlockSpec((size,), lambda i: (zero,)) for size in (4, 8)]
+    blocks = pallas.pallas_call(
+        kernel,
+        grid=(len(flat) // block,),
+        in_specs=[*whole, pallas.BlockSpec((block, 4), lambda i: (i, zero))],
+        out_specs=pallas.BlockSpec((block, 16), lambda i: (i, zero)),
+        out_shape=jax.ShapeDtypeStruct((len(flat), 16), jnp.uint32),
+        compiler_params=triton.CompilerParams(num_warps=1),
+        interpret=interpret,
+    )(jnp.asarray(_CONSTANTS), key, flat)
+    return blocks[: math.prod(counters.shape[:-1])].reshape(*counters.shape[:-1], 16)
 
 
 def _double_round(rows):

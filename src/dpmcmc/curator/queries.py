@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator import noise
+from dpmcmc.curator import fused, noise
 from dpmcmc.curator.clipping import clip_to_unit
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_rows
 from dpmcmc.types import Answer, Model, Neighbours, Unit
@@ -41,6 +41,10 @@ def unit_ratios(model: Model, table: Table, rows, position, proposal, bound):
 
 def log_ratio_sum(model: Model, table: Table, position, proposal, bound):
     """The exact integer sum of clip(log p(x_i|proposal) - log p(x_i|position), bound) / bound, in units of 2^-BITS."""
+    layout = fused.row_layout(model, table.pieces[0])
+    if layout is not None:
+        points = (jnp.asarray(value, jnp.float32) for value in (position, proposal, bound))
+        return fused.ratio_sum(model, table, layout, *points)
     return sum_rows(lambda rows: fixed_point(unit_ratios(model, table, rows, position, proposal, bound)), table)
 
 

@@ -71,10 +71,24 @@ def simulate_logistic_rows(rng_key: Key, num_rows: int, position, radius: float,
     return features, jax.random.bernoulli(key_label, jax.nn.sigmoid(logits)).astype(position.dtype)
 
 
+# log(1 + t) / t at the Chebyshev points of [0, 1]: as close to it, in float32, as log1p is, for a third of the work.
+_LOG1P = (1.0, -0.49999892711639404, 0.33329710364341736, -0.24951615929603577, 0.1966327428817749, -0.1526966691017151,
+          0.10543623566627502, -0.056373611092567444, 0.019542526453733444, -0.0031760570127516985)  # fmt: skip
+
+
+def _log1p_of_unit(value: Array) -> Array:
+    """log(1 + value) for values in [0, 1]."""
+    if value.dtype != jnp.float32:
+        return jnp.log1p(value)
+    quotient = jnp.full_like(value, _LOG1P[-1])
+    for coefficient in reversed(_LOG1P[:-1]):
+        quotient = quotient * value + coefficient
+    return quotient * value
+
+
 @jax.custom_jvp
 def _softplus(value: Array) -> Array:
-    # Twice as fast as jax.nn.softplus.
-    return jnp.maximum(value, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(value)))
+    return jnp.maximum(value, 0.0) + _log1p_of_unit(jnp.exp(-jnp.abs(value)))
 
 
 @_softplus.defjvp

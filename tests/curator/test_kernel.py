@@ -1,0 +1,308 @@
+"""The fused GPU kernels, run step by step on a CPU: the sums of the path through XLA, the same bounds, one pass for all chains.
+
+The kernels multiply in another order, so sums over rows agree up to float32's rounding, and to the last bit where every product is
+exact. What privacy rests on (the clip, the grid, the mask, whole numbers) is tested to the last bit.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dpmcmc import Curator, LogRatio, Model, models, penalty, random_walk, sample
+from dpmcmc.curator import fused, gradient, linear_rows, noise
+from dpmcmc.curator.exact_sum import BITS, Table
+from dpmcmc.curator.queries import log_ratio_sum
+from dpmcmc.types import Linear, Unit
+from tests.curator.test_gradient import adversarial_rows, inner_product, too_long
+from tests.table import SECRET
+
+FULL = 2**BITS
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    monkeypatch.setattr(fused, "INTERPRET", True)
+
+
+def logistic_rows(num_rows: int, dimension: int, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(num_rows, dimension)).astype(np.float32)
+    return features / np.linalg.norm(features, axis=1, keepdims=True), (rng.random(num_rows) < 0.5).astype(np.float32)
+
+
+def points(num_chains: int, dimension: int, seed: int = 1):
+    rng = np.random.default_rng(seed)
+    positions = rng.normal(size=(num_chains, dimension)).astype(np.float32)
+    return positions, positions + 0.1 * rng.normal(size=positions.shape).astype(np.float32)
+
+
+def table_of(rows, num_rows, num_pieces: int = 1):
+    leaves, tree = jax.tree.flatten(rows)
+    pieces = zip(*(jnp.split(jnp.asarray(leaf), num_pieces) for leaf in leaves), strict=True)
+    return Table(tuple(jax.tree.unflatten(tree, piece) for piece in pieces), num_rows, Unit(), capacity=len(leaves[0]))
+
+
+@functools.cache
+def compiled(model, bound, clip, num_pieces, *what_tests_replace):
+    """(rows, their number, positions, proposals) -> the chains' integer sums of ratios or, with a clip, of gradients."""
+
+    def run(rows, number, positions, proposals):
+        table = table_of(rows, number, num_pieces)
+        if clip is None:
+            return jax.vmap(lambda before, after: log_ratio_sum(model, table, before, after, bound))(positions, proposals)
+        table = gradient.with_scales(table, model)
+        return jax.vmap(lambda position: gradient.all_rows_sum(model, table, position, clip))(positions)
+
+    return jax.jit(run)
+
+
+def sums(model, rows, positions, proposals, bound=None, clip=None, num_rows=None, num_pieces=1):
+    number = len(jax.tree.leaves(rows)[0]) if num_rows is None else num_rows
+    run = compiled(model, bound, clip, num_pieces, fused.INTERPRET, fused.clip_to_unit, fused._Program.is_real)
+    with jax.enable_x64(True):
+        return np.asarray(run(rows, jnp.int64(number), positions, proposals))
+
+
+def ratios(model, rows, positions, proposals, bound, **options):
+    return sums(model, rows, positions, proposals, bound=bound, **options)
+
+
+def gradients(model, rows, positions, clip, **options):
+    return sums(model, rows, positions, positions, clip=clip, **options)
+
+
+def through_xla(monkeypatch, function, *arguments, **options):
+    with monkeypatch.context() as patch:
+        patch.setattr(fused, "INTERPRET", False)
+        return function(*arguments, **options)
+
+
+# -- the same sums ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_chains", [pytest.param(1, marks=pytest.mark.slow), 3, 40])
+def test_ratios_are_those_of_the_other_path(num_chains, monkeypatch):
+    model, rows = models.logistic(7, 1.0, intercept=True), logistic_rows(1300, 7)
+    before, after = points(num_chains, 8)
+    found = ratios(model, rows, before, after, 0.3, num_rows=1250, num_pieces=2)
+    wanted = through_xla(monkeypatch, ratios, model, rows, before, after, 0.3, num_rows=1250, num_pieces=2)
+    assert np.abs(wanted).max() > FULL and not np.array_equal(found, wanted)  # it was the kernel
+    assert np.abs(found - wanted).max() < 1250**0.5 * 2e-5 * FULL
+    np.testing.assert_array_equal(ratios(model, rows, after, before, 0.3, num_rows=1250, num_pieces=2), -found)
+
+
+@pytest.mark.parametrize("num_chains", [1, 40])
+def test_ratios_are_the_same_integers_where_products_are_exact(num_chains, monkeypatch):
+    rng = np.random.default_rng(0)
+    rows = rng.integers(-64, 65, size=(700, 5)).astype(np.float32)
+    before, after = rng.integers(-64, 65, size=(2, num_chains, 5)).astype(np.float32) / 64
+    arguments = (inner_product(5, True), rows, before, after, 64.0)
+    np.testing.assert_array_equal(ratios(*arguments), through_xla(monkeypatch, ratios, *arguments))
+
+
+@pytest.mark.parametrize("num_chains", [1, pytest.param(3, marks=pytest.mark.slow), 20])
+def test_gradients_are_the_same_integers_where_slopes_are(num_chains, monkeypatch):
+    rows = adversarial_rows(0, 1400, 11)
+    rows[3, 4], rows[5], rows[6, 7] = np.nan, 0, np.inf
+    arguments = (inner_product(11, True), rows, points(num_chains, 11)[0], 1.0)
+    found = gradients(*arguments, num_rows=1390, num_pieces=2)
+    np.testing.assert_array_equal(found, through_xla(monkeypatch, gradients, *arguments, num_rows=1390, num_pieces=2))
+    assert np.abs(found).max() > 2.0**40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["logistic", "linear", "poisson"])
+def test_gradients_are_those_of_the_other_path(name, monkeypatch):
+    make = {"logistic": lambda: models.logistic(6, 1.0, intercept=True), "linear": lambda: models.linear(6, 0.5, intercept=True),
+            "poisson": lambda: models.poisson(6, intercept=True)}  # fmt: skip
+    arguments = (make[name](), logistic_rows(600, 6), 0.3 * points(3, 7)[0], 0.7)
+    found, wanted = gradients(*arguments), through_xla(monkeypatch, gradients, *arguments)
+    assert not np.array_equal(found, wanted)
+    assert np.abs(found - wanted).max() < 1e-6 * 600 * 2.0 ** linear_rows.grid_bits(600)
+
+
+def test_coefficients_agree_with_the_other_path_to_the_last_bit():
+    rng = np.random.default_rng(0)
+    slopes = np.concatenate([np.exp(rng.normal(scale=9, size=20_000)), [0, np.inf, np.nan, 3e38, 1e-45]]).astype(np.float32)
+    slopes *= rng.choice([-1, 1], size=slopes.shape).astype(np.float32)
+    slopes[::7] = np.round(slopes[::7].clip(-1e4, 1e4)) + np.float32(0.5)  # ties
+    factor = np.exp2(rng.integers(-9, 20, size=slopes.shape)).astype(np.float32)
+    factor[::50] = 0
+    limit = rng.integers(0, 2**21 + 1, size=slopes.shape).astype(np.int32)
+    for scale in (np.float32(1.0), np.float32(2.0**40 / 0.7)):
+        found = jax.jit(fused._coefficients)(slopes, factor, limit, scale)
+        np.testing.assert_array_equal(found, jax.jit(linear_rows.row_coefficients)(slopes, factor, limit, scale))
+
+
+# -- the bounds ------------------------------------------------------------------------------------------------------------------
+
+MODEL = models.logistic(3, 1.0)
+BAD_ROWS = [np.nan, -np.nan, np.inf, -np.inf, 3e38, 1e-45, 0.0, 1e3, -1e3]
+
+
+def test_one_row_however_bad_moves_a_ratio_by_at_most_two_units():
+    rows, labels = logistic_rows(40, 3)
+    before, after = points(2, 3)
+
+    def with_row(value):
+        changed = rows.copy()
+        changed[17] = value
+        return ratios(MODEL, (changed, labels), before, after, 0.05)
+
+    found = np.stack([with_row(value) for value in BAD_ROWS])
+    assert FULL <= np.ptp(found, axis=0).max() <= 2 * FULL
+
+
+def masked_sums():
+    rows, labels = logistic_rows(40, 3)
+    before, after = points(2, 3)
+    found = []
+    for value in (0.0, np.nan, 7.0):
+        rows[30:] = value
+        found.append(ratios(MODEL, (rows, labels), before, after, 0.05, num_rows=30))
+        found.append(gradients(MODEL, (rows, labels), before, 0.05, num_rows=30).sum(axis=1))
+    return np.stack(found)
+
+
+def test_padding_changes_nothing():
+    found = masked_sums()
+    assert np.ptp(found[::2], axis=0).max() == np.ptp(found[1::2], axis=0).max() == 0
+
+
+def test_a_forgotten_mask_is_caught(monkeypatch):
+    monkeypatch.setattr(fused._Program, "is_real", lambda self, step: self.numbers(step) < self.size)
+    found = masked_sums()
+    assert np.ptp(found[::2], axis=0).max() > 0 and np.ptp(found[1::2], axis=0).max() > 0
+
+
+def extreme_ratio() -> int:
+    """A single row whose log-ratio is far beyond the bound."""
+    rows = (np.full((1, 2), 1e3, np.float32), np.ones(1, np.float32))
+    return int(ratios(models.logistic(2, 1.0), rows, -np.ones((1, 2), np.float32), np.zeros((1, 2), np.float32), 0.5)[0])
+
+
+def test_the_bound_is_reached():
+    assert extreme_ratio() == FULL
+
+
+def test_a_forgotten_clip_is_caught(monkeypatch):
+    monkeypatch.setattr(fused, "clip_to_unit", lambda value, bound: value / 2.0**14)
+    assert abs(extreme_ratio()) != FULL
+
+
+@pytest.mark.parametrize("num_chains", [1, 2])
+def test_no_row_of_a_gradient_exceeds_the_bound(num_chains):
+    """Rows added one at a time: `vmap` over the number of rows."""
+    rows, bits = adversarial_rows(1, 96, 5), linear_rows.grid_bits(96)
+    model, positions = inner_product(5, True), np.zeros((num_chains, 5), np.float32)
+
+    def run(number):
+        table = gradient.with_scales(table_of(rows, number), model)
+        return jax.vmap(lambda position: gradient.all_rows_sum(model, table, position, 1.0))(positions)
+
+    with jax.enable_x64(True):
+        found = np.asarray(jax.jit(jax.vmap(run))(jnp.arange(97)))
+    each = np.diff(found, axis=0)
+    assert all(too_long(each[:, chain], bits) == 0 for chain in range(num_chains))
+    assert np.linalg.norm(each[:, 0].astype(float), axis=1).max() > 0.9999 * 2.0**bits
+
+
+# -- one pass --------------------------------------------------------------------------------------------------------------------
+
+
+def kernels(jaxpr) -> list:
+    found = []
+    for equation in jaxpr.eqns:
+        found += [equation] if equation.primitive.name == "pallas_call" else []
+        for value in equation.params.values():
+            inner = getattr(value, "jaxpr", value)
+            found += kernels(inner) if hasattr(inner, "eqns") and equation.primitive.name != "pallas_call" else []
+    return found
+
+
+@pytest.mark.parametrize("num_chains, num_passes", [(1, 1), (5, 1), (64, 1), (100, 2)])
+def test_all_chains_share_one_pass_over_each_piece(num_chains, num_passes):
+    model, rows = models.logistic(3, 1.0), logistic_rows(60, 3)
+    before, after = points(num_chains, 3)
+
+    def run(before, after):
+        table = gradient.with_scales(table_of(rows, 60, 3), model)
+        there = jax.vmap(lambda a, b: log_ratio_sum(model, table, a, b, 0.1))(before, after)
+        return there, jax.vmap(lambda a: gradient.all_rows_sum(model, table, a, 1.0))(before)
+
+    with jax.enable_x64(True):
+        found = kernels(jax.make_jaxpr(run)(before, after).jaxpr)
+    assert len(found) == 2 * 3 * num_passes
+    assert all(equation.params["grid_mapping"].grid == (1,) for equation in found)
+
+
+@pytest.mark.slow
+def test_a_run_is_the_same_as_through_xla(monkeypatch):
+    sampler = penalty(MODEL.log_prior, LogRatio(1.0, 2.0), random_walk(0.2))
+
+    def run():
+        curator = Curator(logistic_rows(300, 3), MODEL, None, fixed_secret=SECRET)
+        return sample(jax.random.key(0), sampler, curator, jnp.zeros(3), num_steps=8, num_chains=3, warmup=0, progress=False)
+
+    draws = [np.asarray(result.posterior["coefficients"]) for result in (run(), through_xla(monkeypatch, run))]
+    assert np.ptp(draws[0]) > 0.05
+    np.testing.assert_allclose(*draws, atol=1e-4)
+
+
+# -- what takes the other path ---------------------------------------------------------------------------------------------------
+
+
+def with_parts(**parts) -> Model:
+    model = models.logistic(3, 1.0)
+    return model._replace(linear=model.linear._replace(**parts))
+
+
+@pytest.mark.parametrize(
+    "model, dtype",
+    [
+        (models.logistic(3, 1.0)._replace(linear=None), np.float32),
+        (models.logistic(3, 1.0), np.float64),
+        (models.logistic(3, 1.0), np.int32),
+        (with_parts(features=lambda row: (2 * row[0],)), np.float32),
+        (with_parts(log_likelihood=lambda z, row: z * row[0][0]), np.float32),
+    ],
+    ids=["no predictor", "double", "integers", "made features", "features used twice"],
+)
+def test_what_the_kernels_do_not_know_takes_the_other_path(model, dtype):
+    rows = (np.ones((10, 3), dtype), np.ones(10, np.float32))
+    assert fused.row_layout(model, rows) is None
+    assert abs(ratios(model, rows, *points(2, 3), 1.0)).max() > 0
+
+
+def test_wide_rows_take_the_other_path():
+    wide = fused.MAX_WIDTH + 1
+    assert fused.row_layout(models.logistic(wide, 1.0), logistic_rows(4, wide)) is None
+    assert fused.row_layout(models.logistic(wide - 1, 1.0), logistic_rows(4, wide - 1)) is not None
+
+
+def test_without_a_gpu_no_kernel_runs(monkeypatch):
+    monkeypatch.setattr(fused, "INTERPRET", False)
+    assert jax.default_backend() == "gpu" or fused.row_layout(models.logistic(3, 1.0), logistic_rows(4, 3)) is None
+
+
+def test_constants_among_the_features_are_found():
+    model = with_parts(features=lambda row: (jnp.full(2, 0.5), row[0], jnp.ones(1)))
+    layout = fused._find_features(model.linear, fused._one_row(logistic_rows(4, 3)))
+    assert layout == fused.Layout(0, 3, (0.5, 0.5, 1.0), (2, 3, 4, 0, 1, 5))
+    assert isinstance(model.linear, Linear)
+
+
+# -- the noise -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(), (300,)])
+def test_the_kernel_of_the_secret_stream_gives_the_same_words(shape):
+    rng = np.random.default_rng(0)
+    keys = jnp.asarray(rng.integers(0, 2**32, (2, 8), np.uint32))
+    counters = jnp.asarray(rng.integers(0, 2**32, (*shape, 4), np.uint32))
+    with jax.enable_x64(True):
+        found = jax.vmap(lambda key: noise._chacha20_kernel(key, counters, interpret=True))(keys)
+        np.testing.assert_array_equal(found, jax.vmap(lambda key: noise.chacha20(key, counters))(keys))
