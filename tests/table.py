@@ -43,6 +43,7 @@ from dpmcmc import (
     sgld,
     sgnht,
 )
+from dpmcmc.curator.curator import Executable
 from dpmcmc.loop import begin_program, block_program
 
 SECRET = np.arange(16, dtype=np.uint32)
@@ -197,9 +198,13 @@ APPROXIMATE = [
 # -- what the tests run over -----------------------------------------------------------------------------------------------
 
 ALL = SAMPLERS + EXHIBITS + HAMILTONIAN + LANGEVIN + GRADIENT_BASELINES + [row.case for row in APPROXIMATE]
+# Every test and every proposal; the slow suite has all pairs.
+EVERY_DAY = [case for case in GRID if "isotropic" in case.name or "penalty ratio" in case.name or case.name == "barker, guided"]
 # One of each kind, for tests that look at a sampler rather than at its law.
-CONTRACT = [case for case in GRID if "isotropic" in case.name or "penalty ratio" in case.name] + OTHERS + BASELINES
-CONTRACT += EXHIBITS + HAMILTONIAN[::3] + LANGEVIN + GRADIENT_BASELINES + [row.case for row in APPROXIMATE[::2]]
+KINDS = ("penalty ratio, isotropic", "penalty ratio, one component", "penalty ratio, guided", "penalty bit, isotropic",
+         "penalty bit, constant, isotropic", "barker, isotropic", "lazy barker, isotropic")  # fmt: skip
+CONTRACT = [case for case in GRID if case.name in KINDS] + OTHERS + BASELINES[:2] + EXHIBITS
+CONTRACT += HAMILTONIAN[::3] + LANGEVIN + GRADIENT_BASELINES + [row.case for row in APPROXIMATE[::2]]
 
 
 def run_chains(
@@ -223,6 +228,13 @@ def run_chains(
     block = curator.trace(block_program(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
     assert query in block.plan
     grant = curator.grant({q: start.plan.get(q, 0) + block.plan.get(q, 0) for q in {*start.plan, *block.plan}})
-    begun = grant.run(start.compile(), keys, starts)
-    _, (positions, info) = grant.run(block.compile(), keys, *begun, jnp.int32(0))
+    begun = grant.run(compiled(start, 1), keys, starts)
+    _, (positions, info) = grant.run(compiled(block, 1), keys, *begun, jnp.int32(0))
     return np.asarray(positions).swapaxes(0, 1), info
+
+
+def compiled(traced, effort: int) -> Executable:
+    """The program, compiled with less effort (0 to 3) than is worth its while in a long run."""
+    with jax.enable_x64(True):
+        options = {"xla_backend_optimization_level": effort}
+        return Executable(traced.plan, traced.traced.lower().compile(compiler_options=options), traced.owner)
