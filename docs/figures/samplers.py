@@ -3,9 +3,9 @@
 MPLBACKEND=Agg python docs/figures/samplers.py            # all of them: some minutes on two cores
 MPLBACKEND=Agg python docs/figures/samplers.py hmc sgld   # these
 
-The rows are simulated, and the noise comes from a fixed secret so that the figures can be made again. The budgets are real. Clips and
-steps were chosen with the shape of the posterior in mind; on real rows they have to come from public facts. The contours hold 50 %
-and 95 % of the exact posterior.
+The rows are simulated, and the noise comes from a fixed secret so that the figures can be made again. The budgets are real. Clips
+and steps were chosen with the shape of the posterior in mind; on real rows they have to come from public facts. The contours hold
+50 % and 95 % of the exact posterior.
 """
 
 from __future__ import annotations
