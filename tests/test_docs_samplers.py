@@ -1,0 +1,48 @@
+"""The page about the samplers runs as printed, leaves no sampler or query out, and has its pictures."""
+
+import re
+from pathlib import Path
+
+import jax
+import pytest
+
+import dpmcmc
+
+PAGE = Path(__file__).parents[1] / "docs" / "samplers.md"
+TEXT = PAGE.read_text()
+HOMES = ("dpmcmc.samplers.", "dpmcmc.curator.", "dpmcmc.acceptance")
+LARGEST_PICTURE = 120_000  # bytes
+
+
+@pytest.fixture
+def quick_compilation():
+    """The page's programs run for a moment only: to optimise them would take most of the time."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+def test_the_page_runs(quick_compilation):
+    names: dict = {"__name__": "samplers"}
+    for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
+        exec(compile(block, PAGE.name, "exec"), names)
+
+
+def test_every_sampler_and_query_is_on_the_page():
+    public = [name for name in dpmcmc.__all__ if getattr(getattr(dpmcmc, name), "__module__", "").startswith(HOMES)]
+    assert {"penalty", "LogRatio", "Barker"} <= set(public)
+    assert [name for name in public if not re.search(rf"\b{name}\b", TEXT)] == []
+
+
+def test_every_link_leads_somewhere():
+    pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", TEXT)
+    assert len(pictures) == len(set(pictures)) == len(re.findall(r"^## ", TEXT, re.M))
+    assert all((PAGE.parent / picture).stat().st_size < LARGEST_PICTURE for picture in pictures)
+    headings = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^## (.*)$", TEXT, re.M)}
+    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= headings
+
+
+def test_a_section_fits_a_screen():
+    sections = re.split(r"^## ", TEXT, flags=re.M)[1:]
+    assert max(len(section.splitlines()) for section in sections) <= 30
