@@ -35,6 +35,7 @@ from dpmcmc.types import Neighbours
 
 TAIL_BITS = 80
 MAX_DRAWS = 2**24
+COLUMNS = 16  # of float32, one line of a processor's cache
 # Tails of B, in a piece and in all, or a sequence that falls short; 127-bit probabilities; 128-bit words cut into at most 2^31
 # slots.
 DISTANCE = 4 * 2.0**-TAIL_BITS + MAX_DRAWS * (2.0**-127 + 2.0**-96)
@@ -141,7 +142,7 @@ def map_drawn(values, table: Table, draws: Draws):
     bounds = lax.dynamic_slice_in_dim(starts, table.first_slot // table.piece_size, num_pieces + 1)
     index = bounds[:-1, None] + jnp.arange(width)
     places = jnp.where(index < bounds[1:, None], draws.places[jnp.minimum(index, most - 1)], 0)
-    taken = [jax.tree.map(functools.partial(_take, places=own), piece) for piece, own in zip(table.pieces, places, strict=True)]
+    taken = [jax.tree.map(functools.partial(_fetch, places=own), piece) for piece, own in zip(table.pieces, places, strict=True)]
     rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), *taken)
     order, is_real = _order(table, draws, bounds)
     if num_pieces * width > 2 * most:  # many pieces and few draws: the filling would be most of the work
@@ -162,6 +163,20 @@ def _order(table: Table, draws: Draws, bounds):
 def _take(leaf, places):
     # The places are in range by their making; to say so saves a comparison for every entry.
     return jnp.asarray(leaf).at[places.astype(jnp.int32)].get(mode="promise_in_bounds")
+
+
+def _fetch(leaf, places):
+    """The rows in these places."""
+    if leaf.ndim != 2 or jax.default_backend() != "cpu":
+        return _take(leaf, places)
+    numbers = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0, 1))
+
+    def columns(first):
+        starts = jnp.stack([places, jnp.full_like(places, first)], axis=1).astype(jnp.int32)
+        return lax.gather(leaf, starts, numbers, (1, min(COLUMNS, leaf.shape[1] - first)), mode="promise_in_bounds")
+
+    # Some columns at a time: a processor then waits for the memory of several rows at once, not of one after the other.
+    return jnp.concatenate([columns(first) for first in range(0, leaf.shape[1], COLUMNS)], axis=1)
 
 
 def gather(table: Table, slots):
