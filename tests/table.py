@@ -198,8 +198,9 @@ APPROXIMATE = [
 # -- what the tests run over -----------------------------------------------------------------------------------------------
 
 ALL = SAMPLERS + EXHIBITS + HAMILTONIAN + LANGEVIN + GRADIENT_BASELINES + [row.case for row in APPROXIMATE]
-# Every test and every proposal; the slow suite has all pairs.
+# Every query and every proposal; the slow suite has the other pairs, and bits of the same ratios.
 EVERY_DAY = [case for case in GRID if "isotropic" in case.name or "penalty ratio" in case.name or case.name == "barker, guided"]
+EVERY_DAY += [case for case in OTHERS if case.name != "tuna, not private"] + BASELINES[:1]
 # One of each kind, for tests that look at a sampler rather than at its law.
 KINDS = ("penalty ratio, isotropic", "penalty ratio, one component", "penalty ratio, guided", "penalty bit, isotropic",
          "penalty bit, constant, isotropic", "barker, isotropic", "lazy barker, isotropic")  # fmt: skip

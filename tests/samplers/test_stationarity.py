@@ -15,7 +15,7 @@ from dpmcmc.samplers.penalty import PenaltyInfo, WalkState, choose
 from dpmcmc.samplers.proposals import Proposal, guided_walk
 from dpmcmc.types import Answer, Sampler
 from tests.statistics import effective_size, moment_z_scores, threshold
-from tests.table import CAP, EVERY_DAY, EXACT_COVARIANCE, EXACT_MEAN, GRID, MODEL, PROPOSALS, SAMPLERS, TESTS, run_chains
+from tests.table import CAP, EVERY_DAY, EXACT_COVARIANCE, EXACT_MEAN, MODEL, PROPOSALS, SAMPLERS, TESTS, run_chains
 
 LIMIT = threshold(num_scores=5 * len(SAMPLERS), num_chains=64)
 
@@ -27,7 +27,7 @@ def scores(sampler, query):
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=() if case in EVERY_DAY or case not in GRID else pytest.mark.slow) for case in SAMPLERS],
+    [pytest.param(case, marks=() if case in EVERY_DAY else pytest.mark.slow) for case in SAMPLERS],
     ids=str,
 )
 def test_the_posterior_is_stationary(case):
