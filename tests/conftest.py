@@ -1,10 +1,14 @@
 """Compiled programs are cached for the session: many tests run the same small ones."""
 
+import os
+
 import jax
 import pytest
 
 
 @pytest.fixture(scope="session", autouse=True)
 def compilation_cache(tmp_path_factory):
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.getbasetemp() / "programs"))
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own  # workers compile the same programs
+    jax.config.update("jax_compilation_cache_dir", str(shared / "programs"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -92,7 +92,9 @@ print("equal")
 """
 
 
-@pytest.mark.parametrize("target_piece", [300, 5000], ids=["four pieces", "one piece for two devices"])
+@pytest.mark.parametrize(
+    "target_piece", [300, pytest.param(5000, marks=pytest.mark.slow)], ids=["four pieces", "one piece for two devices"]
+)
 def test_rows_spread_over_two_devices_give_the_same_chain(target_piece):
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(

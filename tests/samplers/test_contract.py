@@ -8,7 +8,7 @@ from jax.experimental import io_callback
 
 from dpmcmc import Curator
 from dpmcmc.errors import UnboundedQueries
-from tests.table import CONTRACT, SECRET, compiled
+from tests.table import CONTRACT, CONTRACT_EVERY_DAY, SECRET, compiled
 
 NUM_STEPS = 4
 
@@ -59,7 +59,9 @@ def assert_close(left, right):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), left, right)
 
 
-@pytest.mark.parametrize("case", CONTRACT, ids=str)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case.name in CONTRACT_EVERY_DAY else pytest.mark.slow) for case in CONTRACT], ids=str
+)
 def test_the_contract(case):
     answers, answer_shapes = {}, {}
 

@@ -131,7 +131,7 @@ QUERIES = {
 }
 
 
-@pytest.mark.parametrize("name", ["ratio", "Barker bit", pytest.param("penalty bit", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["ratio", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Barker bit", "penalty bit"))])
 def test_keeps_the_posterior_of_rows(name):
     test, reuse = QUERIES[name]
     mean, covariance = models.gaussian_posterior(ROWS, np.array([[1.5, 0.3], [0.3, 1.0]]), prior_scale=2.0)
