@@ -199,8 +199,15 @@ APPROXIMATE = [
 
 ALL = SAMPLERS + EXHIBITS + HAMILTONIAN + LANGEVIN + GRADIENT_BASELINES + [row.case for row in APPROXIMATE]
 # Every query and every proposal; the slow suite has the other pairs, and bits of the same ratios.
-EVERY_DAY = [case for case in GRID if "isotropic" in case.name or "penalty ratio" in case.name or case.name == "barker, guided"]
-EVERY_DAY += [case for case in OTHERS if case.name != "tuna, not private"] + BASELINES[:1]
+PAIRS = (
+    "penalty ratio, one component",
+    "penalty ratio, guided",
+    "penalty bit, full covariance",
+    "barker, diagonal",
+    "barker, guided",
+)
+EVERY_DAY = [case for case in GRID if "isotropic" in case.name or case.name in PAIRS]
+EVERY_DAY += [case for case in OTHERS if case.name not in ("tuna, not private", "minibatch noisy ratio")] + BASELINES[:1]
 # One of each kind, for tests that look at a sampler rather than at its law; the first ones every day.
 FIRST = ("penalty ratio, isotropic", "penalty ratio, guided", "penalty bit, isotropic", "barker, isotropic")
 MORE = ("penalty ratio, one component", "penalty bit, constant, isotropic", "lazy barker, isotropic")

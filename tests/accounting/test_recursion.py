@@ -66,7 +66,7 @@ def test_one_barker_bit_is_the_closed_form(range, part):
 
 
 @pytest.mark.parametrize("test", [Barker(), LazyBarker(0.4), Penalty(1.0)], ids=str)
-@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("count", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_above_enumeration_and_close(test, count):
     range, states = 0.5, (-2.0, -1.0, -0.25, 0.5, 1.5)
     for epsilon in (0.1, 0.6):

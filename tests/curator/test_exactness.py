@@ -178,6 +178,7 @@ print((peak[0] - before) / (4 * n * d))
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="reads the resident memory from /proc")
+@pytest.mark.slow
 def test_resident_memory_hardly_grows_while_blocks_run():
     done = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True, cwd=os.getcwd())
     assert done.returncode == 0, done.stderr[-2000:]
