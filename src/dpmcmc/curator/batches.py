@@ -31,7 +31,8 @@ from jax import lax
 
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import Table
-from dpmcmc.types import Neighbours
+from dpmcmc.errors import UnsupportedQuery
+from dpmcmc.types import Neighbours, Unit
 
 TAIL_BITS = 80
 MAX_DRAWS = 2**24
@@ -39,6 +40,15 @@ COLUMNS = 16  # of float32, one line of a processor's cache
 # Tails of B, in a piece and in all, or a sequence that falls short; 127-bit probabilities; 128-bit words cut into at most 2^31
 # slots.
 DISTANCE = 4 * 2.0**-TAIL_BITS + MAX_DRAWS * (2.0**-127 + 2.0**-96)
+
+
+def refuse_several_rows(unit: Unit) -> None:
+    """A batch is accounted for one row per person."""
+    if unit.rows_per_person > 1:
+        raise UnsupportedQuery(
+            f"rows_per_person={unit.rows_per_person}: a batch may hold several rows of one person, which no bound here covers; "
+            "use a query that reads all rows (LogRatio, Accept, Gradient with batch=None), or one row per person"
+        )
 
 
 @dataclass(frozen=True)

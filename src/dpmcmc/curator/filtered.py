@@ -93,11 +93,6 @@ class Meter:
             self._spent[query] = (spent + amount, asks + 1)
             return True
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether a query has stopped answering."""
-        return bool(self._closed)
-
     def spent(self, query: Query) -> float:
         return self._spent.get(query, (0.0, 0))[0]
 
@@ -115,8 +110,9 @@ def charging(meter):
 
         one = custom_vmap(call)
         one.def_vmap(lambda size, _, word, amount: (call(word, jnp.broadcast_to(amount, size)), True))
-        # The key is handed over so that chains that ask about the same move are charged one by one: only their keys differ.
-        return one(key[0], amount)
+        # A zero that `vmap` sees as one for each key: chains that ask about the same move are charged one by one, and only their
+        # keys differ. The key itself stays in the program.
+        return one(key[0] * 0, amount)
 
     return charge
 

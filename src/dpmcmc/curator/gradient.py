@@ -22,7 +22,6 @@ from dpmcmc.curator import batches, fused, linear_rows, noise
 from dpmcmc.curator.clipping import clip_to_unit_ball
 from dpmcmc.curator.exact_sum import BITS, MAX_ROWS, Table, fixed_point, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
 from dpmcmc.curator.queries import check_positive, sensitivity
-from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Unit
 
 MAX_DIMENSION = 2**12  # what the distance of the noise from its ideal is charged for
@@ -72,11 +71,7 @@ class Gradient:
         distance = MAX_DIMENSION * noise.gaussian_distance(sigma)
         if self.batch is None:
             return costs.Gaussian(self.noise_multiplier, distance=distance)
-        if unit.rows_per_person > 1:
-            raise UnsupportedQuery(
-                f"rows_per_person={unit.rows_per_person}: a batch may hold several rows of one person, which no bound here "
-                "covers; use all rows (batch=None), or one row per person"
-            )
+        batches.refuse_several_rows(unit)
         return costs.SubsampledGaussian(
             self.batch.scheme,
             self.batch.rate * (1 + ROUNDING),

@@ -37,7 +37,6 @@ from dpmcmc.curator.correction import CORRECTIONS, accept_probability
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_counted
 from dpmcmc.curator.gradient import ROUNDING
 from dpmcmc.curator.queries import check_positive, move_length, unit_ratios
-from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Neighbours, Unit
 
 BELOW = 1 - 2.0**-50  # constants that carry a bound are taken this much smaller, for their own rounding
@@ -132,7 +131,7 @@ class MinibatchRatio:
         return 1 + self.batch.size * 2.0**-17
 
     def cost(self, unit: Unit) -> costs.SubsampledGaussian:
-        _refuse_several_rows(unit)
+        batches.refuse_several_rows(unit)
         return costs.SubsampledGaussian(
             self.batch.scheme,
             self.batch.rate * (1 + ROUNDING),
@@ -202,7 +201,7 @@ class BatchBarker:
 
     def cost(self, unit: Unit) -> costs.DPBarker:
         """The same for both relations: an absent row is a row with v = 0."""
-        _refuse_several_rows(unit)
+        batches.refuse_several_rows(unit)
         return costs.DPBarker(self.batch.size, self.batch.of, distance=BIT_DISTANCE + batches.DISTANCE)
 
     def _scale(self) -> float:
@@ -216,11 +215,3 @@ def _check_batch(batch: Any, smallest: int) -> None:
         raise ValueError(f"batch={batch!r} must be a FixedBatch(size, of)")
     if batch.size < smallest:
         raise ValueError(f"size={batch.size} must be at least {smallest}: the batch's variance is estimated from its rows")
-
-
-def _refuse_several_rows(unit: Unit) -> None:
-    if unit.rows_per_person > 1:
-        raise UnsupportedQuery(
-            f"rows_per_person={unit.rows_per_person}: a batch may hold several rows of one person, which no bound here covers; "
-            "use LogRatio or Accept, which read all rows, or one row per person"
-        )

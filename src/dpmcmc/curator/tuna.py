@@ -42,7 +42,6 @@ from dpmcmc.curator import batches, noise
 from dpmcmc.curator.accept import clamped_log_ratio, toss
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_counted
 from dpmcmc.curator.queries import check_positive, log_ratio_sum, unit_ratios
-from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Unit
 
 LARGE = 2**17  # entries of a batch
@@ -72,7 +71,7 @@ class MinibatchAccept:
         return _bit(Barker(), self, key, model, rows, position, proposal, log_ratio)
 
     def cost(self, unit: Unit) -> costs.MinibatchBarker:
-        _check_unit(unit)
+        batches.refuse_several_rows(unit)
         distance = _batch_distance(self) + 2 * noise.COIN_DISTANCE
         return costs.MinibatchBarker(self.temperature * self.bound, self.ratio, distance=distance)
 
@@ -105,7 +104,7 @@ class MinibatchNoisyRatio:
         return Answer(grid * total.astype(jnp.float64), jnp.asarray((grid * noise.gaussian_sigma(sigma)) ** 2))
 
     def cost(self, unit: Unit) -> costs.PoissonMixture:
-        _check_unit(unit)
+        batches.refuse_several_rows(unit)
         distance = _batch_distance(self) + noise.gaussian_distance(self.noise_multiplier * 2.0**BITS)
         weight = math.log1p(self.ratio)
         return costs.PoissonMixture(_rate(self), weight, self.noise_multiplier * weight, unit.neighbours, distance=distance)
@@ -249,11 +248,3 @@ def _check(query) -> None:
     check_positive(bound=query.bound, ratio=query.ratio, temperature=query.temperature)
     if query.ratio > MAX_RATIO:
         raise ValueError(f"ratio={query.ratio} must be at most {MAX_RATIO:g}, up to where the cost was checked: read more rows")
-
-
-def _check_unit(unit: Unit) -> None:
-    if unit.rows_per_person > 1:
-        raise UnsupportedQuery(
-            f"rows_per_person={unit.rows_per_person}: a batch may hold several rows of one person, which no bound here "
-            "covers; use all rows (Accept, LogRatio), or one row per person"
-        )
