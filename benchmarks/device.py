@@ -27,14 +27,14 @@ NUM_STEPS = 20
 def make_curator(model, num_rows: int, dimension: int) -> Curator:
     """A curator whose rows were drawn on the device: 2 GB need not travel."""
     curator = Curator((np.zeros((64, dimension), np.float32), np.zeros(64, np.float32)), model, None)
-    num_pieces, size = piece_layout(num_rows, fused.row_layout(model, curator._rows[0]) is not None)
+    is_fused = curator._by_columns is not None
+    num_pieces, size = piece_layout(num_rows, dimension if is_fused else None)
 
     @jax.jit
     def piece(key):
-        features = jax.random.normal(key, (size, dimension))
-        return features / jnp.linalg.norm(features, axis=1, keepdims=True), jax.random.bernoulli(key, 0.5, (size,)).astype(
-            jnp.float32
-        )
+        features = jax.random.normal(key, (dimension, size) if is_fused else (size, dimension))
+        labels = jax.random.bernoulli(jax.random.fold_in(key, 1), 0.5, (size,)).astype(jnp.float32)
+        return features / jnp.linalg.norm(features, axis=0 if is_fused else 1, keepdims=True), labels
 
     curator._rows = tuple(piece(jax.random.key(index)) for index in range(num_pieces))
     curator.capacity = num_rows
@@ -73,7 +73,8 @@ def sums(curator: Curator, model, positions, proposals, bound: float):
     """Integer sums of clipped ratios and of clipped gradients, before any noise: for a look at the numbers alone."""
 
     def run(pieces, num_rows, positions, proposals):
-        table = gradient.with_scales(exact_sum.Table(pieces, num_rows, curator.unit, capacity=curator.capacity), model)
+        table = exact_sum.Table(pieces, num_rows, curator.unit, capacity=curator.capacity, by_columns=curator._by_columns)
+        table = gradient.with_scales(table, model)
         ratios = jax.vmap(lambda before, after: queries.log_ratio_sum(model, table, before, after, bound))(positions, proposals)
         return ratios, jax.vmap(lambda position: gradient.all_rows_sum(model, table, position, 1.0))(positions)
 

@@ -80,8 +80,9 @@ SHARDED = """
 import jax, numpy as np, sys
 sys.path.insert(0, ".")
 from tests.curator import test_exactness as t
-from dpmcmc.curator import exact_sum
+from dpmcmc.curator import exact_sum, fused
 exact_sum.TARGET_PIECE = int(sys.argv[1])
+fused.INTERPRET = sys.argv[2] == "fused"
 assert len(jax.devices()) == 2
 for name, sampler in t.SAMPLERS.items():
     single = t.chain((t.FEATURES, t.LABELS), sampler)
@@ -93,12 +94,14 @@ print("equal")
 
 
 @pytest.mark.parametrize(
-    "target_piece", [300, pytest.param(5000, marks=pytest.mark.slow)], ids=["four pieces", "one piece for two devices"]
+    "target_piece, path",
+    [(300, "xla"), pytest.param(5000, "xla", marks=pytest.mark.slow), pytest.param(300, "fused", marks=pytest.mark.slow)],
+    ids=["four pieces", "one piece for two devices", "fused kernels"],
 )
-def test_rows_spread_over_two_devices_give_the_same_chain(target_piece):
+def test_rows_spread_over_two_devices_give_the_same_chain(target_piece, path):
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
-        [sys.executable, "-c", SHARDED, str(target_piece)], env=environment, capture_output=True, text=True, cwd=os.getcwd()
+        [sys.executable, "-c", SHARDED, str(target_piece), path], env=environment, capture_output=True, text=True, cwd=os.getcwd()
     )
     assert done.stdout.strip() == "equal", done.stderr[-2000:]
 

@@ -210,10 +210,10 @@ class Curator:
 
     # -- how it is answered ------------------------------------------------------------------------------------------------
 
-    def hold(self, pieces: Any, num_rows: Any, secret: Any) -> Held:
+    def hold(self, stored: Any, num_rows: Any, secret: Any) -> Held:
         """What this owner answers from, inside a program that has its rows and its secret as arguments."""
-        axis = None if self._mesh is None else "rows"
-        table = Table(pieces, num_rows, self.unit, axis, self.capacity, charge=charging(lambda: self._meter))
+        axis, charge = None if self._mesh is None else "rows", charging(lambda: self._meter)
+        table = Table(stored, num_rows, self.unit, axis, self.capacity, charge=charge, by_columns=self._by_columns)
         return with_statistic(with_scales(table, self.model), self.model), secret
 
     def answer(self, held: Held, rng_key: Any, query: Query, points: Any) -> Answer:
@@ -222,35 +222,47 @@ class Curator:
         return query.answer(noise.ask_key(secret, rng_key, query, points), self.model, table, *points)
 
     def _bind(self, program: Program, is_user_double: bool) -> Program:
-        def run(pieces, num_rows, secret, *arguments):
-            return call(program, self.answer, self.hold(pieces, num_rows, secret), is_user_double, arguments)
+        def run(stored, num_rows, secret, *arguments):
+            return call(program, self.answer, self.hold(stored, num_rows, secret), is_user_double, arguments)
 
         if self._mesh is None:
             return run
-        whole, rows = PartitionSpec(), PartitionSpec("rows")
-        return lambda pieces, num_rows, secret, *arguments: jax.shard_map(
+        whole, rows = PartitionSpec(), jax.tree.map(lambda leaf: leaf.sharding.spec, self._rows)
+        return lambda stored, num_rows, secret, *arguments: jax.shard_map(
             run,
             mesh=self._mesh,
             in_specs=(rows, whole, whole, *(whole for _ in arguments)),
             out_specs=whole,
             check_vma=False,
-        )(pieces, num_rows, secret, *arguments)
+        )(stored, num_rows, secret, *arguments)
 
     def _place(self, leaves, num_rows: int) -> None:
         """Copy the rows to the devices, cut into pieces: with p devices, piece i holds the i-th piece of each device."""
-        num_pieces, size = piece_layout(self.capacity, fused.row_layout(self.model, leaves) is not None)
+        layout = fused.row_layout(self.model, leaves)
+        self._by_columns = None if layout is None else layout.leaf
         num_devices = 1 if self._mesh is None else self._mesh.size
-        per_device = -(-num_pieces // num_devices)
-        sharding = None if self._mesh is None else jax.NamedSharding(self._mesh, PartitionSpec("rows"))
+        if layout is None:
+            num_pieces, size = piece_layout(self.capacity)
+            per_device = -(-num_pieces // num_devices)
+        else:
+            per_device, size = piece_layout(-(-self.capacity // num_devices), layout.width)
 
-        def piece(leaf, index):
+        def piece(leaf, index, is_transposed):
             parts = [leaf[start : start + size] for start in (np.arange(num_devices) * per_device + index) * size]
             padding = [(0, 0)] * (leaf.ndim - 1)
             whole = np.concatenate([np.pad(part, [(0, size - len(part)), *padding]) for part in parts])
-            return jnp.asarray(whole) if sharding is None else jax.device_put(whole, sharding)
+            whole = np.ascontiguousarray(whole.T) if is_transposed else whole
+            if self._mesh is None:
+                return jnp.asarray(whole)
+            spec = PartitionSpec(None, "rows") if is_transposed else PartitionSpec("rows")
+            return jax.device_put(whole, jax.NamedSharding(self._mesh, spec))
 
+        flat, tree = jax.tree.flatten(leaves)
         with jax.enable_x64(True):
-            self._rows = tuple(jax.tree.map(lambda leaf: piece(leaf, index), leaves) for index in range(per_device))  # noqa: B023
+            self._rows = tuple(
+                jax.tree.unflatten(tree, [piece(leaf, index, place == self._by_columns) for place, leaf in enumerate(flat)])
+                for index in range(per_device)
+            )
             self._num_rows = jnp.asarray(num_rows, jnp.int64)
 
     def _fresh_secret(self) -> jax.Array:

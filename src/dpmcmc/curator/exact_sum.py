@@ -26,19 +26,19 @@ BITS = 30  # a row's value in [-1, 1] times 2^BITS fits 32 bits; the sum of 2^31
 MAX_ROWS = 2**31 - 1
 TARGET_PIECE, MAX_PIECES = 2**17, 32
 ACCELERATOR_PIECE = 2**20  # there, starting a kernel costs more than the memory of a larger piece
-FUSED_PIECE = 2**22  # a fused kernel keeps nothing of a row
+FUSED_PIECE, FUSED_ROWS, FUSED_NUMBERS = 2**24, 2**10, 2**30  # a fused kernel keeps nothing of a row, but counts in 31 bits
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["pieces", "num_rows", "scales", "statistic"],
-    meta_fields=["unit", "axis", "capacity", "charge"],
+    data_fields=["stored", "num_rows", "scales", "statistic"],
+    meta_fields=["unit", "axis", "capacity", "charge", "by_columns"],
 )
 @dataclass(frozen=True)
 class Table:
     """The rows as the compiled block sees them."""
 
-    pieces: tuple[Any, ...]  # pytrees of arrays with a common leading axis, all of one shape; the last ones padded
+    stored: tuple[Any, ...]  # the pieces, but for how `by_columns` has them
     num_rows: Any  # how many rows, from the first on, are real: an array, for it may be private
     unit: Unit
     axis: str | None = None  # the name of the device axis when the rows are spread over several devices
@@ -46,6 +46,12 @@ class Table:
     scales: tuple[Any, ...] | None = None  # what `linear_rows` knows about each piece, when the model has a linear predictor
     statistic: Any = None  # what `statistic` knows about all rows, when the model is an exponential family
     charge: Callable[..., Any] | None = None  # (standing query, key, amount) -> whether its running sum allows it
+    by_columns: int | None = None  # this leaf of every piece is stored transposed, for `fused` kernels
+
+    @property
+    def pieces(self) -> tuple[Any, ...]:
+        """Pytrees of arrays with a common leading axis, all of one shape; the last ones padded."""
+        return self.stored if self.by_columns is None else tuple(transposed(piece, self.by_columns) for piece in self.stored)
 
     @property
     def piece_size(self) -> int:
@@ -67,11 +73,25 @@ class Table:
         return any(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(self.pieces))
 
 
-def piece_layout(capacity: int, is_fused: bool = False) -> tuple[int, int]:
-    """How many pieces and how many rows in each, from the public capacity and whether `fused` kernels read them."""
-    target = TARGET_PIECE if jax.default_backend() == "cpu" else FUSED_PIECE if is_fused else ACCELERATOR_PIECE
+def piece_layout(capacity: int, fused_width: int | None = None) -> tuple[int, int]:
+    """How many pieces and how many rows in each, from the public capacity and, where `fused` kernels read them, the features."""
+    if fused_width is not None:
+        num_pieces = -(-capacity // min(FUSED_PIECE, FUSED_NUMBERS // fused_width))
+        return num_pieces, _round_up(-(-capacity // num_pieces), FUSED_ROWS)
+    target = TARGET_PIECE if jax.default_backend() == "cpu" else ACCELERATOR_PIECE
     num_pieces = min(MAX_PIECES, -(-capacity // target))
     return num_pieces, -(-capacity // num_pieces)
+
+
+def _round_up(number: int, unit: int) -> int:
+    return -(-number // unit) * unit
+
+
+def transposed(piece: Any, leaf: int) -> Any:
+    """The piece with this one of its leaves transposed."""
+    leaves, tree = jax.tree.flatten(piece)
+    leaves[leaf] = leaves[leaf].T
+    return jax.tree.unflatten(tree, leaves)
 
 
 def fixed_point(unit_value):

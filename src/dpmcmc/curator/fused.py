@@ -5,7 +5,11 @@ of rows, multiplies it with the points of all chains, and takes every row throug
 the kernel are sums of integers, exact as everywhere: ratios as a high and a low half of 32-bit integers, gradients as 64-bit
 integers or as float64 sums that stay below 2^53. The mask, the clip and the grid are those of the other path.
 
-**Predictors.** A tensor core multiplies numbers of 11 bits exactly. Rows and points are split, x = high + low, and
+**Storage.** The curator keeps the features column by column: neighbouring threads then read neighbouring rows, each thread several
+at once, and has all columns of its rows to itself (`Table.by_columns`). A table that is not kept so is transposed on the way.
+
+**Predictors.** Few chains: one multiplication and addition after the other, in float32. Many: on the tensor cores, which multiply
+numbers of 11 bits exactly. Rows and points are split, x = high + low, and
 
     x . theta  =  high . high  +  (low . high + high . low),      less low . low, 2^-22 of it,
 
@@ -27,16 +31,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
+from jax.extend import backend
 from jax.extend.core import Literal, jaxpr_as_fun
 
 from dpmcmc.curator.clipping import clip_to_unit
-from dpmcmc.curator.exact_sum import Table, fixed_point
+from dpmcmc.curator.exact_sum import Table, fixed_point, transposed
 from dpmcmc.curator.linear_rows import Scales, longest_block
 from dpmcmc.types import Linear, Model
 
 INTERPRET = False  # tests run the kernels on a CPU, step by step
 MAX_WIDTH = 128  # features, so that a tile fits the registers
 LOW_BITS = 15  # of a ratio's integer, in the lower half: a program adds fewer than 2^15 rows
+FEW = 4  # chains whose predictors are not worth a tensor core
+COLUMNS = 5  # at a time
+LOADED = 4  # rows that one thread loads at once
 ROUNDER = np.float32(1.5 * 2.0**23)
 
 
@@ -65,6 +73,11 @@ class Tiles(NamedTuple):
     rows: int  # in a tile
     warps: int  # in a program
     steps: int  # tiles that a program takes, one after the other
+
+    @property
+    def block(self) -> int:
+        """Rows of a program."""
+        return self.rows * self.steps
 
 
 class Traced(NamedTuple):
@@ -151,14 +164,16 @@ def _compiles(linear: Linear, layout: Layout, leaves, structure) -> bool:
     """Whether the kernels can be built, tried on a handful of rows that do not exist."""
     try:
         rows = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct((64, *shape), dtype) for shape, dtype in leaves])
+        piece = jax.eval_shape(functools.partial(transposed, leaf=layout.leaf), rows)
         scales = Scales(jax.ShapeDtypeStruct((64,), jnp.float32), jax.ShapeDtypeStruct((64,), jnp.int32))
-        point, bound = jax.ShapeDtypeStruct((1, len(layout.order)), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.float32)
         count = jax.ShapeDtypeStruct((), jnp.int32)
-        with jax.enable_x64(True):
-            ratio = functools.partial(_ratio_pass, linear, layout)
-            gradient = functools.partial(_gradient_pass, linear, layout, 1.0, 30)
-            for run, arguments in ((ratio, (point, point, bound, rows)), (gradient, (point, rows, scales))):
-                jax.jit(run).lower(*arguments, count).compile()
+        ratio = functools.partial(_ratio_pass, linear, layout)
+        gradient = functools.partial(_gradient_pass, linear, layout, 1.0, 30)
+        for num_chains in (1, FEW + 1):
+            point, bound = (jax.ShapeDtypeStruct((num_chains, *shape), jnp.float32) for shape in ((len(layout.order),), ()))
+            with jax.enable_x64(True):
+                for run, arguments in ((ratio, (point, point, bound, piece)), (gradient, (point, piece, scales))):
+                    jax.jit(run).lower(*arguments, count).compile()
         return True
     except Exception:
         return False
@@ -170,6 +185,11 @@ def _variables(atoms) -> list:
 
 def _one_row(rows):
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
+
+
+def _row_of(piece, layout: Layout):
+    """The shapes of one row of a piece that is stored by columns."""
+    return _one_row(jax.eval_shape(functools.partial(transposed, leaf=layout.leaf), piece))
 
 
 def _shapes(row):
@@ -191,8 +211,7 @@ class _Program(NamedTuple):
     tiles: Tiles
     first: Any  # row
     num_real: Any
-    constants: Any
-    features: Any
+    features: Any  # (columns, rows)
     leaves: Sequence[Any]
 
     def numbers(self, step):
@@ -202,24 +221,39 @@ class _Program(NamedTuple):
     def is_real(self, step):
         return self.numbers(step) < self.num_real[0]
 
+    def is_in_range(self, step):
+        """Or None where every tile is full."""
+        return None if self.size % self.tiles.block == 0 else self.numbers(step) < self.size
+
     def column(self, ref, step):
         """One number for each row."""
         from jax.experimental import pallas
-        from jax.experimental.pallas import triton
 
-        part = ref.at[pallas.ds(step * self.tiles.rows, self.tiles.rows)]
-        return triton.load(part, mask=self.numbers(step) < self.size, other=np.zeros((), ref.dtype))
+        return _load(ref.at[pallas.ds(step * self.tiles.rows, self.tiles.rows)], self.is_in_range(step))
+
+    def feature(self, index, step):
+        """One feature of each row."""
+        from jax.experimental import pallas
+
+        return _load(self.features.at[index, pallas.ds(step * self.tiles.rows, self.tiles.rows)], self.is_in_range(step))
 
     def tile(self, step):
-        """The features, (rows, width), padded with zeros."""
+        """The features, (width, rows), padded with zeros."""
         from jax.experimental import pallas
-        from jax.experimental.pallas import triton
 
-        rows, width = self.tiles.rows, self.layout.width
-        is_column = lax.broadcasted_iota(jnp.int32, (rows, width), 1) < self.layout.num_columns
-        mask = (self.numbers(step) < self.size)[:, None] & is_column
-        found = triton.load(self.features.at[pallas.ds(step * rows, rows), :], mask=mask, other=0.0)
-        return jnp.where(is_column, found, self.constants[...][None, :]) if self.layout.constants else found
+        rows, width, num_columns = self.tiles.rows, self.layout.width, self.layout.num_columns
+        index, is_in_range = lax.broadcasted_iota(jnp.int32, (width, rows), 0), self.is_in_range(step)
+        mask = index < num_columns if is_in_range is None else (index < num_columns) & is_in_range[None, :]
+        found = _load(self.features.at[:, pallas.ds(step * rows, rows)], mask)
+        for place, constant in enumerate(self.layout.constants, num_columns):
+            found = jnp.where(index == place, np.float32(constant), found)
+        return found
+
+
+def _load(ref, mask):
+    from jax.experimental.pallas import triton
+
+    return triton.load(ref) if mask is None else triton.load(ref, mask=mask, other=np.zeros((), ref.dtype))
 
 
 def _split(values):
@@ -229,15 +263,37 @@ def _split(values):
     return high, values - high
 
 
-def _predictors(tile, high, low):
-    """tile (rows, width) times points (number, width), given in two parts: (rows, number)."""
+def _many_predictors(tile, high, low):
+    """tile (width, rows) times points (number, width), given in two parts: (rows, number)."""
 
     def dot(left, right):
-        dimensions = (((1,), (1,)), ((), ()))
+        dimensions = (((0,), (1,)), ((), ()))
         return lax.dot_general(left, right, dimensions, precision=lax.Precision.HIGH, preferred_element_type=jnp.float32)
 
     tile_high, tile_low = _split(tile)
     return dot(tile_low, high) + dot(tile_high, low) + dot(tile_high, high)
+
+
+def _few_predictors(program: _Program, step, points_ref):
+    """One array (rows,) for each of the points (entries, number): some columns of the rows at a time."""
+    rows, num_columns, num_points = program.tiles.rows, program.layout.num_columns, points_ref.shape[1]
+
+    def add(index, totals):
+        feature = program.feature(index, step)
+        return tuple(_fma(feature, points_ref[index, point], total) for point, total in enumerate(totals))
+
+    def some(group, totals):
+        for index in range(COLUMNS):
+            totals = add(group * COLUMNS + index, totals)
+        return totals
+
+    totals = tuple(jnp.zeros(rows, jnp.float32) for _ in range(num_points))
+    totals = lax.fori_loop(0, num_columns // COLUMNS, some, totals)
+    for index in range(num_columns - num_columns % COLUMNS, num_columns):
+        totals = add(jnp.int32(index), totals)
+    for index, constant in enumerate(program.layout.constants, num_columns):
+        totals = tuple(total + np.float32(constant) * points_ref[index, point] for point, total in enumerate(totals))
+    return totals
 
 
 def _row_by_row(traced: Traced, inputs, leaves):
@@ -245,7 +301,53 @@ def _row_by_row(traced: Traced, inputs, leaves):
     function, none = traced.call, (None,) * (len(inputs) - 1 + len(leaves))
     if inputs[0].ndim == 2:
         function = jax.vmap(function, (0, *none))
-    return jax.vmap(function)(*inputs, *leaves)
+    closed = jax.make_jaxpr(jax.vmap(function))(*inputs, *leaves)
+    (found,) = _evaluate(closed.jaxpr, closed.consts, [*inputs, *leaves])
+    return found
+
+
+def _evaluate(jaxpr, constants, arguments) -> list:
+    """A traced function's values, with fused multiplication and addition, which this compiler does not look for by itself."""
+    known = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *arguments], strict=True))
+    products: dict[Any, list] = {}
+
+    def read(atom):
+        return atom.val if isinstance(atom, Literal) else known[atom]
+
+    for equation in jaxpr.eqns:
+        inputs, name, out = [read(atom) for atom in equation.invars], equation.primitive.name, equation.outvars[0]
+        is_product = [not isinstance(atom, Literal) and atom in products for atom in equation.invars]
+        inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+        if name in ("jit", "pjit", "custom_jvp_call", "closed_call"):
+            found = _evaluate(inner.jaxpr, inner.consts, inputs)
+        elif name == "add" and any(is_product):
+            first = is_product.index(True)
+            left, right = products[equation.invars[first]]
+            found = [_fma(left, right, inputs[1 - first])]
+        else:
+            found = equation.primitive.bind(*inputs, **equation.params)
+            found = found if equation.primitive.multiple_results else [found]
+        if name == "mul" and out.aval.dtype == jnp.float32:
+            products[out] = inputs
+        known.update(zip(equation.outvars, found, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _fma(left, right, term):
+    """left * right + term, rounded once on a GPU."""
+    from jax.experimental.pallas import triton
+
+    if INTERPRET or "cuda" not in backend.get_backend().platform_version.lower():
+        return left * right + term
+    shape = jnp.broadcast_shapes(*map(jnp.shape, (left, right, term)))
+    (found,) = triton.elementwise_inline_asm(
+        "fma.rn.f32 $0, $1, $2, $3;",
+        args=[jnp.broadcast_to(jnp.asarray(value, jnp.float32), shape) for value in (left, right, term)],
+        constraints="=f,f,f,f",
+        pack=1,
+        result_shape_dtypes=[jax.ShapeDtypeStruct(shape, jnp.float32)],
+    )
+    return found
 
 
 def _round(values):
@@ -256,23 +358,35 @@ def _round(values):
 # -- ratios ----------------------------------------------------------------------------------------------------------------------
 
 
-def _ratio_tiles(num_points: int) -> Tiles:
-    if num_points <= 8:
-        return Tiles(16, 1, 16)
-    return Tiles(32, 2, 16) if num_points <= 16 else Tiles(64, 4, 16)
+def _ratio_tiles(num_chains: int) -> Tiles:
+    return Tiles(1024, 8, 1) if num_chains <= FEW else Tiles(64, 4, 16)
 
 
-def _ratio_kernel(program: _Program, likelihood: Traced, high_ref, low_ref, inverse_ref, out_ref):
+def _halves(program: _Program, step, values, inverse):
+    """The rows' integers in two halves, from the log-likelihoods (before, after)."""
+    integers = fixed_point(clip_to_unit((values[1] - values[0]) * inverse, 1.0))
+    is_real = program.is_real(step)
+    integers = jnp.where(is_real if integers.ndim == 1 else is_real[:, None], integers, 0)
+    return integers >> LOW_BITS, integers & (2**LOW_BITS - 1)
+
+
+def _few_ratios_kernel(program: _Program, likelihood: Traced, points_ref, bounds_ref, out_ref):
     """Points alternate: before, after. Out: (2, chains), the sums of the integers' upper and lower halves."""
-    tiles, high, low, inverse = program.tiles, high_ref[...], low_ref[...], inverse_ref[...][None, :]
+    predictors = _few_predictors(program, 0, points_ref)
+    leaves = [program.column(ref, 0) for ref in program.leaves]
+    values = [_row_by_row(likelihood, [predictor], leaves) for predictor in predictors]
+    for chain in range(bounds_ref.shape[0]):
+        for half, integers in enumerate(_halves(program, 0, values[2 * chain : 2 * chain + 2], 1 / bounds_ref[chain])):
+            out_ref[half, chain] = jnp.sum(integers)
+
+
+def _many_ratios_kernel(program: _Program, likelihood: Traced, high_ref, low_ref, bounds_ref, out_ref):
+    tiles, high, low, inverse = program.tiles, high_ref[...], low_ref[...], 1 / bounds_ref[...][None, :]
 
     def body(step, totals):
-        predictors = _predictors(program.tile(step), high, low)
+        predictors = _many_predictors(program.tile(step), high, low)
         values = _row_by_row(likelihood, [predictors], [program.column(ref, step) for ref in program.leaves])
-        before, after = jnp.unstack(values.reshape(tiles.rows, -1, 2), axis=2)
-        integers = fixed_point(clip_to_unit((after - before) * inverse, 1.0))
-        integers = jnp.where(program.is_real(step)[:, None], integers, 0)
-        halves = integers >> LOW_BITS, integers & (2**LOW_BITS - 1)
+        halves = _halves(program, step, jnp.unstack(values.reshape(tiles.rows, -1, 2), axis=2), inverse)
         return tuple(total + half for total, half in zip(totals, halves, strict=True))
 
     zero = jnp.zeros((tiles.rows, inverse.shape[1]), jnp.int32)
@@ -280,16 +394,18 @@ def _ratio_kernel(program: _Program, likelihood: Traced, high_ref, low_ref, inve
         out_ref[half] = jnp.sum(total, axis=0)
 
 
-def _ratio_pass(linear: Linear, layout: Layout, positions, proposals, bounds, rows, num_real):
+def _ratio_pass(linear: Linear, layout: Layout, positions, proposals, bounds, piece, num_real):
     """The int64 sums of one piece's clipped log-ratios, in units of 2^-BITS: (chains,)."""
-    num_chains = max(4, _power_of_two(len(positions)))
+    is_few = len(positions) <= FEW
+    num_chains = len(positions) if is_few else _power_of_two(len(positions))
     with jax.enable_x64(False):
-        likelihood = _log_likelihood(linear, _one_row(rows))
-        points = jnp.stack([positions, proposals], axis=1).reshape(-1, positions.shape[1])
-        inverse = jnp.pad(1 / bounds, (0, num_chains - len(bounds)))
-        inputs = [*_split(_padded(points, layout, 2 * num_chains)), inverse]
+        likelihood = _log_likelihood(linear, _row_of(piece, layout))
+        points = jnp.stack([positions, proposals], axis=1).reshape(-1, positions.shape[1])[:, np.array(layout.order)]
+        bounds = jnp.pad(bounds, (0, num_chains - len(bounds)), constant_values=1.0)
+        inputs = [points.T] if is_few else _split(_padded(points, 2 * num_chains, layout.width))
+        kernel = _few_ratios_kernel if is_few else _many_ratios_kernel
         out = jax.ShapeDtypeStruct((2, num_chains), jnp.int32)
-        parts = _call(_ratio_kernel, likelihood, layout, _ratio_tiles(2 * num_chains), rows, (), num_real, inputs, out)
+        parts = _call(kernel, likelihood, layout, _ratio_tiles(len(positions)), piece, (), num_real, [*inputs, bounds], out)
     with jax.enable_x64(True):
         high, low = jnp.sum(parts, axis=0, dtype=jnp.int64)
         return ((high << LOW_BITS) + low)[: len(positions)]
@@ -300,7 +416,7 @@ def _ratio_pass(linear: Linear, layout: Layout, positions, proposals, bounds, ro
 
 def _gradient_tiles(num_points: int) -> Tiles:
     if num_points == 1:
-        return Tiles(32, 1, 16)
+        return Tiles(128, 4, 16)
     return Tiles(32, 2, 16) if num_points <= 16 else Tiles(64, 4, 32)
 
 
@@ -313,6 +429,7 @@ def _coefficients(slopes, factor, limit, scale):
 
 def _gradient_kernel(scale, program: _Program, slope: Traced, high_ref, low_ref, out_ref):
     """Out: (width, points) sums of C X in float64; for a single chain (width,) in int64."""
+    tiles, width = program.tiles, program.layout.width
     is_one, (factor_ref, largest_ref, *leaf_refs) = high_ref.shape[0] == 1, program.leaves
 
     def integers(step):
@@ -320,38 +437,41 @@ def _gradient_kernel(scale, program: _Program, slope: Traced, high_ref, low_ref,
             tile, factor = program.tile(step), program.column(factor_ref, step)
             limit = jnp.where(program.is_real(step), program.column(largest_ref, step), 0)
             leaves = [program.column(ref, step) for ref in leaf_refs]
-            features = _round(jnp.where(factor[:, None] > 0, tile * factor[:, None], 0.0))
+            features = _round(jnp.where(factor[None, :] > 0, tile * factor[None, :], 0.0))
             if is_one:
-                predictors = jnp.sum(tile * (high_ref[0] + low_ref[0])[None, :], axis=1)
+                predictors = jnp.sum(tile * (high_ref[0] + low_ref[0])[:, None], axis=0)
             else:
-                predictors, factor, limit = _predictors(tile, high_ref[...], low_ref[...]), factor[:, None], limit[:, None]
-            slopes = _row_by_row(slope, [predictors, jnp.full(program.tiles.rows, 1.0)], leaves)
+                predictors, factor, limit = _many_predictors(tile, high_ref[...], low_ref[...]), factor[:, None], limit[:, None]
+            slopes = _row_by_row(slope, [predictors, jnp.full(tiles.rows, 1.0)], leaves)
             return _coefficients(slopes, factor, limit, scale), features
 
     def body(step, total):
         found, features = integers(step.astype(jnp.int32))
         if is_one:
-            return total + jnp.sum(found.astype(jnp.int64)[:, None] * features.astype(jnp.int64), axis=0)
-        wide, dimensions = (features.astype(jnp.float64), found.astype(jnp.float64)), (((0,), (0,)), ((), ()))
+            # What one thread has loaded is added first: the rest, which goes across threads, is left for the end.
+            products = found.astype(jnp.int64)[None, :] * features.astype(jnp.int64)
+            return total + jnp.sum(products.reshape(width, -1, LOADED), axis=2)
+        wide, dimensions = (features.astype(jnp.float64), found.astype(jnp.float64)), (((1,), (0,)), ((), ()))
         return total + lax.dot_general(*wide, dimensions, precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float64)
 
-    zero = jnp.zeros(out_ref.shape, out_ref.dtype)
-    out_ref[...] = lax.fori_loop(np.int32(0), np.int32(program.tiles.steps), body, zero)
+    zero = jnp.zeros((width, tiles.rows // LOADED) if is_one else out_ref.shape, out_ref.dtype)
+    total = lax.fori_loop(np.int32(0), np.int32(tiles.steps), body, zero)
+    out_ref[...] = jnp.sum(total, axis=1) if is_one else total
 
 
-def _gradient_pass(linear: Linear, layout: Layout, clip: float, bits: int, positions, rows, scales: Scales, num_real):
+def _gradient_pass(linear: Linear, layout: Layout, clip: float, bits: int, positions, piece, scales: Scales, num_real):
     """The int64 sums of one piece's clipped gradients / clip, in units of 2^-bits: (chains, d)."""
     num_points = 1 if len(positions) == 1 else max(8, _power_of_two(len(positions)))
     tiles = _gradient_tiles(num_points)
-    assert tiles.rows * tiles.steps <= longest_block(bits), "sums in float64 must stay below 2^53"
-    slope, scale = _slope(linear, _one_row(rows)), np.float32(2.0**bits / clip)
+    assert tiles.block <= longest_block(bits), "sums in float64 must stay below 2^53"
+    slope, scale = _slope(linear, _row_of(piece, layout)), np.float32(2.0**bits / clip)
     with jax.enable_x64(False):
-        inputs = _split(_padded(positions, layout, num_points))
+        inputs = _split(_padded(positions[:, np.array(layout.order)], num_points, layout.width))
     shape, dtype = ((layout.width,), jnp.int64) if num_points == 1 else ((layout.width, num_points), jnp.float64)
     with jax.enable_x64(True):
         kernel = functools.partial(_gradient_kernel, scale)
         out = jax.ShapeDtypeStruct(shape, dtype)
-        parts = _call(kernel, slope, layout, tiles, rows, scales, num_real, inputs, out)
+        parts = _call(kernel, slope, layout, tiles, piece, scales, num_real, inputs, out)
         total = jnp.sum(parts.astype(jnp.int64), axis=0).reshape(layout.width, num_points)
         total = total[: len(layout.order), : len(positions)].T
         return jnp.zeros_like(total).at[:, np.array(layout.order)].set(total)
@@ -360,44 +480,39 @@ def _gradient_pass(linear: Linear, layout: Layout, clip: float, bits: int, posit
 # -- around a kernel -------------------------------------------------------------------------------------------------------------
 
 
-def _padded(points, layout: Layout, number: int):
-    """Points as the kernel has them: entries in the order of the tile, zeros to fill up."""
-    points = points[:, np.array(layout.order)]
-    return jnp.pad(points, ((0, number - points.shape[0]), (0, layout.width - points.shape[1])))
+def _padded(points, number: int, width: int):
+    return jnp.pad(points, ((0, number - points.shape[0]), (0, width - points.shape[1])))
 
 
-def _call(kernel, traced: Traced, layout: Layout, tiles: Tiles, rows, per_row, num_real, inputs, out):
+def _call(kernel, traced: Traced, layout: Layout, tiles: Tiles, piece, per_row, num_real, inputs, out):
     """Run a kernel over all rows: what each program found, (programs, ...). `per_row` comes before the traced leaves."""
     from jax.experimental import pallas
     from jax.experimental.pallas import triton
 
-    leaves, block, zero = jax.tree.leaves(rows), tiles.rows * tiles.steps, np.int32(0)
-    columns = [*per_row, *(leaves[index] for index in traced.leaves)]
-    size, num_columns = leaves[0].shape[0], len(columns)
-    constants = np.zeros(layout.width, np.float32)
-    constants[layout.num_columns : len(layout.order)] = layout.constants
+    zero, leaves = np.int32(0), jax.tree.leaves(piece)
+    features, columns = leaves[layout.leaf], [*per_row, *(leaves[index] for index in traced.leaves)]
+    size, num_columns = features.shape[1], len(columns)
 
-    def run(num_real_ref, constants_ref, features_ref, *refs):
-        first = pallas.program_id(0) * block
-        program = _Program(size, layout, tiles, first, num_real_ref, constants_ref, features_ref, refs[:num_columns])
+    def run(num_real_ref, features_ref, *refs):
+        first = pallas.program_id(0) * tiles.block
+        program = _Program(size, layout, tiles, first, num_real_ref, features_ref, refs[:num_columns])
         kernel(program, traced, *refs[num_columns:])
 
     def whole(array):
         return pallas.BlockSpec(array.shape, lambda index: (zero,) * array.ndim)
 
-    shared = [num_real.reshape(1), jnp.asarray(constants)]
-    by_row = [pallas.BlockSpec((block, layout.width), lambda index: (index, zero))]
-    by_row += [pallas.BlockSpec((block,), lambda index: (index,))] * num_columns
-    num_programs = -(-size // block)
+    by_row = [pallas.BlockSpec((layout.width, tiles.block), lambda index: (zero, index))]
+    by_row += [pallas.BlockSpec((tiles.block,), lambda index: (index,))] * num_columns
+    num_real, num_programs = num_real.reshape(1), -(-size // tiles.block)
     return pallas.pallas_call(
         run,
         grid=(num_programs,),
-        in_specs=[*map(whole, shared), *by_row, *map(whole, inputs)],
+        in_specs=[whole(num_real), *by_row, *map(whole, inputs)],
         out_specs=pallas.BlockSpec((None, *out.shape), lambda index: (index, *(zero,) * len(out.shape))),
         out_shape=jax.ShapeDtypeStruct((num_programs, *out.shape), out.dtype),
         compiler_params=triton.CompilerParams(num_warps=tiles.warps, num_stages=1),
         interpret=INTERPRET,
-    )(*shared, leaves[layout.leaf], *columns, *inputs)
+    )(num_real, features, *columns, *inputs)
 
 
 def _for_all_chains(one_pass: Callable[..., Any], most: int):
@@ -433,21 +548,25 @@ def _sum(table: Table, layout: Layout, one_pass, points, parts: Sequence[Any]):
         found = [one_pass(*points, *part, count) for part, count in zip(*data, strict=True)]
         return functools.reduce(jnp.add, found)
 
-    starts = table.first_slot + table.piece_size * np.arange(len(table.pieces))
+    starts = table.first_slot + table.piece_size * np.arange(len(parts))
     counts = [jnp.clip(table.num_rows - start, 0, table.piece_size).astype(jnp.int32) for start in starts]
     total = _for_all_chains(all_pieces, layout.most_chains)([point[None] for point in points], (list(parts), counts))[0]
     return total if table.axis is None else lax.psum(total, table.axis)
+
+
+def _by_columns(table: Table, layout: Layout):
+    return table.stored if table.by_columns == layout.leaf else [transposed(piece, layout.leaf) for piece in table.pieces]
 
 
 def ratio_sum(model: Model, table: Table, layout: Layout, position, proposal, bound):
     """What `log_ratio_sum` promises."""
     assert model.linear is not None
     one_pass = functools.partial(_ratio_pass, model.linear, layout)
-    return _sum(table, layout, one_pass, (position, proposal, bound), [(piece,) for piece in table.pieces])
+    return _sum(table, layout, one_pass, (position, proposal, bound), [(piece,) for piece in _by_columns(table, layout)])
 
 
 def gradient_sum(model: Model, table: Table, layout: Layout, position, clip: float, bits: int):
     """What `all_rows_sum` promises, for a table with scales."""
     assert model.linear is not None and table.scales is not None
     one_pass = functools.partial(_gradient_pass, model.linear, layout, clip, bits)
-    return _sum(table, layout, one_pass, (position,), list(zip(table.pieces, table.scales, strict=True)))
+    return _sum(table, layout, one_pass, (position,), list(zip(_by_columns(table, layout), table.scales, strict=True)))
