@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from dpmcmc.acceptance import Barker
+from dpmcmc.acceptance import Barker, LazyBarker
 from dpmcmc.accounting import bits, calibrate, minibatch
 from dpmcmc.accounting.costs import AcceptBit, MinibatchBarker
 
@@ -63,13 +63,21 @@ def test_no_state_and_no_pair_of_rows_is_worse(bound, ratio, order):
 def test_reading_few_rows_is_nearly_free(bound):
     """lambda = C M: 1 to 3 % above the full-data bit at low orders.
 
-    The zCDP bound is the supremum over all orders, reached near 1/bound, and 5 to 10 % above.
+    The zCDP bound is the supremum over all orders, reached near 1/bound, and 6 to 8 % above.
     """
     orders = np.array([1.05, 2.0, 5.0])
     cost, full = MinibatchBarker(bound, 1.0), AcceptBit(Barker(), 2 * bound)
     ratios = cost.rdp(orders) / full.rdp(orders)
     assert np.all(ratios > 1.0) and np.all(ratios < 1.04)
-    assert 1.04 < cost.rho() / full.rho() < 1.10
+    assert 1.05 < cost.rho() / full.rho() < 1.08
+
+
+@pytest.mark.parametrize("cost", [MinibatchBarker(0.02, 1.0), MinibatchBarker(0.2, 5.0), AcceptBit(LazyBarker(0.3), 0.1)], ids=str)
+def test_rho_is_the_largest_divergence_per_order(cost):
+    """Never below it, and at most 2e-3 above: a grid that is not refined where it matters is 1 to 2 % above."""
+    orders = np.geomspace(1.0001, 4000, 2000)
+    largest = np.max(cost.rdp(orders) / orders)
+    assert largest <= cost.rho() <= (1 + 2e-3) * largest
 
 
 def test_few_rows_read():

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
@@ -25,6 +26,8 @@ from dpmcmc.acceptance import Barker, LazyBarker, Metropolis, Penalty
 from dpmcmc.accounting import bits, minibatch, profiles, renyi, sampled
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Neighbours
+
+TIGHT = 1e-3  # relative: how far a supremum over orders may be overestimated
 
 
 @dataclass(frozen=True)
@@ -102,11 +105,24 @@ def _bit_rdp(test, range: float, order: float) -> float:
 
 @lru_cache(maxsize=1_000)
 def _bit_rho(test, range: float) -> float:
-    """sup over orders of D_a / a: D_a grows with a, so between two orders it is at most D_upper / lower; then range /
-    a."""
-    orders = np.geomspace(1.0001, 1.0001 * max(16.0, 100 / range), 600)
-    values = np.array([_bit_rdp(test, range, float(order)) for order in orders])
-    return float(max(values[0], np.max(values[1:] / orders[:-1]), range / orders[-1]))
+    return _largest_rate(lambda order: _bit_rdp(test, range, order), range)
+
+
+def _largest_rate(divergence: Callable[[float], float], most: float) -> float:
+    """sup over orders of D_a / a, at most TIGHT above it, given that D_a never exceeds `most`.
+
+    D_a grows with a, so between two orders it is at most D_upper / lower: intervals where that is too much are halved.
+    """
+    orders = np.geomspace(1.0001, 1.0001 * max(16.0, 100 / most), 40)
+    values = np.array([divergence(float(order)) for order in orders])
+    while True:
+        bounds = values[1:] / orders[:-1]
+        wide = np.flatnonzero(bounds > (1 + TIGHT) * np.max(values / orders))
+        if wide.size == 0:
+            return float(max(values[0], np.max(bounds), most / orders[-1]))
+        middle = np.sqrt(orders[wide] * orders[wide + 1])
+        values = np.insert(values, wide + 1, [divergence(float(order)) for order in middle])
+        orders = np.insert(orders, wide + 1, middle)
 
 
 @dataclass(frozen=True)
@@ -286,10 +302,7 @@ def _minibatch_rdp(row_bound: float, ratio: float, order: float) -> float:
 
 @lru_cache(maxsize=1_000)
 def _minibatch_rho(row_bound: float, ratio: float) -> float:
-    top = max(minibatch.pure_losses(row_bound, ratio))
-    orders = np.geomspace(1.0001, 1.0001 * max(16.0, 100 / top), 600)
-    values = np.array([_minibatch_rdp(row_bound, ratio, float(order)) for order in orders])
-    return float(max(values[0], np.max(values[1:] / orders[:-1]), top / orders[-1]))
+    return _largest_rate(lambda order: _minibatch_rdp(row_bound, ratio, order), max(minibatch.pure_losses(row_bound, ratio)))
 
 
 @dataclass(frozen=True)
