@@ -24,7 +24,7 @@ from dpmcmc.types import Unit
 
 BITS = 30  # a row's value in [-1, 1] times 2^BITS fits 32 bits; the sum of 2^31 rows fits 64
 MAX_ROWS = 2**31 - 1
-TARGET_PIECE, MAX_PIECES = 2**17, 32
+TARGET_PIECE, MAX_PIECES = 2**17, 16
 ACCELERATOR_PIECE = 2**20  # there, starting a kernel costs more than the memory of a larger piece
 FUSED_PIECE, FUSED_ROWS, FUSED_NUMBERS = 2**24, 2**10, 2**30  # a fused kernel keeps nothing of a row, but counts in 31 bits
 
