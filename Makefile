@@ -24,6 +24,7 @@ lint: .venv/ready
 bench: .venv/ready
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/minibatch.py
+	$(BIN)/python benchmarks/device.py
 
 clean:
 	rm -rf .venv

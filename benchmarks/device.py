@@ -103,6 +103,8 @@ def compare_paths(model, dimension: int, num_chains: int, num_rows: int = 10**5)
 
 
 def main() -> None:
+    if jax.default_backend() == "cpu" and len(sys.argv) == 1:
+        return print("No accelerator here: the share of its read bandwidth is left out")
     num_rows, dimension = (int(float(value)) for value in sys.argv[1:3]) if len(sys.argv) > 2 else (10**7, 50)
     model = models.logistic(dimension, radius=1.0)
     curator = make_curator(model, num_rows, dimension)
