@@ -174,6 +174,14 @@ def minibatch_barker() -> Run:
     )
 
 
+def minibatch_ratio() -> Run:
+    problem, longest = banana(), 0.1
+    query = dpmcmc.MinibatchNoisyRatio(problem.clip * longest, noise_multiplier=10.0, ratio=0.1)
+    return walk_run(
+        "Penalty test on a batch's noisy ratio", dpmcmc.penalty, query, problem, random_walk(longest / 2**0.5, longest)
+    )._replace(num_shown=2500)
+
+
 def minibatch_penalty() -> Run:
     temperature = 0.01
     problem = banana(temperature=temperature)
@@ -206,8 +214,8 @@ def metropolis() -> Run:
 
 
 RUNS = [
-    penalty, penalty_bit, barker, guided, filtered, hmc, sgld, sgnht, exponential, minibatch_barker, minibatch_penalty,
-    dp_barker, federation, metropolis,
+    penalty, penalty_bit, barker, guided, filtered, hmc, sgld, sgnht, exponential, minibatch_barker, minibatch_ratio,
+    minibatch_penalty, dp_barker, federation, metropolis,
 ]  # fmt: skip
 
 
