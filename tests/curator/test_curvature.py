@@ -128,7 +128,8 @@ def test_a_sampler_may_be_made_of_what_the_start_learned():
     assert 0.2 < float(result.sample_stats["acceptance"].mean()) < 0.8
 
 
-@pytest.mark.parametrize("kind", [pytest.param("sgld", marks=pytest.mark.slow), "hmc"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sgld", "hmc"])
 def test_a_preconditioner_and_a_mass_may_be_made_of_the_start(kind):
     gradient, test = Gradient(MODEL.lipschitz, 1.0), Accept(Barker(), 10.0)
 

@@ -84,7 +84,8 @@ from dpmcmc.curator import exact_sum, fused
 exact_sum.TARGET_PIECE = int(sys.argv[1])
 fused.INTERPRET = sys.argv[2] == "fused"
 assert len(jax.devices()) == 2
-for name, sampler in t.SAMPLERS.items():
+for name in sys.argv[3:]:
+    sampler = t.SAMPLERS[name]
     single = t.chain((t.FEATURES, t.LABELS), sampler)
     spread = t.chain((t.FEATURES, t.LABELS), sampler, devices=jax.devices())
     assert len(np.unique(single)) > 30
@@ -94,14 +95,23 @@ print("equal")
 
 
 @pytest.mark.parametrize(
-    "target_piece, path",
-    [(300, "xla"), pytest.param(5000, "xla", marks=pytest.mark.slow), pytest.param(300, "fused", marks=pytest.mark.slow)],
-    ids=["four pieces", "one piece for two devices", "fused kernels"],
+    "target_piece, path, names",
+    [
+        (300, "xla", ["penalty"]),
+        pytest.param(300, "xla", ["barker"], marks=pytest.mark.slow),
+        pytest.param(5000, "xla", list(SAMPLERS), marks=pytest.mark.slow),
+        pytest.param(300, "fused", list(SAMPLERS), marks=pytest.mark.slow),
+    ],
+    ids=["four pieces", "four pieces, a bit", "one piece for two devices", "fused kernels"],
 )
-def test_rows_spread_over_two_devices_give_the_same_chain(target_piece, path):
+def test_rows_spread_over_two_devices_give_the_same_chain(target_piece, path, names):
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
-        [sys.executable, "-c", SHARDED, str(target_piece), path], env=environment, capture_output=True, text=True, cwd=os.getcwd()
+        [sys.executable, "-c", SHARDED, str(target_piece), path, *names],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=os.getcwd(),
     )
     assert done.stdout.strip() == "equal", done.stderr[-2000:]
 

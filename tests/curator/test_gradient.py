@@ -275,16 +275,16 @@ def test_no_table_of_gradients_is_made():
 def test_noise_has_its_scale_and_not_one_5_percent_off():
     rows = np.zeros((10, 4), np.float32)
     curator = Curator(rows, inner_product(4, False), None, fixed_secret=SECRET)
-    answer = ask_many(curator, Gradient(0.5, 3.0, temperature=0.25), jnp.zeros((25_000, 4)))
+    answer = ask_many(curator, Gradient(0.5, 3.0, temperature=0.25), jnp.zeros((15_000, 4)))
     scale = 0.25 * 3.0 * 2 * 0.5
     np.testing.assert_allclose(answer.variance, scale**2, rtol=1e-6)
     draws = np.asarray(answer.value, float).ravel()
-    # 100 000 draws: false alarm 1e-4; at 5 % off the p-value is about 1e-12.
+    # 60 000 draws: false alarm 1e-4; at 5 % off the p-value is about 1e-7.
     assert stats.kstest(draws / scale, "norm").pvalue > 1e-4
-    assert stats.kstest(draws / (1.05 * scale), "norm").pvalue < 1e-6
-    assert stats.kstest(draws * 1.05 / scale, "norm").pvalue < 1e-6
+    assert stats.kstest(draws / (1.05 * scale), "norm").pvalue < 1e-5
+    assert stats.kstest(draws * 1.05 / scale, "norm").pvalue < 1e-5
     correlations = np.corrcoef(np.asarray(answer.value, float).T)[np.triu_indices(4, 1)]
-    assert np.abs(correlations).max() * 25_000**0.5 < 4.5
+    assert np.abs(correlations).max() * 15_000**0.5 < 4.5
 
 
 @pytest.mark.parametrize("relation, rows_per_person, factor", [

@@ -83,7 +83,8 @@ def through_xla(monkeypatch, function, *arguments, **options):
 # -- the same sums ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num_chains", [pytest.param(1, marks=pytest.mark.slow), 3, 40])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_chains", [1, 3, 40])
 def test_ratios_are_those_of_the_other_path(num_chains, monkeypatch):
     model, rows = models.logistic(7, 1.0, intercept=True), logistic_rows(1300, 7)
     before, after = points(num_chains, 8)

@@ -13,7 +13,6 @@ from dpmcmc import Curator, Federation, FixedBatch, MinibatchRatio, models, pena
 from tests.table import COINS, COINS_MODEL, CONTRACT, EXACT_MEAN, MODEL, ROWS, SECRET, run_chains
 
 NUM_STEPS = 300
-EVERY_DAY = ("sgld",)
 
 
 def adds(case) -> bool:
@@ -49,14 +48,14 @@ def least_p_value(left, right) -> float:
     return float(stats.ttest_ind(left, right, equal_var=False).pvalue.min())
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=() if case.name in EVERY_DAY else pytest.mark.slow) for case in CASES], ids=str
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_one_owner_and_three_agree(case):
     one, three = moments_of_one(case.name), moments(case, 1, owners(np.split(ROWS, [5, 11])))
     assert least_p_value(one, three) > 1e-3 / (5 * len(CASES))
 
 
+@pytest.mark.slow
 def test_an_owner_left_out_is_caught():
     case = next(case for case in CASES if case.name == "sgld")
     one, two = moments_of_one(case.name), moments(case, 1, owners(np.split(ROWS, [5, 11])[:2]))
