@@ -111,6 +111,7 @@ def test_the_start_is_billed_once_for_all_chains_and_lands_near_the_posterior():
     assert np.abs((found[:, 0] - mean) / sd).max() < 0.5
 
 
+@pytest.mark.slow
 def test_a_sampler_may_be_made_of_what_the_start_learned():
     seen = []
 

@@ -259,7 +259,8 @@ def broken_chains():
         return penalty_chains(THIRD, curator=three())
 
 
-@pytest.mark.parametrize("proposal", ["isotropic", pytest.param("guided", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("proposal", ["isotropic", "guided"])
 def test_the_posterior_is_stationary_with_three_owners(proposal):
     """False alarm: 1e-3 for each proposal, over five moments."""
     chains = chains_of_three(proposal)
@@ -267,6 +268,7 @@ def test_the_posterior_is_stationary_with_three_owners(proposal):
     assert effective_size(chains) >= 700
 
 
+@pytest.mark.slow
 def test_a_penalty_for_one_owners_noise_is_caught():
     assert scores(broken_chains()).max() > threshold(num_scores=5, num_chains=64)
 

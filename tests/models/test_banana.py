@@ -82,6 +82,7 @@ def test_simulated_rows_center_where_the_model_says():
     assert np.abs(z).max() < 4  # two z-scores: false alarm 1.3e-4
 
 
+@pytest.mark.slow
 def test_the_papers_largest_setting_stays_finite_in_float32():
     variances = [20.0, 2.5] + [1.0] * 8
     rows = simulate_banana_rows(jax.random.key(5), 200_000, [0.0, 3.0] + [0.0] * 8, variances, 20.0)

@@ -227,6 +227,7 @@ def chain(case, twin):
     return make(COINS_MODEL.log_prior, query, random_walk(scale, cap)), query
 
 
+@pytest.mark.slow
 def test_chains_stay_within_the_stated_bias():
     """2 scores, family-wise false-alarm rate 1e-3 (Student's law with 63 degrees of freedom)."""
     case = CASES["barker, variance 2"]
