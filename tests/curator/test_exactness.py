@@ -38,6 +38,10 @@ SAMPLERS = {
     "barker": accept_walk(MODEL.log_prior, Accept(Barker(), 1.0), random_walk(0.2)),
 }
 
+BOTH = pytest.mark.parametrize(
+    "sampler", [SAMPLERS["penalty"], pytest.param(SAMPLERS["barker"], marks=pytest.mark.slow)], ids=SAMPLERS
+)
+
 
 def chain(rows, sampler, model=MODEL, **options):
     curator = Curator(rows, model, None, fixed_secret=SECRET, **options)
@@ -51,7 +55,7 @@ def several_pieces(monkeypatch):
     monkeypatch.setattr(exact_sum, "TARGET_PIECE", 300)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
+@BOTH
 def test_permuted_rows_give_the_same_chain(sampler):
     shuffled = np.random.default_rng(0).permutation(NUM_ROWS)
     draws = chain((FEATURES, LABELS), sampler)
@@ -59,7 +63,7 @@ def test_permuted_rows_give_the_same_chain(sampler):
     np.testing.assert_array_equal(draws, chain((FEATURES[shuffled], LABELS[shuffled]), sampler))
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
+@BOTH
 def test_one_array_or_several_give_the_same_chain(sampler):
     def log_likelihood(position, row):
         return MODEL.log_likelihood(position, (row[:DIMENSION], row[DIMENSION]))

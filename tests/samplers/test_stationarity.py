@@ -99,6 +99,10 @@ TWINS = {
 }
 
 
-@pytest.mark.parametrize("sampler, query", TWINS.values(), ids=TWINS)
+@pytest.mark.parametrize(
+    "sampler, query",
+    [pytest.param(*twin, marks=pytest.mark.slow if "component" in name else ()) for name, twin in TWINS.items()],
+    ids=TWINS,
+)
 def test_twins_are_caught(sampler, query):
     assert scores(sampler, query)[1].max() > LIMIT
