@@ -26,9 +26,10 @@ NUM_STEPS = 20
 
 def make_curator(model, num_rows: int, dimension: int) -> Curator:
     """A curator whose rows were drawn on the device: 2 GB need not travel."""
-    curator = Curator((np.zeros((64, dimension), np.float32), np.zeros(64, np.float32)), model, None)
-    is_fused = curator._by_columns is not None
-    num_pieces, size = piece_layout(num_rows, dimension if is_fused else None)
+    few = np.zeros((64, dimension), np.float32), np.zeros(64, np.float32)
+    curator, layout = Curator(few, model, None), fused.row_layout(model, few)
+    is_fused = layout is not None
+    num_pieces, size = piece_layout(num_rows, layout.width if layout else None)
 
     @jax.jit
     def piece(key):

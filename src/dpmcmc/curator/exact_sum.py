@@ -61,16 +61,16 @@ class Table:
     def num_slots(self) -> int:
         """Places for rows, the padding included: public."""
         num_devices = 1 if self.axis is None else lax.axis_size(self.axis)
-        return num_devices * len(self.pieces) * self.piece_size
+        return num_devices * len(self.stored) * self.piece_size
 
     @property
     def first_slot(self):
         """Of this device."""
-        return 0 if self.axis is None else lax.axis_index(self.axis) * len(self.pieces) * self.piece_size
+        return 0 if self.axis is None else lax.axis_index(self.axis) * len(self.stored) * self.piece_size
 
     @property
     def is_double(self) -> bool:
-        return any(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(self.pieces))
+        return any(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(self.stored))
 
 
 def piece_layout(capacity: int, fused_width: int | None = None) -> tuple[int, int]:

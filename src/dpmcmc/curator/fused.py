@@ -5,8 +5,8 @@ of rows, multiplies it with the points of all chains, and takes every row throug
 the kernel are sums of integers, exact as everywhere: ratios as a high and a low half of 32-bit integers, gradients as 64-bit
 integers or as float64 sums that stay below 2^53. The mask, the clip and the grid are those of the other path.
 
-**Storage.** The curator keeps the features column by column: neighbouring threads then read neighbouring rows, each thread several
-at once, and has all columns of its rows to itself (`Table.by_columns`). A table that is not kept so is transposed on the way.
+**Storage.** The curator keeps the features column by column (`Table.by_columns`): neighbouring threads then read neighbouring rows,
+each of them several at once. A table that is not kept so is transposed on the way.
 
 **Predictors.** Few chains: one multiplication and addition after the other, in float32. Many: on the tensor cores, which multiply
 numbers of 11 bits exactly. Rows and points are split, x = high + low, and
@@ -372,6 +372,7 @@ def _halves(program: _Program, step, values, inverse):
 
 def _few_ratios_kernel(program: _Program, likelihood: Traced, points_ref, bounds_ref, out_ref):
     """Points alternate: before, after. Out: (2, chains), the sums of the integers' upper and lower halves."""
+    assert program.tiles.steps == 1, "this kernel takes one tile"
     predictors = _few_predictors(program, 0, points_ref)
     leaves = [program.column(ref, 0) for ref in program.leaves]
     values = [_row_by_row(likelihood, [predictor], leaves) for predictor in predictors]
