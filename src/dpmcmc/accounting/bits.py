@@ -12,7 +12,7 @@ values of l is covered by one box, its largest A and its largest R. For Barker's
 log-concave, hence A falls and R rises with l; for the lazy test R has one peak. Cells are thousandths wide, the two
 tails are one box each, and the supremum over all l is bounded from above by a maximum over boxes.
 
-The minibatch Barker bit has no such monotone law; its boxes are widened by the change of A and R nearby (`minibatch`).
+So they do for the minibatch Barker bit, once the worst row of each l is found (`minibatch`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from dpmcmc.acceptance import AcceptanceTest, LazyBarker, Penalty
 
 RESOLUTION = 2e-4  # width of a cell, relative to how fast a test varies there
 ROUNDING = 1e-12  # relative widening of the losses, more than the logarithms can lose
+LARGEST = 700.0  # e to this power is a float
 TINY = 1e-300  # a loss of exactly zero on one side would leave the two-point pair undefined
 REACH = 36.0  # the penalty's right tail starts this many standard deviations out: further on its chances underflow
 BLOCK = 64  # fine cells in a coarse one
@@ -94,11 +95,15 @@ def two_point(accept, reject) -> tuple[np.ndarray, np.ndarray]:
 
 
 def renyi(accept, reject, order: float) -> np.ndarray:
-    """Renyi divergence of the two-point pair with these losses, the larger of its two directions."""
-    q, r = two_point(accept, reject)
-    forward = _log_moment(q, r, order * accept, -order * reject)
-    backward = _log_moment(q, r, (1 - order) * accept, (order - 1) * reject)
-    return np.maximum(forward, backward) / (order - 1)
+    """Renyi divergence of the two-point pair with these losses, the larger of its two directions.
+
+    Infinite where a loss is beyond what a float can be the exponential of: a pure bound serves there.
+    """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        q, r = two_point(accept, reject)
+        forward = _log_moment(q, r, order * accept, -order * reject)
+        backward = _log_moment(q, r, (1 - order) * accept, (order - 1) * reject)
+        return np.where(np.maximum(accept, reject) > LARGEST, math.inf, np.maximum(forward, backward) / (order - 1))
 
 
 def _log_moment(q, r, x, y):

@@ -4,13 +4,26 @@ With b = c M the public bound of one row's energy difference d and x = n b / lam
 
     K ~ Poisson(m),   m = b/x + (b - d)/2,      each time adding   w = log((b/x + (b + d)/2) / (b/x + (b - d)/2))
 
-to the log-ratio (TunaMH's thinning of Poisson((lambda + C M)/n) draws, C = n c). Given the sum l of all other rows the
-chance of "accept" is  s(l, d) = E expit(l + K w).  A mixture over l reveals no more than the worst l, so with d and d'
-the changed row's differences on the two tables the bit's losses are at most
+to the log-ratio (TunaMH's thinning of Poisson((lambda + C M)/n) draws, C = n c). In terms of w, with F(y) = 1/(1 + e^-y) and
+B = b (1 + 2/x): m = B F(-w), d = B tanh(w/2), and w lies in [-W, W], W = log(1 + x).
 
-    A(l) = max_d log s(l, d) - min_d log s(l, d),   and R(l) the same for 1 - s.
+Given the sum l of all other rows the chance of "accept" is  s(l, w) = E F(l + K w);  r = 1 - s. A mixture over l reveals no more
+than the worst l, so the bit's losses are at most  A(l) = max_w log s - min_w log s  and  R(l), the same for r. Four facts, with
+y = l + K w, e = e^w, t = F(w) = e/(1 + e):
 
-Proved for all l:  A <= 2b,  R <= b (1 + x + g(x)),  g = 1/(1+x) if x <= sqrt 2, else (1 + 2/x)(3 - 2 sqrt 2).
+1. *s is smallest at w = -W, and largest at W or beyond log(1 + sqrt 2).* Its slope is  m E[F'(y + w) - t (F(y + w) - F(y))],
+   positive for w < 0 and, where e (e - 1) <= e + 1, for every y. And s <= F(l) for w < 0, s >= F(l) for w > 0.
+2. *Between two points of a grid of width h on [0, W]* log s is at most h^2/8 (17/8 B + 5 B^2) above the larger of its ends, and
+   log r at most h^2/8 (B + B^2) below the smaller. For the second derivative of s is
+
+       m   E[F''(y + w) - 2 t F'(y + w) + t (1 - 2t) (F(y) - F(y + w))]
+     + m^2 E[F''(y + 2w) - 2 t (F'(y + 2w) - F'(y + w)) + t^2 (F(y + 2w) - 2 F(y + w) + F(y))],
+
+   0 <= F' <= F,  -F/8 <= F'' <= F,  m F(y + w) <= B t F(y),  m = B (1 - t),  so it is at least -(17/8 B + 4 B^2) s, and the
+   slope is at most B s. The same formula for r, whose F(-y) falls with y, is at most (B + 9/16 B^2) r.
+3. *A falls with l and R rises*: the slope of log s in l is 1 less the mean of F(y) under the weights F(y), and y >= l for
+   w > 0, y <= l for w = -W. So a cell of values of l is covered by A at its left end and R at its right end.
+4. *Their limits* are  2 b  and  b (1 + x + g),  g = 1/(1+x) if x <= sqrt 2, else (1 + 2/x)(3 - 2 sqrt 2).
 """
 
 from __future__ import annotations
@@ -21,15 +34,19 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from dpmcmc.accounting.bits import Boxes
+from dpmcmc.accounting.bits import ROUNDING, TINY, Boxes
 
-DIFFERENCES = 65  # values of d; the extremes in between are found by a parabola, right to 3e-5 (x <= 50)
-SLACK = 1e-4  # relative, more than the parabola can miss
-RESOLUTION = 5e-4
+RESOLUTION = 5e-4  # width of a cell in l, relative to how fast the bit varies there
+INNER = math.log1p(math.sqrt(2))  # s rises with w up to here
+MISSED = 2e-5  # what a maximum over w may miss, relative to 2 b; made up for
+FEWEST, MOST = 16, 256  # intervals of w
+REST = 1e-22  # chance of more draws of one row than are followed up; they count as the worst there is
+FARTHEST, HUGE = 600.0, 1e300  # e to the one is a float, and so is the other
+MANY, SOME = 1000.0, 10.0  # mean draws of one row beyond which the limits are charged, without and with a search over w
 
 
 def pure_losses(row_bound: float, ratio: float) -> tuple[float, float]:
-    """The proved bounds of the losses of "accept" and "reject"."""
+    """The suprema of the losses of "accept" and "reject"."""
     x = ratio
     g = 1 / (1 + x) if x <= math.sqrt(2) else (1 + 2 / x) * (3 - 2 * math.sqrt(2))
     return 2 * row_bound, row_bound * (1 + x + g)
@@ -40,71 +57,95 @@ def loss_range(row_bound: float, ratio: float) -> float:
     return sum(pure_losses(row_bound, ratio))
 
 
-def log_chances(log_ratio: np.ndarray, row_bound: float, ratio: float, differences: np.ndarray):
-    """log s and log(1 - s), shape (log_ratio.size, differences.size), and the mean of expit under "accept" tilting."""
-    mean = row_bound / ratio + (row_bound - differences) / 2
-    weight = np.log((row_bound / ratio + (row_bound + differences) / 2) / mean)
-    chances = _poisson(mean)
-    accept, reject = np.zeros((log_ratio.size, mean.size)), np.zeros((log_ratio.size, mean.size))
-    for k, chance in enumerate(chances):
-        value = log_ratio[:, None] + k * weight
-        accept += chance * special.expit(value)
-        reject += chance * special.expit(-value)
-    return np.log(accept), np.log(reject)
-
-
-def _poisson(mean: np.ndarray) -> np.ndarray:
-    """Rows k = 0, 1, ...: Pois(k; mean), the rest (below 1e-18) put on the last."""
-    count = 1
-    while special.pdtrc(count, float(np.max(mean))) > 1e-18:
-        count += 1
-    k = np.arange(count + 1.0)[:, None]
-    return np.exp(k * np.log(mean) - mean - special.gammaln(k + 1))
-
-
 @lru_cache(maxsize=64)
 def boxes(row_bound: float, ratio: float) -> Boxes:
-    """Cells in l. A cell's bound is the larger of its ends plus the largest change over it and its neighbours.
-
-    That is more than a function of bounded curvature can rise in between. The tails have the proved bounds.
-    """
+    """Cells in l, the two tails included."""
     top = pure_losses(row_bound, ratio)
-    reach = 24 + 2 * max(top)
-    end = math.asinh(reach / 2)
-    nodes = 2 * np.sinh(np.linspace(-end, end, math.ceil(2 * end / RESOLUTION)))
+    scale, end = _scale_and_end(row_bound, ratio)
+    if scale > (MANY if end <= INNER else SOME) or _tilted_mean(scale, end) > MANY:
+        return Boxes(*np.array(top)[:, None])
+    reach = math.asinh(min(FARTHEST, 24 + 2 * max(top)) / 2)
+    nodes = 2 * np.sinh(np.linspace(-reach, reach, math.ceil(2 * reach / RESOLUTION)))
     accept, reject = losses(nodes, row_bound, ratio)
-    return Boxes(_cells(accept, top[0], left=top[0]), _cells(reject, top[1], right=top[1]))
+    return Boxes(np.append(top[0], accept), np.append(reject, top[1]))
 
 
 def losses(log_ratio: np.ndarray, row_bound: float, ratio: float) -> tuple[np.ndarray, np.ndarray]:
-    """A and R at each l."""
-    differences = row_bound * np.cos(np.pi * np.arange(DIFFERENCES) / (DIFFERENCES - 1))
-    parts = [log_chances(some, row_bound, ratio, differences) for some in np.array_split(log_ratio, 64)]
+    """Upper bounds of A and R at each l."""
+    scale, end = _scale_and_end(row_bound, ratio)
+    weights, slack = _weights(row_bound, scale, end)
+    parts = [_highest(some, weights, scale) for some in np.array_split(log_ratio, 64)]
     accept, reject = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return _spread(accept), _spread(reject)
+    high = _logarithms(accept * math.exp(slack[0]), reject * math.exp(-slack[1]))
+    low = _logarithms(*_lowest(log_ratio, scale, end))
+    # The logarithms are right to some 1e-13 of the rarer chance, more with many draws; the losses are of the size of row_bound.
+    rounding = 1 + ROUNDING + (1 + scale) * ROUNDING / row_bound
+    most = pure_losses(row_bound, ratio)
+    return np.clip((high[0] - low[0]) * rounding, TINY, most[0]), np.clip((low[1] - high[1]) * rounding, TINY, most[1])
 
 
-def _spread(values: np.ndarray) -> np.ndarray:
-    return _maximum(values) + _maximum(-values)
+def _scale_and_end(row_bound: float, ratio: float) -> tuple[float, float]:
+    """B and W."""
+    return row_bound * (1 + 2 / ratio), math.log1p(ratio)
 
 
-def _maximum(values: np.ndarray) -> np.ndarray:
-    """Row maximum of a smooth function known at Chebyshev points: the best node and the top of the parabola through
-    it."""
-    best = np.clip(np.argmax(values, axis=1), 1, values.shape[1] - 2)
-    rows = np.arange(values.shape[0])
-    before, at, after = (values[rows, best + shift] for shift in (-1, 0, 1))
-    slope, bend = (after - before) / 2, before - 2 * at + after
-    with np.errstate(divide="ignore", invalid="ignore"):
-        top = np.where(bend < 0, at - slope**2 / (2 * bend), -np.inf)
-        inside = np.abs(slope) <= -bend
-    return np.maximum(np.max(values, axis=1), np.where(inside, top, -np.inf))
+def _weights(row_bound: float, scale: float, end: float) -> tuple[np.ndarray, tuple[float, float]]:
+    """Values of w, and how much larger log s, how much smaller log r may be between them (fact 2)."""
+    if end <= INNER:
+        return np.array([end]), (0.0, 0.0)
+    accept, reject = 17 / 8 * scale + 5 * scale**2, scale + scale**2
+    count = (end - INNER) / math.sqrt(8 * MISSED * 2 * row_bound / accept)
+    weights, width = np.linspace(INNER, end, 2 + int(np.clip(count, FEWEST, MOST)), retstep=True)
+    return weights, (accept * width**2 / 8, reject * width**2 / 8)
 
 
-def _cells(values: np.ndarray, cap: float, left: float | None = None, right: float | None = None) -> np.ndarray:
-    change = np.abs(np.diff(values))
-    ends = np.maximum(values[1:], values[:-1])
-    widened = np.minimum(cap, (ends + np.maximum.reduce([change, np.roll(change, 1), np.roll(change, -1)])) * (1 + SLACK))
-    first = left if left is not None else values[0] * (1 + SLACK)
-    last = right if right is not None else values[-1] * (1 + SLACK)
-    return np.maximum(np.concatenate([[first], widened, [last]]), 1e-300)
+def _highest(log_ratio: np.ndarray, weights: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """s and r where s is largest among the weights; s from above, r from below."""
+    mean = scale * special.expit(-weights)
+    count = _count(scale)
+    accept, reject = _chances(log_ratio, weights, mean, count)
+    best = np.argmax(accept / reject, axis=1)
+    at = np.arange(log_ratio.size), best
+    return accept[at] + special.pdtrc(count, mean)[best], reject[at]
+
+
+def _lowest(log_ratio: np.ndarray, scale: float, end: float) -> tuple[np.ndarray, np.ndarray]:
+    """s and r at w = -W; s from below, r from above."""
+    mean = np.array([scale * special.expit(end)])
+    count = _count(_tilted_mean(scale, end))
+    accept, reject = _chances(log_ratio, np.array([-end]), mean, count)
+    return accept[:, 0], reject[:, 0] + special.pdtrc(count, mean[0])
+
+
+def _tilted_mean(scale: float, end: float) -> float:
+    """The mean of K at w = -W under the weights e^(K W), which "reject" has far to the right."""
+    return scale * special.expit(end) * math.exp(end)
+
+
+def _count(mean: float) -> int:
+    """More draws than this have a chance below REST."""
+    count = math.ceil(mean)
+    while special.pdtrc(count, mean) > REST:
+        count += 1
+    return count
+
+
+def _chances(log_ratio: np.ndarray, weights: np.ndarray, mean: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """s and r from at most `count` draws of the row: shape (log_ratio.size, weights.size)."""
+    accept, reject = np.zeros((2, log_ratio.size, weights.size))
+    odds = np.exp(-log_ratio)[:, None]
+    for k in range(count + 1):
+        with np.errstate(over="ignore"):
+            against = np.minimum(odds * np.exp(-k * weights), HUGE)
+        chance = np.exp(k * np.log(mean) - mean - special.gammaln(k + 1)) / (1 + against)
+        accept += chance
+        reject += chance * against
+    return accept, reject
+
+
+def _logarithms(accept: np.ndarray, reject: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log s and log r, each from the rarer of the two."""
+    is_rare = accept < 0.5
+    rarer = np.where(is_rare, accept, reject)
+    rare, other = np.log(rarer), np.log1p(-rarer)
+    return np.where(is_rare, rare, other), np.where(is_rare, other, rare)

@@ -97,7 +97,7 @@ def _renyi_epsilon(cost: Any, count: int, delta: float) -> float:
 
 
 def _spread(cost: Any, count: int) -> float:
-    return math.sqrt(2 * count * float(cost.rdp(np.array([1.05]))[0])) * 3 + max(cost.boxes().accept[1:-1])
+    return math.sqrt(2 * count * float(cost.rdp(np.array([1.05]))[0])) * 3 + float(np.max(cost.boxes().accept))
 
 
 def _reach(cost: Any, epsilon: float, delta: float) -> tuple[float, int]:
