@@ -180,6 +180,15 @@ def _asks(jaxpr) -> bool:
     return any(equation.primitive is asked_p or any(_asks(inner) for inner in _inner_jaxprs(equation)) for equation in jaxpr.eqns)
 
 
+def speaks(jaxpr) -> bool:
+    """Whether a traced function prints, or calls back to Python."""
+    return any(
+        any(word in equation.primitive.name for word in ("callback", "debug", "outfeed"))
+        or any(map(speaks, _inner_jaxprs(equation)))
+        for equation in jaxpr.eqns
+    )
+
+
 def _frozen(params) -> tuple:
     def freeze(value):
         try:

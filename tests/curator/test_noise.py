@@ -43,6 +43,15 @@ def test_an_ask_has_its_own_key():
     assert len(keys) == 7
 
 
+def test_points_of_the_same_words_are_different_asks():
+    """A point of two floats and one of a double, two points and one, a zero more at the end: the words alone would be equal."""
+    with jax.enable_x64(True):
+        pair = jnp.asarray([1.5, -2.5], jnp.float32)
+        asks = [[pair], [pair.view(jnp.float64)], [pair[:1], pair[1:]], [jnp.append(pair, jnp.float32(0))], [pair[:, None]]]
+        keys = {np.asarray(noise.ask_key(SECRET, KEY, "query", points)).tobytes() for points in asks}
+    assert len(keys) == len(asks)
+
+
 def test_secrets_come_fresh_from_the_operating_system():
     assert noise.fresh_secret().tobytes() != noise.fresh_secret().tobytes()
     assert noise.fresh_secret().size == 16

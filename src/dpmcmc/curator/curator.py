@@ -10,13 +10,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
 import numbers
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from dpmcmc.accounting import accountants, calibrate, filters
 from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.search import largest
 from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, SHARED_BUDGET, TIME, Statement
-from dpmcmc.ask import count_queries, is_standing, mark
+from dpmcmc.ask import count_queries, is_standing, mark, speaks
 from dpmcmc.curator import fused, noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
 from dpmcmc.curator.filtered import Meter, charging
@@ -69,7 +70,7 @@ class Traced(NamedTuple):
     owner: Any
 
     def compile(self) -> Executable:
-        with jax.enable_x64(True):
+        with own_settings():
             return Executable(self.plan, self.traced.lower().compile(), self.owner)
 
 
@@ -115,17 +116,17 @@ class Curator:
             raise TypeError(f"budget={budget!r} must be a Budget(epsilon, delta), or None to promise nothing")
         if shared_by is not None and shared_by not in FILTERS:
             raise ValueError(f"shared_by={shared_by!r} must be None or one of {sorted(FILTERS)}")
-        self.model, self.budget = model, budget
-        self.unit = budget.unit if budget is not None else Unit()
+        self._model, self._budget = model, budget
+        self._unit = budget.unit if budget is not None else Unit()
         self._delta = budget.delta if budget is not None else 1e-6
         self._fixed_secret = fixed_secret
         self._lock, self._meter = threading.Lock(), Meter()  # the meter of the grant that runs
         leaves = jax.tree.map(_as_column, rows)
         num_rows = _num_rows(leaves, self.unit)
-        self.capacity = _check_capacity(num_rows, capacity, self.unit)
+        self._capacity = _check_capacity(num_rows, capacity, self.unit)
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), ("rows",), devices=devices)
         self._place(leaves, num_rows)
-        _check_log_likelihood(model, leaves)
+        _check_model(model, leaves)
         self._shared_by, self._filter, self._is_withdrawn = shared_by, None, False
         self._ledger = Ledger.open(self._facts(), ledger)
         if shared_by is not None and budget is not None:
@@ -135,6 +136,28 @@ class Curator:
 
     def __repr__(self) -> str:
         return f"Curator(capacity={self.capacity}, budget={self.budget})"
+
+    # Read only: a promise does not change once it was made.
+
+    @property
+    def model(self) -> Model:
+        """What one row contributes."""
+        return self._model
+
+    @property
+    def budget(self) -> Budget | None:
+        """The promise."""
+        return self._budget
+
+    @property
+    def unit(self) -> Unit:
+        """Whom the promise protects."""
+        return self._unit
+
+    @property
+    def capacity(self) -> int:
+        """The public bound on the number of rows."""
+        return self._capacity
 
     # -- what may be asked -------------------------------------------------------------------------------------------------
 
@@ -218,6 +241,7 @@ class Curator:
 
     def answer(self, held: Held, rng_key: Any, query: Query, points: Any) -> Answer:
         """How this owner answers, in float64."""
+        _check_points(query, points, self.model.dimension)
         table, secret = held
         return query.answer(noise.ask_key(secret, rng_key, query, points), self.model, table, *points)
 
@@ -258,7 +282,7 @@ class Curator:
             return jax.device_put(whole, jax.NamedSharding(self._mesh, spec))
 
         flat, tree = jax.tree.flatten(leaves)
-        with jax.enable_x64(True):
+        with own_settings():
             self._rows = tuple(
                 jax.tree.unflatten(tree, [piece(leaf, index, place == self._by_columns) for place, leaf in enumerate(flat)])
                 for index in range(per_device)
@@ -370,8 +394,9 @@ def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
 
 def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
     """Trace `run` at the shapes of what its owners hold (rows, numbers of rows, secrets) and of the arguments."""
-    shapes = jax.eval_shape(lambda *values: values, *arguments)
-    with jax.enable_x64(True):
+    with own_settings(is_double=jax.config.read("jax_enable_x64")):
+        shapes = jax.eval_shape(lambda *values: values, *arguments)
+    with own_settings():
         return jax.jit(run).trace(*held, *shapes)
 
 
@@ -399,8 +424,18 @@ def check_traced_by(owner: Any, executable: Executable) -> None:
 def execute(executable: Executable, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
     """Run the compiled program on what its owners hold."""
     arguments = jax.tree.map(jnp.asarray, arguments)
-    with jax.enable_x64(True):
+    with own_settings():
         return jax.block_until_ready(executable.compiled(*held, *arguments))
+
+
+@contextlib.contextmanager
+def own_settings(is_double: bool = True) -> Iterator[None]:
+    """Double precision, and none of JAX's switches for finding bugs: a NaN in a row would raise an error, and be told by it."""
+    switches = jax.debug_nans(False), jax.debug_infs(False), jax.disable_jit(False), jax.numpy_rank_promotion("allow")
+    with contextlib.ExitStack() as stack:
+        for switch in (*switches, jax.enable_x64(is_double)):
+            stack.enter_context(switch)
+        yield
 
 
 @functools.lru_cache(maxsize=64)
@@ -471,17 +506,51 @@ def _check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
     return int(capacity)
 
 
-def _check_log_likelihood(model: Model, rows: Any) -> None:
+def _check_points(query: Query, points: Sequence[Any], dimension: int) -> None:
+    """Refuse points that are not what a query is asked with: one or two positions, then perhaps the public part of the log-ratio.
+
+    Points of any other shape could make many answers of one ask, with one and the same noise.
+    """
+    shapes = [(dimension,), (dimension,), ()]
+    kinds = [(point.shape, str(point.dtype)) for point in points]
+    is_known = all(
+        shape == wanted and dtype in ("float32", "float64") for (shape, dtype), wanted in zip(kinds, shapes, strict=False)
+    )
+    if not (1 <= len(points) <= len(shapes) and is_known):
+        raise ValueError(
+            f"{query} was asked with {kinds}: ask with a position, or a position and a proposal, or these and a log-ratio. "
+            f"Positions are float32 or float64 of shape ({dimension},), the log-ratio is a scalar; for several asks use vmap, "
+            "with a key each"
+        )
+
+
+def _check_model(model: Model, rows: Any) -> None:
     is_double = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(rows))
-    with jax.enable_x64(is_double):
-        row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
-        position = jax.ShapeDtypeStruct((model.dimension,), jnp.float64 if is_double else jnp.float32)
-        found = jax.eval_shape(model.log_likelihood, position, row)
+    dtype = jnp.float64 if is_double else jnp.float32
+    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
+    position, number = jax.ShapeDtypeStruct((model.dimension,), dtype), jax.ShapeDtypeStruct((), dtype)
+    with own_settings(is_double):
+        _check_scalar("log_likelihood", model.log_likelihood, position, row)
+        if model.linear is not None:
+            _check_scalar("linear.predictor", model.linear.predictor, position, row)
+            _check_scalar("linear.log_likelihood", model.linear.log_likelihood, number, row)
+            _check_silent("linear.features", model.linear.features, row)
+        if model.family is not None:
+            _check_silent("family.statistic", model.family.statistic, row)
+
+
+def _check_scalar(name: str, function: Callable[..., Any], *arguments: Any) -> None:
+    found = _check_silent(name, function, *arguments)
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
         told = f"{found.dtype} of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
-        raise ValueError(
-            f"log_likelihood must return one floating-point scalar for one row, it returned {told}: sum what belongs to a row"
-        )
+        raise ValueError(f"{name} must return one floating-point scalar for one row, it returned {told}: sum what belongs to a row")
+
+
+def _check_silent(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    traced, found = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    if speaks(traced.jaxpr):
+        raise ValueError(f"{name} prints or calls back to Python, which would show rows: leave jax.debug and callbacks out of it")
+    return found
 
 
 def _inside_shard_map(closed_jaxpr):

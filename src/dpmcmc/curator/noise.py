@@ -1,7 +1,8 @@
 r"""The secret stream, and the coins and integer noise made of it.
 
 **Stream.** A grant's secret is 512 bits from the operating system: two ChaCha20 keys. An ask is named by a message m (the bits
-of its public key, of its query and of its points), cut into 96-bit pieces. Its own key is the protected counter sum
+of its public key, of its query with the points' shapes and types, and of its points), cut into 96-bit pieces. Its own key is the
+protected counter sum
 :cite:p:`bernstein1999stretch`
 
     F(K2, XOR_j F(K1, j || m_j)),      F = the ChaCha20 block function :cite:p:`rfc8439`,
@@ -139,7 +140,9 @@ def _double_round_by_words(words):
 
 def ask_key(secret, rng_key, query, points):
     """The secret ChaCha20 key (8 words) of one ask."""
-    message = jnp.concatenate([jax.random.bits(rng_key, (4,), jnp.uint32), _digest(query), *map(_words, points)])
+    # With shapes and types in the digest, no two lists of points have the same words.
+    kinds = [(point.shape, str(point.dtype)) for point in points]
+    message = jnp.concatenate([jax.random.bits(rng_key, (4,), jnp.uint32), _digest(query, kinds), *map(_words, points)])
     pieces = jnp.pad(message, (0, -message.size % 3)).reshape(-1, 3)
     counters = jnp.arange(len(pieces), dtype=jnp.uint32)[:, None]
     blocks = chacha20(secret[:8], jnp.concatenate([counters, pieces], axis=1))
@@ -154,12 +157,12 @@ def random_words(key, shape):
     return chacha20(key, jnp.pad(counters, ((0, 0), (0, 3)))).reshape(-1)[:size].reshape(shape)
 
 
-def _digest(query) -> np.ndarray:
-    return np.frombuffer(hashlib.sha256(repr(query).encode()).digest()[:16], "<u4")
+def _digest(*values) -> np.ndarray:
+    return np.frombuffer(hashlib.sha256(repr(values).encode()).digest()[:16], "<u4")
 
 
 def _words(point):
-    return lax.bitcast_convert_type(jnp.asarray(point), jnp.uint32).reshape(-1)
+    return lax.bitcast_convert_type(point, jnp.uint32).reshape(-1)
 
 
 # -- coins and noise -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,112 @@
+"""What the curator refuses at its door: points that make many answers of one ask, models that speak; and what it will not tell."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dpmcmc
+from dpmcmc import Barker, Curator, models
+from tests import tiny
+
+ROWS = np.linspace(-1, 1, 24, dtype=np.float32).reshape(12, 2)
+MODEL = models.gaussian(np.eye(2), prior_scale=1.0, radius=2.0)
+FIXED = dpmcmc.FixedBatch(6, of=12)
+ONE, TWO, THREE = [(2,)], [(2,), (2,)], [(2,), (2,), ()]
+QUERIES = {
+    dpmcmc.LogRatio(1.0, 1.0): TWO,
+    dpmcmc.ExactRatio(): TWO,
+    dpmcmc.MinibatchRatio(1.0, 1.0, FIXED): TWO,
+    dpmcmc.MinibatchNoisyRatio(1.0, 1.0): TWO,
+    dpmcmc.Gradient(1.0, 1.0): ONE,
+    dpmcmc.Gradient(1.0, 1.0, batch=FIXED): ONE,
+    dpmcmc.ExactGradient(): ONE,
+    dpmcmc.Curvature(1.0, 1.0): ONE,
+    dpmcmc.SufficientStatistic(1.0): ONE,
+    dpmcmc.Accept(Barker(), 1.0): THREE,
+    dpmcmc.ExactAccept(Barker()): THREE,
+    dpmcmc.PenaltyAccept(1.0, 1.0, 1.0): THREE,
+    dpmcmc.FilteredAccept(1.0, 1.0): THREE,
+    dpmcmc.MinibatchAccept(1.0): THREE,
+    dpmcmc.TunaAccept(1.0): THREE,
+    dpmcmc.BatchBarker(FIXED): THREE,
+}
+
+
+@pytest.fixture(scope="module")
+def curator():
+    return Curator(ROWS, MODEL, None)
+
+
+def trace(curator, query, shapes, dtype=jnp.float32):
+    points = [jnp.zeros(shape, dtype) for shape in shapes]
+    return curator.trace(lambda ask, key, *points: ask(key, query, *points), jax.random.key(0), *points)
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: type(query).__name__)
+def test_one_ask_has_one_answer(curator, query):
+    """Stacked points, or a vector of log-ratios, would have several answers for one bill, all with the same noise."""
+    shapes = QUERIES[query]
+    assert trace(curator, query, shapes).plan == {query: 1}
+    for index, shape in enumerate(shapes):
+        for wrong in ((3,), (2, 3), (3, 2), (1, 2), (1,), ()):
+            if wrong != shape:
+                with pytest.raises(ValueError, match=r"shape \(2,\), the log-ratio is a scalar"):
+                    trace(curator, query, [*shapes[:index], wrong, *shapes[index + 1 :]])
+
+
+@pytest.mark.parametrize("dtype", [jnp.int32, jnp.float16, jnp.bool_])
+def test_points_are_floats(curator, dtype):
+    with pytest.raises(ValueError, match="float32 or float64"):
+        trace(curator, dpmcmc.LogRatio(1.0, 1.0), TWO, dtype)
+
+
+def test_no_more_points_than_a_query_takes(curator):
+    with pytest.raises(ValueError, match="ask with a position"):
+        trace(curator, dpmcmc.LogRatio(1.0, 1.0), [])
+    with pytest.raises(ValueError, match="ask with a position"):
+        trace(curator, dpmcmc.Accept(Barker(), 1.0), [*THREE, ()])
+
+
+@pytest.mark.parametrize("part", ["log_likelihood", "statistic"])
+@pytest.mark.parametrize("call", ["print", "callback"])
+def test_a_model_does_not_speak(part, call):
+    def speak(value):
+        if call == "print":
+            jax.debug.print("{}", value)
+            return value
+        return jax.pure_callback(lambda value: value, value, value)
+
+    def loud(position, row):
+        return jax.lax.cond(position[0] > 0, lambda: speak(MODEL.log_likelihood(position, row)), lambda: 0.0)
+
+    if part == "log_likelihood":
+        model = MODEL._replace(log_likelihood=loud)
+    else:
+        model = MODEL._replace(family=MODEL.family._replace(statistic=lambda row: speak(MODEL.family.statistic(row))))
+    with pytest.raises(ValueError, match=f"{part} prints or calls back"):
+        Curator(ROWS, model, None)
+
+
+@pytest.mark.parametrize("name, value", [("budget", dpmcmc.Budget(100.0, 0.1)), ("capacity", 7), ("unit", None), ("model", None)])
+def test_a_promise_does_not_change(name, value):
+    with pytest.raises(AttributeError):
+        setattr(tiny.make_curator(), name, value)
+
+
+@pytest.mark.parametrize("switch", [jax.debug_nans, jax.debug_infs])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_switches_for_finding_bugs_tell_nothing_of_the_rows(switch, bad):
+    rows = tiny.ROWS.copy()
+    rows[3] = bad
+    with switch(True):
+        draws = tiny.means(tiny.run(tiny.make_curator(rows)))
+    assert np.all(np.isfinite(draws))
+
+
+def test_other_switches_cost_no_grant():
+    expected = tiny.means(tiny.run())
+    with jax.numpy_rank_promotion("raise"):
+        assert np.array_equal(tiny.means(tiny.run()), expected)
+    with jax.disable_jit():
+        assert np.array_equal(tiny.means(tiny.run()), expected)
