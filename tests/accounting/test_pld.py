@@ -209,3 +209,23 @@ def test_noise_so_small_that_no_grid_resolves_it_has_no_bound_rather_than_an_ove
     ledger = {SubsampledGaussian("poisson", 0.01, 1e-3, Neighbours.REPLACE_ONE): 1000}
     with pytest.raises(UnsupportedQuery):
         accountants.epsilon_by("pld", ledger, 1e-6)
+
+
+@pytest.mark.parametrize("count, delta", [(10**4, 1e-10), (10**5, 1e-10), (10**7, 1e-9), (10**7, 1e-8)])
+def test_many_steps_at_a_small_delta_stay_above_the_closed_form(count, delta):
+    mu = gaussian.mu(1.0, delta)
+    assert 1.0 <= pld.epsilon({Gaussian(math.sqrt(count) / mu): count}, delta) <= 1.01
+
+
+def test_what_fourier_sums_misplace_is_needed(monkeypatch):
+    """In double precision, and without it, a million steps are below the truth."""
+    count, delta = 10**6, 1e-10
+    cost = Gaussian(math.sqrt(count) / gaussian.mu(1.0, delta))
+    folded = pld._folded
+    monkeypatch.setattr(pld, "_folded", lambda *arguments: folded(*arguments).astype(float))
+    monkeypatch.setattr(pld, "_misplaced", lambda *arguments: 0.0)
+    pld._both_orders.cache_clear()
+    assert pld.epsilon({cost: count}, delta) < 1.0
+    monkeypatch.undo()
+    pld._both_orders.cache_clear()
+    assert pld.epsilon({cost: count}, delta) >= 1.0

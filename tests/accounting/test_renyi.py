@@ -2,11 +2,12 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import special
 
-from dpmcmc.accounting import renyi, sampled
+from dpmcmc.accounting import accountants, renyi, sampled
 from dpmcmc.accounting.costs import DPBarker, Gaussian, SubsampledGaussian
 from dpmcmc.types import Neighbours
 
@@ -122,3 +123,32 @@ def test_dp_barker_base_curves():
         assert float(tight.base_rdp(order)) == pytest.approx(math.log(value) / (order - 1), rel=1e-6)
         assert tight.base_rdp(order) < paper.base_rdp(order)
     assert math.isinf(tight.base_rdp(1 / d + 1.1)) and math.isinf(paper.base_rdp(batch / 5))
+
+
+@pytest.mark.parametrize("rate, noise_multiplier, order", [(0.5, 1.0, 2.0), (0.01, 1.0, 8.0), (0.99, 0.1, 2.0)])
+def test_poisson_batches_of_replaced_rows_by_quadrature(rate, noise_multiplier, order):
+    with mpmath.workdps(25):
+        shift = mpmath.mpf(1) / (2 * mpmath.mpf(noise_multiplier))
+        side = lambda x: 1 - rate + rate * mpmath.exp(shift * x - shift**2 / 2)  # noqa: E731
+        reach = (2 * order - 1) * shift + 20
+        ends = [-reach + 2 * reach * part / 30 for part in range(31)]
+        moment = mpmath.quad(lambda x: mpmath.npdf(x) * side(x) ** order * side(-x) ** (1 - order), ends)
+        expected = float(mpmath.log(moment) / (order - 1))
+    assert sampled.replace_rdp(rate, noise_multiplier, np.array([order]))[0] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("noise_multiplier", [0.01, 0.05, 1.0, 30.0])
+def test_poisson_batches_of_all_rows_are_the_whole_table(noise_multiplier):
+    orders = np.array([1.01, 2.0, 60.0])
+    most = Gaussian(noise_multiplier).rdp(orders)
+    curves = [
+        SubsampledGaussian("poisson", rate, noise_multiplier, Neighbours.REPLACE_ONE).rdp(orders) for rate in (0.5, 0.99, 1.0)
+    ]
+    assert np.all(np.diff(curves, axis=0) >= 0)
+    np.testing.assert_allclose(curves[-1], most, rtol=1e-9)
+
+
+def test_little_noise_is_not_free():
+    """A ratio cut off at e^700 made 100 steps of batches of nearly all rows cost nothing."""
+    cost = SubsampledGaussian("poisson", 0.99, 0.01, Neighbours.REPLACE_ONE)
+    assert accountants.epsilon_by("rdp", {cost: 100}, 1e-6) > 1e5

@@ -50,14 +50,23 @@ def replace_rdp(rate: float, noise_multiplier: float, orders: np.ndarray) -> np.
 
 @lru_cache(maxsize=100_000)
 def _replace_one(rate: float, shift: float, order: float) -> float:
-    reach = order * shift + 15
-    if order * shift > FARTHEST:
+    # The integrand's peak lies between order * shift (few rows) and this (all rows).
+    farthest = (2 * order - 1) * shift
+    if farthest > FARTHEST:
         return math.inf
+    reach = farthest + 15
     x, step = np.linspace(-reach, reach, 2 * math.ceil(reach * 20 * max(1.0, shift)) + 1, retstep=True)
-    up = np.log1p(rate * np.expm1(np.minimum(shift * x - shift**2 / 2, 700.0)))
-    down = np.log1p(rate * np.expm1(np.minimum(-shift * x - shift**2 / 2, 700.0)))
+    up, down = (_log_mixture(rate, sign * shift * x - shift**2 / 2) for sign in (1, -1))
     logs = -0.5 * x * x - 0.5 * math.log(2 * math.pi) + math.log(step)
     exponents = order * up + (1 - order) * down
     if np.max(exponents) < 30:
         return max(0.0, math.log1p(float(np.exp(logs) @ np.expm1(exponents))) / (order - 1))
     return float(special.logsumexp(logs + exponents)) / (order - 1)
+
+
+def _log_mixture(rate: float, log_ratio: np.ndarray) -> np.ndarray:
+    """log(1 - rate + rate e^log_ratio), to the last digit where it is near zero and where e^log_ratio overflows."""
+    if rate == 1:
+        return log_ratio
+    near = np.log1p(rate * np.expm1(np.minimum(log_ratio, 1.0)))
+    return np.where(log_ratio < 1.0, near, np.logaddexp(math.log1p(-rate), math.log(rate) + log_ratio))
