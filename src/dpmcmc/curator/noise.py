@@ -8,6 +8,16 @@ of its public key, of its query and of its points), cut into 96-bit pieces. Its 
 
 a pseudorandom function of m: equal asks repeat their randomness, different asks share none.
 
+**Real noise** is for comparisons only and is never released. It is a function of a uniform number of 192 bits, (k + 1/2) 2^-192,
+in float64. Think of the bits as continued for ever: that gives the ideal draw of the same law, and the two differ by no more than
+roundings,
+
+    logistic       log(u / (1 - u))    `LOGISTIC_ERROR`, wherever either is within +-64
+    exponential    -log(u)             `EXPONENTIAL_ERROR`, up to an event of probability 2^-142 (k < 2^50)
+    normal         Phi^-1(u)           `NORMAL_ERROR`, up to one of probability 2^-141.
+
+An error e of such a draw acts like an error e of what it is compared with: see `accept`.
+
 **Integer noise.** The discrete Gaussian D(s) has mass proportional to exp(-x^2 / 2 s^2) on the integers. D(BASE) is drawn by
 inversion from an exact table of 127-bit probabilities, and larger ones are sums
 
@@ -32,11 +42,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy import special
 
 GENERATOR = "ChaCha20, keyed by the operating system for every grant"
 MANY_BLOCKS = 64  # from so many blocks on, word by word is faster than row by row; for fewer it only takes longer to compile
 BASE = 32  # standard deviation of the tabulated discrete Gaussian
-COIN_DISTANCE = 2.0**-48  # a coin's probability is off by at most this: rounding of a(l), and 62-bit uniforms
+COIN_DISTANCE = 2.0**-48  # a coin's probability is off by at most this: rounding of the probability, and 62-bit uniforms
+# Of real noise: four units in the last place of the largest value, when the compiled functions are right to two.
+LOGISTIC_ERROR, EXPONENTIAL_ERROR, NORMAL_ERROR = 64 * 2.0**-50, 134 * 2.0**-50, 17 * 2.0**-50
+REAL_DISTANCE = 2.0**-141  # the probability that an exponential or a normal is further off
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", "<u4")
 
 
@@ -174,6 +188,39 @@ def coin_of(words, probability):
     """The same from two random words, along the last axis."""
     uniform = _uint64(words) >> 2
     return uniform.astype(jnp.int64) < (probability * 2.0**62).astype(jnp.int64)
+
+
+def logistic(key):
+    """A logistic number, for comparisons."""
+    is_below, part = _folded(random_words(key, (6,)))
+    size = jnp.log((1 - part) / part)
+    return jnp.where(is_below, -size, size)
+
+
+def exponential(key):
+    """A standard exponential number, for comparisons."""
+    return -jnp.log(_fraction(random_words(key, (6,))))
+
+
+def normal(key):
+    """A standard normal number, for comparisons."""
+    is_below, part = _folded(random_words(key, (6,)))
+    size = -special.ndtri(part)
+    return jnp.where(is_below, -size, size)
+
+
+def _folded(words):
+    """Whether a uniform number is below 1/2, and its distance from the nearer end of (0, 1)."""
+    is_below = words[0] < np.uint32(2**31)
+    return is_below, _fraction(jnp.where(is_below, words, ~words))
+
+
+def _fraction(words):
+    """0.w1 w2 ... in base 2^32, and half a unit of the last place: float64, to a unit of its own last place."""
+    value = jnp.float64(0.5)
+    for word in words[::-1]:
+        value = (word.astype(jnp.float64) + value) * 2.0**-32
+    return value
 
 
 def discrete_gaussian(key, shape, sigma: float):
