@@ -26,8 +26,16 @@ inversion from an exact table of 127-bit probabilities, and larger ones are sums
 Adding a X (coarse) to Y ~ D(f) (fine) gives mass  exp(-z^2 / 2(a^2 BASE^2 + f^2)) * sum_x exp(-(x - c_z)^2 / 2 t^2)  with
 1/t^2 = 1/BASE^2 + a^2/f^2, and by Poisson summation the last sum is constant up to a relative 2 sum_k exp(-2 pi^2 t^2 k^2):
 about 1e-34 for the steps used here. No floating point is involved and nothing depends on the draw but the draw itself (no
-rejection loop whose length could be timed). A discrete Gaussian is within 1 / (24 s^2) of a rounded Gaussian in total variation,
-and rounding is post-processing, so the exact Gaussian accounting applies up to `gaussian_distance`.
+rejection loop whose length could be timed).
+
+**Near a Gaussian.** Rounding adds a variance of 1/12, so D(s) is compared with the rounded N(0, w^2), w^2 = s^2 - 1/12. With
+y = x / w^2 and t uniform on +-1/2 the logarithm of the ratio of the two masses at x is, up to a constant,
+
+    x^2/2 (1/s^2 - 1/w^2) + log E e^(-y t - t^2 / 2w^2),   log E e^(-y t) = y^2/24 - y^4/2880 ...,   E_y t^2 = 1/12 + y^2/360 ...
+
+(E_y: t weighted by e^(-y t)). The terms in x^2 / w^4 cancel, and x^2 / (288 w^4 s^2) - x^2 / (720 w^6) - x^4 / (2880 w^8) is left,
+less than 0.006 / w^4 on average: the two are within 1 / (100 s^4) of each other in total variation. Rounding is post-processing,
+so the exact Gaussian accounting applies, for w, up to `gaussian_distance`.
 """
 
 from __future__ import annotations
@@ -37,6 +45,7 @@ import functools
 import hashlib
 import math
 import secrets
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -224,7 +233,7 @@ def _fraction(words):
 
 
 def discrete_gaussian(key, shape, sigma: float):
-    """Integer noise: D(s) with s the `gaussian_sigma(sigma)` just above sigma. int64."""
+    """Integer noise: D(s) with s the `gaussian_sigma(sigma)` just above sqrt(sigma^2 + 1/12). int64."""
     multipliers = np.array(_multipliers(sigma), np.int64)
     words = random_words(key, (*shape, len(multipliers), 4))
     high, low = two_uint64(words)
@@ -237,12 +246,12 @@ def discrete_gaussian(key, shape, sigma: float):
 
 
 def gaussian_sigma(sigma: float) -> float:
-    """The standard deviation that `discrete_gaussian` really has: at least the one asked for."""
+    """The standard deviation that `discrete_gaussian` really has: above the one asked for."""
     return BASE * math.sqrt(sum(a * a for a in _multipliers(sigma)))
 
 
 def gaussian_distance(sigma: float) -> float:
-    """Total variation distance of one `discrete_gaussian` from a rounded Gaussian, bounded from above."""
+    """Total variation distance of one `discrete_gaussian` from a rounded Gaussian of at least the sigma asked for, from above."""
     multipliers, smoothing = _multipliers(sigma), 0.0
     fine = 0
     for a in reversed(multipliers):
@@ -251,15 +260,15 @@ def gaussian_distance(sigma: float) -> float:
             smoothing += 4 * math.exp(-2 * math.pi**2 * inner_variance)
         fine += a * a
     table = len(multipliers) * (len(_survival_table()[0]) + 1) * 2.0**-127
-    return 1 / (24 * gaussian_sigma(sigma) ** 2) + smoothing + table
+    return 1 / (100 * gaussian_sigma(sigma) ** 4) + smoothing + table
 
 
 @functools.cache
 def _multipliers(sigma: float) -> tuple[int, ...]:
-    """Integers a_l, largest first, with BASE^2 sum a_l^2 >= sigma^2 and each small enough for the rest to fill its gaps."""
+    """Integers a_l, largest first, with BASE^2 sum a_l^2 >= sigma^2 + 1/12 and each small enough for the rest to fill its gaps."""
     if not BASE <= sigma < 2**58:
         raise ValueError(f"integer noise of standard deviation {sigma:.3g} is outside [{BASE}, 2^58): check the noise multiplier")
-    rest, multipliers = math.ceil((sigma / BASE) ** 2), []
+    rest, multipliers = math.ceil((Fraction(sigma) ** 2 + Fraction(1, 12)) / BASE**2), []
     while rest > 0:
         multipliers.append(max(1, math.isqrt(rest - rest // 256)))
         rest -= multipliers[-1] ** 2
