@@ -44,22 +44,28 @@ def walk_recipe(model, num_rows: int, budget: Budget, test: str) -> tuning.Recip
     """
     import jax.numpy as jnp
 
-    from dpmcmc import Accept, Barker, LogRatio, accept_walk, penalty, random_walk
+    from dpmcmc import accept_walk, penalty, random_walk
 
-    bound = model.lipschitz * longest_move(num_rows, model.dimension, model.lipschitz)
-    make: Any
-    query: Any
-    if test == "barker":
-        make, query = accept_walk, Accept(Barker(), bound)
-    else:
-        make, query = penalty, LogRatio(model.lipschitz, tuning.RATIO_NOISE / (tuning.sensitivity(budget) * bound))
+    longest = longest_move(num_rows, model.dimension, model.lipschitz)
+    make: Any = accept_walk if test == "barker" else penalty
+    query = walk_query(test, model.lipschitz, longest, budget)
 
     def sampler(start):
         shape = jnp.linalg.cholesky(jnp.linalg.inv(start.precision))
-        move = random_walk(tuning.LENGTH / math.sqrt(model.dimension) * shape, bound / model.lipschitz)
+        move = random_walk(tuning.LENGTH / math.sqrt(model.dimension) * shape, longest)
         return make(model.log_prior, query, move)
 
     return tuning.Recipe(sampler, tuning.private_start(model, budget), num_chains=2, thin=1, warmup=0.1)
+
+
+def walk_query(test: str, lipschitz: float, longest: float, budget: Budget) -> Any:
+    """What such a walk asks at every step."""
+    from dpmcmc import Accept, Barker, LogRatio
+
+    bound = lipschitz * longest
+    if test == "barker":
+        return Accept(Barker(), bound)
+    return LogRatio(lipschitz, tuning.RATIO_NOISE / (tuning.sensitivity(budget) * bound))
 
 
 def longest_move(num_rows: int, dimension: int, lipschitz: float) -> float:
@@ -105,21 +111,28 @@ def forecasts(num_rows: int, dimension: int, budget: Budget) -> list[Forecast]:
 
 
 def forecast_steps(name: str, num_rows: int, dimension: int, budget: Budget) -> int:
-    """How many steps the budget allows after the private start, by the accountants that will bill them."""
-    from dpmcmc.acceptance import Barker
-    from dpmcmc.accounting import accountants, calibrate
-    from dpmcmc.accounting.costs import AcceptBit, Gaussian
+    """How many steps the budget allows after the private start: the recipe's own bill, as the curator reckons it."""
+    from dpmcmc.accounting import calibrate
+
+    return calibrate.steps(*_bill(name, num_rows, dimension, budget))
+
+
+def _bill(name: str, num_rows: int, dimension: int, budget: Budget) -> tuple[dict[Any, int], float, float, dict[Any, int]]:
+    """The cost of a step, the budget, and the cost of the start: what `calibrate.steps` takes."""
+    from dpmcmc import Curvature, Gradient
 
     mu = tuning.gaussian_mu(budget)
-    start = {Gaussian(tuning.start_noise(mu)): tuning.START_STEPS, Gaussian(tuning.curvature_noise(mu)): 1}
+    # In units where R = 1 the curvature of a row is at most 1/4.
+    start: dict[Any, int] = {
+        Gradient(1.0, tuning.start_noise(mu)): tuning.START_STEPS,
+        Curvature(0.25, tuning.curvature_noise(mu)): 1,
+    }
     if name == "sgld":
-        # In units where R = 1 the curvature of a row is at most 1/4.
-        cost: Any = Gaussian(tuning.langevin_step(num_rows, 1.0, 0.25, budget)[0])
+        query: Any = Gradient(1.0, tuning.langevin_step(num_rows, 1.0, 0.25, budget)[0])
     else:
-        reach = tuning.sensitivity(budget) * longest_move(num_rows, dimension, 1.0)
-        cost = AcceptBit(Barker(), reach) if name == "barker" else Gaussian(tuning.RATIO_NOISE / reach)
-    ideal = (1 - accountants.RESERVE) * budget.delta  # the rest pays for noise that is only nearly ideal
-    return calibrate.steps({cost: 1}, budget.epsilon, ideal, initial=start)
+        query = walk_query(name, 1.0, longest_move(num_rows, dimension, 1.0), budget)
+    first = {asked.cost(budget.unit): count for asked, count in start.items()}
+    return {query.cost(budget.unit): 1}, budget.epsilon, budget.delta, first
 
 
 def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
