@@ -112,6 +112,15 @@ def test_the_plan_command_says_hopeless_and_what_it_would_take():
     assert found.exit_code == 0 and "Hopeless: you would need n = " in found.stdout
 
 
+def test_the_plan_command_says_when_a_larger_epsilon_buys_nothing():
+    """Where the noise is not near enough to its ideal law: some steps at 50, none after the start at 400."""
+    found = [
+        run("--rows", "61395", "--dimension", "7", "--epsilon", epsilon, "--delta", "1e-6").stdout for epsilon in ("8", "50", "400")
+    ]
+    assert [forecast.HELD_BACK in text for text in found] == [False, True, True]
+    assert "Recommended" in found[1] and "Hopeless: no sampler has a step" in found[2]
+
+
 @pytest.mark.parametrize("wrong", [["--epsilon", "-1"], ["--delta", "2"], ["--neighbours", "twins"], ["--rows", "0"]])
 def test_bad_facts_are_refused(wrong):
     facts = {"--rows": "1000", "--dimension": "3", "--epsilon": "1", "--delta": "1e-6"} | dict([wrong])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dpmcmc import tuning
@@ -34,6 +35,7 @@ CONSTANTS = {
     "barker": Constant(lambda dimension: 380.0 * dimension, 0.6, 1.1),
     "penalty": Constant(lambda dimension: 230.0 * dimension, 0.8, 1.9),
 }
+HELD_BACK = "limited by how near the noise is to its ideal law, which delta pays for: a larger epsilon buys no more steps"
 START_OFFSET = 5.0  # how far the private start is off, as a multiple of the error that the chains alone would have
 
 
@@ -94,6 +96,7 @@ class Forecast(NamedTuple):
     error: float  # of the posterior mean, in posterior standard deviations
     low: float  # the spread of it that the spread of K implies
     high: float
+    is_held_back: bool = False  # fewer steps than the budget is worth, because delta pays for what the noise lacks to be ideal
 
     @property
     def effective_draws(self) -> float:
@@ -102,11 +105,17 @@ class Forecast(NamedTuple):
 
 def forecasts(num_rows: int, dimension: int, budget: Budget) -> list[Forecast]:
     """Every sampler on a logistic regression with features scaled to [-1, 1], the most accurate first."""
+    from dpmcmc.accounting import accountants, calibrate
+
     found = []
     for name, constant in CONSTANTS.items():
-        error = forecast_error(name, num_rows, dimension, budget)
+        bill = per_step, _, delta, first = _bill(name, num_rows, dimension, budget)
+        num_steps, is_held_back, worth = calibrate.steps(*bill), calibrate.held_back(*bill), budget
+        if is_held_back and num_steps > 0:
+            worth = replace(budget, epsilon=accountants.epsilon(calibrate.combined(first, per_step, num_steps), delta).epsilon)
+        error = forecast_error(name, num_rows, dimension, worth) if num_steps > 0 else math.inf
         low, high = error * math.sqrt(constant.low), error * math.sqrt(constant.high)
-        found.append(Forecast(name, forecast_steps(name, num_rows, dimension, budget), error, low, high))
+        found.append(Forecast(name, num_steps, error, low, high, is_held_back))
     return sorted(found, key=lambda forecast: forecast.error)
 
 
@@ -144,8 +153,13 @@ def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
         lines.append(
             f"{forecast.name:9} {forecast.num_steps:>8} {forecast.error:>13.2f} sd {spread:>13} {forecast.effective_draws:>16.0f}"
         )
+    held_back = [forecast.name for forecast in found if forecast.is_held_back]
+    if held_back:
+        lines.append(f"{', '.join(held_back)}: {HELD_BACK}.")
     best = found[0]
-    if best.error < HOPELESS:
+    if best.num_steps == 0:
+        lines.append("Hopeless: no sampler has a step left after the private start.")
+    elif best.error < HOPELESS:
         lines.append(f"Recommended: {best.name}. Errors are those of the posterior mean, in posterior standard deviations.")
     else:
         rows, epsilon = needed(best.name, num_rows, dimension, budget)
