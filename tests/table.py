@@ -97,7 +97,7 @@ GRID = [
     for test, (make, query) in TESTS.items()
     for proposal in PROPOSALS
 ]
-STATISTIC, FILTERED = SufficientStatistic(noise_multiplier=0.1), FilteredAccept(clip=20.0, rho=1e9, max_asks=10**9)
+STATISTIC, FILTERED = SufficientStatistic(noise_multiplier=0.1), FilteredAccept(clip=20.0, rho=1e9)
 OTHERS = [
     Case("exponential penalty, guided", exponential_penalty(MODEL, STATISTIC, PROPOSALS["guided"](CAP)), STATISTIC),
     Case("barker, filtered", accept_walk(MODEL.log_prior, FILTERED, PROPOSALS["isotropic"](CAP)), FILTERED),

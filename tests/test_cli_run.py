@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import load, statement_of
+from dpmcmc import forecast, load, statement_of
 from dpmcmc.cli import main
 from dpmcmc.curator import noise
 from dpmcmc.progress import Progress
@@ -187,6 +187,14 @@ def test_few_draws_and_a_large_delta_are_told():
     result = invoke(*LOGISTIC, "--steps", "2", "--delta", "0.5")
     assert "FEW: a larger table or budget" in result.output
     assert "delta = 0.5 is above 1/n" in result.output
+
+
+def test_a_budget_that_buys_nothing_is_not_recommended():
+    """A noisy ratio at epsilon = 400 is limited by its distance from a Gaussian; an accept bit has none."""
+    wide = ["--epsilon", "400", "--steps", "2"]
+    ratio, bit = (invoke(*LOGISTIC, *wide, "--sampler", name, "--out", f"{name}.nc").output for name in ("penalty", "barker"))
+    assert forecast.HELD_BACK in ratio and "larger table or budget" not in ratio
+    assert forecast.HELD_BACK not in bit
 
 
 def test_a_crash_exits_with_one_and_keeps_the_draws(monkeypatch):

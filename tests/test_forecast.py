@@ -51,8 +51,18 @@ def test_adding_or_removing_halves_the_error():
     assert math.isclose(ratio, 2, rel_tol=1e-6)
 
 
-def test_forecast_steps_are_those_that_the_curator_grants():
-    """The recipe's own bill, counted from its program, stops at the same step."""
+PLANS = [(61_395, 7, 20.0, 1e-6), (61_395, 7, 8.0, 1e-8), (10**7, 3, 10.0, 1e-6)]
+
+
+def recipe_of(name, model, num_rows, budget):
+    if name == "sgld":
+        return tuning.langevin(model, num_rows, budget, num_chains=1)
+    return forecast.walk_recipe(model, num_rows, budget, name)
+
+
+@pytest.mark.parametrize("name", forecast.CONSTANTS)
+def test_forecast_steps_are_those_that_the_curator_grants(name):
+    """The recipe's own bill, counted from its program, stops at the same step: what coins and noise lack is on both."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -60,14 +70,26 @@ def test_forecast_steps_are_those_that_the_curator_grants():
     from dpmcmc import Curator
     from dpmcmc.loop import begin_program, block_program
 
-    rows = tuple(map(np.asarray, models.simulate_logistic_rows(jax.random.key(0), 3000, [0.5, 1.0], 1.0, intercept=True)))
-    model = models.logistic(1, 1.0, intercept=True)
-    curator = Curator(rows, model, BUDGET)
-    recipe = tuning.langevin(model, 3000, BUDGET, num_chains=1)
-    keys = jax.random.split(jax.random.key(1), 1)
-    begin = curator.trace(begin_program(recipe.sampler, recipe.start), keys, jnp.zeros((1, 2)))
-    step = curator.trace(block_program(recipe.sampler, 1), keys, *begin.shapes, jnp.int32(0))
-    assert curator.max_steps(begin.plan, step.plan) == forecast.forecast_steps("sgld", 3000, 2, BUDGET)
+    for num_rows, dimension, epsilon, delta in PLANS:
+        budget, model = Budget(epsilon, delta), models.logistic(dimension - 1, (dimension - 1) ** 0.5, intercept=True)
+        rows = np.zeros((8, dimension - 1), np.float32), np.zeros(8, np.int32)  # a bill does not depend on them
+        curator = Curator(rows, model, budget)
+        recipe = recipe_of(name, model, num_rows, budget)
+        keys = jax.random.split(jax.random.key(1), 1)
+        begin = curator.trace(begin_program(recipe.sampler, recipe.start), keys, jnp.zeros((1, dimension)))
+        step = curator.trace(block_program(recipe.sampler, 1), keys, *begin.shapes, jnp.int32(0))
+        assert curator.max_steps(begin.plan, step.plan) == forecast.forecast_steps(name, num_rows, dimension, budget)
+
+
+def test_a_plan_pays_for_what_coins_and_noise_lack(monkeypatch):
+    """With coins as far from ideal as 2^-40 the plan is shorter, and so is the run."""
+    from dpmcmc import Accept
+    from dpmcmc.accounting.costs import AcceptBit
+
+    budget, ideal = Budget(8.0, 1e-8), forecast.forecast_steps("barker", 61_395, 7, Budget(8.0, 1e-8))
+    cost = Accept.cost
+    monkeypatch.setattr(Accept, "cost", lambda self, unit: AcceptBit(self.test, cost(self, unit).range, distance=2.0**-40))
+    assert 0 < forecast.forecast_steps("barker", 61_395, 7, budget) < 0.1 * ideal
 
 
 def test_needed_rows_and_epsilon_reach_the_target():
@@ -88,6 +110,15 @@ def test_the_plan_command_recommends():
 def test_the_plan_command_says_hopeless_and_what_it_would_take():
     found = run("--rows", "2000", "--dimension", "10", "--epsilon", "0.5", "--delta", "1e-6")
     assert found.exit_code == 0 and "Hopeless: you would need n = " in found.stdout
+
+
+def test_the_plan_command_says_when_a_larger_epsilon_buys_nothing():
+    """Where the noise is not near enough to its ideal law: some steps at 50, none after the start at 400."""
+    found = [
+        run("--rows", "61395", "--dimension", "7", "--epsilon", epsilon, "--delta", "1e-6").stdout for epsilon in ("8", "50", "400")
+    ]
+    assert [forecast.HELD_BACK in text for text in found] == [False, True, True]
+    assert "Recommended" in found[1] and "Hopeless: no sampler has a step" in found[2]
 
 
 @pytest.mark.parametrize("wrong", [["--epsilon", "-1"], ["--delta", "2"], ["--neighbours", "twins"], ["--rows", "0"]])

@@ -341,7 +341,8 @@ def _num_steps(curator, query, steps: int | None, chains: int, thin: int) -> int
 
 
 def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, kappa, is_automatic) -> Iterator[str]:
-    from dpmcmc import Neighbours, tuning
+    from dpmcmc import Neighbours, forecast, tuning
+    from dpmcmc.accounting import calibrate
 
     budget, dimension = curator.budget, problem.model.dimension
     is_public = budget.neighbours is Neighbours.REPLACE_ONE
@@ -356,8 +357,12 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     if is_automatic:
         draws = tuning.effective_draws(chosen.name.value, num_steps * chains, dimension, kappa)
         yield f"Expect:   roughly {max(1, round(draws))} independent draws' worth, warm-up included"
+        is_held_back = calibrate.held_back({chosen.query.cost(curator.unit): chains}, budget.epsilon, budget.delta)
+        if is_held_back:
+            yield f"          {forecast.HELD_BACK}"
         if draws < FEW_DRAWS:
-            yield "          FEW: a larger table or budget, fewer features or fewer chains would help"
+            larger = "table or delta" if is_held_back else "table or budget"
+            yield f"          FEW: a larger {larger}, fewer features or fewer chains would help"
     if is_public and budget.delta > 1 / curator.capacity:
         yield f"          delta = {budget.delta:g} is above 1/n: a release of one random row would be within the promise"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dpmcmc import tuning
@@ -34,6 +35,7 @@ CONSTANTS = {
     "barker": Constant(lambda dimension: 380.0 * dimension, 0.6, 1.1),
     "penalty": Constant(lambda dimension: 230.0 * dimension, 0.8, 1.9),
 }
+HELD_BACK = "limited by how near the noise is to its ideal law, which delta pays for: a larger epsilon buys no more steps"
 START_OFFSET = 5.0  # how far the private start is off, as a multiple of the error that the chains alone would have
 
 
@@ -44,22 +46,28 @@ def walk_recipe(model, num_rows: int, budget: Budget, test: str) -> tuning.Recip
     """
     import jax.numpy as jnp
 
-    from dpmcmc import Accept, Barker, LogRatio, accept_walk, penalty, random_walk
+    from dpmcmc import accept_walk, penalty, random_walk
 
-    bound = model.lipschitz * longest_move(num_rows, model.dimension, model.lipschitz)
-    make: Any
-    query: Any
-    if test == "barker":
-        make, query = accept_walk, Accept(Barker(), bound)
-    else:
-        make, query = penalty, LogRatio(model.lipschitz, tuning.RATIO_NOISE / (tuning.sensitivity(budget) * bound))
+    longest = longest_move(num_rows, model.dimension, model.lipschitz)
+    make: Any = accept_walk if test == "barker" else penalty
+    query = walk_query(test, model.lipschitz, longest, budget)
 
     def sampler(start):
         shape = jnp.linalg.cholesky(jnp.linalg.inv(start.precision))
-        move = random_walk(tuning.LENGTH / math.sqrt(model.dimension) * shape, bound / model.lipschitz)
+        move = random_walk(tuning.LENGTH / math.sqrt(model.dimension) * shape, longest)
         return make(model.log_prior, query, move)
 
     return tuning.Recipe(sampler, tuning.private_start(model, budget), num_chains=2, thin=1, warmup=0.1)
+
+
+def walk_query(test: str, lipschitz: float, longest: float, budget: Budget) -> Any:
+    """What such a walk asks at every step."""
+    from dpmcmc import Accept, Barker, LogRatio
+
+    bound = lipschitz * longest
+    if test == "barker":
+        return Accept(Barker(), bound)
+    return LogRatio(lipschitz, tuning.RATIO_NOISE / (tuning.sensitivity(budget) * bound))
 
 
 def longest_move(num_rows: int, dimension: int, lipschitz: float) -> float:
@@ -88,6 +96,7 @@ class Forecast(NamedTuple):
     error: float  # of the posterior mean, in posterior standard deviations
     low: float  # the spread of it that the spread of K implies
     high: float
+    is_held_back: bool = False  # fewer steps than the budget is worth, because delta pays for what the noise lacks to be ideal
 
     @property
     def effective_draws(self) -> float:
@@ -96,30 +105,43 @@ class Forecast(NamedTuple):
 
 def forecasts(num_rows: int, dimension: int, budget: Budget) -> list[Forecast]:
     """Every sampler on a logistic regression with features scaled to [-1, 1], the most accurate first."""
+    from dpmcmc.accounting import accountants, calibrate
+
     found = []
     for name, constant in CONSTANTS.items():
-        error = forecast_error(name, num_rows, dimension, budget)
+        bill = per_step, _, delta, first = _bill(name, num_rows, dimension, budget)
+        num_steps, is_held_back, worth = calibrate.steps(*bill), calibrate.held_back(*bill), budget
+        if is_held_back and num_steps > 0:
+            worth = replace(budget, epsilon=accountants.epsilon(calibrate.combined(first, per_step, num_steps), delta).epsilon)
+        error = forecast_error(name, num_rows, dimension, worth) if num_steps > 0 else math.inf
         low, high = error * math.sqrt(constant.low), error * math.sqrt(constant.high)
-        found.append(Forecast(name, forecast_steps(name, num_rows, dimension, budget), error, low, high))
+        found.append(Forecast(name, num_steps, error, low, high, is_held_back))
     return sorted(found, key=lambda forecast: forecast.error)
 
 
 def forecast_steps(name: str, num_rows: int, dimension: int, budget: Budget) -> int:
-    """How many steps the budget allows after the private start, by the accountants that will bill them."""
-    from dpmcmc.acceptance import Barker
-    from dpmcmc.accounting import accountants, calibrate
-    from dpmcmc.accounting.costs import AcceptBit, Gaussian
+    """How many steps the budget allows after the private start: the recipe's own bill, as the curator reckons it."""
+    from dpmcmc.accounting import calibrate
+
+    return calibrate.steps(*_bill(name, num_rows, dimension, budget))
+
+
+def _bill(name: str, num_rows: int, dimension: int, budget: Budget) -> tuple[dict[Any, int], float, float, dict[Any, int]]:
+    """The cost of a step, the budget, and the cost of the start: what `calibrate.steps` takes."""
+    from dpmcmc import Curvature, Gradient
 
     mu = tuning.gaussian_mu(budget)
-    start = {Gaussian(tuning.start_noise(mu)): tuning.START_STEPS, Gaussian(tuning.curvature_noise(mu)): 1}
+    # In units where R = 1 the curvature of a row is at most 1/4.
+    start: dict[Any, int] = {
+        Gradient(1.0, tuning.start_noise(mu)): tuning.START_STEPS,
+        Curvature(0.25, tuning.curvature_noise(mu)): 1,
+    }
     if name == "sgld":
-        # In units where R = 1 the curvature of a row is at most 1/4.
-        cost: Any = Gaussian(tuning.langevin_step(num_rows, 1.0, 0.25, budget)[0])
+        query: Any = Gradient(1.0, tuning.langevin_step(num_rows, 1.0, 0.25, budget)[0])
     else:
-        reach = tuning.sensitivity(budget) * longest_move(num_rows, dimension, 1.0)
-        cost = AcceptBit(Barker(), reach) if name == "barker" else Gaussian(tuning.RATIO_NOISE / reach)
-    ideal = (1 - accountants.RESERVE) * budget.delta  # the rest pays for noise that is only nearly ideal
-    return calibrate.steps({cost: 1}, budget.epsilon, ideal, initial=start)
+        query = walk_query(name, 1.0, longest_move(num_rows, dimension, 1.0), budget)
+    first = {asked.cost(budget.unit): count for asked, count in start.items()}
+    return {query.cost(budget.unit): 1}, budget.epsilon, budget.delta, first
 
 
 def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
@@ -131,8 +153,13 @@ def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
         lines.append(
             f"{forecast.name:9} {forecast.num_steps:>8} {forecast.error:>13.2f} sd {spread:>13} {forecast.effective_draws:>16.0f}"
         )
+    held_back = [forecast.name for forecast in found if forecast.is_held_back]
+    if held_back:
+        lines.append(f"{', '.join(held_back)}: {HELD_BACK}.")
     best = found[0]
-    if best.error < HOPELESS:
+    if best.num_steps == 0:
+        lines.append("Hopeless: no sampler has a step left after the private start.")
+    elif best.error < HOPELESS:
         lines.append(f"Recommended: {best.name}. Errors are those of the posterior mean, in posterior standard deviations.")
     else:
         rows, epsilon = needed(best.name, num_rows, dimension, budget)

@@ -48,6 +48,15 @@ def test_what_was_asked_before_counts():
     )
 
 
+def test_steps_that_distances_hold_back_are_told_apart():
+    """At a distance of 1e-14 a larger epsilon buys nothing from about 10 on; without one it always does."""
+    near, ideal = {Gaussian(50.0, distance=1e-14): 1}, {Gaussian(50.0): 1}
+    assert [calibrate.held_back(near, epsilon, DELTA) for epsilon in (1.0, 30.0)] == [False, True]
+    assert calibrate.steps(near, 30.0, DELTA) == calibrate.steps(near, 60.0, DELTA)
+    assert not calibrate.held_back(ideal, 30.0, DELTA, initial={Gaussian(9.0): 2})
+    assert calibrate.held_back(ideal, 30.0, DELTA, initial={Gaussian(9.0, distance=1e-14): 2})
+
+
 def test_zero_steps_when_not_even_one_fits():
     assert calibrate.steps({Gaussian(0.5): 1}, 0.1, DELTA) == 0
     assert calibrate.steps({Gaussian(50.0): 1, NonPrivate("a debug value"): 1}, 10.0, DELTA) == 0

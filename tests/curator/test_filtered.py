@@ -10,7 +10,6 @@ import pytest
 
 from dpmcmc import Accept, Barker, Budget, Curator, FilteredAccept, Neighbours, RunFailed, accept_walk, hmc, random_walk, sample
 from dpmcmc.accounting import costs
-from dpmcmc.curator import noise
 from dpmcmc.curator.filtered import Meter
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.types import Unit
@@ -76,7 +75,6 @@ def test_a_filter_stops_before_its_total_and_stays_closed():
     assert answered(QUERY, [np.nan, 0.01]) == [False, False]
     assert answered(QUERY, [0.0, 0.49]) == [True, True]
     assert answered(QUERY, [0.49] * 4, Neighbours.ADD_OR_REMOVE_ONE) == [True] * 4
-    assert answered(dataclasses.replace(QUERY, max_asks=2), [1e-4] * 4) == [True, True, False, False]
 
 
 def test_no_sequence_of_moves_gets_more_than_rho():
@@ -105,7 +103,7 @@ def test_several_chains_share_one_filter():
 def test_a_grant_covers_all_its_programs_and_no_other_grant():
     curator = Curator(ROWS, MODEL, Budget(12.0, 1e-5), shared_by="zcdp")
     proposals = jnp.full((2, 2), 0.3 / 2**0.5)
-    traced = curator.trace(program(dataclasses.replace(QUERY, max_asks=10)), jax.random.key(0), proposals)
+    traced = curator.trace(program(QUERY), jax.random.key(0), proposals)
     executable, first, second = traced.compile(), curator.grant(traced.plan), curator.grant(traced.plan)
     runs = [grant.run(executable, jax.random.key(0), proposals)[1].tolist() for grant in (first, second, first, second)]
     assert runs == [[True, True], [True, True], [False, False], [False, False]]
@@ -120,7 +118,7 @@ def test_a_program_of_another_curator_is_refused():
 
 
 def test_the_bill_is_rho_once():
-    assert QUERY.cost(Unit()) == costs.ZCDP(0.5, distance=10_000 * noise.COIN_DISTANCE)
+    assert QUERY.cost(Unit()) == costs.ZCDP(0.5)
     curator = Curator(ROWS, MODEL, Budget(1.0, 1e-6))
     sampler = accept_walk(MODEL.log_prior, QUERY, random_walk(0.1))
     with pytest.raises(BudgetExceeded):

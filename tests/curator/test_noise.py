@@ -113,18 +113,42 @@ def rounded_gaussian(sigma, size):
     return np.diff(stats.norm.cdf(edges / sigma))
 
 
-@pytest.mark.parametrize("sigma", [32.0, 64.0, 320.0, 520.0])
-def test_the_stated_distance_is_an_upper_bound_and_close(sigma):
-    law = exact_law(noise._multipliers(sigma))
-    distance = np.abs(law - rounded_gaussian(noise.gaussian_sigma(sigma), law.size)).sum() / 2
-    assert 0.3 * noise.gaussian_distance(sigma) < distance < noise.gaussian_distance(sigma) + 1e-14
+def total_variation(law, variance):
+    return np.abs(law - rounded_gaussian(np.sqrt(variance), law.size)).sum() / 2
+
+
+@pytest.mark.parametrize("sigma", [32.0, 64.0, 90.0, 320.0])
+def test_the_stated_distance_is_an_upper_bound_and_not_far(sigma):
+    """From a rounded Gaussian with at least the noise asked for; from one of the same variance before rounding it is far."""
+    law, variance = exact_law(noise._multipliers(sigma)), noise.gaussian_sigma(sigma) ** 2
+    assert variance - 1 / 12 >= sigma**2
+    stated = noise.gaussian_distance(sigma)
+    assert 0.03 * stated < total_variation(law, variance - 1 / 12) < stated  # its terms cancel in part, which is not used
+    assert total_variation(law, variance) > 100 * stated
+
+
+@pytest.mark.parametrize("sigma", [32.0, 1e3, 1e6])
+def test_the_ratio_of_masses_is_as_derived(sigma):
+    """D(s) over the rounded N(0, s^2 - 1/12), against 60 digits: the terms of order 1 / s^2 cancel."""
+    with mpmath.workdps(60):
+        variance = mpmath.mpf(sigma) ** 2
+        w = mpmath.sqrt(variance - mpmath.mpf(1) / 12)
+
+        def log_ratio(x):
+            mass = (mpmath.erfc((x - 0.5) / w / mpmath.sqrt(2)) - mpmath.erfc((x + 0.5) / w / mpmath.sqrt(2))) / 2
+            return mpmath.log(mass) + x**2 / (2 * variance)
+
+        for x in (1, sigma // 2, sigma, 2 * sigma, 5 * sigma):
+            stated = x**2 / (288 * w**4 * variance) - x**2 / (720 * w**6) - x**4 / (2880 * w**8)
+            found = log_ratio(mpmath.mpf(x)) - log_ratio(mpmath.mpf(0))
+            assert abs(found - stated) < 30 / sigma**2 * abs(stated) + mpmath.mpf(10) ** -50
 
 
 def test_a_coarse_step_that_leaves_gaps_is_caught():
     # a = 60 against a fine part of sd 32: the inner sum is not constant, and the law is visibly not Gaussian.
     law = exact_law((60, 1))
     sigma = noise.BASE * np.hypot(60, 1)
-    assert np.abs(law - rounded_gaussian(sigma, law.size)).sum() / 2 > 100 / (24 * sigma**2)
+    assert total_variation(law, sigma**2 - 1 / 12) > 1e6 / (100 * sigma**4)
 
 
 def test_the_table_is_exact_to_its_last_bit():

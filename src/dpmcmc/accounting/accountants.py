@@ -259,5 +259,5 @@ def _check_distance(distance: float, epsilon: float, delta: float) -> None:
         raise BudgetExceeded(
             f"the releases are {distance:.3g} away from their ideal laws in all; at epsilon={epsilon:.3g} that "
             f"adds {charge:.3g} to delta, more than the hundredth of delta={delta:.3g} kept for it: "
-            "use finer noise or fewer steps"
+            "ask for fewer steps, or promise a larger delta; a larger epsilon does not help"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dpmcmc.accounting import accountants, gaussian
@@ -24,6 +25,13 @@ def steps(per_step: Ledger, epsilon: float, delta: float, initial: Ledger | None
         return _recursion_steps(per_step, epsilon, delta, start)
     fits = lambda count: within(combined(start, per_step, count), epsilon, delta, method)  # noqa: E731
     return largest(fits, 1 if start else _guess(per_step, epsilon, delta))
+
+
+def held_back(per_step: Ledger, epsilon: float, delta: float, initial: Ledger | None = None) -> bool:
+    """Whether more steps would fit if every release had exactly its ideal law: then no larger epsilon buys more."""
+    ideal = [{replace(cost, distance=0.0): count for cost, count in part.items()} for part in (per_step, initial or {})]
+    kept = (1 - accountants.RESERVE) * delta
+    return steps(ideal[0], epsilon, kept, ideal[1]) > steps(per_step, epsilon, delta, initial)
 
 
 def noise(ledger: Callable[[float], Ledger], epsilon: float, delta: float, method: str | None = None) -> float:

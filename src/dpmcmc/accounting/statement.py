@@ -15,7 +15,7 @@ IN_ONE_PROCESS = (
 )
 FLOATING_POINT = (
     "row values are computed in floating point, then clipped, truncated to a 2^-30 grid and added as integers; "
-    "noise and coins are integers, and their distance from the ideal law is charged to delta"
+    "noise is an integer and a coin is a comparison; what rounding does to either is on the bill"
 )
 TIME = "the time a run takes is not part of the release; the work does not depend on what the rows hold"
 SHARED_BUDGET = "several runs share this budget: the promise is about all of them together"

@@ -20,12 +20,10 @@ import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.experimental import io_callback
-from jax.scipy import special
 
 from dpmcmc.acceptance import Barker
 from dpmcmc.accounting import costs
-from dpmcmc.curator import noise
-from dpmcmc.curator.accept import ROUNDING, clamped_log_ratio
+from dpmcmc.curator.accept import ROUNDING, clamped_log_ratio, decide, noise_of
 from dpmcmc.curator.exact_sum import BITS, Table
 from dpmcmc.curator.queries import check_positive, log_ratio_sum, move_length, sensitivity
 from dpmcmc.errors import UnsupportedQuery
@@ -40,7 +38,7 @@ class FilteredAccept:
 
     Asked with (position, proposal, log_ratio) like `Accept`. A row whose log-likelihood is clip-Lipschitz is never clipped, and
     short moves cost little: the budget buys a fixed sum of squared moves. An answer's variance is 0, or infinite for a bit that
-    was not read off the rows because the filter is used up. `max_asks` bounds what the coins' last digits are charged.
+    was not read off the rows because the filter is used up.
     """
 
     released: ClassVar[str] = "accept bits of proposed moves, until a filter stops them"
@@ -49,11 +47,10 @@ class FilteredAccept:
 
     clip: float
     rho: float
-    max_asks: int = 10_000
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(clip=self.clip, rho=self.rho, max_asks=self.max_asks, temperature=self.temperature)
+        check_positive(clip=self.clip, rho=self.rho, temperature=self.temperature)
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         if rows.charge is None or rows.axis is not None:
@@ -63,38 +60,38 @@ class FilteredAccept:
         bound = self.clip * jnp.where(is_answered & (move > 0), move, 1.0)
         total = _sum_if(is_answered, lambda *points: log_ratio_sum(model, rows, *points), position, proposal, bound)
         clamped = clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
-        bit = noise.coin(key, Barker().probability(clamped, jnp, special)) & is_answered & (move > 0)
-        return Answer(bit, jnp.where(is_answered, 0.0, jnp.inf))
+        bit = decide(clamped, noise_of(key, Barker()), is_answered & (move > 0))
+        return Answer(bit.value, jnp.where(is_answered, 0.0, jnp.inf))
 
     def charge_of(self, move, unit: Unit):
         """The zCDP of one bit, rounded up."""
         return (self.temperature * self.clip * move * sensitivity(unit) + ROUNDING) ** 2 / 8 * (1 + SLACK)
 
     def cost(self, unit: Unit) -> costs.ZCDP:
-        return costs.ZCDP(self.rho, distance=self.max_asks * noise.COIN_DISTANCE)
+        return costs.ZCDP(self.rho)
 
 
 class Meter:
     """The running sums of one grant."""
 
     def __init__(self) -> None:
-        self._spent: dict[Query, tuple[float, int]] = {}
+        self._spent: dict[Query, float] = {}
         self._closed: set[Query] = set()
         self._lock = threading.Lock()
 
     def charge(self, query: FilteredAccept, amount: float) -> bool:
         """Whether this much more is within the query's rho; the first refusal closes it."""
         with self._lock:
-            spent, asks = self._spent.get(query, (0.0, 0))
-            is_within = spent + amount <= query.rho and asks < query.max_asks  # false for a NaN
+            spent = self._spent.get(query, 0.0)
+            is_within = spent + amount <= query.rho  # false for a NaN
             if query in self._closed or not is_within:
                 self._closed.add(query)
                 return False
-            self._spent[query] = (spent + amount, asks + 1)
+            self._spent[query] = spent + amount
             return True
 
     def spent(self, query: Query) -> float:
-        return self._spent.get(query, (0.0, 0))[0]
+        return self._spent.get(query, 0.0)
 
 
 def charging(meter):

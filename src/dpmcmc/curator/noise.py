@@ -9,6 +9,16 @@ protected counter sum
 
 a pseudorandom function of m: equal asks repeat their randomness, different asks share none.
 
+**Real noise** is for comparisons only and is never released. It is a function of a uniform number of 192 bits, (k + 1/2) 2^-192,
+in float64. Think of the bits as continued for ever: that gives the ideal draw of the same law, and the two differ by no more than
+roundings,
+
+    logistic       log(u / (1 - u))    `LOGISTIC_ERROR`, wherever either is within +-64
+    exponential    -log(u)             `EXPONENTIAL_ERROR`, up to an event of probability 2^-142 (k < 2^50)
+    normal         Phi^-1(u)           `NORMAL_ERROR`, up to one of probability 2^-141.
+
+An error e of such a draw acts like an error e of what it is compared with: see `accept`.
+
 **Integer noise.** The discrete Gaussian D(s) has mass proportional to exp(-x^2 / 2 s^2) on the integers. D(BASE) is drawn by
 inversion from an exact table of 127-bit probabilities, and larger ones are sums
 
@@ -17,8 +27,16 @@ inversion from an exact table of 127-bit probabilities, and larger ones are sums
 Adding a X (coarse) to Y ~ D(f) (fine) gives mass  exp(-z^2 / 2(a^2 BASE^2 + f^2)) * sum_x exp(-(x - c_z)^2 / 2 t^2)  with
 1/t^2 = 1/BASE^2 + a^2/f^2, and by Poisson summation the last sum is constant up to a relative 2 sum_k exp(-2 pi^2 t^2 k^2):
 about 1e-34 for the steps used here. No floating point is involved and nothing depends on the draw but the draw itself (no
-rejection loop whose length could be timed). A discrete Gaussian is within 1 / (24 s^2) of a rounded Gaussian in total variation,
-and rounding is post-processing, so the exact Gaussian accounting applies up to `gaussian_distance`.
+rejection loop whose length could be timed).
+
+**Near a Gaussian.** Rounding adds a variance of 1/12, so D(s) is compared with the rounded N(0, w^2), w^2 = s^2 - 1/12. With
+y = x / w^2 and t uniform on +-1/2 the logarithm of the ratio of the two masses at x is, up to a constant,
+
+    x^2/2 (1/s^2 - 1/w^2) + log E e^(-y t - t^2 / 2w^2),   log E e^(-y t) = y^2/24 - y^4/2880 ...,   E_y t^2 = 1/12 + y^2/360 ...
+
+(E_y: t weighted by e^(-y t)). The terms in x^2 / w^4 cancel, and x^2 / (288 w^4 s^2) - x^2 / (720 w^6) - x^4 / (2880 w^8) is left,
+less than 0.006 / w^4 on average: the two are within 1 / (100 s^4) of each other in total variation. Rounding is post-processing,
+so the exact Gaussian accounting applies, for w, up to `gaussian_distance`.
 """
 
 from __future__ import annotations
@@ -28,16 +46,21 @@ import functools
 import hashlib
 import math
 import secrets
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy import special
 
 GENERATOR = "ChaCha20, keyed by the operating system for every grant"
 MANY_BLOCKS = 64  # from so many blocks on, word by word is faster than row by row; for fewer it only takes longer to compile
 BASE = 32  # standard deviation of the tabulated discrete Gaussian
-COIN_DISTANCE = 2.0**-48  # a coin's probability is off by at most this: rounding of a(l), and 62-bit uniforms
+COIN_DISTANCE = 2.0**-48  # a coin's probability is off by at most this: rounding of the probability, and 62-bit uniforms
+# Of real noise: four units in the last place of the largest value, when the compiled functions are right to two.
+LOGISTIC_ERROR, EXPONENTIAL_ERROR, NORMAL_ERROR = 64 * 2.0**-50, 134 * 2.0**-50, 17 * 2.0**-50
+REAL_DISTANCE = 2.0**-141  # the probability that an exponential or a normal is further off
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", "<u4")
 
 
@@ -179,8 +202,41 @@ def coin_of(words, probability):
     return uniform.astype(jnp.int64) < (probability * 2.0**62).astype(jnp.int64)
 
 
+def logistic(key):
+    """A logistic number, for comparisons."""
+    is_below, part = _folded(random_words(key, (6,)))
+    size = jnp.log((1 - part) / part)
+    return jnp.where(is_below, -size, size)
+
+
+def exponential(key):
+    """A standard exponential number, for comparisons."""
+    return -jnp.log(_fraction(random_words(key, (6,))))
+
+
+def normal(key):
+    """A standard normal number, for comparisons."""
+    is_below, part = _folded(random_words(key, (6,)))
+    size = -special.ndtri(part)
+    return jnp.where(is_below, -size, size)
+
+
+def _folded(words):
+    """Whether a uniform number is below 1/2, and its distance from the nearer end of (0, 1)."""
+    is_below = words[0] < np.uint32(2**31)
+    return is_below, _fraction(jnp.where(is_below, words, ~words))
+
+
+def _fraction(words):
+    """0.w1 w2 ... in base 2^32, and half a unit of the last place: float64, to a unit of its own last place."""
+    value = jnp.float64(0.5)
+    for word in words[::-1]:
+        value = (word.astype(jnp.float64) + value) * 2.0**-32
+    return value
+
+
 def discrete_gaussian(key, shape, sigma: float):
-    """Integer noise: D(s) with s the `gaussian_sigma(sigma)` just above sigma. int64."""
+    """Integer noise: D(s) with s the `gaussian_sigma(sigma)` just above sqrt(sigma^2 + 1/12). int64."""
     multipliers = np.array(_multipliers(sigma), np.int64)
     words = random_words(key, (*shape, len(multipliers), 4))
     high, low = two_uint64(words)
@@ -193,12 +249,12 @@ def discrete_gaussian(key, shape, sigma: float):
 
 
 def gaussian_sigma(sigma: float) -> float:
-    """The standard deviation that `discrete_gaussian` really has: at least the one asked for."""
+    """The standard deviation that `discrete_gaussian` really has: above the one asked for."""
     return BASE * math.sqrt(sum(a * a for a in _multipliers(sigma)))
 
 
 def gaussian_distance(sigma: float) -> float:
-    """Total variation distance of one `discrete_gaussian` from a rounded Gaussian, bounded from above."""
+    """Total variation distance of one `discrete_gaussian` from a rounded Gaussian of at least the sigma asked for, from above."""
     multipliers, smoothing = _multipliers(sigma), 0.0
     fine = 0
     for a in reversed(multipliers):
@@ -207,15 +263,15 @@ def gaussian_distance(sigma: float) -> float:
             smoothing += 4 * math.exp(-2 * math.pi**2 * inner_variance)
         fine += a * a
     table = len(multipliers) * (len(_survival_table()[0]) + 1) * 2.0**-127
-    return 1 / (24 * gaussian_sigma(sigma) ** 2) + smoothing + table
+    return 1 / (100 * gaussian_sigma(sigma) ** 4) + smoothing + table
 
 
 @functools.cache
 def _multipliers(sigma: float) -> tuple[int, ...]:
-    """Integers a_l, largest first, with BASE^2 sum a_l^2 >= sigma^2 and each small enough for the rest to fill its gaps."""
+    """Integers a_l, largest first, with BASE^2 sum a_l^2 >= sigma^2 + 1/12 and each small enough for the rest to fill its gaps."""
     if not BASE <= sigma < 2**58:
         raise ValueError(f"integer noise of standard deviation {sigma:.3g} is outside [{BASE}, 2^58): check the noise multiplier")
-    rest, multipliers = math.ceil((sigma / BASE) ** 2), []
+    rest, multipliers = math.ceil((Fraction(sigma) ** 2 + Fraction(1, 12)) / BASE**2), []
     while rest > 0:
         multipliers.append(max(1, math.isqrt(rest - rest // 256)))
         rest -= multipliers[-1] ** 2

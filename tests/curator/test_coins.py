@@ -1,0 +1,187 @@
+"""Accept bits: what rounding does to them is a small move of the log-ratio, and their bill has no limit but the budget."""
+
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpmcmc import Accept, Barker, LazyBarker, PenaltyAccept
+from dpmcmc.acceptance import Penalty
+from dpmcmc.accounting import calibrate
+from dpmcmc.curator import accept, noise
+from dpmcmc.types import Unit
+
+BITS = 192
+TESTS = [Barker(), LazyBarker(0.3), Penalty(0.02), Penalty(2.2), Penalty(30.0)]
+
+
+def uniforms(seed, smallest):
+    """192-bit integers: everywhere, near 1/2, and in both tails as far as `smallest` bits."""
+    rng = np.random.default_rng(seed)
+    anywhere = [int.from_bytes(rng.bytes(BITS // 8), "big") for _ in range(60)]
+    tails = [int(mpmath.mpf(2) ** size) for size in rng.uniform(smallest, BITS, 60)]
+    middle = [2 ** (BITS - 1) + sign * 2**size for size in range(0, BITS - 1, 8) for sign in (-1, 1)]
+    return [*anywhere, *tails, *(2**BITS - 1 - k for k in tails), *middle]
+
+
+def words_of(integers):
+    words = [[(k >> shift) % 2**32 for shift in range(BITS - 32, -1, -32)] for k in integers]
+    return jnp.asarray(np.array(words, np.uint32))
+
+
+@pytest.fixture
+def from_words(monkeypatch):
+    """draw(function, k): a draw of real noise, compiled, of each 192-bit uniform k."""
+    monkeypatch.setattr(noise, "random_words", lambda words, shape: words)
+
+    def draw(function, integers):
+        with jax.enable_x64(True):
+            return np.asarray(jax.jit(jax.vmap(function))(words_of(integers)))
+
+    return draw
+
+
+def ends(integer):
+    """Between these is the uniform number whose first bits are those of the integer."""
+    return mpmath.mpf(integer) / 2**BITS, mpmath.mpf(integer + 1) / 2**BITS
+
+
+def normal_quantile(u):
+    part = min(u, 1 - u)
+    x = -mpmath.sqrt(max(0, -2 * mpmath.log(2 * part)))
+    for _ in range(200):
+        step = (mpmath.ncdf(x) - part) / mpmath.npdf(x)
+        step /= 1 + x * step / 2
+        x -= step
+        if abs(step) < mpmath.mpf(10) ** -40:
+            return x if u < 0.5 else -x
+    raise AssertionError(u)
+
+
+REAL = {
+    "logistic": (noise.logistic, lambda u: mpmath.log(u / (1 - u)), noise.LOGISTIC_ERROR, 90),
+    "exponential": (noise.exponential, lambda u: -mpmath.log(u), noise.EXPONENTIAL_ERROR, 50),
+    "normal": (noise.normal, normal_quantile, noise.NORMAL_ERROR, 50),
+}
+
+
+def worst(found, exact, integers):
+    return max(abs(exact(u) - mpmath.mpf(float(value))) for value, k in zip(found, integers, strict=True) for u in ends(k))
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_noise_is_within_its_error_of_any_continuation_of_its_bits(from_words, name):
+    function, exact, error, smallest = REAL[name]
+    integers = uniforms(1, smallest)
+    with mpmath.workdps(80):
+        assert worst(from_words(function, integers), exact, integers) < error / 2
+        single = [np.float32(value) for value in from_words(function, integers)]
+        assert worst(single, exact, integers) > 1000 * error
+
+
+def test_real_noise_beyond_its_bits_is_far_out(from_words):
+    """Fewer leading bits than the errors are stated for: wherever the ideal draw is, both are beyond any clamped log-ratio."""
+    few = [0, 1, 2**50, 2**90]
+    assert np.all(from_words(noise.logistic, few) < -accept.CLAMP - 1)
+    assert np.all(from_words(noise.logistic, [2**BITS - 1 - k for k in few]) > accept.CLAMP + 1)
+    assert -np.log(2.0) * (BITS - 92) < -accept.CLAMP
+
+
+@pytest.mark.parametrize("sigma", [1e-3, 0.1, 2.2, 30.0, 300.0])
+def test_rounding_of_the_penalty_noise_is_charged(monkeypatch, sigma):
+    """sigma Z - sigma^2 / 2 + E against 60 digits, from Z and E as the compiled block draws them."""
+    rng = np.random.default_rng(2)
+    normals, exponentials = rng.normal(size=500) * 5, rng.exponential(size=500) * 5
+    monkeypatch.setattr(noise, "random_words", lambda pair, shape: pair)
+    monkeypatch.setattr(noise, "normal", lambda value: value)
+    monkeypatch.setattr(noise, "exponential", lambda value: value)
+    with jax.enable_x64(True):
+        pairs = jnp.asarray(np.stack([normals, exponentials], axis=1))
+        found = np.asarray(jax.jit(jax.vmap(lambda pair: accept.penalty_noise(pair, jnp.float64(sigma))))(pairs))
+    s = Fraction(sigma)
+    exact = [s * Fraction(z) - s * s / 2 + Fraction(e) for z, e in zip(normals, exponentials, strict=True)]
+    error = float(max(abs(Fraction(float(f)) - e) for f, e in zip(found, exact, strict=True)))
+    rest = noise.EXPONENTIAL_ERROR + sigma * noise.NORMAL_ERROR + 2.0**-46
+    assert 2 * (error + rest) + 2 * 2.0**-43 < accept.rounding(sigma)
+    assert accept.rounding(sigma) < 1e-10 * (1 + sigma)  # or every range would cost noticeably more
+
+
+def test_rounding_of_a_clamped_log_ratio_is_charged():
+    rng = np.random.default_rng(3)
+    totals, grids = rng.integers(-(2**50), 2**50, 500), 2.0 ** rng.uniform(-60, -30, 500)
+    with jax.enable_x64(True):
+        found = jax.jit(accept.clamped_log_ratio)(jnp.asarray(totals), jnp.zeros(500), jnp.asarray(grids))
+    exact = [min(max(Fraction(g) * int(t), -64), 64) for g, t in zip(grids, totals, strict=True)]
+    error = float(max(abs(Fraction(float(f)) - e) for f, e in zip(found, exact, strict=True)))
+    assert 2.0**-49 < error <= 2.0**-46
+    assert 2 * (error + noise.LOGISTIC_ERROR) + 2.0**-43 < accept.ROUNDING
+
+
+# -- how often they fall -------------------------------------------------------------------------------------------------------
+
+NUM, LOG_RATIOS = 200_000, (-2.5, -0.8, 0.4, 3.0)
+
+
+def falls(draw):
+    """How many bits of NUM are 1, for each log-ratio."""
+    with jax.enable_x64(True):
+        counters = jnp.pad(jnp.arange(NUM, dtype=jnp.uint32)[:, None], ((0, 0), (0, 3)))
+        keys = noise.chacha20(jnp.arange(8, dtype=jnp.uint32), counters)[:, :8]
+        bits = jax.jit(jax.vmap(lambda key: accept.decide(jnp.asarray(LOG_RATIOS), draw(key), True).value))(keys)
+        return np.asarray(bits.sum(axis=0)).tolist()
+
+
+def smallest_pvalue(test, draw):
+    chances = np.exp(test.log_probabilities(np.array(LOG_RATIOS))[0])
+    return min(stats.binomtest(heads, NUM, chance).pvalue for heads, chance in zip(falls(draw), chances, strict=True))
+
+
+@pytest.mark.parametrize("test", TESTS, ids=str)
+def test_bits_fall_as_often_as_they_should(test):
+    # False alarm: 4e-6 per test (exact binomial tests).
+    assert smallest_pvalue(test, lambda key: accept.noise_of(key, test)) > 1e-6
+
+
+BROKEN = {
+    "logistic five per cent wide": (Barker(), lambda key: 1.05 * noise.logistic(key)),
+    "lazy coin forgotten": (LazyBarker(0.98), lambda key: noise.logistic(key)),
+    "penalty not subtracted": (Penalty(0.2), lambda key: accept.penalty_noise(key, 0.2) + 0.2**2 / 2),
+    "exponential forgotten": (Penalty(2.2), lambda key: accept.penalty_noise(key, 2.2) - noise.exponential(key)),
+    "one key for both": (Penalty(2.2), lambda key: 2.2 * noise.normal(key) - 2.2**2 / 2 + noise.exponential(key)),
+}
+
+
+@pytest.mark.parametrize("test, draw", BROKEN.values(), ids=BROKEN)
+def test_broken_bits_are_caught(test, draw):
+    assert smallest_pvalue(test, draw) < 1e-6
+
+
+# -- the bill ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_larger_budget_buys_more_bits():
+    for query in (Accept(Barker(), 0.02), Accept(LazyBarker(0.5), 0.02), PenaltyAccept(1.0, 50.0, 0.02)):
+        fits = [calibrate.steps({query.cost(Unit()): 1}, epsilon, 1e-6) for epsilon in (4.0, 8.0, 20.0, 50.0)]
+        assert np.all(np.diff(fits) > 0.2 * np.array(fits[:-1])), (query, fits)
+
+
+def test_barkers_bit_costs_nothing_of_delta():
+    assert Accept(Barker(), 0.02).cost(Unit()).distance == Accept(LazyBarker(0.5), 0.02).cost(Unit()).distance == 0
+    assert PenaltyAccept(1.0, 50.0, 0.02).cost(Unit()).distance < 1e-41
+
+
+@pytest.mark.parametrize("part", [1.0, 0.3, 1e-2, 1e-6, 1e-12])
+def test_short_moves_keep_the_ratio_of_range_and_noise_that_is_charged(part):
+    """The clip and the noise of a move, rounding included, in units of the noise."""
+    query, unit = PenaltyAccept(2.0, 40.0, 0.5), Unit()
+    cost = query.cost(unit)
+    range_ = 2 * query.clip * query.max_move * max(part, accept.SHORTEST)
+    sigma = query.noise_multiplier * range_
+    assert (range_ + accept.rounding(sigma)) / sigma <= cost.range / cost.test.sigma
+    unlimited = 2 * query.clip * query.max_move * part
+    is_covered = (unlimited + accept.rounding(0.0)) / (query.noise_multiplier * unlimited) <= cost.range / cost.test.sigma
+    assert is_covered == (part > 1e-3)
