@@ -118,6 +118,33 @@ def test_no_state_and_no_pair_of_rows_is_worse(bound, ratio, order):
     assert worst <= ours <= max(worst * 1.1, worst + 1e-6)
 
 
+@pytest.mark.parametrize("order", [2.0, 40.0])
+def test_rounding_of_the_log_ratio_is_covered(order):
+    """The log-ratio moved by e, the worst way on each table: without what is charged for it, that is more than the bill."""
+    error, log_ratio, ends = 0.004, np.linspace(-8, 8, 1601), np.array([-0.02, 0.02])
+    (low_accept, _), (_, high_accept) = (chances(log_ratio + move, 0.02, 1.0, ends)[0].T for move in (-error, error))
+    p, q = (np.log([high_accept, 1 - high_accept]), np.log([low_accept, 1 - low_accept]))
+    worst = max(np.logaddexp(*(order * a + (1 - order) * b)).max() / (order - 1) for a, b in ((p, q), (q, p)))
+    charged, ideal = (float(MinibatchBarker(0.02, 1.0, rounding=more).rdp(np.array([order]))[0]) for more in (2 * error, 0.0))
+    assert ideal < worst <= charged <= 1.5 * worst
+
+
+@pytest.mark.parametrize("bound, ratio", [(0.02, 1.0), (0.1, 6.6), (0.02, 50.0)])
+def test_slopes_in_the_mean_number_of_draws(bound, ratio):
+    """A mean that is off by a part r moves the logarithms of both chances by at most r b (1 + x)^2 / x; half of it is exceeded."""
+    log_ratio, differences = np.linspace(-30, 40, 141), bound * np.linspace(-1, 1, 41)
+    mean = bound / ratio + (bound - differences) / 2
+    weight = np.log((bound / ratio + (bound + differences) / 2) / mean)
+    sums = [np.zeros((2, log_ratio.size, differences.size)) for _ in range(2)]
+    for k in range(120):
+        value = log_ratio[:, None] + k * weight
+        for total, changed in zip(sums, (mean, mean * 1.001), strict=True):
+            total += np.exp(k * np.log(changed) - changed - special.gammaln(k + 1)) * special.expit([value, -value])
+    moved = np.max(np.abs(np.log(sums[1]) - np.log(sums[0])))
+    most = 0.001 * bound * (1 + ratio) ** 2 / ratio
+    assert most / 2 < moved < most * 1.01
+
+
 @pytest.mark.parametrize("bound", [0.002, 0.02, 0.05])
 def test_reading_few_rows_is_nearly_free(bound):
     """lambda = C M: 1 to 3 % above the full-data bit at low orders.

@@ -31,9 +31,10 @@ from dpmcmc import (
     penalty,
 )
 from dpmcmc.acceptance import penalty_probability
-from dpmcmc.accounting import minibatch
+from dpmcmc.accounting import calibrate, minibatch
 from dpmcmc.accounting.costs import MinibatchBarker, NonPrivate, PoissonMixture
 from dpmcmc.curator import batches, noise, tuna
+from dpmcmc.curator.accept import ROUNDING
 from dpmcmc.curator.exact_sum import BITS, Table
 from dpmcmc.types import Answer, Unit
 from tests.statistics import moment_z_scores, threshold
@@ -320,11 +321,20 @@ def test_costs():
     query = MinibatchAccept(0.02, 4.0, temperature=0.5)
     for unit in (Unit(), ADD):
         cost = query.cost(unit)
-        assert cost == MinibatchBarker(0.01, 4.0, distance=cost.distance)
-        assert 2 * noise.COIN_DISTANCE < cost.distance < 1e-13
+        assert cost == MinibatchBarker(0.01, 4.0, distance=batches.DISTANCE, rounding=cost.rounding)
+        assert ROUNDING < cost.rounding < 2 * ROUNDING and 0 < cost.distance < 1e-20
         ratio = MinibatchNoisyRatio(0.02, 2.0, ratio=4.0, temperature=0.5).cost(unit)
         assert ratio == PoissonMixture(0.0125, math.log(5.0), 2 * math.log(5.0), unit.neighbours, distance=ratio.distance)
         assert 0 < ratio.distance < 1e-13
+
+
+def test_a_larger_budget_buys_more_steps():
+    """An accept coin that is only nearly fair, charged to delta, would end it at epsilon = 8."""
+    cost = MinibatchAccept(0.02).cost(Unit())
+    steps = [calibrate.steps({cost: 1}, epsilon, 1e-6) for epsilon in (8.0, 12.0)]
+    assert steps[1] > 1.8 * steps[0]
+    coin = dataclasses.replace(cost, distance=cost.distance + 2 * noise.COIN_DISTANCE)
+    assert calibrate.steps({coin: 1}, 12.0, 1e-6) < steps[0]
 
 
 @pytest.mark.parametrize("query", [MinibatchAccept(0.02), MinibatchNoisyRatio(0.02, 1.0)], ids=["bit", "ratio"])

@@ -266,43 +266,47 @@ class MinibatchBarker:
     """The accept bit of Barker's test on a TunaMH batch; a row's energy difference is within +-row_bound (c M).
 
     ratio = n * row_bound / lambda, lambda the constant part of the mean batch size: few rows read makes it large.
+    `rounding` is what floating point adds to either loss.
     """
 
     row_bound: float
     ratio: float
     distance: float = 0.0
+    rounding: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self, row_bound=_positive, ratio=_positive)
+        _check(self, row_bound=_positive, ratio=_positive, rounding=_not_negative)
 
     def rdp(self, orders) -> np.ndarray:
         """The supremum over the other rows' sum and the changed row's two differences, capped by the pure bound."""
         cap = np.minimum(self.pure(), self.pure() ** 2 / 2 * np.atleast_1d(np.asarray(orders, float)))
-        values = [_minibatch_rdp(self.row_bound, self.ratio, float(order)) for order in np.atleast_1d(orders)]
+        values = [_minibatch_rdp(self.row_bound, self.ratio, self.rounding, float(order)) for order in np.atleast_1d(orders)]
         return np.minimum(cap, values)
 
     def rho(self) -> float:
-        return min(minibatch.loss_range(self.row_bound, self.ratio) ** 2 / 8, _minibatch_rho(self.row_bound, self.ratio))
+        range_ = minibatch.loss_range(self.row_bound, self.ratio) + 2 * self.rounding
+        return min(range_**2 / 8, _minibatch_rho(self.row_bound, self.ratio, self.rounding))
 
     def pure(self) -> float:
-        return max(minibatch.pure_losses(self.row_bound, self.ratio))
+        return max(minibatch.pure_losses(self.row_bound, self.ratio)) + self.rounding
 
     def boxes(self) -> bits.Boxes:
         """Two-point pairs that cover every sum of the other rows, for the exact recursion."""
-        return minibatch.boxes(self.row_bound, self.ratio)
+        return minibatch.boxes(self.row_bound, self.ratio, self.rounding)
 
     def profiles(self) -> None:
         return None
 
 
 @lru_cache(maxsize=100_000)
-def _minibatch_rdp(row_bound: float, ratio: float, order: float) -> float:
-    return bits.largest_renyi(minibatch.boxes(row_bound, ratio), order)
+def _minibatch_rdp(row_bound: float, ratio: float, rounding: float, order: float) -> float:
+    return bits.largest_renyi(minibatch.boxes(row_bound, ratio, rounding), order)
 
 
 @lru_cache(maxsize=1_000)
-def _minibatch_rho(row_bound: float, ratio: float) -> float:
-    return _largest_rate(lambda order: _minibatch_rdp(row_bound, ratio, order), max(minibatch.pure_losses(row_bound, ratio)))
+def _minibatch_rho(row_bound: float, ratio: float, rounding: float) -> float:
+    most = max(minibatch.pure_losses(row_bound, ratio)) + rounding
+    return _largest_rate(lambda order: _minibatch_rdp(row_bound, ratio, rounding, order), most)
 
 
 @dataclass(frozen=True)

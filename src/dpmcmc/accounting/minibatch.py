@@ -58,16 +58,16 @@ def loss_range(row_bound: float, ratio: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def boxes(row_bound: float, ratio: float) -> Boxes:
-    """Cells in l, the two tails included."""
+def boxes(row_bound: float, ratio: float, rounding: float = 0.0) -> Boxes:
+    """Cells in l, the two tails included. `rounding` is added to every loss."""
     top = pure_losses(row_bound, ratio)
     scale, end = _scale_and_end(row_bound, ratio)
     if scale > (MANY if end <= INNER else SOME) or _tilted_mean(scale, end) > MANY:
-        return Boxes(*np.array(top)[:, None])
+        return Boxes(*np.array(top)[:, None] + rounding)
     reach = math.asinh(min(FARTHEST, 24 + 2 * max(top)) / 2)
     nodes = 2 * np.sinh(np.linspace(-reach, reach, math.ceil(2 * reach / RESOLUTION)))
     accept, reject = losses(nodes, row_bound, ratio)
-    return Boxes(np.append(top[0], accept), np.append(reject, top[1]))
+    return Boxes(np.append(top[0], accept) + rounding, np.append(reject, top[1]) + rounding)
 
 
 def losses(log_ratio: np.ndarray, row_bound: float, ratio: float) -> tuple[np.ndarray, np.ndarray]:

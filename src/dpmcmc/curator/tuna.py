@@ -13,9 +13,13 @@ the number of rows: one hundredth of them is read with b (1 + 1/x) = 0.01.
 truncated w. Then the pair (w, m) is exactly that of a row with the difference  d' = b (1 + 2/x) tanh(w/2),  |d'| <= b: the
 balance above and the bill hold with no charge for the truncation. The terms are added as integers.
 
-**What is charged** beside the ideal bill (`distance`). Given what all other rows add, which has the same law on both tables, only
-draws of the changed row matter, and there are q of them on average: q times the error of a coin and of the rate q, the error of
-the accept coin and the rounding of l, and that of the batch itself.
+**What is charged** beside the ideal bill. Given what all other rows add, which has the same law on both tables, only draws of the
+changed row matter. For the noisy ratio there are q of them on average, so q times the error of a coin and of the rate q is
+charged to delta (`distance`), beside what the batch itself lacks. For the accept bit they cost nothing of delta (which would end
+what a budget can buy) but add to either loss (`rounding`): a chance of keeping, at least 1/(1 + x), that is off by c makes K
+Poisson(m (1 + r)) with |r| <= c (1 + x), and the logarithms of both chances of the bit have slopes in log m of at most
+m e^|w| <= b (1 + x)^2 / x. The bit is made by comparison, as in `accept`: rounding moves l by at most e, and those logarithms
+have slopes in l of at most 1. Both count twice, once for each table.
 
 **A row added or removed** is a slot that has no row on one of the tables. It adds nothing, and neither does a row with d = 0,
 whose w is 0 however often it is kept. So that pair of tables is one of those that replacing a row allows, and the same bill
@@ -39,13 +43,13 @@ from jax.scipy import special
 from dpmcmc.acceptance import Barker, Metropolis
 from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, noise
-from dpmcmc.curator.accept import clamped_log_ratio, toss
+from dpmcmc.curator.accept import ROUNDING, clamped_log_ratio, decide, noise_of, toss
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_counted
 from dpmcmc.curator.queries import check_positive, log_ratio_sum, unit_ratios
 from dpmcmc.types import Answer, Model, Unit
 
 LARGE = 2**17  # entries of a batch
-MAX_RATIO = 50.0  # the bill was checked up to here; beyond, reading fewer rows costs more than it saves
+MAX_RATIO = 50.0  # beyond, reading fewer rows costs more than it saves
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,16 @@ class MinibatchAccept:
         _check(self)
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
-        return _bit(Barker(), self, key, model, rows, position, proposal, log_ratio)
+        key_batch, key_coin = noise.random_words(key, (2, 8))
+        total = batch_ratio(key_batch, self, model, rows, position, proposal)
+        clamped = clamped_log_ratio(total, log_ratio, _grid(self))
+        return decide(clamped, noise_of(key_coin, Barker()), jnp.all(jnp.isfinite(proposal)))
 
     def cost(self, unit: Unit) -> costs.MinibatchBarker:
         batches.refuse_several_rows(unit)
-        distance = _batch_distance(self) + 2 * noise.COIN_DISTANCE
-        return costs.MinibatchBarker(self.temperature * self.bound, self.ratio, distance=distance)
+        bound = self.temperature * self.bound
+        rounding = ROUNDING + 2 * noise.COIN_DISTANCE * bound * (1 + self.ratio) ** 3 / self.ratio
+        return costs.MinibatchBarker(bound, self.ratio, distance=batches.DISTANCE, rounding=rounding)
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,8 @@ class MinibatchNoisyRatio:
 
     def cost(self, unit: Unit) -> costs.PoissonMixture:
         batches.refuse_several_rows(unit)
-        distance = _batch_distance(self) + noise.gaussian_distance(self.noise_multiplier * 2.0**BITS)
+        draws = 2 * _rate(self) * noise.COIN_DISTANCE
+        distance = batches.DISTANCE + draws + noise.gaussian_distance(self.noise_multiplier * 2.0**BITS)
         weight = math.log1p(self.ratio)
         return costs.PoissonMixture(_rate(self), weight, self.noise_multiplier * weight, unit.neighbours, distance=distance)
 
@@ -125,7 +134,10 @@ class TunaAccept:
         _check(self)
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
-        return _bit(Metropolis(), self, key, model, rows, position, proposal, log_ratio)
+        key_batch, key_coin = noise.random_words(key, (2, 8))
+        total = batch_ratio(key_batch, self, model, rows, position, proposal)
+        probability = Metropolis().probability(clamped_log_ratio(total, log_ratio, _grid(self)), jnp, special)
+        return toss(key_coin, probability, jnp.all(jnp.isfinite(proposal)))
 
     def cost(self, unit: Unit) -> costs.NonPrivate:
         return costs.NonPrivate(
@@ -225,13 +237,6 @@ def _by_chains(model: Model, table: Table, position, proposal, bound: float):
     return by_chains
 
 
-def _bit(test, query, key, model: Model, table: Table, position, proposal, log_ratio) -> Answer:
-    key_batch, key_coin = noise.random_words(key, (2, 8))
-    total = batch_ratio(key_batch, query, model, table, position, proposal)
-    probability = test.probability(clamped_log_ratio(total, log_ratio, _grid(query)), jnp, special)
-    return toss(key_coin, probability, jnp.all(jnp.isfinite(proposal)))
-
-
 def _rate(query) -> float:
     return query.temperature * query.bound * (1 + 1 / query.ratio)
 
@@ -240,11 +245,7 @@ def _grid(query) -> float:
     return math.log1p(query.ratio) / 2.0**BITS
 
 
-def _batch_distance(query) -> float:
-    return batches.DISTANCE + 2 * _rate(query) * noise.COIN_DISTANCE
-
-
 def _check(query) -> None:
     check_positive(bound=query.bound, ratio=query.ratio, temperature=query.temperature)
     if query.ratio > MAX_RATIO:
-        raise ValueError(f"ratio={query.ratio} must be at most {MAX_RATIO:g}, up to where the cost was checked: read more rows")
+        raise ValueError(f"ratio={query.ratio} must be at most {MAX_RATIO:g}: beyond, a step costs more than it saves")
