@@ -99,10 +99,19 @@ def test_bad_bounds_are_named(text, words):
         parse_bounds(text)
 
 
+@pytest.mark.parametrize("names", [["age", "ill"], ["1", "age"]], ids=["no name is there", "a name is there by chance"])
+def test_a_first_line_that_may_be_a_row_is_not_shown(names, tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("58,1,Smith\n33,0,Jones\n")
+    with pytest.raises(ValueError, match="'age'.* in its first line: does that line name the columns, separated by ','") as caught:
+        read_columns(path, names)
+    assert "Smith" not in str(caught.value) and "58" not in str(caught.value)
+
+
 def test_files_that_are_refused(tmp_path):
     path = write(tmp_path, ".csv")
     with pytest.raises(ValueError, match="table.csv has no single column 'weight'; it has age, sex, name"):
-        read_columns(path, ["weight"])
+        read_columns(path, ["weight", "sex"])
     with pytest.raises(ValueError, match="delimiter=';;' must be one character"):
         read_columns(path, ["age"], ";;")
     (tmp_path / "twice.csv").write_text("a,a\n1,2\n")

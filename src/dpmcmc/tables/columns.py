@@ -92,7 +92,11 @@ def _read_csv(path: Path, names: Sequence[str] | None, delimiter: str) -> dict[s
         header = [name.strip() for name in next(lines, [])]
         if not any(header):
             raise ValueError(f"{path.name} has no header: its first line must name the columns")
-        places = _chosen({name: place for place, name in enumerate(header) if header.count(name) == 1}, names, path)
+        # A first line without a known name, or with a number, may be a row: it is not shown.
+        is_shown = any(name in header for name in names or ()) and all(math.isnan(_number(name)) for name in header)
+        otherwise = None if is_shown else f"in its first line: does that line name the columns, separated by {delimiter!r}?"
+        single = {name: place for place, name in enumerate(header) if header.count(name) == 1}
+        places = _chosen(single, names, path, otherwise)
         cells: dict[str, list[str]] = {name: [] for name in places}
         for line in lines:
             for name, place in places.items():
@@ -121,8 +125,8 @@ def _read_arrays(path: Path) -> dict[str, Cells]:
     try:
         loaded = np.load(path, allow_pickle=False)
         arrays = dict(loaded) if hasattr(loaded, "files") else {"": loaded}
-    except Exception as error:
-        raise ValueError(f"{path.name} could not be read: it must hold plain arrays of numbers or text") from error
+    except Exception:  # its text may show bytes of the file
+        raise ValueError(f"{path.name} could not be read: it must hold plain arrays of numbers or text") from None
     columns: dict[str, Cells] = {}
     for name, array in arrays.items():
         columns.update(_array_columns(name, array))
@@ -142,12 +146,14 @@ def _array_columns(name: str, array: np.ndarray) -> Iterator[tuple[str, np.ndarr
         raise ValueError(f"array {name!r} has shape {array.shape[1:]} per row: a column holds one number per row")
 
 
-def _chosen(columns: Mapping[str, Any], names: Sequence[str] | None, path: Path) -> dict[str, Any]:
+def _chosen(columns: Mapping[str, Any], names: Sequence[str] | None, path: Path, otherwise: str | None = None) -> dict[str, Any]:
+    """The named columns. If some are missing the others are told, or what is said `otherwise`."""
     if names is None:
         return dict(columns)
     missing = [name for name in names if name not in columns]
     if missing:
-        raise ValueError(f"{path.name} has no single column {', '.join(map(repr, missing))}; it has {', '.join(columns)}")
+        told = f"; it has {', '.join(columns)}" if otherwise is None else f" {otherwise}"
+        raise ValueError(f"{path.name} has no single column {', '.join(map(repr, missing))}{told}")
     return {name: columns[name] for name in names}
 
 
