@@ -2,6 +2,7 @@
 
     dpmcmc run logistic table.csv --features age,education --label y --bounds age=21:64,education=6:20 --epsilon 4 --delta 1e-6
 
+A table in a CSV file has a first line that names the columns, then one line per row: a line break inside quotes is not supported.
 Bounds are declared, not computed from the table: every cell is moved into its bounds, and a missing or unreadable one becomes
 their middle. Features of a regression and columns of a Gaussian are scaled so that the bounds become -1 and 1, which makes the
 clip of the model a proved one. Step size, longest move and noise follow from public facts (`dpmcmc.tuning`) unless given.
@@ -78,7 +79,9 @@ def _option(panel: str, text: str, *names: str, **options: Any) -> Any:
 
 def run(
     model: Annotated[ModelName, typer.Argument(help="What a row says about the parameters.")],
-    table: Annotated[Path, typer.Argument(help="A .csv, .csv.gz, .npy or .npz file.", exists=True, dir_okay=False)],
+    table: Annotated[
+        Path, typer.Argument(help="A .csv, .csv.gz (one line per row), .npy or .npz file.", exists=True, dir_okay=False)
+    ],
     epsilon: Annotated[float, _option(PROMISE, "The privacy budget.")],
     delta: Annotated[float, _option(PROMISE, "The probability of failure, well below 1/n.")],
     bounds: Annotated[str, _option(TABLE, "Public bounds of every column used: NAME=LOW:HIGH,...")],

@@ -1,8 +1,10 @@
 """Columns of a .csv, .csv.gz, .npy or .npz file, and numbers within public bounds made of their cells.
 
 A bad cell must not show: not as an error, not as a missing row, not as a count. So a cell outside its bounds is moved to the nearer
-one, and a cell that is missing or not a number becomes the middle of the bounds. Every line of a CSV file after the header is a
-row, an empty one too. Errors speak of files, column names and declared types, never of cells.
+one, and a cell that is missing or not a number becomes the middle of the bounds. Every line of a CSV file after the header is one
+row, whatever is in it: an empty line is a row, and a quote left open ends with its line, so that one bad row spoils no other and
+does not change their number. Line breaks inside quotes are therefore not supported: such a cell would be cut, and its rest be rows.
+Errors speak of files, column names and declared types, never of cells.
 """
 
 from __future__ import annotations
@@ -85,10 +87,10 @@ def read_columns(path: Path, names: Sequence[str] | None, delimiter: str = ",") 
 
 
 def _read_csv(path: Path, names: Sequence[str] | None, delimiter: str) -> dict[str, Cells]:
-    if len(delimiter) != 1:
-        raise ValueError(f"delimiter={delimiter!r} must be one character")
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise ValueError(f"delimiter={delimiter!r} must be one character, and no quote or line break")
     with _long_cells(), _opened(path) as file:
-        lines = csv.reader(file, delimiter=delimiter)
+        lines = (_cells(line.rstrip("\n"), delimiter) for line in file)
         header = [name.strip() for name in next(lines, [])]
         if not any(header):
             raise ValueError(f"{path.name} has no header: its first line must name the columns")
@@ -104,11 +106,16 @@ def _read_csv(path: Path, names: Sequence[str] | None, delimiter: str) -> dict[s
     return cells
 
 
+def _cells(line: str, delimiter: str) -> list[str]:
+    """The cells of one line by itself: without a quote there is nothing for the csv module to do."""
+    return next(csv.reader([line], delimiter=delimiter)) if '"' in line else line.split(delimiter)
+
+
 def _opened(path: Path) -> IO[str]:
     # A byte that is no text must not show either.
     if path.name.lower().endswith(".gz"):
-        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
-    return path.open(encoding="utf-8-sig", errors="replace", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace")
+    return path.open(encoding="utf-8-sig", errors="replace")
 
 
 class _long_cells:
