@@ -84,6 +84,19 @@ def test_a_missing_folder_is_refused_at_the_door(tmp_path):
         curator(tmp_path / "missing" / "table.ledger")
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_to_a_ledger_is_that_ledger(is_there, path, tmp_path):
+    link = tmp_path / "link.ledger"
+    link.symlink_to(path)
+    first, second = curator(path if is_there else link, shared_by="zcdp"), curator(link, shared_by="zcdp")
+    first.grant(PLAN)
+    with pytest.raises(BudgetExceeded, match="somebody else has spent"):
+        second.grant(PLAN)
+    curator(link, shared_by="zcdp").grant(PLAN)
+    assert link.is_symlink() and len(kept(path)) == 2
+    assert not (tmp_path / "link.ledger.lock").exists()
+
+
 def test_of_two_that_hold_the_same_ledger_one_is_refused(path):
     first, second = curator(path, shared_by="zcdp"), curator(path, shared_by="zcdp")
     first.grant(PLAN)

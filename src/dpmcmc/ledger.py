@@ -72,18 +72,20 @@ class Ledger:
         """A new ledger, or the one already kept at `path` if it speaks of the same table and promise."""
         if path is None:
             return cls(facts)
-        if not Path(path).exists():
-            if not Path(path).absolute().parent.is_dir():
+        # Through a link the file itself is replaced and locked: otherwise both names would have the budget.
+        path = Path(path).resolve()
+        if not path.exists():
+            if not path.parent.is_dir():
                 raise ValueError(f"the ledger {path} cannot be kept: its folder does not exist; make it first")
-            return cls(facts, Path(path))
-        kept = _read(Path(path))
+            return cls(facts, path)
+        kept = _read(path)
         for name, value in facts.items():
             if kept["facts"].get(name) != value:
                 raise BudgetExceeded(
                     f"the ledger at {path} was opened with {name}={kept['facts'].get(name)}, now it is {value}: "
                     "another table or promise needs another ledger"
                 )
-        return cls(facts, Path(path), [from_json(grant) for grant in kept["grants"]])
+        return cls(facts, path, [from_json(grant) for grant in kept["grants"]])
 
     def record(self, bill: tuple[Entry, ...]) -> None:
         """Write a grant down; returns only when it is on disk."""
