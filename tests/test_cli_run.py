@@ -1,12 +1,13 @@
 """`dpmcmc run`: every model from a file, what it prints, what it refuses, and that bad cells do not show."""
 
+import inspect
 import re
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import forecast, load, statement_of
+from dpmcmc import cli, cli_account, forecast, load, statement_of
 from dpmcmc.cli import main
 from dpmcmc.curator import noise
 from dpmcmc.progress import Progress
@@ -144,6 +145,8 @@ REFUSED = [
     (["mixture", "ages.npy", "--bounds", "0=0:60", *PROMISE], "needs --variances: 1 known variance"),
     (["logistic", "nowhere.csv", *TWO, "--label", "ill", *PROMISE], "does not exist"),
     (["cubic", "table.csv", *TWO, *PROMISE], "cubic"),
+    ([*LOGISTIC, "--seed", 2**32], "Invalid value for '--seed'"),
+    ([*LOGISTIC, "--seed", 2**70], "Invalid value for '--seed': "),
 ]  # fmt: skip
 
 
@@ -206,6 +209,13 @@ def test_a_crash_exits_with_one_and_keeps_the_draws(monkeypatch):
     assert result.exit_code == 1
     assert "The budget is spent; finished draws are in posterior.nc" in result.output
     assert load("posterior.nc").posterior.sizes["draw"] == 1
+
+
+@pytest.mark.parametrize("module", [cli, cli_account], ids=["cli", "cli_account"])
+def test_a_traceback_shows_no_local_values(module):
+    """They are rows. Said outright everywhere: what typer does by default depends on its version."""
+    source = inspect.getsource(module)
+    assert source.count("typer.Typer(") == source.count("pretty_exceptions_show_locals=False") > 0
 
 
 def test_help_is_quick_and_complete():

@@ -22,8 +22,14 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Privacy accounting: how many steps fit, or what they cost.")
-compare = typer.Typer(no_args_is_help=True, help="Steps or epsilon by every valid method, side by side.")
+app = typer.Typer(
+    no_args_is_help=True, pretty_exceptions_show_locals=False, help="Privacy accounting: how many steps fit, or what they cost."
+)
+compare = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    help="Steps or epsilon by every valid method, side by side.",
+)
 app.add_typer(compare, name="compare")
 
 

@@ -22,6 +22,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 FEW_DRAWS = 10
+MAX_SEED = 2**32 - 1  # JAX takes a larger one modulo 2^32, or not at all
 
 
 class ModelName(enum.StrEnum):
@@ -114,7 +115,7 @@ def run(
     step_size: Annotated[float | None, _option(SAMPLER, "Standard deviation of a move, in each component.")] = None,
     max_move: Annotated[float | None, _option(SAMPLER, "The longest move.")] = None,
     noise_multiplier: Annotated[float | None, _option(SAMPLER, "Penalty: noise over range of the log-ratio.")] = None,
-    seed: Annotated[int, _option(SAMPLER, "Of the chains; the privacy noise never comes from it.")] = 0,
+    seed: Annotated[int, _option(SAMPLER, "Of the chains; the privacy noise never comes from it.", min=0, max=MAX_SEED)] = 0,
     out: Annotated[Path, typer.Option(help="The posterior, as NetCDF for ArviZ.")] = Path("posterior.nc"),
 ) -> None:
     """Draw from the posterior of a built-in model, with differential privacy for the rows of a table."""
