@@ -1,16 +1,18 @@
 """The loop: plan the whole run, have it granted, then run it block after block, chains side by side.
 
 A block of steps is compiled once and called again with the next step index. After each block its draws are safe, progress is
-shown and an interrupt is honoured; so is a curator, or one of several owners, that runs out or withdraws. The bill is paid before
-the first block; nothing is refunded.
+shown and an interrupt is honoured, there and nowhere else; so is a curator, or one of several owners, that runs out or withdraws.
+The bill is paid before the first block; nothing is refunded.
 """
 
 from __future__ import annotations
 
 import contextlib
 import numbers
+import signal
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +87,8 @@ def sample(
     _check(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
     starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
     run = _Run(curator, curator.grant(plan), thin, warmup, path)
-    return run.go(keys, positions, starter, [runners[size] for size in sizes], sizes, progress)
+    with _interrupts_held() as interrupts:
+        return run.go(keys, positions, starter, [runners[size] for size in sizes], sizes, progress, interrupts)
 
 
 class _Run:
@@ -95,7 +98,7 @@ class _Run:
         self.curator, self.grant, self.thin, self.warmup, self.path = curator, grant, thin, warmup, path
         self.draws: list = []
 
-    def go(self, keys, positions, starter, runners, sizes, progress):
+    def go(self, keys, positions, starter, runners, sizes, progress, interrupts):
         note, first_step = "", 0
         with Progress(sum(sizes), is_shown=progress) as bar:
             try:
@@ -109,6 +112,8 @@ class _Run:
                         note = f"the filter was used up after {first_step} of {sum(sizes)} steps; the grant is spent in full"
                         bar.say(note)
                         break
+                    if interrupts and first_step < sum(sizes):
+                        raise KeyboardInterrupt
                     if self.path is not None and first_step < sum(sizes):
                         self._save(self.posterior(f"{first_step} of {sum(sizes)} steps so far; the grant is spent in full"))
             except KeyboardInterrupt:
@@ -126,14 +131,17 @@ class _Run:
                 result = self.posterior(note) if self.draws else None
                 with contextlib.suppress(Exception):
                     self._save(result)
-                raise RunFailed(f"the run {note}; its draws are in .posterior", result) from error
+                told = "there are no draws" if result is None else "its draws are in .posterior"
+                raise RunFailed(f"the run {note}; {told}", result) from error
         if not self.draws:
             raise RunFailed(f"no draws: {note}; choose a larger rho, shorter moves or a smaller clip", None)
-        result = self.posterior(note)
+        result = None
         try:
+            result = self.posterior(note)
             return self._save(result)
-        except Exception as error:
-            raise RunFailed(f"the draws could not be written to {self.path}; they are in .posterior", result) from error
+        except (Exception, KeyboardInterrupt) as error:
+            told = "made into a posterior" if result is None else f"written to {self.path}; they are in .posterior"
+            raise RunFailed(f"the grant is spent, but the draws could not be {told}", result) from error
 
     def _keep(self, draws) -> int:
         """Keep a block's draws up to the first that a used-up filter did not answer. Returns how many steps those are."""
@@ -163,6 +171,25 @@ class _Run:
 
             posterior.save(result, self.path)
         return result
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[list[int]]:
+    """Ctrl-C is noted in the list instead of raised: at some moments it would lose a block, or all draws while they are saved.
+
+    Only where it would be raised: in the main thread, and if nobody else handles it.
+    """
+    held: list[int] = []
+    is_ours = (
+        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if is_ours:
+        signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    try:
+        yield held
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def begin_program(sampler: Sampler | Callable[[Any], Sampler], start: Callable | None = None):
