@@ -163,6 +163,7 @@ RUNS = [
     ({"start": np.array([np.nan])}, ValueError, r"initial_position=\[nan\] must be finite"),
     ({"start": np.array([[0.0], [np.inf]])}, ValueError, "must be finite"),
     ({"path": "missing/folder/posterior.nc"}, ValueError, "posterior.nc cannot be written: its folder does not exist"),
+    ({"path": __file__}, ValueError, r"test_errors\.py exists: name another file, a posterior that was paid for is not replaced"),
     ({"num_steps": 100_000}, BudgetExceeded, r"costs epsilon=.* the budget is epsilon=1: ask for fewer steps or add noise"),
     ({"sampler": penalty(tiny.log_prior, CALM, tiny.WALK), "num_steps": None}, BudgetExceeded, "allows 0 steps of 2 chains"),
     ({"sampler": penalty(tiny.log_prior, CALM, tiny.WALK)}, BudgetExceeded, "the budget is epsilon=1: ask for fewer"),

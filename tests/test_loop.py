@@ -1,6 +1,7 @@
 """The loop: what it plans, that its draws do not depend on how it is cut into blocks, and how it ends early."""
 
 import json
+import os
 import signal
 from typing import NamedTuple
 
@@ -252,8 +253,11 @@ def test_the_file_survives_a_kill(monkeypatch, tmp_path):
     assert "4 of 12 steps so far; the grant is spent in full" in statement_of(saved)
 
 
-def test_draws_that_cannot_be_written_are_handed_over(tmp_path):
-    (tmp_path / "posterior.nc").mkdir()
+def test_draws_that_cannot_be_written_are_handed_over(monkeypatch, tmp_path):
+    def fail(*arguments):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(RunFailed, match=r"in \.posterior") as caught:
         tiny.run(path=tmp_path / "posterior.nc", num_steps=1)
     assert tiny.means(caught.value.posterior).shape == (2, 1)

@@ -63,7 +63,7 @@ def sample(
         a private start, such as `newton_start`, run once from `initial_position` for all chains and billed with the run. Chains
         begin at its `position`; `sampler` may then be a function of what it returns: ``lambda start: hmc(..., start.precision)``.
     path
-        a NetCDF file that holds the draws of all finished blocks at any time, so that even a killed process loses none.
+        a new NetCDF file that holds the draws of all finished blocks at any time, so that even a killed process loses none.
     """
     num_chains, thin = _at_least_one("num_chains", num_chains), _at_least_one("thin", thin)
     keys = jax.random.split(rng_key, num_chains)
@@ -274,7 +274,11 @@ def _rehearse(model, shapes, num_chains: int) -> None:
 
 
 def _check_path(path: str | Path | None) -> None:
-    if path is not None and not Path(path).absolute().parent.is_dir():
+    if path is None:
+        return
+    if Path(path).exists():
+        raise ValueError(f"path={path} exists: name another file, a posterior that was paid for is not replaced")
+    if not Path(path).absolute().parent.is_dir():
         raise ValueError(f"path={path} cannot be written: its folder does not exist; make it first")
 
 
