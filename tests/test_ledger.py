@@ -5,8 +5,11 @@ import os
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from dpmcmc import Budget, BudgetExceeded, LogRatio, Neighbours, UnsupportedQuery
+from dpmcmc.cli import main
+from dpmcmc.curator.curator import FILTER_NAMES
 from dpmcmc.ledger import Entry, from_json
 from tests import tiny
 
@@ -70,7 +73,7 @@ def test_another_table_or_promise_is_refused(change, path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": "dpmcmc-ledger-1"}', '{"format": "other", "facts": {}, "grants": []}']
+    "text", ["", "[]", "{}", '{"format": "dpmcmc-spends-1"}', '{"format": "other", "facts": {}, "grants": []}']
 )
 def test_another_file_is_refused(text, path):
     path.write_text(text)
@@ -153,6 +156,47 @@ def test_queries_of_different_noise_share_too():
 def test_the_filter_does_not_count_what_the_accountant_does_not():
     with pytest.raises(ValueError, match="shared_by='best' must be None or one of"):
         tiny.make_curator(shared_by="best")
+
+
+# -- what it adds up to ------------------------------------------------------------------------------------------------------
+
+
+def called(path):
+    """What `dpmcmc account ledger` answers: its exit code and the answer."""
+    result = CliRunner().invoke(main, ["account", "ledger", str(path), "--json"])
+    assert result.exit_code < 2, result.output
+    assert CliRunner().invoke(main, ["account", "ledger", str(path)]).exit_code == result.exit_code
+    return result.exit_code, json.loads(result.output)
+
+
+@pytest.mark.parametrize("shared_by", [None, *FILTER_NAMES])
+def test_the_spends_are_added_up_against_the_budget(shared_by, path):
+    owner = curator(path, shared_by=shared_by)
+    for _ in range(1 if shared_by is None else 2):
+        owner.grant(PLAN)
+    code, answer = called(path)
+    assert code == 0 and answer["is_within_budget"] and answer["budget_epsilon"] == 1
+    assert answer["steps"] == 20 * answer["grants"] == 20 * len(kept(path))
+    assert answer["method"] == FILTER_NAMES.get(shared_by, "gaussian")
+    assert (answer["epsilon"] < 1) == (shared_by is None) == ("left" not in answer)
+    for more in (100, 10**6):
+        path.write_text(path.read_text().replace('"count": 20', f'"count": {more}'))
+        code, answer = called(path)
+        assert code == 1 and not answer["is_within_budget"]
+        path.write_text(path.read_text().replace(f'"count": {more}', '"count": 20'))
+
+
+def test_without_a_promise_nothing_is_over(path):
+    curator(path, budget=None).grant(PLAN)
+    assert called(path)[1]["epsilon"] == "inf"
+
+
+def test_a_file_with_the_tag_of_a_statement_is_still_read(path):
+    curator(path).grant(PLAN)
+    path.write_text(path.read_text().replace("dpmcmc-spends-1", "dpmcmc-ledger-1"))
+    assert called(path)[0] == 0
+    with pytest.raises(BudgetExceeded, match="has given its one grant and is closed"):
+        curator(path).grant(PLAN)
 
 
 def test_a_ledger_holds_numbers_and_no_rows(path):
