@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import Budget, BudgetExceeded, LogRatio, Neighbours, UnsupportedQuery
+from dpmcmc import Budget, BudgetExceeded, Federation, LogRatio, Neighbours, UnsupportedQuery
 from dpmcmc.cli import main
 from dpmcmc.curator.curator import FILTER_NAMES
 from dpmcmc.ledger import Entry, from_json
@@ -126,6 +126,16 @@ def test_several_grants_share_the_budget(shared_by, path):
     assert reopened.max_steps({}, {tiny.RATIO: 1}) == most - half
     reopened.grant({tiny.RATIO: most - half})
     assert reopened.max_steps({}, {tiny.RATIO: 1}) == 0
+
+
+def test_a_run_that_no_longer_fits_is_told_what_is_left(path):
+    tiny.run(curator(path, shared_by="zcdp"), num_steps=None)
+    words = r"what is left of Budget\(epsilon=1.0, .*\), \S+ of 0.0243 of rho \(zCDP\), allows 0 steps of 2 chains"
+    for num_steps in (None, 1):
+        with pytest.raises(BudgetExceeded, match=words):
+            tiny.run(curator(path, shared_by="zcdp"), num_steps=num_steps)
+    with pytest.raises(BudgetExceeded, match=f"owner 1 with {words}"):
+        tiny.run(Federation([curator(path, shared_by="zcdp")]), num_steps=None)
 
 
 def test_sharing_costs_little_when_all_is_gaussian(path):

@@ -181,7 +181,13 @@ class Curator:
 
     def limit(self, initial: Plan, per_step: Plan) -> tuple[int, str]:
         """`max_steps`, and in words what sets it."""
-        return self.max_steps(initial, per_step), str(self.budget)
+        return self.max_steps(initial, per_step), self.what_is_left()
+
+    def what_is_left(self) -> str:
+        """The budget in words, or what is left of one that several grants share."""
+        if self._filter is None or not self._ledger.grants:
+            return str(self.budget)
+        return f"what is left of {self.budget}, {self._filter.left:.3g} of {self._filter.total:.3g} {self._filter.unit},"
 
     def grant(self, plan: Plan) -> Grant:
         """Bill the whole plan at once. Nothing is refunded."""
