@@ -96,13 +96,35 @@ def test_a_run_says_what_it_does(folder):
     assert statement_of(posterior) in result.output
     # The ledger remembers: the same table has nothing left.
     again = invoke(*LOGISTIC, "--ledger", "spent.json", "--out", "again.nc")
-    assert again.exit_code == 2 and "has given its one grant and is closed" in again.output
+    assert again.exit_code == 2 and "the budget in spent.json went to one run and is closed" in again.output
+    assert "Runs that share a budget say so from the first one on, with --shared-by zcdp" in again.output
     assert not (folder / "again.nc").exists()
+
+
+def test_runs_share_a_budget(folder):
+    shared = [*LOGISTIC, "--ledger", "spent.json", "--shared-by", "zcdp"]
+    first = invoke(*shared, "--steps", "2")
+    assert first.exit_code == 0, first.output
+    left = int(re.search(r"Left in spent.json: (\d+) more such steps for each of 1 chains", first.output)[1])
+    too_many = invoke(*shared, "--steps", left + 1, "--out", "second.nc")
+    assert too_many.exit_code == 2 and "is left" in too_many.output
+    second = invoke(*shared, "--out", "second.nc")
+    assert second.exit_code == 0 and f"{left} steps for each of 1 chains" in second.output, second.output
+    assert "Left in spent.json: 0 more" in second.output
+    third = invoke(*shared, "--out", "third.nc")
+    assert third.exit_code == 2 and "what is left of Budget(epsilon=4.0" in third.output
+    alone = invoke(*LOGISTIC, "--ledger", "spent.json", "--out", "third.nc")
+    assert alone.exit_code == 2 and "was opened with shared_by=zcdp, now it is None" in alone.output
 
 
 def test_one_step_more_than_the_budget_allows_is_refused():
     planned = invoke(*LOGISTIC, "--steps", "100000")
     assert planned.exit_code == 2 and "the budget is epsilon=4: ask for fewer steps" in planned.output
+
+
+def test_sharing_needs_a_ledger():
+    result = invoke(*LOGISTIC, "--shared-by", "zcdp")
+    assert result.exit_code == 2 and "--shared-by zcdp needs --ledger FILE" in result.output
 
 
 def test_means_are_in_the_units_of_the_table():
@@ -129,7 +151,7 @@ REFUSED = [
     ([*LOGISTIC, "--max-move", "0"], "max_move=0.0 must be positive"),
     ([*LOGISTIC, "--sampler", "lazy-barker", "--kappa", "2"], "kappa=2.0 must lie in (0, 1]"),
     ([*LOGISTIC, "--sampler", "penalty", "--noise-multiplier", "0"], "noise_multiplier=0.0 must be positive"),
-    ([*LOGISTIC, "--max-move", "100"], "allow 0 steps of 1 chains: use fewer chains, shorter moves"),
+    ([*LOGISTIC, "--max-move", "100"], "allows 0 steps of 1 chains: use fewer chains, shorter moves"),
     ([*LOGISTIC, "--steps", "5", "--thin", "2"], "--steps 5 a multiple of --thin"),
     ([*LOGISTIC, "--warmup", "1"], "warmup=1.0 must lie in [0, 1)"),
     ([*LOGISTIC, "--out", "missing/posterior.nc"], "its folder does not exist"),
@@ -145,6 +167,7 @@ REFUSED = [
     (["mixture", "ages.npy", "--bounds", "0=0:60", *PROMISE], "needs --variances: 1 known variance"),
     (["logistic", "nowhere.csv", *TWO, "--label", "ill", *PROMISE], "does not exist"),
     (["cubic", "table.csv", *TWO, *PROMISE], "cubic"),
+    ([*LOGISTIC, "--shared-by", "best"], "gaussian-dp"),
     ([*LOGISTIC, "--seed", 2**32], "Invalid value for '--seed'"),
     ([*LOGISTIC, "--seed", 2**70], "Invalid value for '--seed': "),
 ]  # fmt: skip

@@ -45,6 +45,12 @@ class Relation(enum.StrEnum):
     add_or_remove_one = "add-remove"
 
 
+class SharedBy(enum.StrEnum):
+    gaussian_dp = "gaussian-dp"
+    zcdp = "zcdp"
+    renyi = "renyi"
+
+
 class Settings(NamedTuple):
     """What was typed about the model."""
 
@@ -97,6 +103,10 @@ def run(
     ] = Relation.replace_one,
     capacity: Annotated[int | None, _option(PROMISE, "Under add-remove: a public bound on the number of rows.")] = None,
     ledger: Annotated[Path | None, _option(PROMISE, "A file that remembers what was spent on this table.")] = None,
+    shared_by: Annotated[
+        SharedBy | None,
+        _option(PROMISE, "With --ledger, from the first run on: let several runs of some --steps share the budget."),
+    ] = None,
     intercept: Annotated[bool, _option(MODEL, "Logistic: with an intercept.")] = True,
     prior_scale: Annotated[float, _option(MODEL, "Standard deviation of the prior, in scaled units.")] = 1.0,
     variances: Annotated[str | None, _option(MODEL, "Gaussian, banana, mixture: known variances, in the table's units.")] = None,
@@ -127,6 +137,8 @@ def run(
             raise ValueError(f"--out {out} exists: name another file, a posterior that was paid for is not replaced")
         if not out.absolute().parent.is_dir():
             raise ValueError(f"--out {out} cannot be written: its folder does not exist")
+        if shared_by is not None and ledger is None:
+            raise ValueError(f"--shared-by {shared_by.value} needs --ledger FILE: the runs share what is left in it")
         relation = Neighbours.REPLACE_ONE if neighbours is Relation.replace_one else Neighbours.ADD_OR_REMOVE_ONE
         budget = Budget(epsilon, delta, relation)
         limits = parse_bounds(bounds)
@@ -143,7 +155,9 @@ def run(
             position_bound,
         )
         problem = _problem(model, table, delimiter, settings)
-        curator = Curator(problem.rows, problem.model, budget, capacity=capacity, ledger=ledger)
+        filter_name = None if shared_by is None else shared_by.value
+        curator = Curator(problem.rows, problem.model, budget, capacity=capacity, ledger=ledger, shared_by=filter_name)
+        _check_open(curator, ledger)
         chosen = _sampler(sampler, problem, curator, clip, step_size, max_move, noise_multiplier, kappa)
         num_steps = _num_steps(curator, chosen.query, steps, chains, thin)
         is_automatic = step_size is None and max_move is None and noise_multiplier is None
@@ -151,6 +165,21 @@ def run(
             typer.echo(line)
     result = _sample(curator, chosen.sampler, problem, seed, num_steps, chains, thin, warmup, out)
     _report(result, out, ledger)
+    if shared_by is not None:
+        left = curator.max_steps({}, {chosen.query: chains})
+        typer.echo(f"Left in {ledger}: {left} more such steps for each of {chains} chains.")
+
+
+def _check_open(curator: Any, ledger: Path | None) -> None:
+    from dpmcmc import BudgetExceeded
+
+    try:
+        curator.check({})
+    except BudgetExceeded as refusal:
+        raise ValueError(
+            f"the budget in {ledger} went to one run and is closed: a further run would be beyond the promise. Runs that share a "
+            "budget say so from the first one on, with --shared-by zcdp (gaussian-dp for the penalty sampler) and some --steps each"
+        ) from refusal
 
 
 def _problem(model: ModelName, table: Path, delimiter: str, settings: Settings) -> Problem:
@@ -338,7 +367,7 @@ def _num_steps(curator, query, steps: int | None, chains: int, thin: int) -> int
     fits = curator.max_steps({}, {query: chains})
     if fits < thin:
         raise ValueError(
-            f"epsilon={curator.budget.epsilon:g}, delta={curator.budget.delta:g} allow {fits} steps of {chains} chains: "
+            f"{curator.what_is_left()} allows {fits} steps of {chains} chains: "
             "use fewer chains, shorter moves, more noise, or a larger budget"
         )
     return fits - fits % thin
