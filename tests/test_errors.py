@@ -123,6 +123,12 @@ def test_numbers_of_every_width_are_accepted(dtype):
     tiny.make_curator(rows=np.ones(5, dtype))
 
 
+def test_a_delta_above_one_in_n_is_told_where_n_is_public():
+    with pytest.warns(UserWarning, match="delta=0.03 is above 1/n, n=40: a release of one random row would be within the promise"):
+        tiny.make_curator(budget=Budget(1.0, 0.03))
+    tiny.make_curator(budget=Budget(1.0, 0.03, Neighbours.ADD_OR_REMOVE_ONE), capacity=64)  # warnings are errors here
+
+
 def test_large_integers_saturate_without_a_word():
     for rows in (np.array([2**63, 5], np.uint64), np.array([-(2**40), 5])):
         (piece,) = tiny.make_curator(rows=rows)._rows

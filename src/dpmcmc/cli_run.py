@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -156,7 +157,9 @@ def run(
         )
         problem = _problem(model, table, delimiter, settings)
         filter_name = None if shared_by is None else shared_by.value
-        curator = Curator(problem.rows, problem.model, budget, capacity=capacity, ledger=ledger, shared_by=filter_name)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "delta=.* is above 1/n")  # the plan says it
+            curator = Curator(problem.rows, problem.model, budget, capacity=capacity, ledger=ledger, shared_by=filter_name)
         _check_open(curator, ledger)
         chosen = _sampler(sampler, problem, curator, clip, step_size, max_move, noise_multiplier, kappa)
         num_steps = _num_steps(curator, chosen.query, steps, chains, thin)

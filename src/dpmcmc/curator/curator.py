@@ -16,6 +16,7 @@ import functools
 import math
 import numbers
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -124,6 +125,9 @@ class Curator:
         leaves = jax.tree.map(_as_column, rows)
         num_rows = _num_rows(leaves, self.unit)
         self._capacity = _check_capacity(num_rows, capacity, self.unit)
+        if budget is not None and self.unit == Unit() and budget.delta > 1 / num_rows:
+            told = f"delta={budget.delta:g} is above 1/n, n={num_rows}: a release of one random row would be within the promise"
+            warnings.warn(told, stacklevel=2)
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), ("rows",), devices=devices)
         self._place(leaves, num_rows)
         _check_model(model, leaves)
