@@ -26,6 +26,7 @@ from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, RunFailed
 from dpmcmc.progress import Progress
 from dpmcmc.types import Ask, Key, Plan, Position, Sampler
 
+ORDER = "call sample(rng_key, sampler, curator, initial_position), with a Sampler and with a Curator or Federation"
 NUM_BLOCKS = 20  # about so many, so that progress moves and an interrupt loses little
 
 
@@ -65,6 +66,7 @@ def sample(
     path
         a new NetCDF file that holds the draws of all finished blocks at any time, so that even a killed process loses none.
     """
+    _check_roles(rng_key, sampler, curator)
     num_chains, thin = _at_least_one("num_chains", num_chains), _at_least_one("thin", thin)
     keys = jax.random.split(rng_key, num_chains)
     positions = _initial_positions(initial_position, num_chains, curator.model)
@@ -294,6 +296,15 @@ def _initial_positions(position, num_chains: int, model):
     if not bool(jnp.all(jax.vmap(model.log_prior)(positions) > -jnp.inf)):
         raise ValueError(f"initial_position={positions} has no prior density: start the chains where the prior allows them")
     return positions
+
+
+def _check_roles(rng_key: Any, sampler: Any, curator: Any) -> None:
+    if not jax.dtypes.issubdtype(getattr(rng_key, "dtype", None), jax.dtypes.prng_key) or rng_key.shape != ():
+        raise TypeError(f"rng_key, a {type(rng_key).__name__}, must be one typed random key: make it with jax.random.key(0)")
+    if not (isinstance(sampler, Sampler) or callable(sampler)):
+        raise TypeError(f"the sampler is a {type(sampler).__name__}: {ORDER}")
+    if not hasattr(curator, "grant"):
+        raise TypeError(f"the curator is a {type(curator).__name__}: {ORDER}")
 
 
 def _at_least_one(name: str, value: int) -> int:
