@@ -115,11 +115,23 @@ def test_ledgers_are_reverified(tmp_path, factor, code):
     assert ("NOT reproduced" in words) is (code == 1)
 
 
-def test_a_file_without_a_ledger_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("{}", "holds no ledger: its format is None"),
+        ("58,1,Smith\n", "holds no ledger: it must be a JSON object, or a posterior saved as NetCDF"),
+        ('[[58, 1, "Smith"]]', "holds no ledger: it must be a JSON object"),
+        ('"Smith"', "holds no ledger: it must be a JSON object"),
+        ('{"format": "dpmcmc-federated-ledger-1", "owners": {"a": ["Smith"]}}', "holds no ledger: its format is 'list'"),
+        ('{"format": "dpmcmc-ledger-1", "entries": []}', "holds no whole ledger: 'claim' is missing in it"),
+        ('{"format": "dpmcmc-spends-1", "facts": {}, "grants": []}', "holds no whole ledger: 'budget' is missing in it"),
+    ],
+)
+def test_a_file_without_a_ledger_is_refused_and_not_shown(text, words, tmp_path):
     path = tmp_path / "other.json"
-    path.write_text("{}")
+    path.write_text(text)
     result = call(f"ledger {path}")
-    assert result.exit_code == 2 and "no ledger" in result.output
+    assert result.exit_code == 2 and words in result.output and "Smith" not in result.output
 
 
 def test_a_cold_start_is_quick():

@@ -1,12 +1,13 @@
 """`dpmcmc run`: every model from a file, what it prints, what it refuses, and that bad cells do not show."""
 
+import inspect
 import re
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import forecast, load, statement_of
+from dpmcmc import cli, cli_account, forecast, load, statement_of
 from dpmcmc.cli import main
 from dpmcmc.curator import noise
 from dpmcmc.progress import Progress
@@ -95,13 +96,34 @@ def test_a_run_says_what_it_does(folder):
     assert statement_of(posterior) in result.output
     # The ledger remembers: the same table has nothing left.
     again = invoke(*LOGISTIC, "--ledger", "spent.json", "--out", "again.nc")
-    assert again.exit_code == 2 and "has given its one grant and is closed" in again.output
+    assert again.exit_code == 2 and "the budget in spent.json went to one run and is closed" in again.output
+    assert "Runs that share a budget say so from the first one on, with --shared-by zcdp" in again.output
     assert not (folder / "again.nc").exists()
+
+
+def test_runs_share_a_budget(folder):
+    shared = [*LOGISTIC, "--ledger", "spent.json", "--shared-by", "zcdp"]
+    first = invoke(*shared, "--steps", "2")
+    assert first.exit_code == 0, first.output
+    left = int(re.search(r"Left in spent.json: (\d+) more such steps for each of 1 chains", first.output)[1])
+    too_many = invoke(*shared, "--steps", left + 1, "--out", "second.nc")
+    assert too_many.exit_code == 2 and "is left" in too_many.output
+    long_moves = invoke(*shared, "--max-move", "100", "--out", "second.nc")
+    assert long_moves.exit_code == 2 and "what is left of Budget(epsilon=4.0" in long_moves.output
+    second = invoke(*shared, "--steps", "2", "--out", "second.nc")
+    assert f"Left in spent.json: {left - 2} more" in second.output, second.output
+    alone = invoke(*LOGISTIC, "--ledger", "spent.json", "--out", "third.nc")
+    assert alone.exit_code == 2 and "was opened with shared_by=zcdp, now it is None" in alone.output
 
 
 def test_one_step_more_than_the_budget_allows_is_refused():
     planned = invoke(*LOGISTIC, "--steps", "100000")
     assert planned.exit_code == 2 and "the budget is epsilon=4: ask for fewer steps" in planned.output
+
+
+def test_sharing_needs_a_ledger():
+    result = invoke(*LOGISTIC, "--shared-by", "zcdp")
+    assert result.exit_code == 2 and "--shared-by zcdp needs --ledger FILE" in result.output
 
 
 def test_means_are_in_the_units_of_the_table():
@@ -128,7 +150,7 @@ REFUSED = [
     ([*LOGISTIC, "--max-move", "0"], "max_move=0.0 must be positive"),
     ([*LOGISTIC, "--sampler", "lazy-barker", "--kappa", "2"], "kappa=2.0 must lie in (0, 1]"),
     ([*LOGISTIC, "--sampler", "penalty", "--noise-multiplier", "0"], "noise_multiplier=0.0 must be positive"),
-    ([*LOGISTIC, "--max-move", "100"], "allow 0 steps of 1 chains: use fewer chains, shorter moves"),
+    ([*LOGISTIC, "--max-move", "100"], "allows 0 steps of 1 chains: use fewer chains, shorter moves"),
     ([*LOGISTIC, "--steps", "5", "--thin", "2"], "--steps 5 a multiple of --thin"),
     ([*LOGISTIC, "--warmup", "1"], "warmup=1.0 must lie in [0, 1)"),
     ([*LOGISTIC, "--out", "missing/posterior.nc"], "its folder does not exist"),
@@ -144,6 +166,9 @@ REFUSED = [
     (["mixture", "ages.npy", "--bounds", "0=0:60", *PROMISE], "needs --variances: 1 known variance"),
     (["logistic", "nowhere.csv", *TWO, "--label", "ill", *PROMISE], "does not exist"),
     (["cubic", "table.csv", *TWO, *PROMISE], "cubic"),
+    ([*LOGISTIC, "--shared-by", "best"], "gaussian-dp"),
+    ([*LOGISTIC, "--seed", 2**32], "Invalid value for '--seed'"),
+    ([*LOGISTIC, "--seed", 2**70], "Invalid value for '--seed': "),
 ]  # fmt: skip
 
 
@@ -206,6 +231,13 @@ def test_a_crash_exits_with_one_and_keeps_the_draws(monkeypatch):
     assert result.exit_code == 1
     assert "The budget is spent; finished draws are in posterior.nc" in result.output
     assert load("posterior.nc").posterior.sizes["draw"] == 1
+
+
+@pytest.mark.parametrize("module", [cli, cli_account], ids=["cli", "cli_account"])
+def test_a_traceback_shows_no_local_values(module):
+    """They are rows. Said outright everywhere: what typer does by default depends on its version."""
+    source = inspect.getsource(module)
+    assert source.count("typer.Typer(") == source.count("pretty_exceptions_show_locals=False") > 0
 
 
 def test_help_is_quick_and_complete():

@@ -25,6 +25,7 @@ from dpmcmc import (
     accept_walk,
     load,
     loop,
+    models,
     penalty,
     random_walk,
     sample,
@@ -54,6 +55,9 @@ VALUES = [
     (lambda: Budget(1.0, 1e-6, "replace-one"), "neighbours='replace-one' must be one of"),
     (lambda: Budget(1.0, 1e-6, rows_per_person=0), "rows_per_person=0 must be a whole number, at least 1"),
     (lambda: Budget(1.0, 1e-6, rows_per_person=1.5), "rows_per_person=1.5 must be a whole number"),
+    (lambda: Budget("4", 1e-6), "epsilon='4' must be a number"),
+    (lambda: Budget(1.0, None), "delta=None must be a number"),
+    (lambda: Budget(1.0, 1e-6, rows_per_person="2"), "rows_per_person='2' must be a number"),
     (lambda: LogRatio(clip=0.0, noise_multiplier=1.0), "clip=0.0 must be positive and finite"),
     (lambda: LogRatio(clip=-1.0, noise_multiplier=1.0), "clip=-1.0 must be positive"),
     (lambda: LogRatio(clip=float("inf"), noise_multiplier=1.0), "clip=inf must be positive and finite"),
@@ -106,8 +110,15 @@ TABLES = [
     ({"model": model(lambda p, x: (x - p) ** 2)}, ValueError, r"one floating-point scalar .* float32 of shape \(1,\): sum"),
     ({"model": model(lambda p, x: jnp.int32(1))}, ValueError, r"it returned int32 of shape \(\)"),
     ({"model": model(lambda p, x: (x, p))}, ValueError, "it returned a tuple"),
+    ({"rows": {"x": [1.0, 2.0]}}, ValueError, r"a list counts as a tuple of scalars: make it an array with np.asarray"),
+    ({"rows": np.ma.masked_equal([1.0, 2.0], 2.0)}, TypeError, r"would lose their mask: fill it first, with array.filled\(nan\)"),
+    ({"rows": {"x": np.zeros(3)}, "model": model(lambda p, row: row["y"])}, ValueError,
+     r"does not take such rows: log_likelihood was called with float64\[1\] and \{'x': 'float64\[\]'\}, .* \(KeyError: 'y'\)"),
+    ({"rows": {"x": np.zeros((3, 2)), "y": np.zeros(3)}, "model": models.linear(2, 1.0)}, ValueError, "does not take such rows"),
+    ({"rows": (np.zeros((3, 4), np.float32), np.zeros(3, np.float32)), "model": models.logistic(2, 1.0)}, ValueError,
+     r"called with float32\[2\] and \('float32\[4\]', 'float32\[\]'\), the last of them a row"),
     ({"rows": np.zeros((40, 2), np.float32)}, ValueError, r"it returned float32 of shape \(2,\): sum what belongs to a row"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("options", "kind", "words"), TABLES, ids=[words for _, _, words in TABLES])
@@ -121,6 +132,12 @@ def test_a_bad_table_is_refused(options, kind, words, tmp_path):
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.uint32, np.uint64, np.float16, np.float64, np.longdouble])
 def test_numbers_of_every_width_are_accepted(dtype):
     tiny.make_curator(rows=np.ones(5, dtype))
+
+
+def test_a_delta_above_one_in_n_is_told_where_n_is_public():
+    with pytest.warns(UserWarning, match="delta=0.03 is above 1/n, n=40: a release of one random row would be within the promise"):
+        tiny.make_curator(budget=Budget(1.0, 0.03))
+    tiny.make_curator(budget=Budget(1.0, 0.03, Neighbours.ADD_OR_REMOVE_ONE), capacity=64)  # warnings are errors here
 
 
 def test_large_integers_saturate_without_a_word():
@@ -163,6 +180,7 @@ RUNS = [
     ({"start": np.array([np.nan])}, ValueError, r"initial_position=\[nan\] must be finite"),
     ({"start": np.array([[0.0], [np.inf]])}, ValueError, "must be finite"),
     ({"path": "missing/folder/posterior.nc"}, ValueError, "posterior.nc cannot be written: its folder does not exist"),
+    ({"path": __file__}, ValueError, r"test_errors\.py exists: name another file, a posterior that was paid for is not replaced"),
     ({"num_steps": 100_000}, BudgetExceeded, r"costs epsilon=.* the budget is epsilon=1: ask for fewer steps or add noise"),
     ({"sampler": penalty(tiny.log_prior, CALM, tiny.WALK), "num_steps": None}, BudgetExceeded, "allows 0 steps of 2 chains"),
     ({"sampler": penalty(tiny.log_prior, CALM, tiny.WALK)}, BudgetExceeded, "the budget is epsilon=1: ask for fewer"),
@@ -206,10 +224,23 @@ def test_a_model_that_would_waste_the_budget_is_refused(bad, words):
     assert curator._ledger.grants == []
 
 
-def test_an_old_style_key_is_refused():
+KEYS = [0, None, np.zeros(2, np.uint32), jax.random.PRNGKey(0), jax.random.split(jax.random.key(0))]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=["int", "none", "array", "old style", "several"])
+def test_what_is_not_one_typed_key_is_refused(key):
     curator = tiny.make_curator()
-    with pytest.raises((TypeError, ValueError)):
-        sample(jax.random.PRNGKey(0)[:1], tiny.PENALTY, curator, tiny.START, num_steps=2)
+    with pytest.raises(TypeError, match=r"must be one typed random key: make it with jax.random.key\(0\)"):
+        sample(key, tiny.PENALTY, curator, tiny.START, num_steps=2)
+    assert curator._ledger.grants == []
+
+
+def test_a_sampler_and_a_curator_in_each_others_place_are_told_apart():
+    curator = tiny.make_curator()
+    with pytest.raises(TypeError, match=r"the sampler is a Curator: call sample\(rng_key, sampler, curator, initial_position\)"):
+        sample(jax.random.key(0), curator, tiny.PENALTY, tiny.START, num_steps=2)
+    with pytest.raises(TypeError, match=r"the curator is a ndarray: call sample"):
+        sample(jax.random.key(0), tiny.PENALTY, tiny.ROWS, tiny.START, num_steps=2)
     assert curator._ledger.grants == []
 
 

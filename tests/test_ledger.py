@@ -5,8 +5,11 @@ import os
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from dpmcmc import Budget, BudgetExceeded, LogRatio, Neighbours, UnsupportedQuery
+from dpmcmc import Budget, BudgetExceeded, Federation, LogRatio, Neighbours, UnsupportedQuery
+from dpmcmc.cli import main
+from dpmcmc.curator.curator import FILTER_NAMES
 from dpmcmc.ledger import Entry, from_json
 from tests import tiny
 
@@ -70,7 +73,7 @@ def test_another_table_or_promise_is_refused(change, path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": "dpmcmc-ledger-1"}', '{"format": "other", "facts": {}, "grants": []}']
+    "text", ["", "[]", "{}", '{"format": "dpmcmc-spends-1"}', '{"format": "other", "facts": {}, "grants": []}']
 )
 def test_another_file_is_refused(text, path):
     path.write_text(text)
@@ -82,6 +85,19 @@ def test_another_file_is_refused(text, path):
 def test_a_missing_folder_is_refused_at_the_door(tmp_path):
     with pytest.raises(ValueError, match="its folder does not exist; make it first"):
         curator(tmp_path / "missing" / "table.ledger")
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_to_a_ledger_is_that_ledger(is_there, path, tmp_path):
+    link = tmp_path / "link.ledger"
+    link.symlink_to(path)
+    first, second = curator(path if is_there else link, shared_by="zcdp"), curator(link, shared_by="zcdp")
+    first.grant(PLAN)
+    with pytest.raises(BudgetExceeded, match="somebody else has spent"):
+        second.grant(PLAN)
+    curator(link, shared_by="zcdp").grant(PLAN)
+    assert link.is_symlink() and len(kept(path)) == 2
+    assert not (tmp_path / "link.ledger.lock").exists()
 
 
 def test_of_two_that_hold_the_same_ledger_one_is_refused(path):
@@ -112,6 +128,17 @@ def test_several_grants_share_the_budget(shared_by, path):
     assert reopened.max_steps({}, {tiny.RATIO: 1}) == 0
 
 
+def test_a_run_that_no_longer_fits_is_told_what_is_left(path):
+    owner = curator(path, shared_by="zcdp")
+    owner.grant({tiny.RATIO: owner.max_steps({}, {tiny.RATIO: 1})})
+    words = r"what is left of Budget\(epsilon=1.0, .*\), \S+ of 0.0243 of rho \(zCDP\), allows 0 steps of 2 chains"
+    for num_steps in (None, 1):
+        with pytest.raises(BudgetExceeded, match=words):
+            tiny.run(curator(path, shared_by="zcdp"), num_steps=num_steps)
+    with pytest.raises(BudgetExceeded, match=f"owner 1 with {words}"):
+        tiny.run(Federation([curator(path, shared_by="zcdp")]), num_steps=None)
+
+
 def test_sharing_costs_little_when_all_is_gaussian(path):
     alone = curator(None).max_steps({}, {tiny.RATIO: 1})
     assert alone - 1 <= curator(path, shared_by="gaussian-dp").max_steps({}, {tiny.RATIO: 1}) <= alone
@@ -140,6 +167,47 @@ def test_queries_of_different_noise_share_too():
 def test_the_filter_does_not_count_what_the_accountant_does_not():
     with pytest.raises(ValueError, match="shared_by='best' must be None or one of"):
         tiny.make_curator(shared_by="best")
+
+
+# -- what it adds up to ------------------------------------------------------------------------------------------------------
+
+
+def called(path):
+    """What `dpmcmc account ledger` answers: its exit code and the answer."""
+    result = CliRunner().invoke(main, ["account", "ledger", str(path), "--json"])
+    assert result.exit_code < 2, result.output
+    assert CliRunner().invoke(main, ["account", "ledger", str(path)]).exit_code == result.exit_code
+    return result.exit_code, json.loads(result.output)
+
+
+@pytest.mark.parametrize("shared_by", [None, *FILTER_NAMES])
+def test_the_spends_are_added_up_against_the_budget(shared_by, path):
+    owner = curator(path, shared_by=shared_by)
+    for _ in range(1 if shared_by is None else 2):
+        owner.grant(PLAN)
+    code, answer = called(path)
+    assert code == 0 and answer["is_within_budget"] and answer["budget_epsilon"] == 1
+    assert answer["steps"] == 20 * answer["grants"] == 20 * len(kept(path))
+    assert answer["method"] == FILTER_NAMES.get(shared_by, "gaussian")
+    assert (answer["epsilon"] < 1) == (shared_by is None) == ("left" not in answer)
+    for more in (100, 10**6):
+        path.write_text(path.read_text().replace('"count": 20', f'"count": {more}'))
+        code, answer = called(path)
+        assert code == 1 and not answer["is_within_budget"]
+        path.write_text(path.read_text().replace(f'"count": {more}', '"count": 20'))
+
+
+def test_without_a_promise_nothing_is_over(path):
+    curator(path, budget=None).grant(PLAN)
+    assert called(path)[1]["epsilon"] == "inf"
+
+
+def test_a_file_with_the_tag_of_a_statement_is_still_read(path):
+    curator(path).grant(PLAN)
+    path.write_text(path.read_text().replace("dpmcmc-spends-1", "dpmcmc-ledger-1"))
+    assert called(path)[0] == 0
+    with pytest.raises(BudgetExceeded, match="has given its one grant and is closed"):
+        curator(path).grant(PLAN)
 
 
 def test_a_ledger_holds_numbers_and_no_rows(path):

@@ -1,6 +1,8 @@
 """The loop: what it plans, that its draws do not depend on how it is cut into blocks, and how it ends early."""
 
 import json
+import os
+import signal
 from typing import NamedTuple
 
 import jax
@@ -146,6 +148,62 @@ def test_an_interrupt_returns_the_finished_draws(monkeypatch, capsys):
         tiny.run(curator)
 
 
+def run_through(**options):
+    """A run whose interrupt must not come through: it would end the tests."""
+    try:
+        return tiny.run(**options)
+    except KeyboardInterrupt:
+        pytest.fail("the interrupt came through")
+
+
+MOMENTS = {  # where the first block is, or the run is finished -> how many steps are kept
+    "a block runs": (Grant, "run", 1),
+    "draws are kept": (loop._Run, "_keep", 1),
+    "progress is shown": (Progress, "advance", 1),
+    "the file is written": (loop._Run, "_save", 2),
+    "the posterior is made": (loop._Run, "posterior", 2),
+}
+
+
+@pytest.mark.parametrize("when", MOMENTS)
+def test_an_interrupt_at_any_moment_loses_no_draw(when, monkeypatch, tmp_path):
+    owner, name, num_kept = MOMENTS[when]
+    method = getattr(owner, name)
+
+    def strike(self, *arguments):
+        signal.raise_signal(signal.SIGINT)  # more than once: people are impatient
+        result = method(self, *arguments)
+        signal.raise_signal(signal.SIGINT)
+        return result
+
+    monkeypatch.setattr(owner, name, strike)
+    posterior = run_through(path=tmp_path / "posterior.nc")
+    note = f"interrupted after {num_kept} of 12 steps"
+    assert tiny.means(posterior).shape == tiny.means(load(tmp_path / "posterior.nc")).shape == (2, num_kept)
+    assert note in statement_of(posterior) and note in statement_of(load(tmp_path / "posterior.nc"))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_after_the_last_step_changes_nothing(monkeypatch):
+    whole, make = tiny.means(tiny.run()), loop._Run.posterior
+    monkeypatch.setattr(loop._Run, "posterior", lambda self, note: (signal.raise_signal(signal.SIGINT), make(self, note))[1])
+    posterior = run_through()
+    np.testing.assert_array_equal(tiny.means(posterior), whole)
+    assert "interrupted" not in statement_of(posterior)
+
+
+def test_an_interrupt_that_others_handle_is_left_to_them(monkeypatch, tmp_path):
+    """Theirs may raise: then the draws are handed over."""
+    before = signal.signal(signal.SIGINT, lambda number, frame: signal.default_int_handler(number, frame))
+    try:
+        monkeypatch.setattr(loop._Run, "_save", lambda self, result: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(RunFailed, match=r"could not be written .*; they are in \.posterior") as caught:
+            run_through(num_steps=1, path=tmp_path / "posterior.nc")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert tiny.means(caught.value.posterior).shape == (2, 1)
+
+
 def test_an_interrupt_before_the_first_draw_says_that_the_grant_is_spent(monkeypatch, capsys):
     def strike(self, executable, *arguments):
         raise KeyboardInterrupt
@@ -161,7 +219,8 @@ def test_an_interrupt_before_the_first_draw_says_that_the_grant_is_spent(monkeyp
 def test_a_crash_hands_over_the_finished_draws(monkeypatch):
     expected = tiny.means(tiny.run())[:, :2]
     stop_at_block(monkeypatch, 2, OSError("disk"))
-    with pytest.raises(RunFailed, match="broke off after 2 of 12 steps; the grant is spent in full") as caught:
+    told = r"broke off after 2 of 12 steps; the grant is spent in full; its draws are in \.posterior"
+    with pytest.raises(RunFailed, match=told) as caught:
         tiny.run()
     np.testing.assert_array_equal(tiny.means(caught.value.posterior), expected)
     assert "broke off after 2 of 12" in statement_of(caught.value.posterior)
@@ -173,7 +232,7 @@ def test_a_crash_before_the_first_draw_says_that_the_grant_is_spent(monkeypatch)
         raise MemoryError
 
     monkeypatch.setattr(Grant, "run", strike)
-    with pytest.raises(RunFailed, match="broke off after 0 of 12 steps; the grant is spent in full") as caught:
+    with pytest.raises(RunFailed, match="broke off after 0 of 12 steps; the grant is spent in full; there are no draws") as caught:
         tiny.run()
     assert caught.value.posterior is None
 
@@ -194,11 +253,26 @@ def test_the_file_survives_a_kill(monkeypatch, tmp_path):
     assert "4 of 12 steps so far; the grant is spent in full" in statement_of(saved)
 
 
-def test_draws_that_cannot_be_written_are_handed_over(tmp_path):
-    (tmp_path / "posterior.nc").mkdir()
+def test_draws_that_cannot_be_written_are_handed_over(monkeypatch, tmp_path):
+    def fail(*arguments):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(RunFailed, match=r"in \.posterior") as caught:
         tiny.run(path=tmp_path / "posterior.nc", num_steps=1)
     assert tiny.means(caught.value.posterior).shape == (2, 1)
+
+
+def test_draws_that_make_no_posterior_are_no_refusal(monkeypatch):
+    """A ValueError would read as if nothing had been spent."""
+
+    def fail(self, note):
+        raise ValueError
+
+    monkeypatch.setattr(loop._Run, "posterior", fail)
+    with pytest.raises(RunFailed, match="the grant is spent, but the draws could not be made into a posterior") as caught:
+        tiny.run(num_steps=1)
+    assert caught.value.posterior is None
 
 
 # -- what does not run ---------------------------------------------------------------------------------------------------------

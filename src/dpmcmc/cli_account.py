@@ -6,8 +6,8 @@
     dpmcmc account ledger posterior.nc
 
 No rows are needed for any of it. `--json` prints one object with at least steps, epsilon, delta, method and relation.
-Exit codes: 0 answered; 1 a ledger's claim is not reproduced; 2 refused (no bound exists, or an argument is out of
-range).
+Exit codes: 0 answered; 1 a ledger's claim is not reproduced, or the spends of a table are over its budget; 2 refused (no bound
+exists, or an argument is out of range).
 """
 
 from __future__ import annotations
@@ -22,8 +22,14 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Privacy accounting: how many steps fit, or what they cost.")
-compare = typer.Typer(no_args_is_help=True, help="Steps or epsilon by every valid method, side by side.")
+app = typer.Typer(
+    no_args_is_help=True, pretty_exceptions_show_locals=False, help="Privacy accounting: how many steps fit, or what they cost."
+)
+compare = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    help="Steps or epsilon by every valid method, side by side.",
+)
 app.add_typer(compare, name="compare")
 
 
@@ -271,14 +277,26 @@ def hmc(
 
 @app.command("ledger")
 def ledger(
-    file: Annotated[Path, typer.Argument(help="A ledger as JSON, or a posterior saved as NetCDF.", exists=True)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A ledger as JSON, a posterior saved as NetCDF, or what `run --ledger` keeps.", exists=True, dir_okay=False
+        ),
+    ],
     as_json: Json = False,
 ) -> None:
-    """Recompute the claim of a statement's ledger, of each owner if there are several; exit code 1 if one is not reproduced."""
+    """Recompute the claim of a statement's ledger, of each owner if there are several; or add up a table's spends.
+
+    Exit code 1 if a claim is not reproduced, or the spends are over the budget.
+    """
     with _refusals():
         from dpmcmc.accounting import verify
+        from dpmcmc.ledger import is_kept
 
-        verdicts = {name: verify.verify(ledger) for name, ledger in verify.by_owner(verify.read(file)).items()}
+        with _no_ledger(file):
+            if is_kept(file):
+                raise typer.Exit(_show_spends(file, as_json))
+            verdicts = {name: verify.verify(ledger) for name, ledger in verify.by_owner(verify.read(file)).items()}
     is_reproduced = all(verdict.is_reproduced for verdict in verdicts.values())
     answers = {name: _verdict_answer(verdict) for name, verdict in verdicts.items()}
     if as_json:
@@ -289,6 +307,38 @@ def ledger(
             words = "reproduced" if answer["is_reproduced"] else "NOT reproduced"
             _show(answer, False, f"{file.name}: {whose} is {words}")
     raise typer.Exit(0 if is_reproduced else 1)
+
+
+@contextmanager
+def _no_ledger(file: Path) -> Iterator[None]:
+    """A file of another kind is refused without a word of what is in it: it may be a table."""
+    try:
+        yield
+    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, TypeError):
+        raise ValueError(f"{file.name} holds no ledger: it must be a JSON object, or a posterior saved as NetCDF") from None
+    except KeyError as error:
+        raise ValueError(f"{file.name} holds no whole ledger: {error} is missing in it") from error
+
+
+def _show_spends(file: Path, as_json: bool) -> int:
+    """Say what the grants of a table add up to. Returns the exit code."""
+    from dpmcmc.ledger import audit
+
+    found = audit(file)
+    answer = {
+        "is_within_budget": found.is_within,
+        "grants": found.num_grants,
+        "steps": found.num_queries,
+        "epsilon": _number(found.epsilon),
+        "budget_epsilon": _number(found.budget),
+        "delta": found.delta,
+        "method": found.method,
+        "relation": found.relation,
+        **({} if found.left is None else {"left": found.left}),
+    }
+    words = "within the budget" if found.is_within else "OVER the budget"
+    _show(answer, as_json, f"{file.name}: the spends are {words}" if math.isfinite(found.budget) else f"{file.name}: no promise")
+    return 0 if found.is_within else 1
 
 
 def _verdict_answer(verdict: Any) -> dict[str, Any]:

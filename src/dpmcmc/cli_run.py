@@ -2,6 +2,7 @@
 
     dpmcmc run logistic table.csv --features age,education --label y --bounds age=21:64,education=6:20 --epsilon 4 --delta 1e-6
 
+A table in a CSV file has a first line that names the columns, then one line per row: a line break inside quotes is not supported.
 Bounds are declared, not computed from the table: every cell is moved into its bounds, and a missing or unreadable one becomes
 their middle. Features of a regression and columns of a Gaussian are scaled so that the bounds become -1 and 1, which makes the
 clip of the model a proved one. Step size, longest move and noise follow from public facts (`dpmcmc.tuning`) unless given.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import enum
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 FEW_DRAWS = 10
+MAX_SEED = 2**32 - 1  # JAX takes a larger one modulo 2^32, or not at all
 
 
 class ModelName(enum.StrEnum):
@@ -41,6 +44,12 @@ class SamplerName(enum.StrEnum):
 class Relation(enum.StrEnum):
     replace_one = "replace"
     add_or_remove_one = "add-remove"
+
+
+class SharedBy(enum.StrEnum):
+    gaussian_dp = "gaussian-dp"
+    zcdp = "zcdp"
+    renyi = "renyi"
 
 
 class Settings(NamedTuple):
@@ -78,7 +87,9 @@ def _option(panel: str, text: str, *names: str, **options: Any) -> Any:
 
 def run(
     model: Annotated[ModelName, typer.Argument(help="What a row says about the parameters.")],
-    table: Annotated[Path, typer.Argument(help="A .csv, .csv.gz, .npy or .npz file.", exists=True, dir_okay=False)],
+    table: Annotated[
+        Path, typer.Argument(help="A .csv, .csv.gz (one line per row), .npy or .npz file.", exists=True, dir_okay=False)
+    ],
     epsilon: Annotated[float, _option(PROMISE, "The privacy budget.")],
     delta: Annotated[float, _option(PROMISE, "The probability of failure, well below 1/n.")],
     bounds: Annotated[str, _option(TABLE, "Public bounds of every column used: NAME=LOW:HIGH,...")],
@@ -93,6 +104,10 @@ def run(
     ] = Relation.replace_one,
     capacity: Annotated[int | None, _option(PROMISE, "Under add-remove: a public bound on the number of rows.")] = None,
     ledger: Annotated[Path | None, _option(PROMISE, "A file that remembers what was spent on this table.")] = None,
+    shared_by: Annotated[
+        SharedBy | None,
+        _option(PROMISE, "With --ledger, from the first run on: let several runs of some --steps share the budget."),
+    ] = None,
     intercept: Annotated[bool, _option(MODEL, "Logistic: with an intercept.")] = True,
     prior_scale: Annotated[float, _option(MODEL, "Standard deviation of the prior, in scaled units.")] = 1.0,
     variances: Annotated[str | None, _option(MODEL, "Gaussian, banana, mixture: known variances, in the table's units.")] = None,
@@ -111,7 +126,7 @@ def run(
     step_size: Annotated[float | None, _option(SAMPLER, "Standard deviation of a move, in each component.")] = None,
     max_move: Annotated[float | None, _option(SAMPLER, "The longest move.")] = None,
     noise_multiplier: Annotated[float | None, _option(SAMPLER, "Penalty: noise over range of the log-ratio.")] = None,
-    seed: Annotated[int, _option(SAMPLER, "Of the chains; the privacy noise never comes from it.")] = 0,
+    seed: Annotated[int, _option(SAMPLER, "Of the chains; the privacy noise never comes from it.", min=0, max=MAX_SEED)] = 0,
     out: Annotated[Path, typer.Option(help="The posterior, as NetCDF for ArviZ.")] = Path("posterior.nc"),
 ) -> None:
     """Draw from the posterior of a built-in model, with differential privacy for the rows of a table."""
@@ -123,6 +138,8 @@ def run(
             raise ValueError(f"--out {out} exists: name another file, a posterior that was paid for is not replaced")
         if not out.absolute().parent.is_dir():
             raise ValueError(f"--out {out} cannot be written: its folder does not exist")
+        if shared_by is not None and ledger is None:
+            raise ValueError(f"--shared-by {shared_by.value} needs --ledger FILE: the runs share what is left in it")
         relation = Neighbours.REPLACE_ONE if neighbours is Relation.replace_one else Neighbours.ADD_OR_REMOVE_ONE
         budget = Budget(epsilon, delta, relation)
         limits = parse_bounds(bounds)
@@ -139,7 +156,11 @@ def run(
             position_bound,
         )
         problem = _problem(model, table, delimiter, settings)
-        curator = Curator(problem.rows, problem.model, budget, capacity=capacity, ledger=ledger)
+        filter_name = None if shared_by is None else shared_by.value
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "delta=.* is above 1/n")  # the plan says it
+            curator = Curator(problem.rows, problem.model, budget, capacity=capacity, ledger=ledger, shared_by=filter_name)
+        _check_open(curator, ledger)
         chosen = _sampler(sampler, problem, curator, clip, step_size, max_move, noise_multiplier, kappa)
         num_steps = _num_steps(curator, chosen.query, steps, chains, thin)
         is_automatic = step_size is None and max_move is None and noise_multiplier is None
@@ -147,6 +168,21 @@ def run(
             typer.echo(line)
     result = _sample(curator, chosen.sampler, problem, seed, num_steps, chains, thin, warmup, out)
     _report(result, out, ledger)
+    if shared_by is not None:
+        left = curator.max_steps({}, {chosen.query: chains})
+        typer.echo(f"Left in {ledger}: {left} more such steps for each of {chains} chains.")
+
+
+def _check_open(curator: Any, ledger: Path | None) -> None:
+    from dpmcmc import BudgetExceeded
+
+    try:
+        curator.check({})
+    except BudgetExceeded as refusal:
+        raise ValueError(
+            f"the budget in {ledger} went to one run and is closed: a further run would be beyond the promise. Runs that share a "
+            "budget say so from the first one on, with --shared-by zcdp (gaussian-dp for the penalty sampler) and some --steps each"
+        ) from refusal
 
 
 def _problem(model: ModelName, table: Path, delimiter: str, settings: Settings) -> Problem:
@@ -334,7 +370,7 @@ def _num_steps(curator, query, steps: int | None, chains: int, thin: int) -> int
     fits = curator.max_steps({}, {query: chains})
     if fits < thin:
         raise ValueError(
-            f"epsilon={curator.budget.epsilon:g}, delta={curator.budget.delta:g} allow {fits} steps of {chains} chains: "
+            f"{curator.what_is_left()} allows {fits} steps of {chains} chains: "
             "use fewer chains, shorter moves, more noise, or a larger budget"
         )
     return fits - fits % thin

@@ -156,6 +156,7 @@ def main(out: str | Path, seed: int = 0, epsilons: tuple[float, ...] = (4.0, 1.0
         print(f"=== epsilon = {epsilon:g}, delta = {delta:g}: the plan, from public facts alone\n")
         print(forecast.plan_text(num_rows, model.dimension, Budget(epsilon, delta)), "\n", flush=True)
         path = folder / ("posterior.nc" if epsilon == epsilons[0] else f"posterior-epsilon-{epsilon:g}.nc")
+        path.unlink(missing_ok=True)  # of the last demo: this table is public and costs nobody anything
         results[epsilon] = run(epsilon, delta, seed, path=path)
         judgements.append(judge(results[epsilon]))
         print(_comparison(results[epsilon]), "\n")

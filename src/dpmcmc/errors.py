@@ -1,4 +1,7 @@
-"""Refusals. Each names a public fact and the way out, and is raised before any budget is spent."""
+"""Refusals. Each names a public fact and the way out, and is raised before any budget is spent.
+
+Two come later: `RunFailed`, and what a curator raises that is asked for more than its grant or whose rows were withdrawn.
+"""
 
 
 class PrivacyRefusal(Exception):

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dpmcmc.errors import BudgetExceeded
 from dpmcmc.types import Cost, Query, Unit
 
-FORMAT = "dpmcmc-ledger-1"
+FORMAT = "dpmcmc-spends-1"
+OLD_FORMAT = "dpmcmc-ledger-1"  # still read; it is the tag of a statement's bill
 
 
 @dataclass(frozen=True)
@@ -72,18 +74,20 @@ class Ledger:
         """A new ledger, or the one already kept at `path` if it speaks of the same table and promise."""
         if path is None:
             return cls(facts)
-        if not Path(path).exists():
-            if not Path(path).absolute().parent.is_dir():
+        # Through a link the file itself is replaced and locked: otherwise both names would have the budget.
+        path = Path(path).resolve()
+        if not path.exists():
+            if not path.parent.is_dir():
                 raise ValueError(f"the ledger {path} cannot be kept: its folder does not exist; make it first")
-            return cls(facts, Path(path))
-        kept = _read(Path(path))
+            return cls(facts, path)
+        kept = _read(path)
         for name, value in facts.items():
             if kept["facts"].get(name) != value:
                 raise BudgetExceeded(
                     f"the ledger at {path} was opened with {name}={kept['facts'].get(name)}, now it is {value}: "
                     "another table or promise needs another ledger"
                 )
-        return cls(facts, Path(path), [from_json(grant) for grant in kept["grants"]])
+        return cls(facts, path, [from_json(grant) for grant in kept["grants"]])
 
     def record(self, bill: tuple[Entry, ...]) -> None:
         """Write a grant down; returns only when it is on disk."""
@@ -133,10 +137,53 @@ def record_all(ledgers: Sequence[Ledger], bills: Sequence[tuple[Entry, ...]]) ->
         raise
 
 
+class Audit(NamedTuple):
+    """What the grants in a file add up to, beside the budget they were given from."""
+
+    num_grants: int
+    num_queries: int
+    epsilon: float  # of all grants together; a shared budget is promised as a whole
+    budget: float  # infinite where nothing was promised
+    delta: float
+    method: str
+    relation: str
+    left: str | None  # of a shared budget
+    is_within: bool
+
+
+def is_kept(path: Path) -> bool:
+    """Whether a curator keeps its spends in this file: it is not the bill of one statement."""
+    try:
+        return bool(_read(path))
+    except ValueError:
+        return False
+
+
+def audit(path: Path) -> Audit:
+    """Add up the grants in a file that a curator keeps, in the way of its promise."""
+    from dpmcmc.accounting import accountants, verify
+
+    kept = _read(path)
+    facts, grants = kept["facts"], kept["grants"]
+    costs = verify.costs_of({"entries": [entry for grant in grants for entry in grant]})
+    budget, delta = facts["budget"] or (math.inf, 1e-6)
+    epsilon, method, left = math.inf, "none", None
+    with contextlib.suppress(BudgetExceeded):  # more than any figure
+        if budget < math.inf and facts["shared_by"] is None:
+            epsilon, method = accountants.epsilon(costs, delta)
+        elif budget < math.inf:
+            method = f"{facts['shared_by'].removesuffix('-dp')}-filter"
+            shared = verify.FILTERS[method](budget, delta)
+            shared.spend(costs)
+            epsilon, left = budget, f"{shared.left:.6g} of {shared.total:.6g} {shared.unit}"
+    is_within = epsilon <= budget
+    return Audit(len(grants), sum(costs.values()), epsilon, budget, delta, method, facts["neighbours"], left, is_within)
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         kept = json.loads(path.read_text())
-        if kept["format"] == FORMAT and isinstance(kept["facts"], dict) and isinstance(kept["grants"], list):
+        if kept["format"] in (FORMAT, OLD_FORMAT) and isinstance(kept["facts"], dict) and isinstance(kept["grants"], list):
             return kept
     except (ValueError, KeyError, TypeError):
         pass

@@ -1,16 +1,18 @@
 """The loop: plan the whole run, have it granted, then run it block after block, chains side by side.
 
 A block of steps is compiled once and called again with the next step index. After each block its draws are safe, progress is
-shown and an interrupt is honoured; so is a curator, or one of several owners, that runs out or withdraws. The bill is paid before
-the first block; nothing is refunded.
+shown and an interrupt is honoured, there and nowhere else; so is a curator, or one of several owners, that runs out or withdraws.
+The bill is paid before the first block; nothing is refunded.
 """
 
 from __future__ import annotations
 
 import contextlib
 import numbers
+import signal
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, RunFailed
 from dpmcmc.progress import Progress
 from dpmcmc.types import Ask, Key, Plan, Position, Sampler
 
+ORDER = "call sample(rng_key, sampler, curator, initial_position), with a Sampler and with a Curator or Federation"
 NUM_BLOCKS = 20  # about so many, so that progress moves and an interrupt loses little
 
 
@@ -61,8 +64,9 @@ def sample(
         a private start, such as `newton_start`, run once from `initial_position` for all chains and billed with the run. Chains
         begin at its `position`; `sampler` may then be a function of what it returns: ``lambda start: hmc(..., start.precision)``.
     path
-        a NetCDF file that holds the draws of all finished blocks at any time, so that even a killed process loses none.
+        a new NetCDF file that holds the draws of all finished blocks at any time, so that even a killed process loses none.
     """
+    _check_roles(rng_key, sampler, curator)
     num_chains, thin = _at_least_one("num_chains", num_chains), _at_least_one("thin", thin)
     keys = jax.random.split(rng_key, num_chains)
     positions = _initial_positions(initial_position, num_chains, curator.model)
@@ -85,7 +89,8 @@ def sample(
     _check(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
     starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
     run = _Run(curator, curator.grant(plan), thin, warmup, path)
-    return run.go(keys, positions, starter, [runners[size] for size in sizes], sizes, progress)
+    with _interrupts_held() as interrupts:
+        return run.go(keys, positions, starter, [runners[size] for size in sizes], sizes, progress, interrupts)
 
 
 class _Run:
@@ -95,7 +100,7 @@ class _Run:
         self.curator, self.grant, self.thin, self.warmup, self.path = curator, grant, thin, warmup, path
         self.draws: list = []
 
-    def go(self, keys, positions, starter, runners, sizes, progress):
+    def go(self, keys, positions, starter, runners, sizes, progress, interrupts):
         note, first_step = "", 0
         with Progress(sum(sizes), is_shown=progress) as bar:
             try:
@@ -109,6 +114,8 @@ class _Run:
                         note = f"the filter was used up after {first_step} of {sum(sizes)} steps; the grant is spent in full"
                         bar.say(note)
                         break
+                    if interrupts and first_step < sum(sizes):
+                        raise KeyboardInterrupt
                     if self.path is not None and first_step < sum(sizes):
                         self._save(self.posterior(f"{first_step} of {sum(sizes)} steps so far; the grant is spent in full"))
             except KeyboardInterrupt:
@@ -126,14 +133,17 @@ class _Run:
                 result = self.posterior(note) if self.draws else None
                 with contextlib.suppress(Exception):
                     self._save(result)
-                raise RunFailed(f"the run {note}; its draws are in .posterior", result) from error
+                told = "there are no draws" if result is None else "its draws are in .posterior"
+                raise RunFailed(f"the run {note}; {told}", result) from error
         if not self.draws:
             raise RunFailed(f"no draws: {note}; choose a larger rho, shorter moves or a smaller clip", None)
-        result = self.posterior(note)
+        result = None
         try:
+            result = self.posterior(note)
             return self._save(result)
-        except Exception as error:
-            raise RunFailed(f"the draws could not be written to {self.path}; they are in .posterior", result) from error
+        except (Exception, KeyboardInterrupt) as error:
+            told = "made into a posterior" if result is None else f"written to {self.path}; they are in .posterior"
+            raise RunFailed(f"the grant is spent, but the draws could not be {told}", result) from error
 
     def _keep(self, draws) -> int:
         """Keep a block's draws up to the first that a used-up filter did not answer. Returns how many steps those are."""
@@ -163,6 +173,25 @@ class _Run:
 
             posterior.save(result, self.path)
         return result
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[list[int]]:
+    """Ctrl-C is noted in the list instead of raised: at some moments it would lose a block, or all draws while they are saved.
+
+    Only where it would be raised: in the main thread, and if nobody else handles it.
+    """
+    held: list[int] = []
+    is_ours = (
+        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if is_ours:
+        signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    try:
+        yield held
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def begin_program(sampler: Sampler | Callable[[Any], Sampler], start: Callable | None = None):
@@ -247,7 +276,11 @@ def _rehearse(model, shapes, num_chains: int) -> None:
 
 
 def _check_path(path: str | Path | None) -> None:
-    if path is not None and not Path(path).absolute().parent.is_dir():
+    if path is None:
+        return
+    if Path(path).exists():
+        raise ValueError(f"path={path} exists: name another file, a posterior that was paid for is not replaced")
+    if not Path(path).absolute().parent.is_dir():
         raise ValueError(f"path={path} cannot be written: its folder does not exist; make it first")
 
 
@@ -263,6 +296,15 @@ def _initial_positions(position, num_chains: int, model):
     if not bool(jnp.all(jax.vmap(model.log_prior)(positions) > -jnp.inf)):
         raise ValueError(f"initial_position={positions} has no prior density: start the chains where the prior allows them")
     return positions
+
+
+def _check_roles(rng_key: Any, sampler: Any, curator: Any) -> None:
+    if not jax.dtypes.issubdtype(getattr(rng_key, "dtype", None), jax.dtypes.prng_key) or rng_key.shape != ():
+        raise TypeError(f"rng_key, a {type(rng_key).__name__}, must be one typed random key: make it with jax.random.key(0)")
+    if not (isinstance(sampler, Sampler) or callable(sampler)):
+        raise TypeError(f"the sampler is a {type(sampler).__name__}: {ORDER}")
+    if not hasattr(curator, "grant"):
+        raise TypeError(f"the curator is a {type(curator).__name__}: {ORDER}")
 
 
 def _at_least_one(name: str, value: int) -> int:

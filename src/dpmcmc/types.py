@@ -41,6 +41,9 @@ class Budget:
     rows_per_person: int = 1
 
     def __post_init__(self) -> None:
+        for name in ("epsilon", "delta", "rows_per_person"):
+            if isinstance(getattr(self, name), str | type(None)):
+                raise ValueError(f"{name}={getattr(self, name)!r} must be a number")
         if not self.epsilon > 0 or not math.isfinite(self.epsilon):
             raise ValueError(f"epsilon={self.epsilon} must be positive and finite: it bounds the privacy loss")
         if not 0 < self.delta < 1:

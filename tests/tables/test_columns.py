@@ -76,6 +76,17 @@ def test_no_line_is_dropped(tmp_path):
     np.testing.assert_array_equal(numbers(columns["b"], Bounds(0, 10)), [2, 5, 5, 5, 7, 1])
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["unix", "windows", "mac"])
+@pytest.mark.parametrize("bad", ['"2,0', '2,"0', '"', '""",', '2"",x"', "\x0b\x1c\u2028"])
+def test_one_bad_line_is_one_bad_row(bad, end, tmp_path):
+    path = tmp_path / "table.csv"
+    good = ['"a","b, c"', '1,"1"', '3,"1,5"', '"4",1', ' 5 ,"1""" x']
+    path.write_text(end.join([*good[:2], bad, *good[2:]]) + end, encoding="utf-8", newline="")
+    columns = read_columns(path, ["a", "b, c"])
+    assert [columns["a"][0], *columns["a"][2:]] == ["1", "3", "4", " 5 "]
+    assert [columns["b, c"][0], *columns["b, c"][2:]] == ["1", "1,5", "1", '1" x']
+
+
 def test_bounds_are_parsed():
     assert parse_bounds("age=21:64, a=b=-1:+1e3,") == {"age": Bounds(21, 64), "a=b": Bounds(-1, 1000)}
 
@@ -99,12 +110,22 @@ def test_bad_bounds_are_named(text, words):
         parse_bounds(text)
 
 
+@pytest.mark.parametrize("names", [["age", "ill"], ["1", "age"]], ids=["no name is there", "a name is there by chance"])
+def test_a_first_line_that_may_be_a_row_is_not_shown(names, tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("58,1,Smith\n33,0,Jones\n")
+    with pytest.raises(ValueError, match="'age'.* in its first line: does that line name the columns, separated by ','") as caught:
+        read_columns(path, names)
+    assert "Smith" not in str(caught.value) and "58" not in str(caught.value)
+
+
 def test_files_that_are_refused(tmp_path):
     path = write(tmp_path, ".csv")
     with pytest.raises(ValueError, match="table.csv has no single column 'weight'; it has age, sex, name"):
-        read_columns(path, ["weight"])
-    with pytest.raises(ValueError, match="delimiter=';;' must be one character"):
-        read_columns(path, ["age"], ";;")
+        read_columns(path, ["weight", "sex"])
+    for delimiter in (";;", "", '"', "\n"):
+        with pytest.raises(ValueError, match="delimiter=.* must be one character, and no quote or line break"):
+            read_columns(path, ["age"], delimiter)
     (tmp_path / "twice.csv").write_text("a,a\n1,2\n")
     with pytest.raises(ValueError, match="no single column 'a'"):
         read_columns(tmp_path / "twice.csv", ["a"])

@@ -45,7 +45,7 @@ def read(path: Path) -> dict[str, Any]:
     document = json.loads(document) if isinstance(document, str) else document
     for ledger in by_owner(document).values():
         if not isinstance(ledger, dict) or ledger.get("format") != FORMAT:
-            found = ledger.get("format") if isinstance(ledger, dict) else ledger
+            found = ledger.get("format") if isinstance(ledger, dict) else type(ledger).__name__
             raise ValueError(f"{path.name} holds no ledger: its format is {found!r}, not {FORMAT!r}")
     return document
 

@@ -16,6 +16,7 @@ import functools
 import math
 import numbers
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -124,9 +125,12 @@ class Curator:
         leaves = jax.tree.map(_as_column, rows)
         num_rows = _num_rows(leaves, self.unit)
         self._capacity = _check_capacity(num_rows, capacity, self.unit)
+        if budget is not None and self.unit == Unit() and budget.delta > 1 / num_rows:
+            told = f"delta={budget.delta:g} is above 1/n, n={num_rows}: a release of one random row would be within the promise"
+            warnings.warn(told, stacklevel=2)
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), ("rows",), devices=devices)
-        self._place(leaves, num_rows)
         _check_model(model, leaves)
+        self._place(leaves, num_rows)
         self._shared_by, self._filter, self._is_withdrawn = shared_by, None, False
         self._ledger = Ledger.open(self._facts(), ledger)
         if shared_by is not None and budget is not None:
@@ -181,7 +185,13 @@ class Curator:
 
     def limit(self, initial: Plan, per_step: Plan) -> tuple[int, str]:
         """`max_steps`, and in words what sets it."""
-        return self.max_steps(initial, per_step), str(self.budget)
+        return self.max_steps(initial, per_step), self.what_is_left()
+
+    def what_is_left(self) -> str:
+        """The budget in words, or what is left of one that several grants share."""
+        if self._filter is None or not self._ledger.grants:
+            return str(self.budget)
+        return f"what is left of {self.budget}, {self._filter.left:.3g} of {self._filter.total:.3g} {self._filter.unit},"
 
     def grant(self, plan: Plan) -> Grant:
         """Bill the whole plan at once. Nothing is refunded."""
@@ -459,9 +469,14 @@ def _spent(costs: tuple[tuple[Any, int], ...], delta: float, most: float | None)
 
 
 def _as_column(leaf: Any) -> np.ndarray:
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise TypeError("rows in a masked array would lose their mask: fill it first, with array.filled(nan) for missing numbers")
     array = np.asarray(leaf)
     if array.ndim == 0:
-        raise ValueError("rows must be arrays with a leading axis, one entry per row; a scalar was given")
+        raise ValueError(
+            "rows must be arrays with a leading axis, one entry per row; a scalar was given (a list counts as a tuple of scalars: "
+            "make it an array with np.asarray)"
+        )
     if array.dtype.kind == "f":
         with np.errstate(all="ignore"):  # whether a wider number overflowed is not told
             return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
@@ -547,7 +562,14 @@ def _check_scalar(name: str, function: Callable[..., Any], *arguments: Any) -> N
 
 
 def _check_silent(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    traced, found = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    try:
+        traced, found = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    except Exception as error:
+        shapes = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", arguments)
+        raise ValueError(
+            f"the model does not take such rows: {name} was called with {' and '.join(map(str, shapes))}, the last of them a row, "
+            f"and failed ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+        ) from error
     if speaks(traced.jaxpr):
         raise ValueError(f"{name} prints or calls back to Python, which would show rows: leave jax.debug and callbacks out of it")
     return found

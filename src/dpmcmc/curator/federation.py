@@ -93,7 +93,7 @@ class Federation:
                 with _told_by(name):
                     fits[name] = owner.max_steps(initial, per_step)
         poorest = min(fits, key=lambda name: fits[name])
-        return fits[poorest], f"owner {poorest} with {self.owners[poorest].budget}"
+        return fits[poorest], f"owner {poorest} with {self.owners[poorest].what_is_left()}"
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan that one of the owners would not grant now. Spends nothing."""

@@ -1,8 +1,10 @@
 """Columns of a .csv, .csv.gz, .npy or .npz file, and numbers within public bounds made of their cells.
 
 A bad cell must not show: not as an error, not as a missing row, not as a count. So a cell outside its bounds is moved to the nearer
-one, and a cell that is missing or not a number becomes the middle of the bounds. Every line of a CSV file after the header is a
-row, an empty one too. Errors speak of files, column names and declared types, never of cells.
+one, and a cell that is missing or not a number becomes the middle of the bounds. Every line of a CSV file after the header is one
+row, whatever is in it: an empty line is a row, and a quote left open ends with its line, so that one bad row spoils no other and
+does not change their number. Line breaks inside quotes are therefore not supported: such a cell would be cut, and its rest be rows.
+Errors speak of files, column names and declared types, never of cells.
 """
 
 from __future__ import annotations
@@ -85,14 +87,18 @@ def read_columns(path: Path, names: Sequence[str] | None, delimiter: str = ",") 
 
 
 def _read_csv(path: Path, names: Sequence[str] | None, delimiter: str) -> dict[str, Cells]:
-    if len(delimiter) != 1:
-        raise ValueError(f"delimiter={delimiter!r} must be one character")
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise ValueError(f"delimiter={delimiter!r} must be one character, and no quote or line break")
     with _long_cells(), _opened(path) as file:
-        lines = csv.reader(file, delimiter=delimiter)
+        lines = (_cells(line.rstrip("\n"), delimiter) for line in file)
         header = [name.strip() for name in next(lines, [])]
         if not any(header):
             raise ValueError(f"{path.name} has no header: its first line must name the columns")
-        places = _chosen({name: place for place, name in enumerate(header) if header.count(name) == 1}, names, path)
+        # A first line without a known name, or with a number, may be a row: it is not shown.
+        is_shown = any(name in header for name in names or ()) and all(math.isnan(_number(name)) for name in header)
+        otherwise = None if is_shown else f"in its first line: does that line name the columns, separated by {delimiter!r}?"
+        single = {name: place for place, name in enumerate(header) if header.count(name) == 1}
+        places = _chosen(single, names, path, otherwise)
         cells: dict[str, list[str]] = {name: [] for name in places}
         for line in lines:
             for name, place in places.items():
@@ -100,11 +106,16 @@ def _read_csv(path: Path, names: Sequence[str] | None, delimiter: str) -> dict[s
     return cells
 
 
+def _cells(line: str, delimiter: str) -> list[str]:
+    """The cells of one line by itself: without a quote there is nothing for the csv module to do."""
+    return next(csv.reader([line], delimiter=delimiter)) if '"' in line else line.split(delimiter)
+
+
 def _opened(path: Path) -> IO[str]:
     # A byte that is no text must not show either.
     if path.name.lower().endswith(".gz"):
-        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
-    return path.open(encoding="utf-8-sig", errors="replace", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace")
+    return path.open(encoding="utf-8-sig", errors="replace")
 
 
 class _long_cells:
@@ -121,8 +132,8 @@ def _read_arrays(path: Path) -> dict[str, Cells]:
     try:
         loaded = np.load(path, allow_pickle=False)
         arrays = dict(loaded) if hasattr(loaded, "files") else {"": loaded}
-    except Exception as error:
-        raise ValueError(f"{path.name} could not be read: it must hold plain arrays of numbers or text") from error
+    except Exception:  # its text may show bytes of the file
+        raise ValueError(f"{path.name} could not be read: it must hold plain arrays of numbers or text") from None
     columns: dict[str, Cells] = {}
     for name, array in arrays.items():
         columns.update(_array_columns(name, array))
@@ -142,12 +153,14 @@ def _array_columns(name: str, array: np.ndarray) -> Iterator[tuple[str, np.ndarr
         raise ValueError(f"array {name!r} has shape {array.shape[1:]} per row: a column holds one number per row")
 
 
-def _chosen(columns: Mapping[str, Any], names: Sequence[str] | None, path: Path) -> dict[str, Any]:
+def _chosen(columns: Mapping[str, Any], names: Sequence[str] | None, path: Path, otherwise: str | None = None) -> dict[str, Any]:
+    """The named columns. If some are missing the others are told, or what is said `otherwise`."""
     if names is None:
         return dict(columns)
     missing = [name for name in names if name not in columns]
     if missing:
-        raise ValueError(f"{path.name} has no single column {', '.join(map(repr, missing))}; it has {', '.join(columns)}")
+        told = f"; it has {', '.join(columns)}" if otherwise is None else f" {otherwise}"
+        raise ValueError(f"{path.name} has no single column {', '.join(map(repr, missing))}{told}")
     return {name: columns[name] for name in names}
 
 
