@@ -120,11 +120,11 @@ def test_ledgers_are_reverified(tmp_path, factor, code):
     [
         ("{}", "holds no ledger: its format is None"),
         ("58,1,Smith\n", "holds no ledger: it must be a JSON object, or a posterior saved as NetCDF"),
-        ('[[58, 1, "Smith"]]', "holds no ledger: it must be a JSON object"),
+        ('[[58, 1, "Smith"]]', "holds no ledger: its format is 'list'"),
         ('"Smith"', "holds no ledger: it must be a JSON object"),
         ('{"format": "dpmcmc-federated-ledger-1", "owners": {"a": ["Smith"]}}', "holds no ledger: its format is 'list'"),
-        ('{"format": "dpmcmc-ledger-1", "entries": []}', "holds no whole ledger: 'claim' is missing in it"),
-        ('{"format": "dpmcmc-spends-1", "facts": {}, "grants": []}', "holds no whole ledger: 'budget' is missing in it"),
+        ('{"format": "dpmcmc-ledger-1", "entries": []}', "'claim' must be of type dict, it is missing"),
+        ('{"format": "dpmcmc-spends-1", "facts": {}, "grants": []}', "holds no whole ledger: 'neighbours' is missing in it"),
     ],
 )
 def test_a_file_without_a_ledger_is_refused_and_not_shown(text, words, tmp_path):

@@ -314,7 +314,7 @@ def _no_ledger(file: Path) -> Iterator[None]:
     """A file of another kind is refused without a word of what is in it: it may be a table."""
     try:
         yield
-    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, TypeError):
+    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, TypeError, OSError):
         raise ValueError(f"{file.name} holds no ledger: it must be a JSON object, or a posterior saved as NetCDF") from None
     except KeyError as error:
         raise ValueError(f"{file.name} holds no whole ledger: {error} is missing in it") from error

@@ -165,7 +165,7 @@ def audit(path: Path) -> Audit:
 
     kept = _read(path)
     facts, grants = kept["facts"], kept["grants"]
-    costs = verify.costs_of({"entries": [entry for grant in grants for entry in grant]})
+    costs = verify.costs_of({"neighbours": facts["neighbours"], "entries": [entry for grant in grants for entry in grant]})
     budget, delta = facts["budget"] or (math.inf, 1e-6)
     epsilon, method, left = math.inf, "none", None
     with contextlib.suppress(BudgetExceeded):  # more than any figure

@@ -88,8 +88,62 @@ def test_what_is_no_ledger_is_refused(tmp_path, change):
 def test_odd_counts_are_refused(count):
     forged = document(ENTRIES, EPSILON)
     forged["entries"][0]["count"] = count
-    with pytest.raises(ValueError, match="whole"):
+    with pytest.raises(ValueError, match="count"):
         verify.verify(forged)
+
+
+BATCH = {"kind": "subsampled-gaussian", "scheme": "fixed", "rate": 0.01, "noise_multiplier": 2.5, "neighbours": "replace-one"}
+BROKEN = {
+    "entries null": {"entries": None},
+    "entries an object": {"entries": {"a": 1}},
+    "an entry that is a text": {"entries": ["x"]},
+    "no claim": {"claim": None},
+    "a list for a claim": {"claim": [1]},
+    "epsilon null": {"claim": {"epsilon": None, "delta": 1e-6, "method": "gaussian"}},
+    "epsilon a text": {"claim": {"epsilon": "1", "delta": 1e-6, "method": "gaussian"}},
+    "delta above 1": {"claim": {"epsilon": 1, "delta": 1.5, "method": "zcdp-filter"}},
+    "delta null": {"claim": {"epsilon": 1, "delta": None, "method": "gaussian"}},
+    "method a list": {"claim": {"epsilon": 1, "delta": 1e-6, "method": ["gaussian"]}},
+    "a relation nobody knows": {"neighbours": "banana"},
+    "a list for a relation": {"neighbours": [1]},
+    "rows per person": {"rows_per_person": -5},
+    "no rows per person": {"rows_per_person": None},
+    "too many": {"entries": [{"cost": to_json(Gaussian(50.0)), "count": 10**400}]},
+    "another relation's batches": {"neighbours": "add-or-remove-one", "entries": [{"cost": BATCH, "count": 1}]},
+    **{
+        f"cost {number}": {"entries": [{"cost": cost, "count": 1}]}
+        for number, cost in enumerate(
+            [
+                None,
+                {"kind": "barker"},
+                {"kind": ["gaussian"]},
+                {"kind": "gaussian"},
+                {"kind": "gaussian", "noise_multiplier": "30"},
+                {"kind": "gaussian", "noise_multiplier": None},
+                {"kind": "gaussian", "noise_multiplier": True},
+                {"kind": "gaussian", "noise_multiplier": 30.0, "colour": 1},
+                {"kind": "accept-bit", "test": "barker", "range": 0.04},
+                {"kind": "accept-bit", "test": to_json(Gaussian(1.0)), "range": 0.04},
+                {"kind": "dp-barker", "batch": 100.5, "rows": 1000},
+                {"kind": "dp-barker", "batch": "100", "rows": 1000},
+                {**BATCH, "neighbours": "banana"},
+            ]
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("change", BROKEN.values(), ids=BROKEN)
+def test_a_broken_ledger_is_refused_and_not_called_unproved(change):
+    """Exit code 1 is for claims that are not reproduced; and whatever can be read must be of the promise's own relation."""
+    assert verify.verify(document(ENTRIES, EPSILON)).is_reproduced
+    with pytest.raises(ValueError):
+        verify.verify(document(ENTRIES, EPSILON) | change)
+
+
+def test_a_batch_of_the_ledgers_own_relation_is_verified():
+    ledger = document([], 5.0, method="pld") | {"entries": [{"cost": BATCH, "count": 10}]}
+    assert verify.verify(ledger).is_reproduced
 
 
 def test_infinity_is_not_a_number_to_hide_behind():

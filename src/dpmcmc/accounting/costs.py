@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -415,11 +415,9 @@ KINDS: dict[str, type] = {
     "minibatch-barker": MinibatchBarker,
     "dp-barker": DPBarker,
     "non-private": NonPrivate,
-    "barker": Barker,
-    "lazy-barker": LazyBarker,
-    "penalty": Penalty,
 }
-NAMES = {kind: name for name, kind in KINDS.items()}
+TESTS: dict[str, type] = {"barker": Barker, "lazy-barker": LazyBarker, "penalty": Penalty}
+NAMES = {kind: name for name, kind in (KINDS | TESTS).items()}
 
 
 def to_json(cost: Any) -> dict[str, Any]:
@@ -427,16 +425,16 @@ def to_json(cost: Any) -> dict[str, Any]:
     return {"kind": NAMES[type(cost)]} | {field.name: _plain(getattr(cost, field.name)) for field in fields(cost)}
 
 
-def from_json(value: dict[str, Any]) -> Any:
-    """The cost that `to_json` wrote. An unknown kind or field is refused, never skipped."""
-    rest = dict(value)
-    kind = rest.pop("kind", None)
-    if kind not in KINDS:
-        raise ValueError(f"kind={kind!r} is not a cost; known: {sorted(KINDS)}")
-    unknown = set(rest) - {field.name for field in fields(KINDS[kind])}
-    if unknown:
-        raise ValueError(f"a cost of kind {kind!r} has no field {sorted(unknown)}")
-    return KINDS[kind](**{name: _parsed(name, part) for name, part in rest.items()})
+def from_json(value: Any, kinds: dict[str, type] = KINDS) -> Any:
+    """The cost that `to_json` wrote. What is unknown, missing or of another type is refused, never skipped or guessed."""
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str) or value["kind"] not in kinds:
+        raise ValueError(f"a {'cost' if kinds is KINDS else 'test'} is an object with a field kind, one of {sorted(kinds)}")
+    kind = kinds[value["kind"]]
+    known = {field.name: field for field in fields(kind)}
+    missing = {name for name, field in known.items() if field.default is MISSING} - set(value)
+    if missing or not set(value) <= {"kind", *known}:
+        raise ValueError(f"a cost of kind {value['kind']!r} has the fields {sorted(known)}, not {sorted(set(value) - {'kind'})}")
+    return kind(**{name: _parsed(known[name], part) for name, part in value.items() if name != "kind"})
 
 
 def _plain(value: Any) -> Any:
@@ -445,7 +443,12 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, enum.Enum) else value
 
 
-def _parsed(name: str, value: Any) -> Any:
-    if name == "neighbours":
+def _parsed(field: Field, value: Any) -> Any:
+    if field.name == "neighbours":
         return Neighbours(value)
-    return from_json(value) if isinstance(value, dict) else value
+    if field.name == "test":
+        return from_json(value, TESTS)
+    types = {"float": (int, float), "int": (int,), "str": (str,)}[str(field.type)]
+    if not isinstance(value, types) or isinstance(value, bool):
+        raise ValueError(f"{field.name} must be of type {field.type}, it is {type(value).__name__}")
+    return value

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from dpmcmc.accounting import accountants, filters
 from dpmcmc.accounting.costs import from_json
+from dpmcmc.accounting.search import LIMIT
 from dpmcmc.accounting.statement import FEDERATED_FORMAT, FORMAT
+from dpmcmc.types import Neighbours
 
 ATTRIBUTE = "dpmcmc_ledger"
 TOLERANCE = 1e-9
@@ -40,7 +42,7 @@ def read(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         start = file.read(8)
     document = json.loads(_netcdf_attribute(path)) if start.startswith(b"\x89HDF") else json.loads(path.read_text())
-    if isinstance(document.get(ATTRIBUTE), dict | str):
+    if isinstance(document, dict) and isinstance(document.get(ATTRIBUTE), dict | str):
         document = document[ATTRIBUTE]
     document = json.loads(document) if isinstance(document, str) else document
     for ledger in by_owner(document).values():
@@ -52,7 +54,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def by_owner(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Each owner's ledger by its name. The only owner of a plain ledger has the name ""."""
-    if document.get("format") != FEDERATED_FORMAT:
+    if not isinstance(document, dict) or document.get("format") != FEDERATED_FORMAT:
         return {"": document}
     if not isinstance(document.get("owners"), dict) or not document["owners"]:
         raise ValueError("this federated ledger names no owner: there is no claim in it")
@@ -72,25 +74,51 @@ def _netcdf_attribute(path: Path) -> str:
 
 def costs_of(document: dict[str, Any]) -> dict[Any, int]:
     """The ledger's costs and counts; equal costs of different queries are added."""
-    total: dict[Any, int] = {}
-    for entry in document["entries"]:
-        count = entry["count"]
-        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise ValueError(f"count={count!r} must be a whole number, at least 0")
-        cost = from_json(entry["cost"])
+    relation, total = _relation(document), dict[Any, int]()
+    for entry in _part(document, "entries", list):
+        count, cost = _part(entry, "count", int), from_json(_part(entry, "cost", dict))
+        if not 0 <= count <= LIMIT:
+            raise ValueError("a count must be a whole number from 0 to 2^60")
+        if getattr(cost, "neighbours", relation) is not relation:
+            raise ValueError(f"a cost is for {cost.neighbours.value!r}, the ledger's promise for {relation.value!r}")
         total[cost] = total.get(cost, 0) + count
     return total
 
 
 def verify(document: dict[str, Any]) -> Verdict:
     """Recompute the claim with its own method. An infinite claim is always reproduced: it promises nothing."""
-    claim, costs = document["claim"], costs_of(document)
-    claimed, delta, method = float(claim["epsilon"]), float(claim["delta"]), str(claim["method"])
-    if math.isnan(claimed) or claimed < 0:
+    claim, costs = _part(document, "claim", dict), costs_of(document)
+    claimed, delta, method = _number(claim, "epsilon"), _number(claim, "delta"), _part(claim, "method", str)
+    if not claimed >= 0:
         raise ValueError(f"the claimed epsilon={claimed} is not a number of at least 0")
+    if not 0 < delta < 1:
+        raise ValueError(f"the claimed delta={delta} must lie in (0, 1)")
+    if _part({"rows_per_person": 1} | document, "rows_per_person", int) < 1:
+        raise ValueError("rows_per_person must be at least 1")
     recomputed = _recomputed(costs, claimed, delta, method)
     is_reproduced = recomputed <= claimed * (1 + TOLERANCE)
-    return Verdict(claimed, recomputed, delta, method, document["neighbours"], sum(costs.values()), is_reproduced)
+    return Verdict(claimed, recomputed, delta, method, _relation(document).value, sum(costs.values()), is_reproduced)
+
+
+def _relation(document: dict[str, Any]) -> Neighbours:
+    name = _part(document, "neighbours", str)
+    if name not in {kind.value for kind in Neighbours}:
+        raise ValueError(f"neighbours={name!r} must be one of {[kind.value for kind in Neighbours]}")
+    return Neighbours(name)
+
+
+def _part(value: Any, name: str, *kinds: type) -> Any:
+    """A field of a ledger, or a refusal that names it."""
+    found = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(found, kinds) or isinstance(found, bool):
+        told = "missing" if found is None else f"of type {type(found).__name__}"
+        raise ValueError(f"a ledger's {name!r} must be of type {kinds[-1].__name__}, it is {told}")
+    return found
+
+
+def _number(claim: dict[str, Any], name: str) -> float:
+    """A number, or "inf": JSON has no infinity."""
+    return math.inf if claim.get(name) == "inf" else float(_part(claim, name, int, float))
 
 
 def _recomputed(costs: dict[Any, int], claimed: float, delta: float, method: str) -> float:
