@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from dpmcmc import BudgetExceeded, RunFailed, Sampler, load, loop, statement_of
+from dpmcmc import BudgetExceeded, Gradient, RunFailed, Sampler, accept_walk, load, loop, random_walk, sgld, statement_of
 from dpmcmc.curator.curator import Grant
 from dpmcmc.progress import Progress
 from tests import tiny
@@ -318,3 +318,19 @@ def test_a_finished_run_leaves_nothing_of_its_grant(monkeypatch):
     monkeypatch.setattr(Grant, "__init__", lambda self, *options: (grants.append(self), make_grant(self, *options))[1])
     tiny.run()
     assert [set(grant._left.values()) for grant in grants] == [{0}]
+
+
+@pytest.mark.parametrize("scale, is_told", [(1e6, True), (0.01, False)])
+def test_a_chain_that_does_not_move_is_told(scale, is_told):
+    """R-hat says nothing of it, or that all is well."""
+    sampler = accept_walk(tiny.log_prior, tiny.BIT, random_walk(scale))
+    posterior = tiny.run(sampler=sampler, curator=tiny.make_curator(budget=None))
+    assert bool(np.any(posterior.sample_stats.acceptance)) is not is_told
+    assert ("so the draws say little" in statement_of(posterior)) is is_told
+
+
+@pytest.mark.parametrize("step_size, is_told", [(10.0, True), (1e-4, False)])
+def test_a_gradient_with_too_much_noise_is_told(step_size, is_told):
+    sampler = sgld(tiny.log_prior, Gradient(1.0, 1.0), step_size)
+    posterior = tiny.run(sampler=sampler, num_steps=4, curator=tiny.make_curator(budget=None))
+    assert ("spread too widely" in statement_of(posterior)) is is_told

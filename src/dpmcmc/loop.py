@@ -28,6 +28,7 @@ from dpmcmc.types import Ask, Key, Plan, Position, Sampler
 
 ORDER = "call sample(rng_key, sampler, curator, initial_position), with a Sampler and with a Curator or Federation"
 NUM_BLOCKS = 20  # about so many, so that progress moves and an interrupt loses little
+HARDLY = 0.01  # of the steps
 
 
 def sample(
@@ -137,9 +138,11 @@ class _Run:
                 raise RunFailed(f"the run {note}; {told}", result) from error
         if not self.draws:
             raise RunFailed(f"no draws: {note}; choose a larger rho, shorter moves or a smaller clip", None)
-        result = None
+        result, warnings = None, shortcomings(self.draws)
+        for warning in warnings:
+            bar.say(warning)
         try:
-            result = self.posterior(note)
+            result = self.posterior(note, *warnings)
             return self._save(result)
         except (Exception, KeyboardInterrupt) as error:
             told = "made into a posterior" if result is None else f"written to {self.path}; they are in .posterior"
@@ -154,7 +157,7 @@ class _Run:
             self.draws.append(jax.tree.map(lambda leaf: np.asarray(leaf)[:num_kept], draws))
         return num_kept * self.thin
 
-    def posterior(self, note: str):
+    def posterior(self, *notes: str):
         from dpmcmc.results import posterior
 
         positions, info = jax.tree.map(lambda *parts: np.concatenate(parts).swapaxes(0, 1), *self.draws)
@@ -162,7 +165,7 @@ class _Run:
             positions,
             info,
             self.curator.model.unravel,
-            self.grant.statement(*([note] if note else [])),
+            self.grant.statement(*filter(None, notes)),
             num_warmup=int(positions.shape[1] * self.warmup),
             thin=self.thin,
         )
@@ -173,6 +176,24 @@ class _Run:
 
             posterior.save(result, self.path)
         return result
+
+
+def shortcomings(draws: list) -> list[str]:
+    """What is plainly wrong with a run, in words: told from what was released, for those who look at R-hat alone."""
+    told = []
+    infos = [info for _, info in draws]
+    if hasattr(infos[0], "is_accepted"):
+        accepted = float(np.mean([np.mean(info.is_accepted) for info in infos]))
+        if accepted < HARDLY:
+            told.append(f"{accepted:.1%} of all moves were accepted, so the draws say little: too long moves, or too much noise")
+    if hasattr(infos[0], "is_saturated"):
+        saturated = float(np.mean([np.mean(info.is_saturated) for info in infos]))
+        if saturated > HARDLY:
+            told.append(
+                f"in {saturated:.0%} of the steps the gradient's noise was more than the step may add, so the draws are spread too "
+                "widely: steps were too long for this noise"
+            )
+    return told
 
 
 @contextlib.contextmanager
