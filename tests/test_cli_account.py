@@ -83,6 +83,20 @@ def test_compare():
     assert table.index("gaussian") < table.index("rdp") < table.index("advanced")
 
 
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("question", ["--epsilon 0.3", "--steps 3"])
+def test_every_kind_is_compared_in_both_directions(name, question):
+    words = KINDS[name].replace("--range 0.0", "--range 0.")  # so that few steps fit, and the recursion is quick
+    result = call("compare", name.split()[0], words, question, "--delta 1e-5 --json")
+    assert result.exit_code == 0, result.output
+    answers = json.loads(result.output)["answers"]
+    own = answer(name.split()[0], words, question, "--delta 1e-5")
+    assert own in answers
+    unknown = "epsilon" if "steps" in question else "steps"
+    values = [entry[unknown] for entry in answers]
+    assert values == sorted(values, reverse=unknown == "steps")
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

@@ -138,3 +138,10 @@ def test_mixed_ledgers_are_refused():
         accountants.epsilon_by("recursion", {AcceptBit(Barker(), 0.1): 1, Gaussian(5.0): 1}, DELTA)
     with pytest.raises(UnsupportedQuery, match="one kind"):
         calibrate.steps({Gaussian(5.0): 1, AcceptBit(Barker(), 0.1): 1}, 1.0, DELTA, method="recursion")
+
+
+def test_what_is_no_accept_bit_is_refused_in_both_directions():
+    with pytest.raises(UnsupportedQuery, match="accept bits"):
+        accountants.epsilon_by("recursion", {Gaussian(5.0): 3}, DELTA)
+    with pytest.raises(UnsupportedQuery, match="accept bits"):
+        calibrate.steps({Gaussian(5.0): 1}, 1.0, DELTA, method="recursion")

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpmcmc.accounting import accountants, gaussian
 from dpmcmc.accounting.search import LIMIT, largest
-from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
+from dpmcmc.errors import BudgetExceeded
 
 Ledger = Mapping[Any, int]
 NOISE_DIGITS = 10_000  # noise multipliers are whole numbers of ten-thousandths
@@ -82,10 +82,7 @@ def _recursion_steps(per_step: Ledger, epsilon: float, delta: float, start: Ledg
     """One run of the recursion answers for every number of steps on its way."""
     from dpmcmc.accounting import recursion
 
-    together = combined(start, per_step)
-    if len(together) != 1:
-        raise UnsupportedQuery("the recursion composes accept bits of one kind; use rdp for a mixed ledger")
-    (cost,) = together
+    cost = recursion.only_bit(combined(start, per_step))
     if cost.distance == 0:
         total = recursion.steps(cost, epsilon, delta)
     else:

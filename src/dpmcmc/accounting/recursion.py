@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -71,10 +71,15 @@ def delta(cost: Any, count: int, epsilon: float) -> float:
 
 def ledger_epsilon(costs: Mapping[Any, int], delta: float) -> float:
     """The least epsilon of a ledger that holds accept bits of one kind and nothing else."""
-    if len(costs) != 1 or not isinstance(next(iter(costs)), AcceptBit | MinibatchBarker):
-        raise UnsupportedQuery("the recursion composes accept bits of one kind; use rdp for a mixed ledger")
-    ((cost, count),) = costs.items()
-    return epsilon(cost, int(count), delta)
+    return epsilon(only_bit(costs), int(sum(costs.values())), delta)
+
+
+def only_bit(costs: Iterable[Any]) -> AcceptBit | MinibatchBarker:
+    """The one kind of accept bit that a ledger holds; any other ledger is refused."""
+    kinds = list(costs)
+    if len(kinds) != 1 or not isinstance(kinds[0], AcceptBit | MinibatchBarker):
+        raise UnsupportedQuery("the recursion composes accept bits of one kind and nothing else; use rdp for other ledgers")
+    return kinds[0]
 
 
 @functools.lru_cache(maxsize=64)
