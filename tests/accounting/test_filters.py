@@ -90,6 +90,21 @@ def test_pure_and_bits_share_a_filter():
     assert budget.spent == pytest.approx(2 * 0.05**2 / 2 + 10 * 0.04**2 / 8, rel=1e-3)
 
 
+@pytest.mark.parametrize("make", KINDS)
+@pytest.mark.parametrize(
+    "epsilon, delta", [(0.0, 1e-20), (1e-15, 1e-20), (1e-6, 1e-12), (1e-3, DELTA), (1e15, DELTA), (1e300, DELTA)]
+)
+def test_no_total_is_more_than_its_conversion_proves(make, epsilon, delta):
+    """Where the search for a total ends without one, nothing is granted."""
+    from dpmcmc.accounting import gaussian, renyi
+
+    total = make(epsilon, delta).total
+    if make is filters.gaussian_filter:
+        assert total == 0 or gaussian.epsilon(delta, math.sqrt(total)) <= epsilon
+    if make is filters.zcdp_filter:
+        assert renyi.zcdp_epsilon(total, delta) <= epsilon
+
+
 def test_a_refusal_for_distance_alone_says_so():
     filter_ = filters.zcdp_filter(4.0, 1e-6)
     with pytest.raises(BudgetExceeded, match="away from their ideal laws"):

@@ -15,7 +15,9 @@ def test_largest_from_any_guess(answer, guess):
 
 
 def test_largest_of_what_never_ends():
-    assert largest(lambda count: True) == LIMIT - 1
+    """The limit stands for itself and everything above."""
+    assert largest(lambda count: True) == largest(lambda count: True, LIMIT) == LIMIT
+    assert largest(lambda count: count < LIMIT) == LIMIT - 1
 
 
 @pytest.mark.parametrize("root", [1e-9, 0.3, 7.0])

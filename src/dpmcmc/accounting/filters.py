@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dpmcmc.accounting import accountants, gaussian, renyi
-from dpmcmc.accounting.search import crossing, largest
+from dpmcmc.accounting.search import largest, largest_exponential
 from dpmcmc.errors import BudgetExceeded
 
 Ledger = Mapping[Any, int]
@@ -115,9 +115,8 @@ def renyi_filter(epsilon: float, delta: float, order: float | None = None) -> Fi
 
 
 def largest_rho(epsilon: float, delta: float) -> float:
-    """The largest rho whose best conversion stays within (epsilon, delta)."""
-    excess = lambda t: renyi.zcdp_epsilon(math.exp(-t), delta) - epsilon  # noqa: E731
-    return math.exp(-crossing(excess, -25.0, 60.0)[1])
+    """The largest rho whose best conversion stays within (epsilon, delta); 0 if none does."""
+    return largest_exponential(lambda rho: renyi.zcdp_epsilon(rho, delta) - epsilon, -60.0, 25.0)
 
 
 def _total(order: np.ndarray, epsilon: float, delta: float) -> np.ndarray:

@@ -17,8 +17,9 @@ import math
 from scipy import special
 
 from dpmcmc.acceptance import log_hockey_stick
-from dpmcmc.accounting.search import crossing
+from dpmcmc.accounting.search import crossing, largest_exponential
 
+LARGEST = 1e12  # epsilon; a larger budget is treated as this one
 ROUNDING = 1e-13  # widens every answer a little, upwards, by more than the arithmetic can lose
 
 
@@ -48,6 +49,6 @@ def epsilon(delta: float, mu: float) -> float:
 
 @functools.lru_cache(maxsize=10_000)
 def mu(epsilon: float, delta: float) -> float:
-    """The largest Gaussian-DP parameter within (epsilon, delta), rounded down."""
-    _, log_inverse = crossing(lambda t: log_delta(epsilon, math.exp(-t)) - math.log(delta), -16.0, 32.0)
-    return math.exp(-log_inverse) * (1 - 10 * ROUNDING)
+    """The largest Gaussian-DP parameter within (epsilon, delta), rounded down; 0 if it is below e^-32."""
+    budget = min(epsilon, LARGEST)
+    return largest_exponential(lambda mu: log_delta(budget, mu) - math.log(delta), -32.0, 16.0) * (1 - 10 * ROUNDING)

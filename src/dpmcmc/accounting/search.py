@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-LIMIT = 2**60  # more steps than anybody takes; a ledger that is still within budget there costs nothing
+LIMIT = 2**60  # more steps than anybody takes: the answer where a ledger is still within budget there
 
 
 def largest(fits: Callable[[int], bool], guess: int = 1) -> int:
-    """The largest whole number that fits, 0 if 1 does not; `fits` turns false once and stays so.
+    """The largest whole number that fits, at most LIMIT, 0 if 1 does not; `fits` turns false once and stays so.
 
     The bracket grows from `guess` by doubling steps, then it is halved.
     """
@@ -18,6 +18,8 @@ def largest(fits: Callable[[int], bool], guess: int = 1) -> int:
         low, high = max(1, guess), max(1, guess) + step
         while high < LIMIT and fits(high):
             low, high, step = high, high + 2 * step, 2 * step
+        if high >= LIMIT and fits(LIMIT):
+            return LIMIT
     else:
         low, high = max(0, guess - step), max(1, guess)
         while low > 0 and not fits(low):
@@ -30,6 +32,16 @@ def _halve(fits: Callable[[int], bool], low: int, high: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def largest_exponential(excess: Callable[[float], float], low: float, high: float) -> float:
+    """The largest x between e^low and e^high with excess(x) <= 0, rounded down; 0 if there is none. The excess grows with x."""
+    falling = lambda t: excess(math.exp(-t))  # noqa: E731
+    if falling(-high) <= 0:
+        return math.exp(high)
+    if falling(-low) > 0:
+        return 0.0
+    return math.exp(-crossing(falling, -high, -low)[1])
 
 
 def crossing(function: Callable[[float], float], low: float, high: float, tolerance: float = 1e-14) -> tuple[float, float]:
