@@ -159,6 +159,12 @@ def test_unknown_methods_and_odd_counts_are_refused():
         accountants.epsilon_by("moments", {Gaussian(1.0): 1}, DELTA)
     with pytest.raises(ValueError, match="whole"):
         accountants.epsilon({Gaussian(1.0): 1.5}, DELTA)
+    for count in (-1, math.nan, math.inf):
+        for ask in (accountants.epsilon, accountants.delta):
+            with pytest.raises(ValueError, match="whole"):
+                ask({Gaussian(1.0): count}, DELTA)
+    with pytest.raises(ValueError, match="epsilon"):
+        accountants.delta({Gaussian(1.0): 1}, -1.0)
     with pytest.raises(UnsupportedQuery):
         accountants.epsilon_by("gaussian", {Pure(0.1): 1}, DELTA)
     with pytest.raises(UnsupportedQuery):

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -5,6 +7,7 @@ from hypothesis import strategies as st
 from dpmcmc.acceptance import Barker, Penalty
 from dpmcmc.accounting import accountants, calibrate
 from dpmcmc.accounting.costs import AcceptBit, Gaussian, NonPrivate, SubsampledGaussian
+from dpmcmc.errors import BudgetExceeded
 from dpmcmc.types import Neighbours
 
 DELTA = 1e-6
@@ -55,6 +58,30 @@ def test_steps_that_distances_hold_back_are_told_apart():
     assert calibrate.steps(near, 30.0, DELTA) == calibrate.steps(near, 60.0, DELTA)
     assert not calibrate.held_back(ideal, 30.0, DELTA, initial={Gaussian(9.0): 2})
     assert calibrate.held_back(ideal, 30.0, DELTA, initial={Gaussian(9.0, distance=1e-14): 2})
+
+
+@pytest.mark.parametrize("epsilon, delta", [(-1.0, DELTA), (math.nan, DELTA), (math.inf, DELTA), (1.0, 2.0), (1.0, math.nan)])
+def test_a_budget_is_an_epsilon_and_a_delta(epsilon, delta):
+    ledger = {Gaussian(50.0): 1}
+    for ask in (calibrate.steps, calibrate.epsilon_left, lambda ledger, e, d: calibrate.noise(lambda z: ledger, e, d)):
+        with pytest.raises(ValueError, match="epsilon=|delta="):
+            ask(ledger, epsilon, delta)
+
+
+def test_a_step_asks_whole_numbers_of_queries_and_at_least_one():
+    for step in ({}, {Gaussian(50.0): 0}):
+        with pytest.raises(ValueError, match="asks nothing"):
+            calibrate.steps(step, 1.0, DELTA)
+    for count in (-1, 0.5, math.nan):
+        with pytest.raises(ValueError, match="whole numbers"):
+            calibrate.steps({Gaussian(50.0): count}, 1.0, DELTA)
+        with pytest.raises(ValueError, match="whole numbers"):
+            calibrate.steps({Gaussian(50.0): 1}, 1.0, DELTA, initial={Gaussian(50.0): count})
+
+
+def test_noise_that_never_suffices_is_refused():
+    with pytest.raises(BudgetExceeded, match="noise multiplier"):
+        calibrate.noise(lambda z: {Gaussian(z): 1, NonPrivate("a debug value"): 1}, 1.0, DELTA)
 
 
 def test_zero_steps_when_not_even_one_fits():

@@ -91,6 +91,34 @@ def test_pure_and_bits_share_a_filter():
 
 
 @pytest.mark.parametrize("make", KINDS)
+@pytest.mark.parametrize("count", [-1, 0.5, math.nan, math.inf])
+def test_nothing_is_given_back(make, count):
+    """A negative count would be a refund, a fraction a discount: the running sum of a filter never falls."""
+    budget = make(1.0, DELTA)
+    budget.spend({Gaussian(50.0): 10})
+    before = budget.spent
+    for ask in (budget.spend, budget.check, budget.fits, budget.steps):
+        with pytest.raises(ValueError, match="whole numbers"):
+            ask({Gaussian(50.0): count})
+    assert budget.spent == before > 0
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_a_step_that_asks_nothing_has_no_number(make):
+    with pytest.raises(ValueError, match="asks nothing"):
+        make(1.0, DELTA).steps({Gaussian(50.0): 0})
+
+
+@pytest.mark.parametrize("make", KINDS)
+@pytest.mark.parametrize(
+    "epsilon, delta", [(-1.0, DELTA), (math.nan, DELTA), (math.inf, DELTA), (1.0, 2.0), (1.0, 0.0), (1.0, math.nan)]
+)
+def test_a_budget_is_an_epsilon_and_a_delta(make, epsilon, delta):
+    with pytest.raises(ValueError, match="epsilon=|delta="):
+        make(epsilon, delta)
+
+
+@pytest.mark.parametrize("make", KINDS)
 @pytest.mark.parametrize(
     "epsilon, delta", [(0.0, 1e-20), (1e-15, 1e-20), (1e-6, 1e-12), (1e-3, DELTA), (1e15, DELTA), (1e300, DELTA)]
 )
@@ -103,6 +131,11 @@ def test_no_total_is_more_than_its_conversion_proves(make, epsilon, delta):
         assert total == 0 or gaussian.epsilon(delta, math.sqrt(total)) <= epsilon
     if make is filters.zcdp_filter:
         assert renyi.zcdp_epsilon(total, delta) <= epsilon
+
+
+def test_an_order_is_above_one():
+    with pytest.raises(ValueError, match="order"):
+        filters.renyi_filter(1.0, DELTA, order=1.0)
 
 
 def test_a_refusal_for_distance_alone_says_so():

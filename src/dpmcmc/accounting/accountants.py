@@ -191,7 +191,8 @@ def epsilon_by(method: str, costs: Ledger, delta: float) -> float:
     """epsilon by one method; refused (`UnsupportedQuery`) where the method has no bound for some cost."""
     if method not in METHODS:
         raise ValueError(f"method={method!r} must be one of {list(METHODS)}")
-    costs = _checked(costs, delta)
+    costs = checked(costs)
+    _check_delta(delta)
     if any(isinstance(cost, NonPrivate) for cost in costs):
         return math.inf
     if not costs:
@@ -205,7 +206,9 @@ def epsilon_by(method: str, costs: Ledger, delta: float) -> float:
 def epsilon(costs: Ledger, delta: float) -> Spent:
     """The least epsilon that a quick method proves: the closed form for Gaussians, PLD where profiles are known, else
     RDP."""
-    if any(isinstance(cost, NonPrivate) and count > 0 for cost, count in costs.items()):
+    costs = checked(costs)
+    _check_delta(delta)
+    if any(isinstance(cost, NonPrivate) for cost in costs):
         return Spent(math.inf, "none")
     if all(isinstance(cost, Gaussian) for cost in costs):
         return Spent(epsilon_by("gaussian", costs, delta), "gaussian")
@@ -220,9 +223,11 @@ def epsilon(costs: Ledger, delta: float) -> Spent:
 
 def delta(costs: Ledger, epsilon: float) -> float:
     """The least delta that a quick method proves at this epsilon, with what distances from ideal laws add to it."""
-    if any(isinstance(cost, NonPrivate) and count > 0 for cost, count in costs.items()):
+    costs = checked(costs)
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon={epsilon} must be at least 0: it bounds the privacy loss")
+    if any(isinstance(cost, NonPrivate) for cost in costs):
         return 1.0
-    costs = _checked(costs, 0.5)
     distance = math.fsum(count * cost.distance for cost, count in costs.items())
     ideal = 0.0 if not costs else min(_deltas(costs, epsilon))
     return min(1.0, ideal + (distance and distance * (1 + math.exp(min(epsilon, 700.0)))))
@@ -242,12 +247,32 @@ def _deltas(costs: Ledger, epsilon: float) -> list[float]:
     return found
 
 
-def _checked(costs: Ledger, delta: float) -> Ledger:
+def checked(costs: Ledger) -> dict[Any, int]:
+    """The costs that were incurred at all. A ledger only grows: what is not a whole number, at least 0, is refused."""
+    for cost, count in costs.items():
+        if not (0 <= count < math.inf and count == int(count)):
+            raise ValueError(f"a ledger counts whole numbers of queries, none negative; {cost!r} has {count}")
+    return {cost: count for cost, count in costs.items() if count > 0}
+
+
+def checked_step(per_step: Ledger) -> dict[Any, int]:
+    """The costs of one step. A step without any is refused: no number of such steps is too many."""
+    costs = checked(per_step)
+    if not costs:
+        raise ValueError("a step that asks nothing costs nothing, so any number of steps fits: say what one step asks")
+    return costs
+
+
+def check_budget(epsilon: float, delta: float) -> None:
+    """Refuse what is no (epsilon, delta)."""
+    if not 0 <= epsilon < math.inf:
+        raise ValueError(f"epsilon={epsilon} must be at least 0 and finite: it bounds the privacy loss")
+    _check_delta(delta)
+
+
+def _check_delta(delta: float) -> None:
     if not 0 < delta < 1:
         raise ValueError(f"delta={delta} must lie in (0, 1): it is a probability of failure")
-    if any(count < 0 or count != int(count) for count in costs.values()):
-        raise ValueError("a ledger counts whole numbers of queries, none negative")
-    return {cost: count for cost, count in costs.items() if count > 0}
 
 
 def _check_distance(distance: float, epsilon: float, delta: float) -> None:

@@ -20,7 +20,8 @@ def steps(per_step: Ledger, epsilon: float, delta: float, initial: Ledger | None
 
     `method` names one accountant; without it the best quick one is used for every k.
     """
-    start = dict(initial or {})
+    accountants.check_budget(epsilon, delta)
+    per_step, start = accountants.checked_step(per_step), accountants.checked(initial or {})
     if method == "recursion":
         return _recursion_steps(per_step, epsilon, delta, start)
     fits = lambda count: within(combined(start, per_step, count), epsilon, delta, method)  # noqa: E731
@@ -37,8 +38,14 @@ def held_back(per_step: Ledger, epsilon: float, delta: float, initial: Ledger | 
 def noise(ledger: Callable[[float], Ledger], epsilon: float, delta: float, method: str | None = None) -> float:
     """The smallest noise multiplier z, to four decimals, rounded up, for which ledger(z) stays within (epsilon,
     delta)."""
+    accountants.check_budget(epsilon, delta)
     too_little = lambda digits: not within(ledger(digits / NOISE_DIGITS), epsilon, delta, method)  # noqa: E731
-    return (largest(too_little, NOISE_DIGITS) + 1) / NOISE_DIGITS
+    digits = largest(too_little, NOISE_DIGITS)
+    if digits == LIMIT:
+        raise BudgetExceeded(
+            f"not even the noise multiplier {LIMIT / NOISE_DIGITS:.3g} fits epsilon={epsilon:g}, delta={delta:g}: ask for less"
+        )
+    return (digits + 1) / NOISE_DIGITS
 
 
 def left(ledger: Ledger, epsilon: float, delta: float, per_step: Ledger, method: str | None = None) -> int:
@@ -48,6 +55,7 @@ def left(ledger: Ledger, epsilon: float, delta: float, per_step: Ledger, method:
 
 def epsilon_left(ledger: Ledger, epsilon: float, delta: float) -> float:
     """The epsilon that is not spent yet at this delta, 0 if the ledger is over budget."""
+    accountants.check_budget(epsilon, delta)
     return max(0.0, epsilon - accountants.epsilon(ledger, delta).epsilon)
 
 

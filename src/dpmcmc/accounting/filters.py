@@ -78,11 +78,12 @@ class Filter:
 
     def steps(self, per_step: Ledger) -> int:
         """The largest number of copies of `per_step` that may be granted now."""
-        return largest(lambda count: self.fits({cost: count * times for cost, times in per_step.items()}))
+        costs = accountants.checked_step(per_step)
+        return largest(lambda count: self.fits({cost: count * times for cost, times in costs.items()}))
 
     def _with(self, costs: Ledger) -> dict[Any, int]:
         together = dict(self._granted)
-        for cost, count in costs.items():
+        for cost, count in accountants.checked(costs).items():
             together[cost] = together.get(cost, 0) + count
         return together
 
@@ -95,17 +96,22 @@ class Filter:
 
 def gaussian_filter(epsilon: float, delta: float) -> Filter:
     """Sums 1/z^2. Refuses anything but Gaussian queries."""
+    accountants.check_budget(epsilon, delta)
     total = gaussian.mu(epsilon, (1 - accountants.RESERVE) * delta) ** 2
     return Filter(epsilon, delta, total, lambda costs: accountants.gaussian_mu(costs) ** 2, "of squared Gaussian-DP mu")
 
 
 def zcdp_filter(epsilon: float, delta: float) -> Filter:
     """Sums rho. Refuses costs without a zCDP bound."""
+    accountants.check_budget(epsilon, delta)
     return Filter(epsilon, delta, largest_rho(epsilon, (1 - accountants.RESERVE) * delta), accountants.zcdp_rho, "of rho (zCDP)")
 
 
 def renyi_filter(epsilon: float, delta: float, order: float | None = None) -> Filter:
     """Sums Renyi divergences of one order: by default the one that is best for costs that grow in proportion to it."""
+    accountants.check_budget(epsilon, delta)
+    if order is not None and not 1 < order < math.inf:
+        raise ValueError(f"order={order} must be above 1 and finite: it is the order of a Renyi divergence")
     kept = (1 - accountants.RESERVE) * delta
     if order is None:
         order = float(renyi.ORDERS[np.argmax(_total(renyi.ORDERS, epsilon, kept) / renyi.ORDERS)])
