@@ -148,6 +148,28 @@ def test_a_method_that_the_reserve_cannot_carry_does_not_spoil_the_others():
     assert calibrate.steps({AcceptBit(Barker(), 0.04, 1e-16): 1}, 4.0, DELTA) in (1554, 1555, 1556)
 
 
+@pytest.mark.parametrize(
+    "ledger, method",
+    [
+        ({SubsampledGaussian("fixed", 0.5, 0.02, Neighbours.REPLACE_ONE): 1}, "rdp"),
+        ({Gaussian(0.01): 1, Pure(0.1): 1}, "rdp"),
+        ({Pure(1000.0): 1}, "pure"),
+    ],
+    ids=str,
+)
+def test_losses_too_large_for_a_grid_are_left_to_the_other_methods(ledger, method):
+    spent = accountants.epsilon(ledger, DELTA)
+    assert spent == (accountants.epsilon_by(method, ledger, DELTA), method)
+    assert calibrate.steps(ledger, spent.epsilon, DELTA) == 1
+
+
+def test_tiny_bits_cost_their_pure_epsilons():
+    """Renyi divergences of orders up to 8e4 cannot prove an epsilon below 1e-5."""
+    ledger = {AcceptBit(Barker(), 1e-12): 10}
+    assert accountants.epsilon(ledger, DELTA) == (pytest.approx(1e-11), "pure")
+    assert accountants.delta(ledger, 1e-11) == 0
+
+
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6, math.nan])
 def test_delta_must_be_a_probability(delta):
     with pytest.raises(ValueError, match="delta"):

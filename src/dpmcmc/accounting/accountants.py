@@ -19,6 +19,7 @@ are paid for with one hundredth of delta:  k releases at distances t_j from idea
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -65,7 +66,9 @@ def rdp_paper_epsilon(costs: Ledger, delta: float) -> float:
 
 def _finite(epsilon: float) -> float:
     if math.isinf(epsilon):
-        raise UnsupportedQuery("some cost of this ledger has no finite Renyi divergence")
+        raise UnsupportedQuery(
+            f"some cost of this ledger has no finite Renyi divergence; PoissonMixture needs pld and delta >= {SMALLEST_PLD_DELTA:g}"
+        )
     return epsilon
 
 
@@ -204,8 +207,8 @@ def epsilon_by(method: str, costs: Ledger, delta: float) -> float:
 
 
 def epsilon(costs: Ledger, delta: float) -> Spent:
-    """The least epsilon that a quick method proves: the closed form for Gaussians, PLD where profiles are known, else
-    RDP."""
+    """The least epsilon that a quick method proves: the closed form for Gaussians, PLD or pure where profiles are known, RDP or
+    pure where they are not or PLD has no answer."""
     costs = checked(costs)
     _check_delta(delta)
     if any(isinstance(cost, NonPrivate) for cost in costs):
@@ -213,7 +216,9 @@ def epsilon(costs: Ledger, delta: float) -> Spent:
     if all(isinstance(cost, Gaussian) for cost in costs):
         return Spent(epsilon_by("gaussian", costs, delta), "gaussian")
     known = delta >= SMALLEST_PLD_DELTA and all(cost.profiles() is not None for cost in costs)
-    found = epsilons(costs, delta, EXACT if known else QUICK)
+    found = epsilons(costs, delta, EXACT) if known else {}
+    if not math.isfinite(found.get("pld", math.inf)):
+        found |= epsilons(costs, delta, QUICK)
     if not found:
         epsilon_by("rdp", costs, delta)  # says why
         raise UnsupportedQuery("no method bounds this ledger")
@@ -238,12 +243,12 @@ def _deltas(costs: Ledger, epsilon: float) -> list[float]:
         return [gaussian.delta(epsilon, gaussian_mu(costs))]
     convert = functools.partial(renyi.best_log_delta, epsilon=epsilon)
     found = [math.exp(renyi.least(curve(costs), convert)[0])]
-    try:
+    with contextlib.suppress(UnsupportedQuery):
         from dpmcmc.accounting import pld
 
         found.append(pld.delta(costs, epsilon))
-    except UnsupportedQuery:
-        pass
+    with contextlib.suppress(UnsupportedQuery):
+        found.append(0.0 if pure_epsilon(costs, 0.0) <= epsilon else 1.0)
     return found
 
 
