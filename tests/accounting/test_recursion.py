@@ -123,7 +123,32 @@ def test_recursion_is_below_renyi_and_consistent_with_itself():
 
 def test_few_bits_never_cost_more_than_their_pure_epsilons():
     cost = AcceptBit(Barker(), 0.3)
-    assert accountants.epsilon_by("recursion", {cost: 2}, 1e-9) <= 0.6 * (1 + 1e-9)
+    assert accountants.epsilon_by("recursion", {cost: 2}, 1e-9) <= 0.6
+
+
+@pytest.mark.parametrize("range", [1e-12, 50.0, 500.0, 1000.0])
+def test_nor_do_bits_of_any_size(range):
+    cost = AcceptBit(Barker(), range)
+    for count in (1, 2):
+        assert accountants.epsilon_by("recursion", {cost: count}, 1e-9) <= count * range
+    if range > 1:
+        assert calibrate.steps({cost: 1}, 2 * range, 1e-9, method="recursion") >= 2
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: calibrate.steps({AcceptBit(Barker(), 0.001): 1}, 1.0, DELTA, method="recursion"),
+        lambda: calibrate.steps({AcceptBit(Barker(), 0.001): 1}, 100.0, DELTA, method="recursion"),
+        lambda: calibrate.steps({AcceptBit(Barker(), 1e-12): 1}, 1e-11, DELTA, method="recursion"),
+        lambda: accountants.epsilon_by("recursion", {AcceptBit(Barker(), 0.001): 10**6}, DELTA),
+        lambda: accountants.epsilon_by("recursion", {AcceptBit(Penalty(1.0), 1e-9): 5}, DELTA),
+        lambda: accountants.epsilon_by("recursion", {AcceptBit(Penalty(1.0), 1000.0): 1}, DELTA),
+    ],
+)
+def test_what_would_take_too_long_is_refused_at_once(ask):
+    with pytest.raises(UnsupportedQuery, match="use rdp"):
+        ask()
 
 
 def test_minibatch_bits_compose_too():
