@@ -2,11 +2,14 @@ import json
 import math
 import subprocess
 import sys
+import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 
 from dpmcmc.acceptance import Barker, LazyBarker, Penalty
+from dpmcmc.accounting import accountants, calibrate
 from dpmcmc.accounting.costs import (
     ZCDP,
     AcceptBit,
@@ -20,6 +23,7 @@ from dpmcmc.accounting.costs import (
     from_json,
     to_json,
 )
+from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Neighbours
 
 REPLACE, ADD = Neighbours.REPLACE_ONE, Neighbours.ADD_OR_REMOVE_ONE
@@ -70,6 +74,17 @@ def test_every_cost_answers_every_accountant(cost):
         lambda: Gaussian(-1.0),
         lambda: Gaussian(math.inf),
         lambda: Gaussian(math.nan),
+        lambda: Gaussian(1e-200),
+        lambda: Gaussian(1e200),
+        lambda: AcceptBit(Barker(), 1e-200),
+        lambda: AcceptBit(Penalty(math.inf), 0.04),
+        lambda: AcceptBit(Penalty(1e-200), 0.04),
+        lambda: Pure(1e200),
+        lambda: SubsampledGaussian("poisson", 1e-300, 1.0, ADD),
+        lambda: PoissonMixture(1e6, 1.0, 1.0, ADD),
+        lambda: PoissonMixture(1e-300, 1.0, 1.0, ADD),
+        lambda: MinibatchBarker(3.0, 1e300),
+        lambda: MinibatchBarker(-0.02, 1.0),
         lambda: Gaussian(1.0, 1.5),
         lambda: Gaussian(1.0, -1e-9),
         lambda: AcceptBit(Barker(), 0.0),
@@ -91,6 +106,34 @@ def test_every_cost_answers_every_accountant(cost):
 def test_what_is_out_of_range_is_refused(make):
     with pytest.raises(ValueError, match=r"must|not a cost|no field"):
         make()
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        *(
+            kind(size)
+            for kind in (Gaussian, partial(AcceptBit, Barker()), partial(AcceptBit, Penalty(1.0)))
+            for size in (1e-50, 1e50)
+        ),
+        *(AcceptBit(Penalty(sigma), 0.04) for sigma in (1e-50, 1e50)),
+        *(kind(size) for kind in (Pure, ZCDP) for size in (0.0, 1e-50, 1e50)),
+        *(SubsampledGaussian(scheme, 1e-12, z, REPLACE) for scheme in ("poisson", "fixed") for z in (1e-50, 1.0, 1e50)),
+        *(SubsampledGaussian("poisson", 1.0, z, relation) for relation in (ADD, REPLACE) for z in (1e-50, 1.0, 1e50)),
+        *(PoissonMixture(1e-12, weight, std, REPLACE) for weight, std in ((1e50, 1e-50), (1.0, 1.0), (1e-50, 1e50))),
+        *(MinibatchBarker(bound, ratio) for bound, ratio in ((1e-50, 1e-50), (1e-50, 1e50), (1e50, 1e-50), (1e50, 1e50))),
+    ],
+    ids=str,
+)
+def test_the_ends_of_the_ranges_have_an_answer(cost):
+    """Or are refused in words: no other error, and no warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for ask in (lambda: accountants.epsilons({cost: 3}, 1e-6), lambda: calibrate.steps({cost: 1}, 1.0, 1e-6)):
+            try:
+                ask()
+            except UnsupportedQuery as refusal:
+                assert isinstance(cost, PoissonMixture) and "pld" in str(refusal)
 
 
 def test_numbers_are_plain():

@@ -117,6 +117,7 @@ def pld_epsilon(costs: Ledger, delta: float) -> float:
     """Privacy-loss distributions of the exact profiles."""
     from dpmcmc.accounting import pld
 
+    _check_number(costs)
     return pld.epsilon(costs, delta)
 
 
@@ -127,7 +128,13 @@ def pld_pair_epsilon(costs: Ledger, delta: float) -> float:
 
     if not any(isinstance(cost, SubsampledGaussian) and cost.scheme == "fixed" for cost in costs):
         raise UnsupportedQuery("this ledger has no fixed-size batch: the pair is the same as pld")
+    _check_number(costs)
     return pld.epsilon(costs, delta, _looser_pair)
+
+
+def _check_number(costs: Ledger) -> None:
+    if sum(costs.values()) > MOST_PLD_QUERIES:
+        raise UnsupportedQuery(f"pld composes up to {MOST_PLD_QUERIES:g} queries: beyond, its grid is too coarse; use rdp")
 
 
 def _looser_pair(cost: Any) -> profiles.Pair | None:
@@ -173,6 +180,7 @@ METHODS: dict[str, Callable[[Ledger, float], float]] = {
 QUICK = ("rdp", "pure")
 EXACT = ("pld", "pure")
 SMALLEST_PLD_DELTA = 1e-10
+MOST_PLD_QUERIES = 10**10
 
 
 def epsilons(costs: Ledger, delta: float, methods: Iterable[str] | None = None) -> dict[str, float]:
@@ -246,6 +254,7 @@ def _deltas(costs: Ledger, epsilon: float) -> list[float]:
     with contextlib.suppress(UnsupportedQuery):
         from dpmcmc.accounting import pld
 
+        _check_number(costs)
         found.append(pld.delta(costs, epsilon))
     with contextlib.suppress(UnsupportedQuery):
         found.append(0.0 if pure_epsilon(costs, 0.0) <= epsilon else 1.0)

@@ -28,6 +28,7 @@ from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Neighbours
 
 TIGHT = 1e-3  # relative: how far a supremum over orders may be overestimated
+NARROW = 1e-6  # ranges for which the closed form of rho is good enough: a supremum over orders up to 100 / range takes long
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Gaussian:
     distance: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self, noise_multiplier=_positive)
+        _check(self, noise_multiplier=_size)
 
     def rdp(self, orders) -> np.ndarray:
         """a / (2 z^2), attained."""
@@ -71,7 +72,9 @@ class AcceptBit:
             )
         if not isinstance(self.test, Barker | LazyBarker | Penalty):
             raise UnsupportedQuery(f"no bound is known for the accept bit of {self.test!r}")
-        _check(self, range=_positive)
+        _check(self, range=_size)
+        if isinstance(self.test, Penalty):
+            _check_value("sigma", self.test.sigma, _size)
 
     def rdp(self, orders) -> np.ndarray:
         """The supremum over all log-ratios, from above; capped by the closed forms below."""
@@ -81,6 +84,8 @@ class AcceptBit:
         """D^2/8 for Barker (its losses have range D), D^2/(2 s^2) for the penalty (a Gaussian, post-processed)."""
         if isinstance(self.test, Penalty):
             return self.range**2 / (2 * self.test.sigma**2)
+        if self.range < NARROW:
+            return self.range**2 / 8
         return min(self.range**2 / 8, _bit_rho(self.test, self.range))
 
     def pure(self) -> float | None:
@@ -133,7 +138,7 @@ class Pure:
     distance: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self, epsilon=_not_negative)
+        _check(self, epsilon=_size_or_zero)
 
     def rdp(self, orders) -> np.ndarray:
         """That of randomised response, the worst release with this epsilon."""
@@ -160,7 +165,7 @@ class ZCDP:
     distance: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self, zcdp=_not_negative)
+        _check(self, zcdp=_size_or_zero)
 
     def rdp(self, orders) -> np.ndarray:
         return self.zcdp * np.asarray(orders, float)
@@ -195,7 +200,7 @@ class SubsampledGaussian:
             raise ValueError(f"scheme={self.scheme!r} must be 'poisson' or 'fixed': how the batch is drawn")
         if not isinstance(self.neighbours, Neighbours):
             raise ValueError(f"neighbours={self.neighbours!r} must be one of {list(Neighbours)}")
-        _check(self, rate=_probability, noise_multiplier=_positive)
+        _check(self, rate=_rate, noise_multiplier=_size)
 
     def replacement_multiplier(self) -> float:
         """std / sensitivity of the batch when one of its rows is replaced (of use for fixed-size batches)."""
@@ -204,6 +209,8 @@ class SubsampledGaussian:
     def rdp(self, orders) -> np.ndarray:
         """Never above that of the query on all rows (a mixture reveals no more than its parts)."""
         orders = np.atleast_1d(np.asarray(orders, float))
+        if self.rate == 1 and self.scheme == "poisson":
+            return Gaussian(self.noise_multiplier).rdp(orders)
         if self.scheme == "fixed":
             multiplier = self.replacement_multiplier()
             values = renyi.amplified(Gaussian(multiplier).rdp, self.rate)(orders)
@@ -243,7 +250,7 @@ class PoissonMixture:
     def __post_init__(self) -> None:
         if not isinstance(self.neighbours, Neighbours):
             raise ValueError(f"neighbours={self.neighbours!r} must be one of {list(Neighbours)}")
-        _check(self, rate=_positive, weight=_positive, std=_positive)
+        _check(self, rate=_draws, weight=_size, std=_size)
 
     def rdp(self, orders) -> np.ndarray:
         """Infinite: a row may be drawn k times with a chance near 1/k!, and the divergence then grows like e^(k^2)."""
@@ -275,7 +282,7 @@ class MinibatchBarker:
     rounding: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self, row_bound=_positive, ratio=_positive, rounding=_not_negative)
+        _check(self, row_bound=_size, ratio=_size, rounding=_size_or_zero)
 
     def rdp(self, orders) -> np.ndarray:
         """The supremum over the other rows' sum and the changed row's two differences, capped by the pure bound."""
@@ -394,14 +401,24 @@ def _check(cost, **rules) -> None:
         value = getattr(cost, field.name)
         if field.name in rules:
             object.__setattr__(cost, field.name, float(value))
-            fits, words = rules[field.name]
-            if not (math.isfinite(value) and fits(value)):
-                raise ValueError(f"{field.name}={value} must be {words}")
+            _check_value(field.name, float(value), rules[field.name])
 
 
-_positive = (lambda value: value > 0, "positive and finite")
-_not_negative = (lambda value: value >= 0, "at least zero and finite")
-_probability = (lambda value: 0 < value <= 1, "in (0, 1]")
+def _check_value(name: str, value: float, rule: Rule) -> None:
+    fits, words = rule
+    if not fits(value):
+        raise ValueError(f"{name}={value} must be {words}")
+
+
+Rule = tuple[Callable[[float], bool], str]
+
+
+# Wide enough for every query there is, and squares, quotients and sums of what lies within them are floats.
+SMALLEST, LARGEST, LEAST_RATE, MOST_DRAWS = 1e-50, 1e50, 1e-12, 100.0
+_size = (lambda value: SMALLEST <= value <= LARGEST, f"positive, between {SMALLEST:g} and {LARGEST:g}")
+_size_or_zero = (lambda value: 0 <= value <= LARGEST, f"at least zero and at most {LARGEST:g}")
+_rate = (lambda value: LEAST_RATE <= value <= 1, f"in (0, 1], and at least {LEAST_RATE:g}")
+_draws = (lambda value: LEAST_RATE <= value <= MOST_DRAWS, f"between {LEAST_RATE:g} and {MOST_DRAWS:g} draws of a row")
 _probability_or_zero = (lambda value: 0 <= value < 1, "in [0, 1): it is a total-variation distance")
 
 

@@ -33,6 +33,7 @@ from dpmcmc.acceptance import log_hockey_stick
 
 TAIL_DEVIATIONS = 9.5  # a normal is further out with a chance of 1e-21
 TAIL = 1e-21
+LEAST_SPREAD = 1e-12  # of two mixtures: their losses are differences of logarithms that are right to some 1e-15
 
 
 class Profile(NamedTuple):
@@ -175,7 +176,7 @@ def _mixtures(p_weights, p_means, q_weights, q_means, missing: float) -> Profile
     loss, _ = _loss(x, p_weights, p_means, q_weights, q_means)
     inside = np.flatnonzero(_upper(x, p_weights, p_means) > TAIL)
     density = np.exp(_log_density(x, p_weights, p_means)[0])
-    spread = math.sqrt(np.trapezoid(density * loss**2, x))
+    spread = max(LEAST_SPREAD, math.sqrt(np.trapezoid(density * np.minimum(np.abs(loss), 1e100) ** 2, x)))
 
     def excess(epsilons: np.ndarray) -> np.ndarray:
         where = _invert(epsilons, x, loss, (p_weights, p_means, q_weights, q_means))
