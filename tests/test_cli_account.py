@@ -107,12 +107,62 @@ def test_every_kind_is_compared_in_both_directions(name, question):
         ("gaussian --noise-multiplier -3 --delta 1e-6 --epsilon 1", "positive"),
         ("gaussian --noise-multiplier 3 --delta 2 --epsilon 1", "delta"),
         ("poisson-mixture --rate 0.01 --weight 1 --std 1 --neighbours replace --epsilon 1 --delta 1e-12", "below"),
+        ("compare poisson-mixture --rate 0.01 --weight 1 --std 1 --neighbours replace --epsilon 1 --delta 1e-12", "no method"),
+        ("poisson-mixture --rate 1e6 --weight 1 --std 1 --neighbours replace --steps 1 --delta 1e-6", "draws"),
+        ("gaussian --noise-multiplier 1e-200 --delta 1e-6 --epsilon 1", "between"),
+        ("accept-bit --test penalty --sigma inf --range 0.04 --epsilon 1 --delta 1e-6", "sigma=inf"),
+        ("accept-bit --test barker --range 0.001 --epsilon 1 --delta 1e-6 --method exact", "use rdp"),
+        *(
+            (f"minibatch-barker --method pure --row-bound {bound} --ratio {ratio} --steps 1 --delta 1e-6", "must be positive")
+            for bound, ratio in ((0.02, -1), (0.02, 0), (-0.02, 1), (3, 1e300))
+        ),
     ],
 )
 def test_refusals(words, message):
     result = call(words)
+    assert result.exit_code == 2 and isinstance(result.exception, SystemExit)
+    assert message in result.stderr and result.stdout == ""
+    result = call(words, "--json")
     assert result.exit_code == 2
-    assert message in result.output and "Traceback" not in result.output
+    assert message in json.loads(result.stdout)["error"] and message in result.stderr
+
+
+def test_the_better_of_renyi_and_pure_is_the_default_for_bits():
+    """A bit of tiny range costs its range, and no order of Renyi divergence proves so little."""
+    options = ("accept-bit --test barker --range 1e-12 --delta 1e-6", "--steps 10")
+    best = answer(*options)
+    assert best["method"] == "pure" and best["epsilon"] == pytest.approx(1e-11)
+    assert answer(*options, "--method rdp")["epsilon"] > 1e-6
+    assert answer("minibatch-barker --row-bound 1e-12 --ratio 1 --delta 1e-6", "--steps 10")["method"] == "pure"
+    assert answer("accept-bit --test barker --range 0.04 --delta 1e-6", "--epsilon 1")["method"] == "rdp"
+    assert answer("accept-bit --test barker --range 0.04 --delta 1e-6", "--steps 0")["epsilon"] == 0
+
+
+def test_an_infinite_epsilon_is_compared_and_shown():
+    words = (
+        "compare subsampled-gaussian --scheme poisson --neighbours replace --rate 1 --noise-multiplier 0.05 --delta 1e-6 --steps"
+    )
+    assert call(words, "1").exit_code == 0
+    values = [
+        entry["epsilon"]
+        for entry in json.loads(call("compare accept-bit --test barker --range 800 --delta 1e-6", "--steps 2 --json").stdout)[
+            "answers"
+        ]
+    ]
+    assert values[-1] == "inf" and values[0] == pytest.approx(1600)
+    assert "inf" in call("compare accept-bit --test barker --range 800 --delta 1e-6 --steps 2").stdout
+
+
+def test_a_number_of_steps_at_the_limit_of_the_search_is_said_to_be_one():
+    result = call("gaussian --noise-multiplier 1e30 --epsilon 1 --delta 1e-6")
+    assert f"at least {2**60}" in result.stdout
+    assert answer("gaussian --noise-multiplier 1e30 --epsilon 1 --delta 1e-6")["steps"] == 2**60
+
+
+def test_a_long_recursion_is_announced(monkeypatch):
+    monkeypatch.setattr("dpmcmc.cli_account.MOST_RECURSION_STEPS", 2)
+    result = call("accept-bit --test barker --range 0.2 --method exact --steps 5 --delta 1e-6 --json")
+    assert "--method rdp" in result.stderr and json.loads(result.stdout)["method"] == "recursion"
 
 
 @pytest.mark.parametrize("factor, code", [(1.0, 0), (0.99, 1)])

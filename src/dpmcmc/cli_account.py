@@ -6,6 +6,7 @@
     dpmcmc account ledger posterior.nc
 
 No rows are needed for any of it. `--json` prints one object with at least steps, epsilon, delta, method and relation.
+A refusal is one line on standard error; with `--json` also one object with the field error.
 Exit codes: 0 answered; 1 a ledger's claim is not reproduced, or the spends of a table are over its budget; 2 refused (no bound
 exists, or an argument is out of range).
 """
@@ -37,7 +38,7 @@ class Question(NamedTuple):
     """What is asked in each step and once at the start, by which method, and what the numbers are relative to."""
 
     per_step: Mapping[Any, int]
-    method: str
+    method: str | None  # None: the best of the quick ones
     relation: str
     initial: Mapping[Any, int] = {}
 
@@ -55,6 +56,7 @@ class Test(enum.StrEnum):
 
 
 class BitMethod(enum.StrEnum):
+    best = "best"
     rdp = "rdp"
     exact = "exact"
 
@@ -70,6 +72,7 @@ class BatchMethod(enum.StrEnum):
 
 
 class MinibatchMethod(enum.StrEnum):
+    best = "best"
     rdp = "rdp"
     pure = "pure"
 
@@ -87,8 +90,12 @@ class Conversion(enum.StrEnum):
 Epsilon = Annotated[float | None, typer.Option("--epsilon", help="The budget; prints the number of steps it allows.")]
 Steps = Annotated[int | None, typer.Option("--steps", help="The number of steps; prints the epsilon they cost.")]
 Delta = Annotated[float, typer.Option("--delta", help="The probability of failure, well below 1/n.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table, for a refusal too.")]
 Neighbours = Annotated[Relation, typer.Option("--neighbours", help="Which change of the table is protected.")]
+Label = Annotated[
+    Relation,
+    typer.Option("--neighbours", help="What the noise multiplier or range is relative to: repeated in the answer, no more."),
+]
 
 
 def command(name: str) -> Callable[[Callable], Callable]:
@@ -103,7 +110,7 @@ def gaussian(
     noise_multiplier: Annotated[float, typer.Option(help="Z: standard deviation of the noise / sensitivity.")],
     epsilon: Epsilon = None,
     steps: Steps = None,
-    neighbours: Neighbours = Relation.replace_one,
+    neighbours: Label = Relation.replace_one,
     as_json: Json = False,
 ) -> None:
     """Queries answered with Gaussian noise: exact."""
@@ -120,14 +127,16 @@ def gaussian(
 def accept_bit(
     context: typer.Context,
     delta: Delta,
-    test: Annotated[Test, typer.Option(help="The acceptance test whose bit is released.")],
+    test: Annotated[Test, typer.Option(help="The acceptance test whose bit is released; metropolis is refused.")],
     range: Annotated[float, typer.Option("--range", help="DELTA: how far one unit of privacy moves the log-ratio.")],
     kappa: Annotated[float, typer.Option(help="Lazy Barker: the probability that the rows are looked at.")] = 1.0,
     sigma: Annotated[float | None, typer.Option(help="Penalty: standard deviation of the noise on the ratio.")] = None,
-    method: Annotated[BitMethod, typer.Option(help="exact: the recursion; slower, some 12 % more steps.")] = BitMethod.rdp,
+    method: Annotated[
+        BitMethod, typer.Option(help="best: the better of rdp and pure. exact: the recursion, some 12 % more steps; slow.")
+    ] = BitMethod.best,
     epsilon: Epsilon = None,
     steps: Steps = None,
-    neighbours: Neighbours = Relation.replace_one,
+    neighbours: Label = Relation.replace_one,
     as_json: Json = False,
 ) -> None:
     """Accept bits: the coin is tossed where the rows are, and only its side is released."""
@@ -136,7 +145,8 @@ def accept_bit(
         from dpmcmc.accounting.costs import AcceptBit
 
         cost = AcceptBit(_test(test, kappa, sigma), range)
-        return Question({cost: 1}, "recursion" if method is BitMethod.exact else "rdp", _relation(neighbours).value)
+        methods = {BitMethod.best: None, BitMethod.rdp: "rdp", BitMethod.exact: "recursion"}
+        return Question({cost: 1}, methods[method], _relation(neighbours).value)
 
     _answer(context, question, epsilon, steps, delta, as_json)
 
@@ -205,8 +215,11 @@ def minibatch_barker(
     context: typer.Context,
     delta: Delta,
     row_bound: Annotated[float, typer.Option(help="cM: the public bound of one row's energy difference.")],
-    ratio: Annotated[float, typer.Option(help="X = n cM / lambda.")],
-    method: Annotated[MinibatchMethod, typer.Option(help="pure: the proved range of the losses alone.")] = MinibatchMethod.rdp,
+    ratio: Annotated[float, typer.Option(help="X = n cM / lambda: n rows, lambda the constant part of the mean batch size.")],
+    method: Annotated[
+        MinibatchMethod,
+        typer.Option(help="best: the better of rdp and pure. pure: zCDP from the proved range of the losses alone."),
+    ] = MinibatchMethod.best,
     epsilon: Epsilon = None,
     steps: Steps = None,
     as_json: Json = False,
@@ -217,9 +230,10 @@ def minibatch_barker(
         from dpmcmc.accounting.costs import ZCDP, MinibatchBarker
         from dpmcmc.accounting.minibatch import loss_range
 
+        cost = MinibatchBarker(row_bound, ratio)
         if method is MinibatchMethod.pure:
             return Question({ZCDP(loss_range(row_bound, ratio) ** 2 / 8): 1}, "zcdp", "replace-one")
-        return Question({MinibatchBarker(row_bound, ratio): 1}, "rdp", "replace-one")
+        return Question({cost: 1}, "rdp" if method is MinibatchMethod.rdp else None, "replace-one")
 
     _answer(context, question, epsilon, steps, delta, as_json)
 
@@ -257,7 +271,7 @@ def hmc(
     no_reuse: Annotated[bool, typer.Option("--no-reuse", help="Ask for the first gradient of every trajectory.")] = False,
     epsilon: Epsilon = None,
     steps: Steps = None,
-    neighbours: Neighbours = Relation.replace_one,
+    neighbours: Label = Relation.replace_one,
     as_json: Json = False,
 ) -> None:
     """DP-HMC: one noisy ratio and L noisy gradients per step (L + 1 without reuse), and one gradient at the start."""
@@ -367,7 +381,7 @@ def _answer(
     delta: float,
     as_json: bool,
 ) -> None:
-    with _refusals():
+    with _refusals(as_json):
         _check(epsilon, steps, delta)
         asked = question()
         is_comparison = context.parent is not None and context.parent.info_name == "compare"
@@ -375,6 +389,7 @@ def _answer(
             _show_comparison(asked, epsilon, steps, delta, as_json)
         else:
             title = f"dpmcmc account {context.info_name}"
+            _announce(asked, epsilon, steps, delta)
             _show(_answered(asked, asked.method, epsilon, steps, delta), as_json, title)
 
 
@@ -389,16 +404,20 @@ def _check(epsilon: float | None, steps: int | None, delta: float) -> None:
         raise ValueError(f"delta={delta} must lie in (0, 1)")
 
 
-def _answered(asked: Question, method: str, epsilon: float | None, steps: int | None, delta: float) -> dict[str, Any]:
+def _answered(asked: Question, method: str | None, epsilon: float | None, steps: int | None, delta: float) -> dict[str, Any]:
     """steps and epsilon: one was given; the other is the answer."""
     from dpmcmc.accounting import accountants, calibrate
 
     if steps is None:
         assert epsilon is not None
         steps = calibrate.steps(asked.per_step, epsilon, delta, asked.initial, method)
+        method = method or accountants.epsilon(calibrate.combined(asked.initial, asked.per_step, max(1, steps)), delta).method
     else:
         ledger = calibrate.combined(asked.initial, asked.per_step, steps) if steps else {}
-        epsilon = accountants.epsilon_by(method, ledger, delta)
+        if method is None:
+            epsilon, method = accountants.epsilon(ledger, delta) if steps else (0.0, "pure")
+        else:
+            epsilon = accountants.epsilon_by(method, ledger, delta)
     return {
         "steps": steps,
         "epsilon": _number(epsilon),
@@ -431,10 +450,18 @@ def _show(answer: dict[str, Any], as_json: bool, title: str) -> None:
     for name, value in answer.items():
         if name in ("per_step", "initial"):
             value = "\n".join(_words(entry) for entry in value)
+        if name == "steps":
+            value = _number_of_steps(value)
         if value != "":
             table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
     print(title)
     Console().print(table)
+
+
+def _number_of_steps(steps: int) -> str:
+    from dpmcmc.accounting.search import LIMIT
+
+    return f"at least {steps}" if steps >= LIMIT else str(steps)
 
 
 def _words(entry: dict[str, Any]) -> str:
@@ -451,13 +478,15 @@ def _show_comparison(asked: Question, epsilon: float | None, steps: int | None, 
 
     answers: list[dict[str, Any]] = []
     for method in accountants.METHODS:
-        if method == "recursion" and not _is_short(answers, asked, epsilon, steps, delta):
+        if method == "recursion" and _length(asked, epsilon, steps, delta) > MOST_RECURSION_STEPS:
             continue
         try:
             answers.append(_answered(asked, method, epsilon, steps, delta))
         except UnsupportedQuery:
             continue
-    answers.sort(key=lambda answer: -answer["steps"] if steps is None else answer["epsilon"])
+    if not answers:
+        raise UnsupportedQuery("no method has a bound for this query at this delta")
+    answers.sort(key=lambda answer: -answer["steps"] if steps is None else float(answer["epsilon"]))
     if as_json:
         print(json.dumps({"answers": answers}))
         return
@@ -467,40 +496,52 @@ def _show_comparison(asked: Question, epsilon: float | None, steps: int | None, 
     print(f"delta = {delta:g}, {asked.relation}")
     table = Table("method", "steps", "epsilon")
     for answer in answers:
-        table.add_row(answer["method"], f"{answer['steps']:,}", f"{answer['epsilon']:.6g}")
+        table.add_row(answer["method"], _number_of_steps(answer["steps"]), f"{float(answer['epsilon']):.6g}")
     Console().print(table)
 
 
 MOST_RECURSION_STEPS = 2_000
 
 
-def _is_short(answers: list, asked: Question, epsilon: float | None, steps: int | None, delta: float) -> bool:
-    """Whether the recursion would take less than about a minute."""
+def _length(asked: Question, epsilon: float | None, steps: int | None, delta: float) -> float:
+    """About how many steps the recursion would have to follow."""
     from dpmcmc.errors import UnsupportedQuery
 
     if steps is not None:
-        return steps <= MOST_RECURSION_STEPS
+        return steps
     try:
-        return _answered(asked, "rdp", epsilon, None, delta)["steps"] <= MOST_RECURSION_STEPS / 1.2
+        return 1.2 * _answered(asked, "rdp", epsilon, None, delta)["steps"]
     except UnsupportedQuery:
-        return False
+        return math.inf
+
+
+def _announce(asked: Question, epsilon: float | None, steps: int | None, delta: float) -> None:
+    """Warn before a recursion that takes more than about half a minute, unless it will be refused."""
+    if asked.method == "recursion":
+        from dpmcmc.accounting.recursion import MOST_STEPS
+
+        length = _length(asked, epsilon, steps, delta)
+        if MOST_RECURSION_STEPS < length <= 1.2 * MOST_STEPS:
+            typer.echo(f"some {length:.0f} steps by the recursion take minutes; --method rdp answers at once", err=True)
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
-    """Refusals are answers: one line, exit code 2, no traceback."""
+def _refusals(as_json: bool = False) -> Iterator[None]:
+    """Refusals are answers: one line on standard error, one object if JSON was asked for, exit code 2, no traceback."""
     try:
         yield
     except (ValueError, KeyError) as error:
-        _refuse(error)
+        _refuse(error, as_json)
     except Exception as error:
         from dpmcmc.errors import PrivacyRefusal
 
         if not isinstance(error, PrivacyRefusal):
             raise
-        _refuse(error)
+        _refuse(error, as_json)
 
 
-def _refuse(error: Exception) -> None:
+def _refuse(error: Exception, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"error": str(error)}))
     typer.echo(f"refused: {error}", err=True)
     raise typer.Exit(2) from error
