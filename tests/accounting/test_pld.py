@@ -229,3 +229,18 @@ def test_what_fourier_sums_misplace_is_needed(monkeypatch):
     monkeypatch.undo()
     pld._both_orders.cache_clear()
     assert pld.epsilon({cost: count}, delta) >= 1.0
+
+
+@pytest.mark.parametrize("cost", [PoissonMixture(0.0747, 1.0, 0.3989, REPLACE), PoissonMixture(0.5, 1.5, 1.0, ADD)], ids=str)
+def test_a_whole_grid_of_a_profile_is_its_points_one_by_one(cost):
+    """Blocks, mirror images and Newton steps that stop early change nothing."""
+    profile = cost.profiles().forward
+    some = np.linspace(-9.0, 9.0, 37)
+    many = profile.excess(np.linspace(-9.0, 9.0, 36 * 1000 + 1))[::1000]
+    assert many == pytest.approx([float(profile.excess(np.array([epsilon]))[0]) for epsilon in some], rel=1e-9, abs=1e-15)
+
+
+def test_a_mixture_with_many_draws_takes_seconds():
+    start = time.process_time()
+    accountants.epsilon_by("pld", {PoissonMixture(0.0747, 1.0, 0.3989, REPLACE): 1}, 1e-8)
+    assert time.process_time() - start < 12  # about 4; each cell by itself, and to the last digit, took 28

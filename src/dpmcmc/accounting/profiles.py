@@ -33,6 +33,8 @@ from dpmcmc.acceptance import log_hockey_stick
 
 TAIL_DEVIATIONS = 9.5  # a normal is further out with a chance of 1e-21
 TAIL = 1e-21
+SETTLED = 1e-5  # standard deviations: a Newton step this small leaves an error of about its square
+BLOCK = 4096  # epsilons at a time: their terms stay in the processor's cache
 LEAST_SPREAD = 1e-12  # of two mixtures: their losses are differences of logarithms that are right to some 1e-15
 
 
@@ -62,7 +64,8 @@ def symmetric(excess, high: float, spread: float) -> Pair:
     """A pair that is its own mirror image, from its excess for epsilon >= 0."""
 
     def both(epsilons: np.ndarray) -> np.ndarray:
-        return np.exp(np.minimum(epsilons, 0.0)) * excess(np.abs(epsilons))
+        sizes, index = np.unique(np.abs(epsilons), return_inverse=True)  # a grid around zero has each size twice
+        return np.exp(np.minimum(epsilons, 0.0)) * excess(sizes)[index]
 
     profile = Profile(both, -high, high, spread)
     return Pair(profile, profile)
@@ -178,12 +181,20 @@ def _mixtures(p_weights, p_means, q_weights, q_means, missing: float) -> Profile
     density = np.exp(_log_density(x, p_weights, p_means)[0])
     spread = max(LEAST_SPREAD, math.sqrt(np.trapezoid(density * np.minimum(np.abs(loss), 1e100) ** 2, x)))
 
-    def excess(epsilons: np.ndarray) -> np.ndarray:
+    def above(epsilons: np.ndarray) -> np.ndarray:
         where = _invert(epsilons, x, loss, (p_weights, p_means, q_weights, q_means))
-        above = _upper(where, p_weights, p_means) - np.exp(epsilons) * _upper(where, q_weights, q_means)
-        below = np.exp(epsilons) * _upper(-where, q_weights, -q_means) - _upper(-where, p_weights, -p_means)
-        reached = np.where(epsilons >= 0, above, np.where(epsilons > loss[0], below, 0.0))
-        return np.maximum(reached, 0.0) + missing
+        return _upper(where, p_weights, p_means) - np.exp(epsilons) * _upper(where, q_weights, q_means)
+
+    def below(epsilons: np.ndarray) -> np.ndarray:
+        where = _invert(epsilons, x, loss, (p_weights, p_means, q_weights, q_means))
+        reached = np.exp(epsilons) * _upper(-where, q_weights, -q_means) - _upper(-where, p_weights, -p_means)
+        return np.where(epsilons > loss[0], reached, 0.0)
+
+    def excess(epsilons: np.ndarray) -> np.ndarray:
+        first = int(np.searchsorted(epsilons, 0.0))
+        sides = ((below, epsilons[:first]), (above, epsilons[first:]))
+        parts = [side(block) for side, some in sides for block in np.array_split(some, 1 + some.size // BLOCK)]
+        return np.maximum(np.concatenate(parts), 0.0) + missing
 
     return Profile(excess, min(float(loss[0]), 0.0), max(float(loss[inside[-1]]), 0.0), spread)
 
@@ -194,9 +205,11 @@ def _upper(x: np.ndarray, weights: np.ndarray, means: np.ndarray) -> np.ndarray:
 
 def _log_density(x: np.ndarray, weights: np.ndarray, means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """log-density, and the mean of the component means given x."""
-    logs = np.log(weights)[:, None] - 0.5 * (x - means[:, None]) ** 2 - 0.5 * math.log(2 * math.pi)
-    total = special.logsumexp(logs, axis=0)
-    return total, np.exp(logs - total).T @ means
+    logs = np.log(weights)[:, None] - 0.5 * (x - means[:, None]) ** 2
+    top = np.max(logs, axis=0)
+    parts = np.exp(logs - top)
+    total = np.sum(parts, axis=0)
+    return top + np.log(total) - 0.5 * math.log(2 * math.pi), (means @ parts) / total
 
 
 def _loss(x, p_weights, p_means, q_weights, q_means) -> tuple[np.ndarray, np.ndarray]:
@@ -209,8 +222,10 @@ def _invert(epsilons: np.ndarray, x: np.ndarray, loss: np.ndarray, laws) -> np.n
     """Where the loss is epsilon: interpolation in a fine table, then Newton. An error of h costs only h^2 in delta."""
     where = np.interp(epsilons, loss, x)
     cell = x[1] - x[0]
+    rest = np.arange(where.size)
     for _ in range(3):
-        value, slope = _loss(where, *laws)
-        step = (epsilons - value) / np.maximum(slope, 1e-12)
-        where = np.clip(where + np.clip(step, -cell, cell), x[0], x[-1])
+        value, slope = _loss(where[rest], *laws)
+        step = np.clip((epsilons[rest] - value) / np.maximum(slope, 1e-12), -cell, cell)
+        where[rest] = np.clip(where[rest] + step, x[0], x[-1])
+        rest = rest[np.abs(step) > SETTLED]
     return where
