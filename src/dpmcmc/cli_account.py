@@ -303,7 +303,7 @@ def ledger(
 
     Exit code 1 if a claim is not reproduced, or the spends are over the budget.
     """
-    with _refusals():
+    with _refusals(as_json):
         from dpmcmc.accounting import verify
         from dpmcmc.ledger import is_kept
 
