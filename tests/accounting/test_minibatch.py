@@ -11,7 +11,7 @@ from dpmcmc.accounting import bits, calibrate, minibatch
 from dpmcmc.accounting.costs import AcceptBit, MinibatchBarker
 
 
-def chances(log_ratio, bound, ratio, differences, most_draws=400):
+def chances(log_ratio, bound, ratio, differences, most_draws=200):
     """Chances of "accept" and "reject", shape (log_ratio.size, differences.size): TunaMH's law as the module states it."""
     mean = bound / ratio + (bound - differences) / 2
     weight = np.log((bound / ratio + (bound + differences) / 2) / mean)
@@ -69,7 +69,7 @@ def test_reversible():
 )
 def test_losses_bound_what_a_search_finds(bound, ratio):
     """From above by at most a thousandth. Too coarse a grid of rows misses 3e-3 of (1, 50), too few draws of a row a third of R."""
-    log_ratio = np.linspace(-40, 40, 161)
+    log_ratio = np.linspace(-40, 40, 81)
     accept, reject = minibatch.losses(log_ratio, bound, ratio)
     found_accept, found_reject, low, high = searched_losses(log_ratio, bound, ratio, dense(bound))
     rounding = 1e-12 * bound  # of the search

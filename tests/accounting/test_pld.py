@@ -240,6 +240,7 @@ def test_a_whole_grid_of_a_profile_is_its_points_one_by_one(cost):
     assert many == pytest.approx([float(profile.excess(np.array([epsilon]))[0]) for epsilon in some], rel=1e-9, abs=1e-15)
 
 
+@pytest.mark.slow
 def test_a_mixture_with_many_draws_takes_seconds():
     start = time.process_time()
     accountants.epsilon_by("pld", {PoissonMixture(0.0747, 1.0, 0.3989, REPLACE): 1}, 1e-8)

@@ -21,6 +21,7 @@ def chains(gradient, ratio):
     return found, np.abs(moment_z_scores(found, EXACT_MEAN, EXACT_COVARIANCE)).max(), info
 
 
+@pytest.mark.slow
 def test_hamiltonian_monte_carlo_keeps_the_posterior():
     found, score, info = chains(ExactGradient(), ExactRatio())
     assert score < LIMIT and effective_size(found) >= 2000

@@ -157,9 +157,8 @@ TWINS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["one statistic for all steps", pytest.param("the noise of the count is forgotten", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TWINS)
 def test_twins_are_caught(name):
     spoil, make, unit = TWINS[name]
     problem = make()

@@ -123,6 +123,7 @@ def test_a_schedule_sees_the_index_and_the_support_is_kept():
     assert not np.array_equal(draws[:, 18], draws[:, 19])
 
 
+@pytest.mark.slow  # every day the contract's row has batches
 def test_samples_on_batches_within_a_budget():
     rows = models.simulate_logistic_rows(jax.random.key(0), 20_000, [1.0, -1.0], 1.0)
     model, query = models.logistic(2, 1.0), Gradient(1.0, 2.0, batch=PoissonBatch(0.02))

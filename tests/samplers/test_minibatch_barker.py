@@ -173,6 +173,7 @@ def test_released_noise_has_the_stated_deviation():
     assert not low < np.sum(values**2) / variances[0] / 0.95**2 < high
 
 
+@pytest.mark.slow
 def test_the_noisy_ratio_has_the_mean_of_the_batch():
     """sum m w. False alarm 1e-4; the mean without thinning is caught."""
     values, variances = answers(NOISY, PIECES, 3, DRAWS)
