@@ -110,3 +110,10 @@ def test_other_switches_cost_no_grant():
         assert np.array_equal(tiny.means(tiny.run()), expected)
     with jax.disable_jit():
         assert np.array_equal(tiny.means(tiny.run()), expected)
+
+
+def test_parameters_have_all_their_digits():
+    """In float32 the bill would lose what rounding adds to a range, and coins their last digits."""
+    with pytest.raises(TypeError, match=r"give float\(bound\)"):
+        dpmcmc.Accept(Barker(), np.float32(0.1))
+    dpmcmc.Accept(Barker(), np.float64(0.1))

@@ -285,14 +285,14 @@ def test_one_owner_and_three_have_the_same_posterior():
     one = moments(penalty_chains(ONE, seed=1))
     several, broken = moments(chains_of_three("isotropic")), moments(broken_chains())
     assert stats.ttest_ind(one, several, equal_var=False).pvalue.min() > 1e-3 / 5
-    assert stats.ttest_ind(one, broken, equal_var=False).pvalue.min() < 1e-6
+    assert stats.ttest_ind(one, broken, equal_var=False).pvalue.min() < 1e-3 / 5
 
 
 @pytest.mark.slow
 def test_hmc_is_exact_with_three_owners():
     """The ratio and the gradients are sums. False alarm 1e-3 over five moments."""
     sampler = hmc(MODEL.log_prior, Gradient(20.0, 0.01), THIRD, 0.25, 2, mass=np.linalg.inv(EXACT_COVARIANCE) / 4)
-    chains, _ = run_chains(sampler, THIRD, num_steps=800, curator=three())
+    chains, _ = run_chains(sampler, THIRD, num_steps=1200, curator=three())
     assert scores(chains).max() < threshold(num_scores=5, num_chains=64)
     assert effective_size(chains) >= 2000
 

@@ -69,7 +69,7 @@ def linear():
     return Problem(model, rows, mean, covariance, starts, 1.2 * np.linalg.cholesky(covariance), SufficientStatistic(0.12))
 
 
-def run(problem, sampler, unit=REPLACE):
+def run(problem, sampler, unit=REPLACE, num_steps=NUM_STEPS):
     curator = Curator(problem.rows, problem.model, None, fixed_secret=SECRET)
     curator._unit = unit  # a promise that these small tables could not keep
     keys, starts = jax.random.split(KEY, NUM_CHAINS), jnp.asarray(problem.starts, jnp.float32)
@@ -81,7 +81,7 @@ def run(problem, sampler, unit=REPLACE):
             state, info = sampler.step(key, state, ask)
             return state, (state.position, info)
 
-        return jax.lax.scan(step, sampler.init(key_init, position, ask), jax.random.split(key_steps, NUM_STEPS))[1]
+        return jax.lax.scan(step, sampler.init(key_init, position, ask), jax.random.split(key_steps, num_steps))[1]
 
     traced = curator.trace(lambda ask, keys, starts: jax.vmap(lambda k, s: chain(ask, k, s))(keys, starts), keys, starts)
     draws, info = curator.grant(traced.plan).run(traced.compile(), keys, starts)
@@ -89,8 +89,8 @@ def run(problem, sampler, unit=REPLACE):
     return np.asarray(draws, float)
 
 
-def largest_score(problem, sampler, unit=REPLACE):
-    return np.abs(moment_z_scores(run(problem, sampler, unit), problem.mean, problem.covariance)).max()
+def largest_score(problem, sampler, unit=REPLACE, num_steps=NUM_STEPS):
+    return np.abs(moment_z_scores(run(problem, sampler, unit, num_steps), problem.mean, problem.covariance)).max()
 
 
 CASES = {
@@ -162,7 +162,16 @@ TWINS = {
 def test_twins_are_caught(name):
     spoil, make, unit = TWINS[name]
     problem = make()
-    assert largest_score(problem, spoil(problem), unit) > LIMIT
+    assert largest_score(problem, spoil(problem), unit, 4 * NUM_STEPS) > LIMIT
+
+
+@pytest.mark.parametrize("make", [binomial, poisson_rate, categorical, linear])
+def test_every_family_is_taken_and_traced(make):
+    """Also one with constants of 64 bits, after the curator has looked at it in single precision."""
+    problem = make()
+    curator = Curator(problem.rows, problem.model, None)
+    traced = curator.trace(lambda ask, key, point: ask(key, problem.query, point), KEY, jnp.asarray(problem.starts[0], jnp.float32))
+    assert traced.plan == {problem.query: 1}
 
 
 # -- details -----------------------------------------------------------------------------------------------------------------------

@@ -550,7 +550,8 @@ def _check_model(model: Model, rows: Any) -> None:
             _check_scalar("linear.predictor", model.linear.predictor, position, row)
             _check_scalar("linear.log_likelihood", model.linear.log_likelihood, number, row)
             _check_silent("linear.features", model.linear.features, row)
-        if model.family is not None:
+    if model.family is not None:
+        with own_settings():  # as it will be traced
             _check_silent("family.statistic", model.family.statistic, row)
 
 

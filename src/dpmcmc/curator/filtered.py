@@ -29,7 +29,7 @@ from dpmcmc.curator.queries import check_positive, log_ratio_sum, move_length, s
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Query, Unit
 
-SLACK = 1e-9  # more than rounding can take off a sum of charges
+SLACK = 2.0**-20  # more than rounding can take off a sum of charges: they reach the meter as float32
 
 
 @dataclass(frozen=True)

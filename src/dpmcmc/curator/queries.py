@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dpmcmc.accounting import costs
 from dpmcmc.curator import fused, noise
@@ -23,6 +24,8 @@ def sensitivity(unit: Unit) -> int:
 
 def check_positive(**values: float) -> None:
     for name, value in values.items():
+        if isinstance(value, np.floating) and not isinstance(value, float):
+            raise TypeError(f"{name}={value!r} has fewer digits than the bill is made with: give float({name})")
         if not (math.isfinite(value) and value > 0):
             raise ValueError(f"{name}={value} must be positive and finite")
 

@@ -108,7 +108,7 @@ def simulate_linear_rows(rng_key: Key, num_rows: int, position, radius: float, n
 
 
 def _family(limits: _regression.Limits, dimension: int, noise_scale: float, intercept: bool) -> Family:
-    row, column = (indices[int(intercept) :] for indices in np.triu_indices(dimension))
+    row, column = (indices[int(intercept) :].astype(np.int32) for indices in np.triu_indices(dimension))
     weights = np.where(row == column, 1.0, np.sqrt(2.0))
 
     def triangle(vector: Array) -> Array:
