@@ -117,3 +117,17 @@ def test_parameters_have_all_their_digits():
     with pytest.raises(TypeError, match=r"give float\(bound\)"):
         dpmcmc.Accept(Barker(), np.float32(0.1))
     dpmcmc.Accept(Barker(), np.float64(0.1))
+
+
+def test_equal_asks_do_not_share_their_noise(curator):
+    """Two places of a program, and two runs of it, may round the rows in two ways: on both, one noise would show the difference."""
+    query, key, point = dpmcmc.LogRatio(1.0, 50.0), jax.random.key(0), jnp.ones(2)
+
+    def program(ask, key, same_key, position, proposal):
+        return ask(key, query, position, proposal).value, ask(same_key, query, position, proposal).value
+
+    arguments = key, key, jnp.zeros(2), point
+    executable = curator.trace(program, *arguments).compile()
+    grant = curator.grant({query: 4})
+    values = [float(value) for _ in range(2) for value in grant.run(executable, *arguments)]
+    assert len(set(values)) == 4

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 import numbers
 import threading
@@ -249,11 +250,11 @@ class Curator:
         table = Table(stored, num_rows, self.unit, axis, self.capacity, charge=charge, by_columns=self._by_columns)
         return with_statistic(with_scales(table, self.model), self.model), secret
 
-    def answer(self, held: Held, rng_key: Any, query: Query, points: Any) -> Answer:
+    def answer(self, held: Held, rng_key: Any, query: Query, points: Any, place: int) -> Answer:
         """How this owner answers, in float64."""
         _check_points(query, points, self.model.dimension)
         table, secret = held
-        return query.answer(noise.ask_key(secret, rng_key, query, points), self.model, table, *points)
+        return query.answer(noise.ask_key(secret, rng_key, query, points, place), self.model, table, *points)
 
     def _bind(self, program: Program, is_user_double: bool) -> Program:
         def run(stored, num_rows, secret, *arguments):
@@ -299,8 +300,8 @@ class Curator:
             )
             self._num_rows = jnp.asarray(num_rows, jnp.int64)
 
-    def _fresh_secret(self) -> jax.Array:
-        return jnp.asarray(noise.fresh_secret() if self._fixed_secret is None else self._fixed_secret, jnp.uint32)
+    def _fresh_secret(self) -> np.ndarray:
+        return noise.fresh_secret() if self._fixed_secret is None else np.asarray(self._fixed_secret, np.uint32)
 
     # -- what is said about it ---------------------------------------------------------------------------------------------
 
@@ -357,7 +358,7 @@ class Grant:
 
     def __init__(self, curator: Curator, plan: Plan, statement: Statement) -> None:
         self._curator, self._left, self._statement = curator, Counter(plan), statement
-        self._secret = curator._fresh_secret()
+        self._secret, self._runs = curator._fresh_secret(), itertools.count()
         self._meter = Meter()
 
     def run(self, executable: Executable, *arguments: Any) -> Any:
@@ -378,7 +379,8 @@ class Grant:
     def take(self, plan: Plan) -> tuple[Any, Any, Any]:
         """Take a checked program's asks off the grant; return what it runs on: rows, their number, the secret."""
         self._left.subtract({query: count for query, count in plan.items() if not is_standing(query)})
-        return self._curator._rows, self._curator._num_rows, self._secret
+        secret = jnp.asarray(noise.secret_of(self._secret, next(self._runs)), jnp.uint32)
+        return self._curator._rows, self._curator._num_rows, secret
 
     def statement(self, *notes: str) -> Statement:
         """What this grant promised, with its bill."""
@@ -411,12 +413,17 @@ def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, .
 
 
 def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_double: bool, arguments: tuple[Any, ...]) -> Any:
-    """Call the program with an `ask` that marks each query in the trace and has it answered: answer(held, key, query, points)."""
+    """Call the program with an `ask` that marks each query in the trace and has it answered.
+
+    The place is the number of the ask in the program's text: no two of them share their noise, whatever their keys.
+    """
+    places = itertools.count()
 
     def ask(rng_key, query: Query, *points) -> Answer:
+        place = next(places)
         rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)))
         with jax.enable_x64(True):
-            answered = always_double(lambda held, rng_key, *points: answer(held, rng_key, query, points))
+            answered = always_double(lambda held, rng_key, *points: answer(held, rng_key, query, points, place))
             value, variance = answered(held, rng_key, *marked)
             return Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype))
 

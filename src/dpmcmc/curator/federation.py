@@ -108,9 +108,9 @@ class Federation:
 
     # -- how it is answered ------------------------------------------------------------------------------------------------
 
-    def _answer(self, held: Mapping[str, Held], rng_key, query: Query, points) -> Answer:
+    def _answer(self, held: Mapping[str, Held], rng_key, query: Query, points, place: int) -> Answer:
         _check_adds(query)
-        return add([_answer_of(name, owner, held[name], rng_key, query, points) for name, owner in self.owners.items()])
+        return add([_answer_of(name, owner, held[name], rng_key, query, points, place) for name, owner in self.owners.items()])
 
     def _bind(self, program: Program, is_user_double: bool) -> Program:
         def run(rows, nums_rows, secrets, *arguments):
@@ -152,9 +152,9 @@ def add(answers: Sequence[Answer]) -> Answer:
     return functools.reduce(lambda one, other: Answer(one.value + other.value, one.variance + other.variance), answers)
 
 
-def _answer_of(name: str, owner: Curator, held: Held, rng_key, query: Query, points) -> Answer:
+def _answer_of(name: str, owner: Curator, held: Held, rng_key, query: Query, points, place: int) -> Answer:
     with _told_by(name):
-        return owner.answer(held, rng_key, query, points)
+        return owner.answer(held, rng_key, query, points, place)
 
 
 def _together(held: Sequence[tuple[Any, Any, Any]]) -> tuple[Any, Any, Any]:

@@ -1,13 +1,15 @@
 r"""The secret stream, and the coins and integer noise made of it.
 
 **Stream.** A grant's secret is 512 bits from the operating system: two ChaCha20 keys. An ask is named by a message m (the bits
-of its public key, of its query with the points' shapes and types, and of its points), cut into 96-bit pieces. Its own key is the
-protected counter sum
+of its public key, of its query with the points' shapes and types and its place in the program, and of its points), cut into
+96-bit pieces. Its own key is the protected counter sum
 :cite:p:`bernstein1999stretch`
 
     F(K2, XOR_j F(K1, j || m_j)),      F = the ChaCha20 block function :cite:p:`rfc8439`,
 
-a pseudorandom function of m: equal asks repeat their randomness, different asks share none.
+a pseudorandom function of m: different asks share no randomness. Nor do equal ones in two places: the same rows may round to other
+integers where a program was compiled in another way, and the same noise on both would show the difference. For the same reason
+every run of a program has a secret of its own (`secret_of`).
 
 **Real noise** is for comparisons only and is never released. It is a function of a uniform number of 192 bits, (k + 1/2) 2^-192,
 in float64. Think of the bits as continued for ever: that gives the ideal draw of the same law, and the two differ by no more than
@@ -66,6 +68,12 @@ _CONSTANTS = np.frombuffer(b"expand 32-byte k", "<u4")
 
 def fresh_secret() -> np.ndarray:
     return np.frombuffer(secrets.token_bytes(64), "<u4")
+
+
+def secret_of(secret, run: int) -> np.ndarray:
+    """The secret of one run of a grant."""
+    message = np.asarray(secret, "<u4").tobytes() + run.to_bytes(8, "little")
+    return np.frombuffer(hashlib.sha512(message).digest(), "<u4")
 
 
 # -- the stream ------------------------------------------------------------------------------------------------------------
@@ -161,11 +169,11 @@ def _double_round_by_words(words):
     return tuple(words)
 
 
-def ask_key(secret, rng_key, query, points):
-    """The secret ChaCha20 key (8 words) of one ask."""
+def ask_key(secret, rng_key, query, points, place=0):
+    """The secret ChaCha20 key (8 words) of one ask, at this place of the program."""
     # With shapes and types in the digest, no two lists of points have the same words.
     kinds = [(point.shape, str(point.dtype)) for point in points]
-    message = jnp.concatenate([jax.random.bits(rng_key, (4,), jnp.uint32), _digest(query, kinds), *map(_words, points)])
+    message = jnp.concatenate([jax.random.bits(rng_key, (4,), jnp.uint32), _digest(query, kinds, place), *map(_words, points)])
     pieces = jnp.pad(message, (0, -message.size % 3)).reshape(-1, 3)
     counters = jnp.arange(len(pieces), dtype=jnp.uint32)[:, None]
     blocks = chacha20(secret[:8], jnp.concatenate([counters, pieces], axis=1))
