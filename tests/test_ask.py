@@ -1,6 +1,7 @@
 """The bill is read off the program."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +25,11 @@ class Named:
 Q, R = Named("q"), Named("r")
 
 
+PLACES = itertools.count()
+
+
 def ask(key, query, *points):
-    key, points = mark(key, query, points)
+    key, points = mark(key, query, points, next(PLACES))
     return jax.random.normal(key) + sum(point.sum() for point in points)
 
 
@@ -67,6 +71,46 @@ def test_vmap_counts_by_its_size_also_when_nested():
 
 def test_jit_is_transparent():
     assert plan(lambda key: jax.jit(jax.jit(lambda k: ask(k, Q, POINT)))(key), KEY) == {Q: 1}
+
+
+def test_one_jitted_body_at_two_spots_is_refused():
+    """Compiled twice it may round the rows in two ways, and its two asks have one place: with equal keys, one noise."""
+
+    def used(first, second):
+        def program(key):
+            body = jax.jit(lambda k: ask(k, Q, POINT))
+            one, two = jax.random.split(key)
+            return first(body)(one) + second(body)(two)
+
+        return program
+
+    def mapped(body):
+        return lambda key: jax.vmap(body)(jax.random.split(key)).sum()
+
+    def as_it_is(body):
+        return body
+
+    for first in (as_it_is, mapped):
+        with pytest.raises(UnboundedQueries, match="leave the jit out"):
+            plan(used(first, as_it_is), KEY)
+
+    def apart(key):  # every turn of a loop is the same spot, and each jit its own
+        bodies = [jax.jit(lambda k: ask(k, Q, POINT)) for _ in range(2)]
+        return sum(turns(jax.random.fold_in(key, index), 3, body) for index, body in enumerate(bodies))
+
+    assert plan(apart, KEY) == {Q: 6}
+
+
+def test_lanes_have_keys_of_their_own():
+    """Equal keys are seen as they are traced; in an array they are not, and every lane gets another one."""
+
+    def marked(key):
+        return jax.random.key_data(mark(key, Q, (POINT,), 0)[0])
+
+    keys = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(KEY), (2, 3, 1)))
+    for several in (keys, keys.T):
+        found = jax.vmap(jax.vmap(marked))(several)
+        assert len({row.tobytes() for row in np.asarray(found).reshape(6, -1)}) == 6
 
 
 def test_cond_and_switch_count_the_dearest_branch_query_by_query():

@@ -1,7 +1,7 @@
 """The one door between a sampler and the rows, and the bill read off the program that goes through it.
 
-`mark` binds a primitive that is the identity on a key and its points and carries the query. The program that will run is
-traced once; `count_queries` walks that trace and counts the marks, so the bill is a fact about the program:
+`mark` binds a primitive that returns a key and its points and carries the query. The program that will run is traced once;
+`count_queries` walks that trace and counts the marks, so the bill is a fact about the program:
 
     scan, fori_loop with a fixed number of turns     x its length
     cond, switch                                     the maximum over the branches, query by query
@@ -12,6 +12,9 @@ traced once; `count_queries` walks that trace and counts the marks, so the bill 
 
 The same walk refuses a key that visibly serves two asks. Every value gets a number, equal for equal expressions, so reuse is
 seen through slices and fold_ins; a loop is walked twice, so a key that does not change from turn to turn is seen as well.
+
+Where equal keys cannot be seen, the asks must not share their noise all the same: each ask has a number, its place in the program,
+vmap folds the lane into the key, and a jitted function that would bring one place to two spots of the program is refused.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import Literal, Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -32,33 +36,44 @@ asked_p = Primitive("asked")
 asked_p.multiple_results = True
 
 
-def mark(rng_key: Key, query: Query, points: tuple[Position, ...]) -> tuple[Key, list[Position]]:
-    """Return the key and the points unchanged, and leave a mark in the trace that `query` was asked here."""
+def mark(rng_key: Key, query: Query, points: tuple[Position, ...], place: int) -> tuple[Key, list[Position]]:
+    """Return the key (under vmap: of this lane) and the points, and leave a mark in the trace that `query` was asked here."""
     if not jax.dtypes.issubdtype(getattr(rng_key, "dtype", None), jax.dtypes.prng_key):
         raise TypeError("ask needs a typed random key: make one with jax.random.key, not jax.random.PRNGKey")
-    marked_key, *marked_points = asked_p.bind(rng_key, *points, query=query, copies=1)
+    marked_key, *marked_points = asked_p.bind(rng_key, *points, query=query, place=place, copies=1)
     return marked_key, marked_points
 
 
-def _batch(arguments, dims, *, query, copies):
+def _batch(arguments, dims, *, query, place, copies):
     sizes = {argument.shape[dim] for argument, dim in zip(arguments, dims, strict=True) if dim is not None}
     (size,) = sizes
     if dims[0] is None and size > 1:
         raise UnboundedQueries(
             f"one key would serve {size} asks of {query} at different points: split the key with jax.random.split and map over it"
         )
-    return asked_p.bind(*arguments, query=query, copies=copies * size), dims
+    rng_key, *points = arguments
+    if dims[0] is not None:
+        # Lanes may round a row in different ways: with equal keys and points they would show the difference without noise.
+        rng_key = jax.vmap(_fold_in, (dims[0], 0), dims[0])(rng_key, jnp.arange(size))
+    return asked_p.bind(rng_key, *points, query=query, place=place, copies=copies * size), dims
 
 
-def _refuse_derivative(primals, tangents, *, query, copies):
+def _fold_in(rng_key, lane):
+    fold = jax.random.fold_in
+    for _ in rng_key.shape:  # lanes of a vmap further in
+        fold = jax.vmap(fold, (0, None))
+    return fold(rng_key, lane)
+
+
+def _refuse_derivative(primals, tangents, *, query, place, copies):
     raise UnsupportedQuery(
         f"a derivative through ask({query}) would release gradients without noise: ask for a gradient query instead"
     )
 
 
-asked_p.def_impl(lambda *arguments, query, copies: list(arguments))
-asked_p.def_abstract_eval(lambda *arguments, query, copies: list(arguments))
-mlir.register_lowering(asked_p, lambda context, *arguments, query, copies: list(arguments))
+asked_p.def_impl(lambda *arguments, **_: list(arguments))
+asked_p.def_abstract_eval(lambda *arguments, **_: list(arguments))
+mlir.register_lowering(asked_p, lambda context, *arguments, **_: list(arguments))
 batching.primitive_batchers[asked_p] = _batch
 ad.primitive_jvps[asked_p] = _refuse_derivative
 
@@ -88,6 +103,8 @@ class _Walk:
         self.numbers: dict[Any, int] = {}
         self.fresh = itertools.count()
         self.used: set[int] = set()
+        self.path: tuple[int, ...] = ()
+        self.paths: dict[int, tuple[int, ...]] = {}
 
     def number(self, *expression) -> int:
         return self.numbers.setdefault(expression, next(self.fresh))
@@ -101,10 +118,13 @@ class _Walk:
             return self.number("literal", str(atom.aval), str(atom.val)) if isinstance(atom, Literal) else values[atom]
 
         total: Counter = Counter()
-        for equation in jaxpr.eqns:
+        outside = self.path
+        for index, equation in enumerate(jaxpr.eqns):
+            self.path = (*outside, index)
             counts, outputs = self.equation(equation, [read(atom) for atom in equation.invars])
             total += counts
             values.update(zip(equation.outvars, outputs, strict=True))
+        self.path = outside
         return total, [read(atom) for atom in jaxpr.outvars]
 
     def equation(self, equation, inputs: list) -> tuple[Counter, list]:
@@ -126,6 +146,11 @@ class _Walk:
         if key in self.used:
             raise UnboundedQueries(f"a random key is used for two asks, the second of {query}: split it with jax.random.split")
         self.used.add(key)
+        if self.paths.setdefault(equation.params["place"], self.path) != self.path:
+            raise UnboundedQueries(
+                f"a jitted function that asks {query} is called twice, and the two might share their noise: leave the jit out, "
+                "the whole run is compiled"
+            )
         return Counter({query: equation.params["copies"]}), inputs
 
     def jit(self, equation, inputs: list) -> tuple[Counter, list]:
@@ -147,11 +172,12 @@ class _Walk:
     def cond(self, equation, inputs: list) -> tuple[Counter, list]:
         before, after = set(self.used), set(self.used)
         total: Counter = Counter()
-        for branch in equation.params["branches"]:
-            self.used = set(before)
+        outside = self.path
+        for index, branch in enumerate(equation.params["branches"]):
+            self.used, self.path = set(before), (*outside, index)
             total |= self.calls(_open(branch), inputs[1:])[0]
             after |= self.used
-        self.used = after
+        self.used, self.path = after, outside
         return total, [self.number(object()) for _ in equation.outvars]
 
 

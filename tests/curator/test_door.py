@@ -131,3 +131,17 @@ def test_equal_asks_do_not_share_their_noise(curator):
     grant = curator.grant({query: 4})
     values = [float(value) for _ in range(2) for value in grant.run(executable, *arguments)]
     assert len(set(values)) == 4
+
+
+def test_lanes_of_equal_keys_and_points_do_not_share_their_noise(curator):
+    """Some lane of a matrix product may be rounded in another way than the others."""
+    query = dpmcmc.LogRatio(1.0, 50.0)
+
+    def program(ask, keys, position, proposal):
+        return jax.vmap(lambda key: ask(key, query, position, proposal).value)(keys)
+
+    keys = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(jax.random.key(0)), (5, 1)))
+    arguments = keys, jnp.zeros(2), jnp.ones(2)
+    executable = curator.trace(program, *arguments).compile()
+    values = curator.grant(executable.plan).run(executable, *arguments)
+    assert len(set(map(float, values))) == 5

@@ -421,7 +421,7 @@ def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_do
 
     def ask(rng_key, query: Query, *points) -> Answer:
         place = next(places)
-        rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)))
+        rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)), place)
         with jax.enable_x64(True):
             answered = always_double(lambda held, rng_key, *points: answer(held, rng_key, query, points, place))
             value, variance = answered(held, rng_key, *marked)
