@@ -1,11 +1,14 @@
 """The correction of Barker's test: its error over the whole line, near the least possible one."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 from scipy.optimize import linprog
 
-from dpmcmc.curator.correction import CORRECTIONS, Correction, accept_probability
+from dpmcmc.curator import noise
+from dpmcmc.curator.correction import CORRECTIONS, Correction, accept_probability, draw
 
 SPACING, END = 1e-3, 60.0
 
@@ -43,6 +46,26 @@ def test_it_is_a_symmetric_law(correction):
     points = np.linspace(-50, 50, 1001)
     there, back = (accept_probability(sign * points, 1.3, correction, np, special) for sign in (1, -1))
     np.testing.assert_allclose(there + back, 1, atol=1e-15)
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS.values(), ids=map(str, CORRECTIONS))
+def test_it_is_drawn_as_stated(correction):
+    """False alarm: 1e-4 (chi-squared over atoms and signs, each of the two); a twentieth more to the right is caught."""
+    with jax.enable_x64(True):
+        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (200_000, 8))
+        drawn = np.asarray(jax.jit(jax.vmap(lambda key: draw(key, correction)))(keys))
+    (_, middle), *outer = correction.atoms
+    law = {0.0: middle} | {sign * atom: weight / 2 for atom, weight in outer for sign in (-1, 1)}
+    found = np.array([np.sum(drawn == atom) for atom in law])
+    assert found.sum() == drawn.size
+
+    def score(weights):
+        expected = drawn.size * weights
+        return np.sum((found - expected) ** 2 / expected)
+
+    weights, lopsided = np.array(list(law.values())), np.array([1.05 if atom > 0 else 1.0 for atom in law])
+    most = stats.chi2.isf(1e-4, len(law) - 1)
+    assert score(weights) < most < score(weights * lopsided)
 
 
 def test_the_best_possible_error_is_not_far_below():

@@ -1,5 +1,6 @@
 """The minibatch queries: sensitivity by brute force, unbiased estimates, noise, price, and what bad rows do."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -12,11 +13,11 @@ import pytest
 from scipy import stats
 
 from dpmcmc import BatchBarker, Budget, Curator, FixedBatch, MinibatchRatio, Model, Neighbours, UnsupportedQuery
-from dpmcmc.accounting import costs
-from dpmcmc.curator import batches
+from dpmcmc.accounting import calibrate, costs
+from dpmcmc.curator import batches, noise
 from dpmcmc.curator.correction import CORRECTIONS
 from dpmcmc.curator.exact_sum import BITS, Table
-from dpmcmc.curator.minibatch import BELOW, BIT_DISTANCE, BatchSums, batch_sums, coarse_bits
+from dpmcmc.curator.minibatch import BELOW, BIT_BELOW, BatchSums, batch_sums, coarse_bits
 from dpmcmc.types import Unit
 
 REPLACE, ADD = Unit(), Unit(Neighbours.ADD_OR_REMOVE_ONE)
@@ -215,31 +216,54 @@ def test_the_renyi_bound_covers_every_pair_of_variances_and_means():
 
 @pytest.mark.parametrize("noise_variance", [2.0, 1.5])
 @pytest.mark.parametrize("size", [6, 1000])
-def test_chances_are_computed_more_exactly_than_charged(size, noise_variance):
-    """From the integers to the chance, against 40 digits, at log-ratios near 0, far out and at the clamp."""
+def test_what_is_compared_is_rounded_by_less_than_is_charged(size, noise_variance):
+    """From the integers to both sides of the comparison, against 40 digits, at log-ratios near 0, far out and at the clamp."""
     rng = np.random.default_rng(0)
     query = BatchBarker(FixedBatch(size, 100 * size), 0.1, noise_variance)
     unit = query._scale() / size**0.5 / FULL
     wanted = np.concatenate([rng.normal(size=80), rng.uniform(-20, 20, 60), [-70.0, 70.0, 0.0]])
     total = np.minimum(np.maximum(np.round(wanted / unit), -(2**50)), 2**50).astype(np.int64)
     spread = (rng.uniform(0, 1, total.size) * size**2 * 4 ** coarse_bits(size)).astype(np.int64)
+    normals = rng.uniform(-17, 17, total.size)
+    atom = CORRECTIONS[noise_variance].atoms[-1][0]
+
+    def sides(sums, normals):
+        mean, variance = query.noisy_log_ratio(sums, jnp.float32(0.0))
+        return mean, jnp.sqrt(variance) * normals + atom
+
     with jax.enable_x64(True):
-        sums = BatchSums(jnp.asarray(total), jnp.asarray(spread))
-        found = np.asarray(jax.jit(lambda sums: query.probability(sums, jnp.float32(0.0)))(sums))
+        mean, found = jax.jit(sides)(BatchSums(jnp.asarray(total), jnp.asarray(spread)), jnp.asarray(normals))
     with mpmath.workdps(40):
-        exact = [exact_chance(query, int(t), int(s)) for t, s in zip(total, spread, strict=True)]
-        assert max(abs(ours - true) for ours, true in zip(found, exact, strict=True)) < BIT_DISTANCE / 4
+        exact = [exact_sides(query, *values, atom) for values in zip(total, spread, normals, strict=True)]
+        error = [
+            abs(float(m) - exact_mean) + abs(float(f) - exact_found)
+            for m, f, (exact_mean, exact_found) in zip(mean, found, exact, strict=True)
+        ]
+        assert 2.0**-50 < max(error) + noise_variance**0.5 * noise.NORMAL_ERROR < 2.0**-44
 
 
-def exact_chance(query, total: int, spread: int):
+def exact_sides(query, total, spread, normal, atom):
     """The same formula in mpmath, the public constants as float64 has them."""
     size = query.batch.size
-    log_ratio = mpmath.mpf(BELOW * query._scale() / math.sqrt(size) / 2.0**BITS) * total
-    log_ratio = max(min(log_ratio, 64), -64)
+    log_ratio = mpmath.mpf(BIT_BELOW * query._scale() / math.sqrt(size) / 2.0**BITS) * int(total)
     per_spread = BELOW * query._scale() ** 2 * (1 - query.batch.rate) / (size * (size - 1)) / 4.0 ** coarse_bits(size)
-    root = mpmath.sqrt(query.noise_variance - mpmath.mpf(per_spread) * spread)
-    atoms = CORRECTIONS[query.noise_variance].atoms
-    return sum(mpmath.mpf(w) / 2 * (mpmath.ncdf((log_ratio + a) / root) + mpmath.ncdf((log_ratio - a) / root)) for a, w in atoms)
+    root = mpmath.sqrt(query.noise_variance - mpmath.mpf(per_spread) * int(spread))
+    return max(min(log_ratio, 64), -64), root * float(normal) + atom
+
+
+@pytest.mark.parametrize("size", [6, 1000, 10**6, 2**30 - 1])
+def test_rounding_of_the_bit_is_within_what_its_log_ratio_is_taken_smaller_by(size):
+    query = BatchBarker(FixedBatch(size, 2**31 - 1), 0.1, 1.5)
+    range_ = 2 * query._scale() / size**0.5
+    assert (1 - BIT_BELOW) * range_ > 2 * 2.0**-44
+    assert (1 - BELOW) * range_ < 2 * 2.0**-44  # would not do
+
+
+def test_large_budgets_buy_steps():
+    """A coin that is off by 2^-49 would end this at 1e-6 / e^epsilon / 2^-49 steps."""
+    cost = BatchBarker(FixedBatch(1000, 100_000)).cost(REPLACE)
+    coin = dataclasses.replace(cost, distance=2.0**-49)
+    assert calibrate.steps({cost: 1}, 20.0, 1e-6) > 10 * calibrate.steps({coin: 1}, 20.0, 1e-6)
 
 
 # -- estimates ---------------------------------------------------------------------------------------------------------------------
@@ -403,7 +427,7 @@ def test_costs():
     for unit in (REPLACE, ADD):
         cost = barker.cost(unit)
         assert (type(cost), cost.batch, cost.rows, cost.bound) == (costs.DPBarker, 50, 1000, "tight")
-        assert cost.distance == BIT_DISTANCE + batches.DISTANCE < 2e-15
+        assert cost.distance == noise.REAL_DISTANCE + batches.DISTANCE < 1e-19
     assert barker.cost(REPLACE) == BatchBarker(FixedBatch(50, 1000), 2.0, 1.5).cost(REPLACE)
     for query in (ratio, barker):
         with pytest.raises(UnsupportedQuery, match="rows_per_person=2"):

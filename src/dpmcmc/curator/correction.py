@@ -5,7 +5,7 @@ correction V with  N(0, s^2) + V  close to logistic makes up the rest :cite:p:`s
 characteristic function would have to be that of the logistic law times exp(s^2 t^2 / 2), which grows. The V here has the least
 largest error of the distribution function that any has, to two digits: 5.9e-4 for s^2 = 2 and 2.8e-5 for s^2 = 1.5. It lives on a
 few atoms, found by a linear program (benchmarks/logistic_correction.py), so the chance of accepting is a short sum of normal
-distribution functions and V need not be drawn.
+distribution functions. V has nothing to do with the rows: no promise rests on it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy import special
+
+from dpmcmc.curator import noise
 
 
 class Correction(NamedTuple):
@@ -29,6 +32,16 @@ CORRECTIONS = {
         ((0.0, 0.68764860), (1.923, 0.27242008), (4.12, 0.03666619), (6.87, 0.00320296), (15.306, 0.00006217)), error=2.8e-5
     ),
 }
+
+
+def draw(key, correction: Correction):
+    """V."""
+    atoms, weights = np.array(correction.atoms).T
+    key_atom, key_sign = noise.random_words(key, (2, 8))
+    # How many of the cumulated weights are passed is the number of the atom.
+    passed = [~noise.coin(key_atom, jnp.float64(chance)) for chance in np.cumsum(weights)[:-1]]
+    size = jnp.asarray(atoms)[sum(map(jnp.int32, passed))]
+    return jnp.where(noise.coin(key_sign, jnp.float64(0.5)), -size, size)
 
 
 def accept_probability(log_ratio, variance, correction: Correction, xp: Any = jnp, special: Any = special):

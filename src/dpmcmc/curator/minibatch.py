@@ -32,17 +32,18 @@ from jax import lax
 
 from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, noise
-from dpmcmc.curator.accept import clamped_log_ratio, toss
-from dpmcmc.curator.correction import CORRECTIONS, accept_probability
+from dpmcmc.curator.accept import clamped_log_ratio, decide
+from dpmcmc.curator.correction import CORRECTIONS, accept_probability, draw
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_counted
 from dpmcmc.curator.gradient import ROUNDING
 from dpmcmc.curator.queries import check_positive, move_length, unit_ratios
 from dpmcmc.types import Answer, Model, Neighbours, Unit
 
 BELOW = 1 - 2.0**-50  # constants that carry a bound are taken this much smaller, for their own rounding
-# How far the chance of a bit is off: roundings of the sum of normal distribution functions and of its arguments, on a CPU below a
-# quarter of this, and 62-bit uniforms.
-BIT_DISTANCE = 2.0**-49
+# The same for DP Barker's log-ratio, whose bit is a comparison. Its rounding is a move of the log-ratio, as in `accept`, here by at
+# most 2^-44: 2^-46 of itself within +-64, 2^-45 of the normal number times its deviation, and 2^-46 of sums below 128. Two tables
+# make that 2^-43, and one row moves the log-ratio by more than 2^-16: what it is taken smaller by covers it.
+BIT_BELOW = 1 - 2.0**-26
 
 
 class BatchSums(NamedTuple):
@@ -149,8 +150,7 @@ class BatchBarker:
     """Release the accept bit of DP Barker (:cite:p:`heikkila2019differentially`; :cite:p:`raisa2021thesis` Algorithm 3).
 
     The move is accepted when  l* + c + N(0, s^2 - v*) + V > 0,  c the public part of the log-ratio, s^2 = noise_variance (2 or 1.5)
-    and V the `correction` that makes N(0, s^2) + V nearly logistic: the batch brings the noise v*, the curator the rest. Given the
-    batch, the chance of that is known in closed form, so one coin is tossed and nothing else is drawn.
+    and V the `correction` that makes N(0, s^2) + V nearly logistic: the batch brings the noise v*, the curator the rest.
 
     Each row's log-ratio is clipped to `bound`, about (s^2 b / 2)^(1/2) / (n T): then v* is at most s^2 / 2. Divided by
     (s^2 / 2)^(1/2), l* moves by at most 2 / b^(1/2) with one row, v* by at most 4 (b - 1) / b^2, and the noise has a variance of
@@ -182,27 +182,29 @@ class BatchBarker:
         return self._scale() * math.sqrt(self.batch.size) / (self.batch.of * self.temperature)
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
-        key_coin, key_batch = noise.random_words(key, (2, 8))
+        key_normal, key_correction, key_batch = noise.random_words(key, (3, 8))
         slots = self.batch.draw(key_batch, rows)
         sums = batch_sums(model, rows, position, proposal, self.bound, self.batch.size, *slots)
-        return toss(key_coin, self.probability(sums, log_ratio), jnp.all(jnp.isfinite(proposal)))
+        mean, variance = self.noisy_log_ratio(sums, log_ratio)
+        found = jnp.sqrt(variance) * noise.normal(key_normal) + draw(key_correction, CORRECTIONS[self.noise_variance])
+        return decide(mean, found, jnp.all(jnp.isfinite(proposal)))
 
     def probability(self, sums: BatchSums, log_ratio):
-        """The chance of accepting, given the batch."""
+        """The chance of accepting, given the batch, in closed form."""
         mean, variance = self.noisy_log_ratio(sums, log_ratio)
         return accept_probability(mean, variance, CORRECTIONS[self.noise_variance])
 
     def noisy_log_ratio(self, sums: BatchSums, log_ratio):
         """Mean and variance of the normal law that the cost is about: l* + c and s^2 - v*."""
         size = self.batch.size
-        mean = clamped_log_ratio(sums.total, log_ratio, BELOW * self._scale() / math.sqrt(size) / 2.0**BITS)
+        mean = clamped_log_ratio(sums.total, log_ratio, BIT_BELOW * self._scale() / math.sqrt(size) / 2.0**BITS)
         per_spread = BELOW * self._scale() ** 2 * (1 - self.batch.rate) / (size * (size - 1)) / 4.0 ** coarse_bits(size)
         return mean, self.noise_variance - per_spread * sums.spread.astype(jnp.float64)
 
     def cost(self, unit: Unit) -> costs.DPBarker:
         """The same for both relations: an absent row is a row with v = 0."""
         batches.refuse_several_rows(unit)
-        return costs.DPBarker(self.batch.size, self.batch.of, distance=BIT_DISTANCE + batches.DISTANCE)
+        return costs.DPBarker(self.batch.size, self.batch.of, distance=noise.REAL_DISTANCE + batches.DISTANCE)
 
     def _scale(self) -> float:
         """n T bound / b^(1/2): such that neither l* moves too far nor v*, the unbiased one, can exceed s^2 / 2."""

@@ -1,8 +1,8 @@
 r"""The secret stream, and the coins and integer noise made of it.
 
 **Stream.** A grant's secret is 512 bits from the operating system: two ChaCha20 keys. An ask is named by a message m (the bits
-of its public key, of its query with the points' shapes and types and its place in the program, and of its points), cut into
-96-bit pieces. Its own key is the protected counter sum
+of its public key, under vmap with its lane folded in; of its query with the points' shapes and types and its place in the program;
+and of its points), cut into 96-bit pieces. Its own key is the protected counter sum
 :cite:p:`bernstein1999stretch`
 
     F(K2, XOR_j F(K1, j || m_j)),      F = the ChaCha20 block function :cite:p:`rfc8439`,
