@@ -172,8 +172,16 @@ MOMENTS = {  # where the first block is, or the run is finished -> how many step
 }
 
 
+@pytest.fixture
+def python_interrupts():
+    """Python's own handler: a process that was started in the background has none, and ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("when", MOMENTS)
-def test_an_interrupt_at_any_moment_loses_no_draw(when, monkeypatch, tmp_path):
+def test_an_interrupt_at_any_moment_loses_no_draw(when, monkeypatch, tmp_path, python_interrupts):
     owner, name, num_kept = MOMENTS[when]
     method = getattr(owner, name)
 
@@ -191,7 +199,7 @@ def test_an_interrupt_at_any_moment_loses_no_draw(when, monkeypatch, tmp_path):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_an_interrupt_after_the_last_step_changes_nothing(monkeypatch):
+def test_an_interrupt_after_the_last_step_changes_nothing(monkeypatch, python_interrupts):
     whole, make = tiny.means(tiny.run()), loop._Run.posterior
     monkeypatch.setattr(loop._Run, "posterior", lambda self, note: (signal.raise_signal(signal.SIGINT), make(self, note))[1])
     posterior = run_through()
@@ -199,15 +207,12 @@ def test_an_interrupt_after_the_last_step_changes_nothing(monkeypatch):
     assert "interrupted" not in statement_of(posterior)
 
 
-def test_an_interrupt_that_others_handle_is_left_to_them(monkeypatch, tmp_path):
+def test_an_interrupt_that_others_handle_is_left_to_them(monkeypatch, tmp_path, python_interrupts):
     """Theirs may raise: then the draws are handed over."""
-    before = signal.signal(signal.SIGINT, lambda number, frame: signal.default_int_handler(number, frame))
-    try:
-        monkeypatch.setattr(loop._Run, "_save", lambda self, result: signal.raise_signal(signal.SIGINT))
-        with pytest.raises(RunFailed, match=r"could not be written .*; they are in \.posterior") as caught:
-            run_through(num_steps=1, path=tmp_path / "posterior.nc")
-    finally:
-        signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, lambda number, frame: signal.default_int_handler(number, frame))
+    monkeypatch.setattr(loop._Run, "_save", lambda self, result: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(RunFailed, match=r"could not be written .*; they are in \.posterior") as caught:
+        run_through(num_steps=1, path=tmp_path / "posterior.nc")
     assert tiny.means(caught.value.posterior).shape == (2, 1)
 
 
