@@ -1,11 +1,12 @@
 r"""Privacy-loss distributions by connect-the-dots.
 
-A profile known at epsilons e_i = i h is bounded from above by the profile that is linear in e^epsilon between them
-:cite:p:`doroshenko2022connect`: a law with losses on the grid, of chance
+A profile known at epsilons e_i is bounded from above by the profile that is linear in e^epsilon between them
+:cite:p:`doroshenko2022connect`: a law with losses at these dots, of chance
 
-    p_i = (d_{i+1} - d_i - e^h (d_i - d_{i-1})) / (e^h - 1),       d_i = delta(e_i),
+    p_i = (d_{i+1} - d_i) / (e^h_i - 1) - (d_i - d_{i-1}) / (1 - e^-h_{i-1}),       d_i = delta(e_i),  h_i = e_{i+1} - e_i,
 
-and an infinite loss of chance delta at the last point. Losses of composed queries add, so their laws are convolved, by
+and an infinite loss of chance delta at the last one. The dots lie on a grid of width h, on all of it up to a loss of `LARGE`; beyond,
+their distance grows in proportion to the loss. Losses of composed queries add, so their laws are convolved, by
 one Fourier transform per cost raised to the power of its count. The window is chosen so that what lies outside has a
 chance of at most 1e-14 (Chernoff's bound), and that chance is added to delta. Both orders of the two tables are
 composed, each by itself: the direction of a change is the same in every step.
@@ -30,6 +31,7 @@ from dpmcmc.errors import UnsupportedQuery
 INTERVAL = 1e-4
 CELLS_PER_SPREAD = 10  # the grid adds a variance of about h^2/6 to each loss: 0.2 % of it with ten cells
 MOST_CELLS = 2**21
+LARGE = 8.0
 TAIL = 1e-14
 NEGLIGIBLE = 1e-26  # a Fourier coefficient this small is left out
 SMALLEST_DELTA = 1e-10  # as in `accountants`
@@ -63,19 +65,28 @@ def connect_the_dots(profile: Profile, interval: float) -> Losses:
     """The least law on the grid whose profile is above the given one."""
     if max(abs(profile.low), abs(profile.high)) > LARGEST_LOSS:
         raise UnsupportedQuery(f"a single release of this ledger has losses up to {profile.high:.3g}: no grid resolves them")
-    first, last = math.floor(profile.low / interval) - 1, math.ceil(profile.high / interval) + 1
-    excess = profile.excess(interval * np.arange(first, last + 1))
+    dots = _dots(math.floor(profile.low / interval) - 1, math.ceil(profile.high / interval) + 1, round(LARGE / interval))
+    losses = interval * dots
+    excess = profile.excess(losses)
     # Two equal laws have all their loss at zero; the excess over their profile adds the rest (and takes from zero).
-    steps = np.diff(excess)
-    chances = np.empty(excess.size)
-    chances[0] = steps[0] / math.expm1(interval) - excess[0]
-    chances[1:-1] = (steps[1:] - math.exp(interval) * steps[:-1]) / math.expm1(interval)
-    chances[-1] = steps[-1] / math.expm1(-interval)
-    chances[-first] += 1
+    steps, gaps = np.diff(excess), np.diff(losses)
+    chances = np.concatenate([[-excess[0]], steps / np.expm1(-gaps)])
+    chances[:-1] += steps / np.expm1(gaps)
+    chances[np.searchsorted(dots, 0)] += 1
     chances = np.maximum(chances, 0.0)
-    losses = interval * np.arange(first, last + 1)
     moments = [[_log_moment(chances, losses, sign * tilt) for tilt in TILTS] for sign in (1, -1)]
-    return Losses(chances, first, max(float(excess[-1]), 0.0), np.array(moments[0]), np.array(moments[1]))
+    on_grid = np.zeros(dots[-1] - dots[0] + 1)
+    on_grid[dots - dots[0]] = chances
+    return Losses(on_grid, int(dots[0]), max(float(excess[-1]), 0.0), np.array(moments[0]), np.array(moments[1]))
+
+
+def _dots(first: int, last: int, large: int) -> np.ndarray:
+    """The integers from `first` to `last`, sparser beyond `large`: distances there are at most their `large`-th part."""
+    powers = np.arange(math.ceil(large * max(0.0, math.log(max(-first, last) / large))) + 1)
+    sizes = np.append(np.arange(large), np.floor(large * np.exp(powers / large)).astype(int))
+    sizes = sizes[np.diff(sizes, prepend=-1) > 0]
+    both = np.concatenate([-sizes[:0:-1], sizes])
+    return np.concatenate([[first], both[(first < both) & (both < last)], [last]])
 
 
 def _log_moment(chances: np.ndarray, losses: np.ndarray, tilt: float) -> float:
