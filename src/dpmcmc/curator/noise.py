@@ -79,6 +79,7 @@ def secret_of(secret, run: int) -> np.ndarray:
 # -- the stream ------------------------------------------------------------------------------------------------------------
 
 
+@jax.jit
 def chacha20(key, counters):
     """The ChaCha20 block function: key (8,) and counters (..., 4) of 32-bit words -> (..., 16)."""
     if jax.default_backend() == "gpu" and _has_kernels():
