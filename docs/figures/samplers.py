@@ -243,9 +243,10 @@ def draw(name: str, run: Run) -> str:
     inside = [f"{np.mean(distances < threshold):.0%}".replace("%", " %") for threshold in LEVELS]
     told = f"{_title(run)}, {_spaced(len(warmup) + len(kept))} steps"
     path = np.concatenate([[START], warmup, kept])[: run.num_shown + 1]
-    picture(FOLDER / f"{name}.png", run, told, path, kept, f"draws after warm-up, {inside[0]} and {inside[1]} inside")
-    effective = ", ".join(f"{value:.0f}" for value in _effective(posterior))
-    return f"{name}: {told}; inside {inside}; effective draws {effective}; accepted {_accepted(posterior)}"
+    effective = " and ".join(f"{value:.0f}" for value in _effective(posterior))
+    caption = f"draws after warm-up, {effective} effective,\n{inside[0]} and {inside[1]} inside"
+    picture(FOLDER / f"{name}.png", run, told, path, kept, caption)
+    return f"{name}: {told}; {caption}; accepted {_accepted(posterior)}".replace("\n", " ")
 
 
 LEVELS = (2 * np.log(2), 2 * np.log(20))  # of a squared distance in two dimensions: 50 % and 95 %
@@ -254,7 +255,7 @@ LEVELS = (2 * np.log(2), 2 * np.log(20))  # of a squared distance in two dimensi
 def picture(path: Path, run: Run, title: str, chain, draws, caption: str) -> None:
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(1, 2, figsize=(7, 3.1), sharex=True, sharey=True, layout="constrained")
+    figure, panels = pyplot.subplots(1, 2, figsize=(7, 3.25), sharex=True, sharey=True, layout="constrained")
     figure.suptitle(title, fontsize=10)
     grid = np.stack(np.meshgrid(*(np.linspace(*limits, 300) for limits in LIMITS)), axis=-1)
     for axes in panels:

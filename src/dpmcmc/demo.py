@@ -151,20 +151,20 @@ def main(out: str | Path, seed: int = 0, epsilons: tuple[float, ...] = (4.0, 1.0
     folder.mkdir(parents=True, exist_ok=True)
     model, num_rows = make_model(), len(read_rows()[1])
     print("Who earns more than 20 dollars an hour? Logistic regression on 61 395 workers (CPS 2004), each protected as one row.\n")
-    judgements, results = [], {}
+    judgements, results, paths = [], {}, []
     for epsilon in epsilons:
         print(f"=== epsilon = {epsilon:g}, delta = {delta:g}: the plan, from public facts alone\n")
         print(forecast.plan_text(num_rows, model.dimension, Budget(epsilon, delta)), "\n", flush=True)
-        path = folder / ("posterior.nc" if epsilon == epsilons[0] else f"posterior-epsilon-{epsilon:g}.nc")
-        path.unlink(missing_ok=True)  # of the last demo: this table is public and costs nobody anything
-        results[epsilon] = run(epsilon, delta, seed, path=path)
+        paths.append(folder / f"demo-epsilon-{epsilon:g}.nc")
+        paths[-1].unlink(missing_ok=True)  # of the last demo: this table is public and costs nobody anything
+        results[epsilon] = run(epsilon, delta, seed, path=paths[-1])
         judgements.append(judge(results[epsilon]))
         print(_comparison(results[epsilon]), "\n")
         print(_verdict(judgements[-1], epsilon), "\n")
         print(statement_of(results[epsilon]), "\n", flush=True)
-    figure = folder / "posterior.png"
-    plots.against_reference(results, REFERENCE, figure)
-    print(f"Posterior with its statement:  {folder / 'posterior.nc'}\nFigure:  {figure}")
+    figure = folder / "demo.png"
+    plots.against_reference(results, REFERENCE, "Log-odds of earning more than 20 dollars an hour", figure)
+    print(f"Posterior with its statement:  {paths[0]}\nFigure:  {figure}")
     return judgements
 
 

@@ -11,15 +11,13 @@ import numpy as np
 COLOURS = ("#1f5fa8", "#d9822b", "#4f9a5b", "#8457a8")
 
 
-def against_reference(results: Mapping[float, Any], reference: Mapping[str, Any], path: str | Path) -> None:
-    """Private posteriors beside the one without privacy: 90 % intervals in units of the reference's standard deviations."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+def against_reference(results: Mapping[float, Any], reference: Mapping[str, Any], title: str, path: str | Path) -> None:
+    """Private posteriors, by epsilon, beside the one without privacy, (mean, sd) by parameter: 90 % intervals in units of its sds."""
+    from matplotlib.figure import Figure  # not pyplot: nothing is shown, and the caller's backend is left alone
 
     names = list(reference)
-    figure, axes = pyplot.subplots(figsize=(8, 0.62 * len(names) + 1.6), layout="constrained")
+    figure = Figure(figsize=(8, 0.62 * len(names) + 1.6), layout="constrained")
+    axes = figure.subplots()
     axes.axvspan(-1.645, 1.645, color="0.9", label="not private, 90 %", zorder=0)
     axes.axvline(0, color="0.6", linewidth=1, zorder=1)
     for index, (epsilon, result) in enumerate(results.items()):
@@ -35,8 +33,7 @@ def against_reference(results: Mapping[float, Any], reference: Mapping[str, Any]
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlabel("distance from the non-private posterior mean, in its standard deviations")
-    axes.set_title("Log-odds of earning more than 20 dollars an hour", loc="left")
+    axes.set_title(title, loc="left")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=1 + len(results), frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
-    pyplot.close(figure)
