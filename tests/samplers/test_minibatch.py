@@ -19,7 +19,7 @@ from scipy import stats
 from dpmcmc import BatchBarker, Curator, FixedBatch, MinibatchRatio, accept_walk, models, penalty, random_walk
 from dpmcmc.acceptance import penalty_probability
 from dpmcmc.curator import noise
-from dpmcmc.curator.correction import Correction, accept_probability
+from dpmcmc.curator.correction import Correction
 from dpmcmc.curator.exact_sum import Table
 from dpmcmc.curator.minibatch import batch_sums
 from dpmcmc.loop import begin_program, block_program
@@ -115,16 +115,15 @@ class IgnoredVariance(MinibatchRatio):
 class WithoutCorrection(BatchBarker):
     """Normal noise alone in Barker's test."""
 
-    def probability(self, sums, log_ratio):
-        return accept_probability(*self.noisy_log_ratio(sums, log_ratio), Correction(((0.0, 1.0),), error=0.1))
+    correction = Correction(((0.0, 1.0),), error=0.1)
 
 
 @dataclasses.dataclass(frozen=True)
 class NoiseNotReduced(BatchBarker):
     """All of the normal noise, and the batch's on top of it."""
 
-    def probability(self, sums, log_ratio):
-        return super().probability(sums._replace(spread=0 * sums.spread), log_ratio)
+    def noisy_log_ratio(self, sums, log_ratio):
+        return super().noisy_log_ratio(sums._replace(spread=0 * sums.spread), log_ratio)
 
 
 CASES = {str(case): case for case in APPROXIMATE}

@@ -33,7 +33,7 @@ from jax import lax
 from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, noise
 from dpmcmc.curator.accept import clamped_log_ratio, decide
-from dpmcmc.curator.correction import CORRECTIONS, accept_probability, draw
+from dpmcmc.curator.correction import CORRECTIONS, Correction, accept_probability, draw
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_counted
 from dpmcmc.curator.gradient import ROUNDING
 from dpmcmc.curator.queries import check_positive, move_length, unit_ratios
@@ -177,6 +177,11 @@ class BatchBarker:
             )
 
     @property
+    def correction(self) -> Correction:
+        """The law of V."""
+        return CORRECTIONS[self.noise_variance]
+
+    @property
     def bound(self) -> float:
         """What each row's log-ratio is clipped to."""
         return self._scale() * math.sqrt(self.batch.size) / (self.batch.of * self.temperature)
@@ -186,13 +191,12 @@ class BatchBarker:
         slots = self.batch.draw(key_batch, rows)
         sums = batch_sums(model, rows, position, proposal, self.bound, self.batch.size, *slots)
         mean, variance = self.noisy_log_ratio(sums, log_ratio)
-        found = jnp.sqrt(variance) * noise.normal(key_normal) + draw(key_correction, CORRECTIONS[self.noise_variance])
+        found = jnp.sqrt(variance) * noise.normal(key_normal) + draw(key_correction, self.correction)
         return decide(mean, found, jnp.all(jnp.isfinite(proposal)))
 
     def probability(self, sums: BatchSums, log_ratio):
         """The chance of accepting, given the batch, in closed form."""
-        mean, variance = self.noisy_log_ratio(sums, log_ratio)
-        return accept_probability(mean, variance, CORRECTIONS[self.noise_variance])
+        return accept_probability(*self.noisy_log_ratio(sums, log_ratio), self.correction)
 
     def noisy_log_ratio(self, sums: BatchSums, log_ratio):
         """Mean and variance of the normal law that the cost is about: l* + c and s^2 - v*."""

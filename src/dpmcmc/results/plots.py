@@ -12,7 +12,7 @@ COLOURS = ("#1f5fa8", "#d9822b", "#4f9a5b", "#8457a8")
 
 
 def against_reference(results: Mapping[float, Any], reference: Mapping[str, Any], title: str, path: str | Path) -> None:
-    """Private posteriors, by epsilon, beside the one without privacy, (mean, sd) by parameter: 90 % intervals in units of its sds."""
+    """Private posteriors, by epsilon, beside the one without privacy, (mean, sd) by parameter: 90 % intervals in its sds."""
     from matplotlib.figure import Figure  # not pyplot: nothing is shown, and the caller's backend is left alone
 
     names = list(reference)

@@ -40,6 +40,8 @@ def rehearse(num_chains: int, position: Any, info: Any, unravel: Callable[[Any],
         result = _inference_data(positions, infos, unravel, num_warmup=1)
         if missing := set(jax.eval_shape(unravel, position)) - set(getattr(result, "posterior", ())):
             raise ValueError(f"no place for {sorted(missing)}")
+    except ImportError:
+        raise
     except Exception as error:
         raise ValueError(
             f"these draws could not be made into a posterior ({type(error).__name__}: {error}): unravel must return a dict of "
