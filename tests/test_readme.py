@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import dpmcmc
 from dpmcmc import load, statement_of
 
 ROOT = Path(__file__).parents[1]
@@ -20,6 +21,18 @@ def test_the_example_runs(tmp_path, monkeypatch, capsys):
     # The prior is flat in comparison, so even few effective draws find the signs of (1, -1).
     first, second = posterior.posterior["coefficients"].mean(("chain", "draw")).values
     assert first > 0.5 and second < -0.5
+
+
+def test_every_name_in_the_docs_exists():
+    """dpmcmc.x, and dpmcmc.x.y where x is a module."""
+    text = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+    named = set(re.findall(r"\bdpmcmc\.([a-zA-Z_]\w*(?:\.\w+)?)", text))
+    assert {"Curator", "tuning.langevin"} <= named
+    for name in named:
+        found = dpmcmc
+        for part in name.split("."):
+            assert hasattr(found, part), name
+            found = getattr(found, part)
 
 
 def test_citations_and_references_match():

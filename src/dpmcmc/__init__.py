@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Answer": "dpmcmc.types",
     "Budget": "dpmcmc.types",
     "Family": "dpmcmc.types",
+    "Linear": "dpmcmc.types",
     "Model": "dpmcmc.types",
     "Neighbours": "dpmcmc.types",
     "Sampler": "dpmcmc.types",
@@ -45,6 +47,7 @@ _HOMES = {
     "accept_walk": "dpmcmc.samplers.accept",
     "exponential_penalty": "dpmcmc.samplers.exponential",
     "penalty": "dpmcmc.samplers.penalty",
+    "Proposal": "dpmcmc.samplers.proposals",
     "guided_walk": "dpmcmc.samplers.proposals",
     "one_component": "dpmcmc.samplers.proposals",
     "random_walk": "dpmcmc.samplers.proposals",
@@ -62,12 +65,14 @@ _HOMES = {
     "UnboundedQueries": "dpmcmc.errors",
     "UnsupportedQuery": "dpmcmc.errors",
 }
-_MODULES = ("models",)
+_MODULES = ("forecast", "models", "tuning")
 
 __all__ = sorted([*_HOMES, *_MODULES])
 
 if TYPE_CHECKING:
+    from dpmcmc import forecast as forecast
     from dpmcmc import models as models
+    from dpmcmc import tuning as tuning
     from dpmcmc.acceptance import Barker as Barker
     from dpmcmc.acceptance import LazyBarker as LazyBarker
     from dpmcmc.acceptance import Metropolis as Metropolis
@@ -107,13 +112,16 @@ if TYPE_CHECKING:
     from dpmcmc.samplers.hmc import hmc as hmc
     from dpmcmc.samplers.langevin import sgld as sgld
     from dpmcmc.samplers.penalty import penalty as penalty
+    from dpmcmc.samplers.proposals import Proposal as Proposal
     from dpmcmc.samplers.proposals import guided_walk as guided_walk
     from dpmcmc.samplers.proposals import one_component as one_component
     from dpmcmc.samplers.proposals import random_walk as random_walk
     from dpmcmc.samplers.start import newton_start as newton_start
     from dpmcmc.samplers.thermostat import sgnht as sgnht
+    from dpmcmc.types import Answer as Answer
     from dpmcmc.types import Budget as Budget
     from dpmcmc.types import Family as Family
+    from dpmcmc.types import Linear as Linear
     from dpmcmc.types import Model as Model
     from dpmcmc.types import Neighbours as Neighbours
     from dpmcmc.types import Sampler as Sampler
