@@ -14,7 +14,7 @@ IN_ONE_PROCESS = (
     "so the program that runs is trusted to use only answers"
 )
 FLOATING_POINT = (
-    "row values are computed in floating point, then clipped, truncated to a 2^-30 grid and added as integers; "
+    "row values are computed in floating point, then clipped, made whole numbers on a fixed grid and added as integers; "
     "noise is an integer and a coin is a comparison; what rounding does to either is on the bill"
 )
 TIME = "the time a run takes is not part of the release; the work does not depend on what the rows hold"
