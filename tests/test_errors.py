@@ -13,6 +13,7 @@ from dpmcmc import (
     Barker,
     Budget,
     BudgetExceeded,
+    Gradient,
     LazyBarker,
     LogRatio,
     Model,
@@ -23,6 +24,8 @@ from dpmcmc import (
     UnboundedQueries,
     UnsupportedQuery,
     accept_walk,
+    guided_walk,
+    hmc,
     load,
     loop,
     models,
@@ -30,6 +33,7 @@ from dpmcmc import (
     random_walk,
     sample,
     save,
+    sgld,
 )
 from dpmcmc.acceptance import Metropolis
 from tests import tiny
@@ -232,6 +236,34 @@ def test_what_is_not_one_typed_key_is_refused(key):
     curator = tiny.make_curator()
     with pytest.raises(TypeError, match=r"must be one typed random key: make it with jax.random.key\(0\)"):
         sample(key, tiny.PENALTY, curator, tiny.START, num_steps=2)
+    assert curator._ledger.grants == []
+
+
+SCALES = [jnp.array(-1.0), jnp.array(np.nan), jnp.ones((2, 2, 2)), np.array(-1.0), 0.0]
+
+
+@pytest.mark.parametrize("scale", SCALES, ids=str)
+def test_a_scale_that_cannot_be_is_refused_whoever_made_the_array(scale):
+    for proposal in (random_walk, guided_walk):
+        with pytest.raises(ValueError, match="scale"):
+            proposal(scale)
+
+
+PRIOR, MOVES, BIT = tiny.MODEL.log_prior, random_walk(0.1), Accept(Barker(), 0.1)
+MISFITS = {
+    "accept_walk": accept_walk(PRIOR, LogRatio(1.0, 5.0), MOVES),
+    "penalty": penalty(PRIOR, BIT, MOVES),
+    "penalty of a gradient": penalty(PRIOR, Gradient(1.0, 5.0), MOVES),
+    "sgld": sgld(PRIOR, LogRatio(1.0, 5.0), 0.1),
+    "hmc": hmc(PRIOR, LogRatio(1.0, 5.0), BIT, 0.1, 2),
+}
+
+
+@pytest.mark.parametrize("sampler", MISFITS.values(), ids=MISFITS)
+def test_a_query_of_another_sampler_is_refused_with_the_way_out(sampler):
+    curator = tiny.make_curator()
+    with pytest.raises(ValueError, match="cannot be asked with . points: log-ratios go with penalty"):
+        sample(jax.random.key(0), sampler, curator, tiny.START, num_steps=2)
     assert curator._ledger.grants == []
 
 

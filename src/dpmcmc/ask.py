@@ -30,7 +30,7 @@ from jax.extend.core import Literal, Primitive
 from jax.interpreters import ad, batching, mlir
 
 from dpmcmc.errors import UnboundedQueries, UnsupportedQuery
-from dpmcmc.types import Key, Plan, Position, Query
+from dpmcmc.types import Key, Plan, Position, Query, is_standing
 
 asked_p = Primitive("asked")
 asked_p.multiple_results = True
@@ -89,11 +89,6 @@ def total_plan(*parts: tuple[Mapping[Query, int], int]) -> Plan:
     for plan, times in parts:
         total.update({query: times * count for query, count in plan.items()})
     return {query: min(count, 1) if is_standing(query) else count for query, count in total.items()}
-
-
-def is_standing(query: Query) -> bool:
-    """Whether the query's cost covers all its asks in one grant: its curator keeps a running sum."""
-    return getattr(query, "is_standing", False)
 
 
 class _Walk:
@@ -181,7 +176,7 @@ class _Walk:
         return total, [self.number(object()) for _ in equation.outvars]
 
 
-_RULES = {"jit": _Walk.jit, "pjit": _Walk.jit, "closed_call": _Walk.jit, "scan": _Walk.scan, "cond": _Walk.cond}
+_RULES = {"jit": _Walk.jit, "pjit": _Walk.jit, "scan": _Walk.scan, "cond": _Walk.cond}  # pjit: JAX before 0.9
 
 
 def _scan_layout(equation, jaxpr) -> tuple[int, int]:

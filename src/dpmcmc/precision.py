@@ -6,7 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
+
+
+def in_double() -> bool:
+    """Whether JAX has double precision here: switched on by the user, or by a context."""
+    return jnp.result_type(float) == jnp.float64
 
 
 def always_double(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -103,17 +103,25 @@ class Cost(Protocol):
 
 
 class Query(Protocol):
-    """What is computed on the rows and what it costs, in one frozen, hashable value.
+    """What is computed on the rows and what it costs, in one frozen, hashable value. Class attributes that it may have:
 
-    A query with the class attribute ``adds = True`` may be asked of several owners: their answers add in both fields.
+    ``adds = True``         it may be asked of several owners: their answers add in both fields
+    ``is_bit = True``       the answer is an accept bit, and the points end with the public part of the log-ratio
+    ``is_standing = True``  its cost covers all its asks in one grant: the curator keeps a running sum
     """
 
     @property
     def released(self) -> str: ...  # what leaves the curator, in words for the statement
 
-    def answer(self, key: Key, model: Model, rows: Any, *points: Position) -> Answer: ...
+    # The key is not a JAX key but eight secret words, for `curator.noise`.
+    def answer(self, key: Array, model: Model, rows: Any, *points: Position) -> Answer: ...
 
     def cost(self, unit: Unit) -> Cost: ...
+
+
+def is_standing(query: Query) -> bool:
+    """Whether the query's cost covers all its asks in one grant."""
+    return getattr(query, "is_standing", False)
 
 
 Ask = Callable[..., Answer]  # ask(rng_key, query, *points)

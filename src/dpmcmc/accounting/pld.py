@@ -8,8 +8,8 @@ A profile known at epsilons e_i is bounded from above by the profile that is lin
 and an infinite loss of chance delta at the last one. The dots lie on a grid of equal cells, on all of it up to a loss of `LARGE`;
 beyond, their distance grows in proportion to the loss. Losses of composed queries add, so their laws are convolved, by one Fourier
 transform per cost raised to the power of its count. The window is chosen so that what lies outside has a chance of at most 1e-14
-(Chernoff's bound), and that chance is added to delta. Both orders of the two tables are composed, each by itself: the direction of a
-change is the same in every step.
+(Chernoff's bound), and that chance is added to delta. Both orders of the two tables are composed, each by itself: the direction of
+a change is the same in every step.
 
 The Fourier sums have extended precision, and a bound on what they misplace is added to delta: it grows with the number of steps,
 about 1e-13 for 10^4 and 1e-9 for 10^8. Below delta = 1e-10 the answer is refused.

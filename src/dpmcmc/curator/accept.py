@@ -146,5 +146,5 @@ def decide(log_ratio, found, is_allowed) -> Answer:
 
 
 def toss(key, probability, is_allowed) -> Answer:
-    """An accept bit of the given probability; a move that is not allowed is rejected."""
+    """An accept bit of the given probability, for queries that promise nothing: its rounding is on no bill."""
     return Answer(noise.coin(key, probability) & is_allowed, jnp.zeros(()))

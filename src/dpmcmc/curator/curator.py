@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 import itertools
 import math
 import numbers
@@ -33,7 +34,7 @@ from dpmcmc.accounting import accountants, calibrate, filters
 from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.search import largest
 from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, SHARED_BUDGET, TIME, Statement
-from dpmcmc.ask import count_queries, is_standing, mark, speaks
+from dpmcmc.ask import count_queries, mark, speaks
 from dpmcmc.curator import fused, noise
 from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
 from dpmcmc.curator.filtered import Meter, charging
@@ -41,8 +42,8 @@ from dpmcmc.curator.gradient import with_scales
 from dpmcmc.curator.statistic import with_statistic
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.ledger import Entry, Ledger, entries, record_all, to_json, total_costs
-from dpmcmc.precision import always_double
-from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit
+from dpmcmc.precision import always_double, in_double
+from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit, is_standing
 
 Program = Callable[..., Any]
 Held = Any  # (table, secret) of one owner, or of several by name: a pytree
@@ -168,7 +169,7 @@ class Curator:
 
     def trace(self, program: Program, *arguments: Any) -> Traced:
         """Trace the program at the shapes of `arguments` and read off its bill. No row is touched."""
-        run = self._bind(program, jax.config.read("jax_enable_x64"))
+        run = self._bind(program, in_double())
         traced = trace_held(run, (self._rows, self._num_rows, SECRET_SHAPE), arguments)
         plan = count_queries(traced.jaxpr if self._mesh is None else _inside_shard_map(traced.jaxpr))
         return Traced(plan, traced.out_info, traced, self)
@@ -253,6 +254,7 @@ class Curator:
     def answer(self, held: Held, rng_key: Any, query: Query, points: Any, place: int) -> Answer:
         """How this owner answers, in float64."""
         _check_points(query, points, self.model.dimension)
+        _check_fits(query, points)
         table, secret = held
         return query.answer(noise.ask_key(secret, rng_key, query, points, place), self.model, table, *points)
 
@@ -406,7 +408,7 @@ def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
 
 def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
     """Trace `run` at the shapes of what its owners hold (rows, numbers of rows, secrets) and of the arguments."""
-    with own_settings(is_double=jax.config.read("jax_enable_x64")):
+    with own_settings(in_double()):
         shapes = jax.eval_shape(lambda *values: values, *arguments)
     with own_settings():
         return jax.jit(run).trace(*held, *shapes)
@@ -544,6 +546,17 @@ def _check_points(query: Query, points: Sequence[Any], dimension: int) -> None:
             f"Positions are float32 or float64 of shape ({dimension},), the log-ratio is a scalar; for several asks use vmap, "
             "with a key each"
         )
+
+
+def _check_fits(query: Query, points: Sequence[Any]) -> None:
+    """Refuse a query that its sampler asks with the points of another kind."""
+    try:
+        inspect.signature(query.answer).bind(None, None, None, *points)
+    except TypeError:
+        raise ValueError(
+            f"{query} cannot be asked with {len(points)} points: log-ratios go with penalty, accept bits with accept_walk, either "
+            "as the test of hmc, gradients with sgld, sgnht and hmc, statistics with exponential_penalty"
+        ) from None
 
 
 def _check_model(model: Model, rows: Any) -> None:

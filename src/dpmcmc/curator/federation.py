@@ -25,7 +25,7 @@ import jax
 import numpy as np
 
 from dpmcmc.accounting.statement import SEVERAL_OWNERS, FederatedStatement
-from dpmcmc.ask import count_queries, is_standing
+from dpmcmc.ask import count_queries
 from dpmcmc.curator.curator import (
     SECRET_SHAPE,
     Curator,
@@ -41,7 +41,8 @@ from dpmcmc.curator.curator import (
     trace_held,
 )
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
-from dpmcmc.types import Answer, Budget, Plan, Query
+from dpmcmc.precision import in_double
+from dpmcmc.types import Answer, Budget, Plan, Query, is_standing
 
 
 class Federation:
@@ -75,7 +76,7 @@ class Federation:
 
     def trace(self, program: Program, *arguments: Any) -> Traced:
         """Trace the program at the shapes of `arguments` and read off its bill, the same for each owner. No row is touched."""
-        run = self._bind(program, jax.config.read("jax_enable_x64"))
+        run = self._bind(program, in_double())
         held = _together([(owner._rows, owner._num_rows, SECRET_SHAPE) for owner in self.owners.values()])
         traced = trace_held(run, held, arguments)
         return Traced(count_queries(traced.jaxpr), traced.out_info, traced, self)

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from dpmcmc.precision import in_double
 from dpmcmc.types import Linear
 
 MAX_BITS, MIN_BITS = 40, 30
@@ -100,7 +101,7 @@ def _exact_product(coefficients, integers):
 
 
 def _features(linear: Linear, rows):
-    dtype = jnp.float64 if jax.config.read("jax_enable_x64") else jnp.float32
+    dtype = jnp.float64 if in_double() else jnp.float32
     return [part.astype(dtype) for part in jax.vmap(linear.features)(rows)]
 
 

@@ -196,7 +196,8 @@ class BatchBarker:
 
     def probability(self, sums: BatchSums, log_ratio):
         """The chance of accepting, given the batch, in closed form."""
-        return accept_probability(*self.noisy_log_ratio(sums, log_ratio), self.correction)
+        mean, variance = self.noisy_log_ratio(sums, log_ratio)
+        return accept_probability(mean, variance, self.correction)
 
     def noisy_log_ratio(self, sums: BatchSums, log_ratio):
         """Mean and variance of the normal law that the cost is about: l* + c and s^2 - v*."""

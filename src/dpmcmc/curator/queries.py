@@ -1,4 +1,4 @@
-"""Queries with a noisy numeric answer. A query is a frozen value: what is computed on the rows, and what that costs."""
+"""The noisy log-ratio, and what all queries share. A query is a frozen value: what is computed on the rows, and what that costs."""
 
 from __future__ import annotations
 

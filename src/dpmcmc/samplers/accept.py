@@ -7,6 +7,7 @@ noise; lazy Barker and the penalty test trade acceptance for a smaller bill. All
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 
 from dpmcmc.samplers.penalty import WalkState, choose
 from dpmcmc.samplers.proposals import Proposal
-from dpmcmc.types import Array, Query, Sampler
+from dpmcmc.types import Array, Position, Query, Sampler, is_standing
 
 
 class AcceptInfo(NamedTuple):
@@ -30,8 +31,8 @@ class FilteredInfo(NamedTuple):
     is_answered: Array  # false once the filter is used up: the chain then stays where it is
 
 
-def accept_walk(log_prior, bit: Query, proposal: Proposal) -> Sampler:
-    """Random-walk sampler that sees one accept bit per step. `bit` is an `Accept`, `PenaltyAccept` or `FilteredAccept` query."""
+def accept_walk(log_prior: Callable[[Position], Array], bit: Query, proposal: Proposal) -> Sampler:
+    """Random-walk sampler that sees one accept bit per step: the answer to `bit`, such as `Accept` or `PenaltyAccept`."""
 
     def init(rng_key, position, ask):
         return WalkState(position, proposal.init(rng_key, position))
@@ -41,7 +42,7 @@ def accept_walk(log_prior, bit: Query, proposal: Proposal) -> Sampler:
         point, if_accepted, if_rejected = proposal.propose(key_move, state.position, state.memory)
         answer = ask(key_ask, bit, state.position, point, log_prior(point) - log_prior(state.position))
         state = choose(answer.value, point, if_accepted, state, if_rejected)
-        if getattr(bit, "is_standing", False):
+        if is_standing(bit):
             return state, FilteredInfo(answer.value, jnp.isfinite(answer.variance))
         return state, AcceptInfo(answer.value)
 

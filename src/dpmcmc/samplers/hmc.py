@@ -32,7 +32,7 @@ import numpy as np
 from jax import lax
 
 from dpmcmc.samplers import scaling
-from dpmcmc.types import Array, Position, Query, Sampler
+from dpmcmc.types import Array, Position, Query, Sampler, is_standing
 
 
 class HMCState(NamedTuple):
@@ -84,7 +84,7 @@ def hmc(
         raise ValueError(f"num_leapfrog={num_leapfrog} must be a whole number, at least 1")
     if not 0 <= jitter <= 1:
         raise ValueError(f"jitter={jitter} must lie in [0, 1]: it is the part of the step size that varies")
-    if getattr(test, "is_standing", False):
+    if is_standing(test):
         raise ValueError(f"{test} may stop answering in the middle of a run, which only accept_walk tells you: use Accept here")
     metric = scaling.axes("mass", mass)
     roots = metric.scales**-0.5  # the momentum below is M^-1/2 p, in the axes of M

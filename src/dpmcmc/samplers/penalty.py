@@ -9,6 +9,7 @@ the correction v / 2 makes the chain exact for Gaussian noise of any size :cite:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -32,8 +33,8 @@ class PenaltyInfo(NamedTuple):
     log_ratio: Array  # as released: noisy, prior included
 
 
-def penalty(log_prior, ratio: Query, proposal: Proposal) -> Sampler:
-    """Random-walk sampler that sees one noisy ratio per step. `ratio` is a `LogRatio`; several owners' answers add."""
+def penalty(log_prior: Callable[[Position], Array], ratio: Query, proposal: Proposal) -> Sampler:
+    """Random-walk sampler that sees one noisy log-ratio per step: the answer to `ratio`, a `LogRatio` or a batch's. Owners' add."""
 
     def init(rng_key, position, ask):
         return WalkState(position, proposal.init(rng_key, position))

@@ -91,7 +91,7 @@ def _shorten(move, max_move):
 def _check(scale, max_move, largest_rank: int):
     if not max_move > 0:
         raise ValueError(f"max_move={max_move} must be positive: it caps the length of a move")
-    if isinstance(scale, jax.Array):  # made of answers, perhaps inside a compiled program: its values cannot be checked
+    if isinstance(scale, jax.core.Tracer):  # made of answers inside a compiled program: its values cannot be checked
         return scale
     scale = np.asarray(scale, np.float32)
     if scale.ndim > largest_rank or not np.all(np.isfinite(scale)):
