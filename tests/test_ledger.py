@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dpmcmc import Budget, BudgetExceeded, Federation, LogRatio, Neighbours, UnsupportedQuery
+from dpmcmc.accounting import filters
 from dpmcmc.cli import main
-from dpmcmc.curator.curator import FILTER_NAMES
 from dpmcmc.ledger import Entry, from_json
 from tests import tiny
 
@@ -180,7 +180,7 @@ def called(path):
     return result.exit_code, json.loads(result.output)
 
 
-@pytest.mark.parametrize("shared_by", [None, *FILTER_NAMES])
+@pytest.mark.parametrize("shared_by", [None, *filters.NAMES])
 def test_the_spends_are_added_up_against_the_budget(shared_by, path):
     owner = curator(path, shared_by=shared_by)
     for _ in range(1 if shared_by is None else 2):
@@ -188,7 +188,7 @@ def test_the_spends_are_added_up_against_the_budget(shared_by, path):
     code, answer = called(path)
     assert code == 0 and answer["is_within_budget"] and answer["budget_epsilon"] == 1
     assert answer["steps"] == 20 * answer["grants"] == 20 * len(kept(path))
-    assert answer["method"] == FILTER_NAMES.get(shared_by, "gaussian")
+    assert answer["method"] == filters.NAMES.get(shared_by, "gaussian")
     assert (answer["epsilon"] < 1) == (shared_by is None) == ("left" not in answer)
     for more in (100, 10**6):
         path.write_text(path.read_text().replace('"count": 20', f'"count": {more}'))

@@ -161,7 +161,7 @@ def is_kept(path: Path) -> bool:
 
 def audit(path: Path) -> Audit:
     """Add up the grants in a file that a curator keeps, in the way of its promise."""
-    from dpmcmc.accounting import accountants, verify
+    from dpmcmc.accounting import accountants, filters, verify
 
     kept = _read(path)
     facts, grants = kept["facts"], kept["grants"]
@@ -172,8 +172,8 @@ def audit(path: Path) -> Audit:
         if budget < math.inf and facts["shared_by"] is None:
             epsilon, method = accountants.epsilon(costs, delta)
         elif budget < math.inf:
-            method = f"{facts['shared_by'].removesuffix('-dp')}-filter"
-            shared = verify.FILTERS[method](budget, delta)
+            method = filters.NAMES[facts["shared_by"]]
+            shared = filters.FILTERS[facts["shared_by"]](budget, delta)
             shared.spend(costs)
             epsilon, left = budget, f"{shared.left:.6g} of {shared.total:.6g} {shared.unit}"
     is_within = epsilon <= budget

@@ -133,11 +133,6 @@ def test_no_total_is_more_than_its_conversion_proves(make, epsilon, delta):
         assert renyi.zcdp_epsilon(total, delta) <= epsilon
 
 
-def test_an_order_is_above_one():
-    with pytest.raises(ValueError, match="order"):
-        filters.renyi_filter(1.0, DELTA, order=1.0)
-
-
 def test_a_refusal_for_distance_alone_says_so():
     filter_ = filters.zcdp_filter(4.0, 1e-6)
     with pytest.raises(BudgetExceeded, match="away from their ideal laws"):

@@ -107,17 +107,18 @@ def zcdp_filter(epsilon: float, delta: float) -> Filter:
     return Filter(epsilon, delta, largest_rho(epsilon, (1 - accountants.RESERVE) * delta), accountants.zcdp_rho, "of rho (zCDP)")
 
 
-def renyi_filter(epsilon: float, delta: float, order: float | None = None) -> Filter:
-    """Sums Renyi divergences of one order: by default the one that is best for costs that grow in proportion to it."""
+def renyi_filter(epsilon: float, delta: float) -> Filter:
+    """Sums Renyi divergences of one order: the one that is best for costs that grow in proportion to it."""
     accountants.check_budget(epsilon, delta)
-    if order is not None and not 1 < order < math.inf:
-        raise ValueError(f"order={order} must be above 1 and finite: it is the order of a Renyi divergence")
     kept = (1 - accountants.RESERVE) * delta
-    if order is None:
-        order = float(renyi.ORDERS[np.argmax(_total(renyi.ORDERS, epsilon, kept) / renyi.ORDERS)])
+    order = float(renyi.ORDERS[np.argmax(_total(renyi.ORDERS, epsilon, kept) / renyi.ORDERS)])
     total = float(_total(np.array(order), epsilon, kept))
     measure = lambda costs: float(accountants.curve(costs)(np.array([order]))[0]) if costs else 0.0  # noqa: E731
     return Filter(epsilon, delta, max(0.0, total), measure, f"of Renyi divergence at order {order:.4g}")
+
+
+FILTERS = {"gaussian-dp": gaussian_filter, "zcdp": zcdp_filter, "renyi": renyi_filter}  # as curators are told to share by
+NAMES = {"gaussian-dp": "gaussian-filter", "zcdp": "zcdp-filter", "renyi": "renyi-filter"}  # as statements have them
 
 
 def largest_rho(epsilon: float, delta: float) -> float:

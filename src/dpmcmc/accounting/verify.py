@@ -18,11 +18,7 @@ from dpmcmc.types import Neighbours
 
 ATTRIBUTE = "dpmcmc_ledger"
 TOLERANCE = 1e-9
-FILTERS = {
-    "gaussian-filter": filters.gaussian_filter,
-    "zcdp-filter": filters.zcdp_filter,
-    "renyi-filter": filters.renyi_filter,
-}
+FILTERS = {filters.NAMES[shared_by]: make for shared_by, make in filters.FILTERS.items()}
 
 
 class Verdict(NamedTuple):

@@ -21,6 +21,7 @@ from __future__ import annotations
 import decimal
 import functools
 import math
+import numbers
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dpmcmc.accounting import costs
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import Table
 from dpmcmc.errors import UnsupportedQuery
@@ -40,6 +42,27 @@ COLUMNS = 16  # of float32, one line of a processor's cache
 # Tails of B, in a piece and in all, or a sequence that falls short; 127-bit probabilities; 128-bit words cut into at most 2^31
 # slots.
 DISTANCE = 4 * 2.0**-TAIL_BITS + MAX_DRAWS * (2.0**-127 + 2.0**-96)
+RATE_ROUNDING = 2.0**-40  # a rate is a float64, and so is the mean of the number of draws that stands for it
+
+
+def check(batch: Any) -> None:
+    """Refuse what is neither a batch nor None."""
+    if not isinstance(batch, PoissonBatch | FixedBatch | None):
+        raise ValueError(f"batch={batch!r} must be None (all rows), PoissonBatch(rate) or FixedBatch(size, of)")
+
+
+def subsampled_cost(
+    batch: PoissonBatch | FixedBatch, unit: Unit, noise_multiplier: float, noise_distance: float
+) -> costs.SubsampledGaussian:
+    """What Gaussian noise on the sum of a batch costs, with all that a drawn batch lacks to be an ideal one."""
+    refuse_several_rows(unit)
+    return costs.SubsampledGaussian(
+        batch.scheme,
+        batch.rate * (1 + RATE_ROUNDING),
+        noise_multiplier,
+        batch.neighbours(unit.neighbours),
+        distance=noise_distance + DISTANCE,
+    )
 
 
 def refuse_several_rows(unit: Unit) -> None:
@@ -88,6 +111,8 @@ class FixedBatch:
     of: int
 
     def __post_init__(self) -> None:
+        if not (isinstance(self.size, numbers.Integral) and isinstance(self.of, numbers.Integral)):
+            raise ValueError(f"size={self.size} of={self.of}: both are whole numbers of rows")
         if not 1 <= self.size <= self.of / 2:
             raise ValueError(
                 f"size={self.size} of={self.of}: a batch has at least 1 row and at most half of them; else use all rows"

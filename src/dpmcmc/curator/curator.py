@@ -48,12 +48,6 @@ from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit, i
 Program = Callable[..., Any]
 Held = Any  # (table, secret) of one owner, or of several by name: a pytree
 SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
-FILTERS = {"gaussian-dp": filters.gaussian_filter, "zcdp": filters.zcdp_filter, "renyi": filters.renyi_filter}
-FILTER_NAMES: dict[str | None, str] = {
-    "gaussian-dp": "gaussian-filter",
-    "zcdp": "zcdp-filter",
-    "renyi": "renyi-filter",
-}  # as accounting has them
 
 
 class Executable(NamedTuple):
@@ -117,8 +111,8 @@ class Curator:
     ) -> None:
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget={budget!r} must be a Budget(epsilon, delta), or None to promise nothing")
-        if shared_by is not None and shared_by not in FILTERS:
-            raise ValueError(f"shared_by={shared_by!r} must be None or one of {sorted(FILTERS)}")
+        if shared_by is not None and shared_by not in filters.FILTERS:
+            raise ValueError(f"shared_by={shared_by!r} must be None or one of {sorted(filters.FILTERS)}")
         self._model, self._budget = model, budget
         self._unit = budget.unit if budget is not None else Unit()
         self._delta = budget.delta if budget is not None else 1e-6
@@ -136,7 +130,7 @@ class Curator:
         self._shared_by, self._filter, self._is_withdrawn = shared_by, None, False
         self._ledger = Ledger.open(self._facts(), ledger)
         if shared_by is not None and budget is not None:
-            self._filter = FILTERS[shared_by](budget.epsilon, budget.delta)
+            self._filter = filters.FILTERS[shared_by](budget.epsilon, budget.delta)
             for bill in self._ledger.grants:
                 self._filter.spend(total_costs(bill))
 
@@ -332,9 +326,9 @@ class Curator:
         notes = tuple(f"{entry.query}: {entry.cost.reason}" for entry in bill if isinstance(entry.cost, NonPrivate))
         if notes:
             second = None, None  # infinity needs none
-        if self._filter is not None:
+        if self._filter is not None and self._shared_by is not None:
             second = epsilon, f"{method}, for this run alone"
-            epsilon, method, notes = self._filter.epsilon, FILTER_NAMES[self._shared_by], (SHARED_BUDGET,)
+            epsilon, method, notes = self._filter.epsilon, filters.NAMES[self._shared_by], (SHARED_BUDGET,)
         if self._fixed_secret is not None:
             # No figure at all: with a known secret even a second opinion would be a wrong one.
             epsilon, method, second, generator = math.inf, "none", (None, None), FIXED_SECRET

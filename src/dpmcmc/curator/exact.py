@@ -100,7 +100,7 @@ class ExactGradient:
 
     def __post_init__(self) -> None:
         _check(clip=self.clip, temperature=self.temperature)
-        gradient.check_batch(self.batch)
+        batches.check(self.batch)
 
     def answer(self, key, model: Model, rows: Table, position) -> Answer:
         _, key_batch = noise.random_words(key, (2, 8))

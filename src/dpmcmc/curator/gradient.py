@@ -26,7 +26,6 @@ from dpmcmc.types import Answer, Model, Unit
 
 MAX_DIMENSION = 2**12  # what the distance of the noise from its ideal is charged for
 CACHED_ENTRIES = 2**15  # about so many gradient entries are made at a time on a CPU
-ROUNDING = 2.0**-40  # a batch's rate is a float64, and so is the mean of the number of draws that stands for it
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,12 @@ class Gradient:
 
     clip: float
     noise_multiplier: float
-    temperature: float = 1.0
     batch: batches.PoissonBatch | batches.FixedBatch | None = None
+    temperature: float = 1.0
 
     def __post_init__(self) -> None:
         check_positive(clip=self.clip, noise_multiplier=self.noise_multiplier, temperature=self.temperature)
-        check_batch(self.batch)
+        batches.check(self.batch)
 
     def answer(self, key, model: Model, rows: Table, position) -> Answer:
         if model.dimension > MAX_DIMENSION:
@@ -71,19 +70,7 @@ class Gradient:
         distance = MAX_DIMENSION * noise.gaussian_distance(sigma)
         if self.batch is None:
             return costs.Gaussian(self.noise_multiplier, distance=distance)
-        batches.refuse_several_rows(unit)
-        return costs.SubsampledGaussian(
-            self.batch.scheme,
-            self.batch.rate * (1 + ROUNDING),
-            self.noise_multiplier,
-            self.batch.neighbours(unit.neighbours),
-            distance=distance + batches.DISTANCE,
-        )
-
-
-def check_batch(batch) -> None:
-    if not isinstance(batch, batches.PoissonBatch | batches.FixedBatch | None):
-        raise ValueError(f"batch={batch!r} must be None (all rows), PoissonBatch(rate) or FixedBatch(size, of)")
+        return batches.subsampled_cost(self.batch, unit, self.noise_multiplier, distance)
 
 
 def with_scales(table: Table, model: Model) -> Table:

@@ -35,7 +35,6 @@ from dpmcmc.curator import batches, noise
 from dpmcmc.curator.accept import clamped_log_ratio, decide
 from dpmcmc.curator.correction import CORRECTIONS, Correction, accept_probability, draw
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_counted
-from dpmcmc.curator.gradient import ROUNDING
 from dpmcmc.curator.queries import check_positive, move_length, unit_ratios
 from dpmcmc.types import Answer, Model, Neighbours, Unit
 
@@ -132,14 +131,7 @@ class MinibatchRatio:
         return 1 + self.batch.size * 2.0**-17
 
     def cost(self, unit: Unit) -> costs.SubsampledGaussian:
-        batches.refuse_several_rows(unit)
-        return costs.SubsampledGaussian(
-            self.batch.scheme,
-            self.batch.rate * (1 + ROUNDING),
-            self.noise_multiplier,
-            self.batch.neighbours(unit.neighbours),
-            distance=noise.gaussian_distance(self._integer_sigma()) + batches.DISTANCE,
-        )
+        return batches.subsampled_cost(self.batch, unit, self.noise_multiplier, noise.gaussian_distance(self._integer_sigma()))
 
     def _integer_sigma(self) -> float:
         return self.noise_multiplier * (2.0**BITS + self.slack())
