@@ -50,7 +50,7 @@ def test_gaussians_get_the_exact_figure_and_a_second_opinion():
 def test_add_or_remove_does_not_tell_the_number_of_rows():
     found = statement({tiny.RATIO: 20}, budget=Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE), capacity=64)
     assert "one row, added or removed (the number of rows is private)" in str(found)
-    assert "40" not in str(found) and found.num_rows is None
+    assert "40" not in str(found) and found.capacity is None
 
 
 def test_several_rows_per_person():

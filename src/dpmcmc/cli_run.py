@@ -351,8 +351,7 @@ def _sampler(name, problem, curator, clip, step_size, max_move, noise_multiplier
         test = dpmcmc.Barker() if name is SamplerName.barker else dpmcmc.LazyBarker(kappa)
         query: Any = dpmcmc.Accept(test, bound * longest)
         return Chosen(dpmcmc.accept_walk(model.log_prior, query, proposal), query, name, words)
-    sensitivity = 2 if curator.budget.neighbours is dpmcmc.Neighbours.REPLACE_ONE else 1
-    noise = tuning.noise_multiplier(name.value, bound, longest, sensitivity) if noise_multiplier is None else noise_multiplier
+    noise = tuning.noise_multiplier(name.value, bound, longest, curator.budget) if noise_multiplier is None else noise_multiplier
     words += f", noise multiplier {noise:.4g}"
     if name is SamplerName.penalty:
         query = dpmcmc.LogRatio(bound, noise)

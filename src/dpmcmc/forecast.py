@@ -67,7 +67,7 @@ def walk_query(test: str, lipschitz: float, longest: float, budget: Budget) -> A
     bound = lipschitz * longest
     if test == "barker":
         return Accept(Barker(), bound)
-    return LogRatio(lipschitz, tuning.RATIO_NOISE / (tuning.sensitivity(budget) * bound))
+    return LogRatio(lipschitz, tuning.noise_multiplier("penalty", lipschitz, longest, budget))
 
 
 def longest_move(num_rows: int, dimension: int, lipschitz: float) -> float:
@@ -81,7 +81,7 @@ def forecast_error(name: str, num_rows: int, dimension: int, budget: Budget) -> 
     What the start is off fades at the pace at which draws become independent, T = 1 / err^2 times in a chain of two; the first
     tenth is warm-up. It matters only where there is little to hope for anyway.
     """
-    unit = tuning.sensitivity(budget) / 2  # K was measured for a replaced row
+    unit = budget.unit.sensitivity / 2  # K was measured for a replaced row
     error = unit * math.sqrt(CONSTANTS[name].at(dimension) * dimension / num_rows) / tuning.gaussian_mu(budget)
     times = 1 / error**2
     left = math.exp(-0.1 * times) * -math.expm1(-0.9 * times) / (0.9 * times)

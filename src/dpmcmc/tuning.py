@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmcmc.types import Budget, Model, Neighbours
+from dpmcmc.types import Budget, Model
 
 LENGTH = 0.5
 RATIO_NOISE, BIT_NOISE = 2.38, 2.19
@@ -57,9 +57,9 @@ def walk(information, prior_precision, num_rows: int, scale: float | None = None
     return Walk(scales, math.sqrt(math.fsum(scales**2)))
 
 
-def noise_multiplier(sampler: str, clip: float, max_move: float, sensitivity: int) -> float:
-    """Noise over range; `sensitivity` is 2 when a row is replaced, 1 when one is added or removed."""
-    return (RATIO_NOISE if sampler == "penalty" else BIT_NOISE) / (clip * max_move * sensitivity)
+def noise_multiplier(sampler: str, clip: float, max_move: float, budget: Budget) -> float:
+    """Noise over what one person can change: what mixes best, at the longest move."""
+    return (RATIO_NOISE if sampler == "penalty" else BIT_NOISE) / (clip * max_move * budget.unit.sensitivity)
 
 
 def effective_draws(sampler: str, num_steps: int, dimension: int, kappa: float = 1.0) -> float:
@@ -121,14 +121,9 @@ def curvature_noise(mu: float) -> float:
     return _round_up(1 / math.sqrt(CURVATURE_SHARE) / mu)
 
 
-def sensitivity(budget: Budget) -> int:
-    """How far one person moves a sum of values in [-1, 1]."""
-    return budget.rows_per_person * (2 if budget.neighbours is Neighbours.REPLACE_ONE else 1)
-
-
 def langevin_step(num_rows: int, lipschitz: float, curvature: float, budget: Budget) -> tuple[float, float]:
     """(noise multiplier, step size): h v = 4 and h n c = STIFFNESS."""
-    reach = lipschitz * sensitivity(budget)
+    reach = lipschitz * budget.unit.sensitivity
     noise_multiplier = _round_up(math.sqrt(4 * num_rows * curvature / STIFFNESS) / reach)
     return noise_multiplier, 4 / (reach * noise_multiplier) ** 2
 

@@ -30,6 +30,16 @@ class Unit(NamedTuple):
     neighbours: Neighbours = Neighbours.REPLACE_ONE
     rows_per_person: int = 1
 
+    @property
+    def sensitivity(self) -> int:
+        """How far one person can move a sum of values in [-1, 1]."""
+        return self.rows_per_person * (2 if self.neighbours is Neighbours.REPLACE_ONE else 1)
+
+    @property
+    def is_count_public(self) -> bool:
+        """Several rows per person leave the number of rows private even when a person is replaced."""
+        return self == Unit(Neighbours.REPLACE_ONE, 1)
+
 
 @dataclass(frozen=True)
 class Budget:

@@ -53,7 +53,7 @@ from dpmcmc.curator import noise
 from dpmcmc.curator.curator import Executable
 from dpmcmc.curator.exact_sum import BITS
 from dpmcmc.curator.federation import FederatedGrant
-from dpmcmc.curator.queries import log_ratio_sum, sensitivity
+from dpmcmc.curator.queries import log_ratio_sum
 from dpmcmc.progress import Progress
 from dpmcmc.types import Answer
 from tests import tiny
@@ -130,7 +130,7 @@ def test_variances_add_and_each_is_in_its_owners_unit():
     with jax.enable_x64(True):
         found = answer_of(Federation(owners(ROWS, MODEL)), query, *points).variance[0]
     bound = query.temperature * query.clip * np.linalg.norm(points[1] - points[0])
-    assert [sensitivity(options["budget"].unit) for options in UNITS.values()] == [1, 2, 6]
+    assert [options["budget"].unit.sensitivity for options in UNITS.values()] == [1, 2, 6]
     sigmas = [noise.gaussian_sigma(50.0 * units * 2.0**BITS) * bound / 2.0**BITS for units in (1, 2, 6)]
     assert found == pytest.approx(sum(sigma**2 for sigma in sigmas), rel=1e-14)
     assert found == pytest.approx((50.0 * bound) ** 2 * (1 + 4 + 36), rel=1e-3)

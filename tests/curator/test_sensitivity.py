@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from dpmcmc import Accept, Barker, LogRatio, Neighbours, PenaltyAccept, models
 from dpmcmc.curator.clipping import clip_to_unit
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_rows
-from dpmcmc.curator.queries import log_ratio_sum, sensitivity
+from dpmcmc.curator.queries import log_ratio_sum
 from dpmcmc.types import Model, Unit
 
 UNIT = Unit()
@@ -137,7 +137,7 @@ MANY = Unit(Neighbours.REPLACE_ONE, 5)
 
 
 def test_sensitivity_by_relation_and_rows_per_person():
-    assert [sensitivity(unit) for unit in (UNIT, ADD, MANY)] == [2, 1, 10]
+    assert [unit.sensitivity for unit in (UNIT, ADD, MANY)] == [2, 1, 10]
 
 
 def test_costs_follow_the_unit():

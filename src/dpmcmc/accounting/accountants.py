@@ -22,16 +22,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpmcmc.accounting import gaussian, papers, profiles, renyi
-from dpmcmc.accounting.costs import Cost, Gaussian, NonPrivate, SubsampledGaussian
+from dpmcmc.accounting.costs import Cost, Costs, Gaussian, NonPrivate, SubsampledGaussian
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 
-Ledger = Mapping[Any, int]
 RESERVE = 0.01  # part of delta that pays for distances from the ideal laws
 
 
@@ -42,24 +41,24 @@ class Spent(NamedTuple):
     method: str
 
 
-def gaussian_epsilon(costs: Ledger, delta: float) -> float:
+def gaussian_epsilon(costs: Costs, delta: float) -> float:
     """Exact, for a ledger of Gaussian queries."""
     return gaussian.epsilon(delta, gaussian_mu(costs))
 
 
-def gaussian_mu(costs: Ledger) -> float:
+def gaussian_mu(costs: Costs) -> float:
     """The Gaussian-DP parameter of a ledger of Gaussian queries: mu^2 = sum of count / z^2."""
     if not all(isinstance(cost, Gaussian) for cost in costs):
         raise UnsupportedQuery("the exact Gaussian composition needs a ledger of Gaussian costs alone")
     return math.sqrt(math.fsum(count / cost.noise_multiplier**2 for cost, count in costs.items()))
 
 
-def rdp_epsilon(costs: Ledger, delta: float) -> float:
+def rdp_epsilon(costs: Costs, delta: float) -> float:
     """Renyi divergences added over the ledger; the best order and the best conversion."""
     return _finite(renyi.least(curve(costs), functools.partial(renyi.best_epsilon, delta=delta))[0])
 
 
-def rdp_paper_epsilon(costs: Ledger, delta: float) -> float:
+def rdp_paper_epsilon(costs: Costs, delta: float) -> float:
     """Renyi divergences added over the ledger; the best order, the papers' conversion (thesis, Theorem 2.5)."""
     return _finite(renyi.least(curve(costs), functools.partial(renyi.paper_epsilon, delta=delta))[0])
 
@@ -67,12 +66,13 @@ def rdp_paper_epsilon(costs: Ledger, delta: float) -> float:
 def _finite(epsilon: float) -> float:
     if math.isinf(epsilon):
         raise UnsupportedQuery(
-            f"some cost of this ledger has no finite Renyi divergence; PoissonMixture needs pld and delta >= {SMALLEST_PLD_DELTA:g}"
+            "some cost of this ledger has no finite Renyi divergence; "
+            f"PoissonMixture needs pld and delta >= {profiles.SMALLEST_DELTA:g}"
         )
     return epsilon
 
 
-def curve(costs: Ledger) -> renyi.Curve:
+def curve(costs: Costs) -> renyi.Curve:
     """The Renyi divergence of the whole ledger as a function of the order."""
 
     def at(orders: np.ndarray) -> np.ndarray:
@@ -87,17 +87,17 @@ def _rdp(cost: Cost, orders: tuple[float, ...]) -> np.ndarray:
     return cost.rdp(np.array(orders))
 
 
-def zcdp_epsilon(costs: Ledger, delta: float) -> float:
+def zcdp_epsilon(costs: Costs, delta: float) -> float:
     """rho added over the ledger, the best conversion."""
     return renyi.zcdp_epsilon(zcdp_rho(costs), delta)
 
 
-def zcdp_paper_epsilon(costs: Ledger, delta: float) -> float:
+def zcdp_paper_epsilon(costs: Costs, delta: float) -> float:
     """rho added over the ledger, converted as in the thesis, Theorem 2.5."""
     return renyi.zcdp_epsilon_paper(zcdp_rho(costs), delta)
 
 
-def zcdp_rho(costs: Ledger) -> float:
+def zcdp_rho(costs: Costs) -> float:
     """rho of the whole ledger."""
     rhos = {cost: cost.rho() for cost in costs}
     if any(rho is None for rho in rhos.values()):
@@ -105,7 +105,7 @@ def zcdp_rho(costs: Ledger) -> float:
     return math.fsum(count * rhos[cost] for cost, count in costs.items())
 
 
-def pure_epsilon(costs: Ledger, delta: float) -> float:
+def pure_epsilon(costs: Costs, delta: float) -> float:
     """Pure epsilons added: valid with delta = 0."""
     pures = {cost: cost.pure() for cost in costs}
     if any(value is None for value in pures.values()):
@@ -113,7 +113,7 @@ def pure_epsilon(costs: Ledger, delta: float) -> float:
     return math.fsum(count * pures[cost] for cost, count in costs.items())
 
 
-def pld_epsilon(costs: Ledger, delta: float) -> float:
+def pld_epsilon(costs: Costs, delta: float) -> float:
     """Privacy-loss distributions of the exact profiles."""
     from dpmcmc.accounting import pld
 
@@ -121,7 +121,7 @@ def pld_epsilon(costs: Ledger, delta: float) -> float:
     return pld.epsilon(costs, delta)
 
 
-def pld_pair_epsilon(costs: Ledger, delta: float) -> float:
+def pld_pair_epsilon(costs: Costs, delta: float) -> float:
     """The same with the looser pair (1-q) N(0,1) + q N(+-mu,1) for fixed-size batches, as the papers' Fourier
     accountant."""
     from dpmcmc.accounting import pld
@@ -132,7 +132,7 @@ def pld_pair_epsilon(costs: Ledger, delta: float) -> float:
     return pld.epsilon(costs, delta, _looser_pair)
 
 
-def _check_number(costs: Ledger) -> None:
+def _check_number(costs: Costs) -> None:
     if sum(costs.values()) > MOST_PLD_QUERIES:
         raise UnsupportedQuery(f"pld composes up to {MOST_PLD_QUERIES:g} queries: beyond, its grid is too coarse; use rdp")
 
@@ -143,14 +143,14 @@ def _looser_pair(cost: Any) -> profiles.Pair | None:
     return cost.profiles()
 
 
-def recursion_epsilon(costs: Ledger, delta: float) -> float:
+def recursion_epsilon(costs: Costs, delta: float) -> float:
     """The exact recursion for accept bits of one kind."""
     from dpmcmc.accounting import recursion
 
     return recursion.ledger_epsilon(costs, delta)
 
 
-def advanced_epsilon(costs: Ledger, delta: float) -> float:
+def advanced_epsilon(costs: Costs, delta: float) -> float:
     """Advanced composition of one kind of query: pure ones, or Gaussian ones with half of delta for the steps."""
     if len(costs) != 1:
         raise UnsupportedQuery("advanced composition is for one kind of query")
@@ -165,7 +165,7 @@ def advanced_epsilon(costs: Ledger, delta: float) -> float:
     return papers.advanced_composition(count, cost.pure(), 0.0, delta)[0]
 
 
-METHODS: dict[str, Callable[[Ledger, float], float]] = {
+METHODS: dict[str, Callable[[Costs, float], float]] = {
     "gaussian": gaussian_epsilon,
     "recursion": recursion_epsilon,
     "pld": pld_epsilon,
@@ -179,11 +179,10 @@ METHODS: dict[str, Callable[[Ledger, float], float]] = {
 }
 QUICK = ("rdp", "pure")
 EXACT = ("pld", "pure")
-SMALLEST_PLD_DELTA = 1e-10
 MOST_PLD_QUERIES = 10**10
 
 
-def epsilons(costs: Ledger, delta: float, methods: Iterable[str] | None = None) -> dict[str, float]:
+def epsilons(costs: Costs, delta: float, methods: Iterable[str] | None = None) -> dict[str, float]:
     """epsilon by every method that applies to the ledger (all but the recursion unless `methods` names them).
 
     A method whose epsilon is so large that distances from ideal laws eat up delta proves nothing and is left out.
@@ -198,7 +197,7 @@ def epsilons(costs: Ledger, delta: float, methods: Iterable[str] | None = None) 
     return found
 
 
-def epsilon_by(method: str, costs: Ledger, delta: float) -> float:
+def epsilon_by(method: str, costs: Costs, delta: float) -> float:
     """epsilon by one method; refused (`UnsupportedQuery`) where the method has no bound for some cost."""
     if method not in METHODS:
         raise ValueError(f"method={method!r} must be one of {list(METHODS)}")
@@ -214,7 +213,7 @@ def epsilon_by(method: str, costs: Ledger, delta: float) -> float:
     return spent
 
 
-def epsilon(costs: Ledger, delta: float) -> Spent:
+def epsilon(costs: Costs, delta: float) -> Spent:
     """The least epsilon that a quick method proves: the closed form for Gaussians, PLD or pure where profiles are known, RDP or
     pure where they are not or PLD has no answer."""
     costs = checked(costs)
@@ -223,7 +222,7 @@ def epsilon(costs: Ledger, delta: float) -> Spent:
         return Spent(math.inf, "none")
     if all(isinstance(cost, Gaussian) for cost in costs):
         return Spent(epsilon_by("gaussian", costs, delta), "gaussian")
-    known = delta >= SMALLEST_PLD_DELTA and all(cost.profiles() is not None for cost in costs)
+    known = delta >= profiles.SMALLEST_DELTA and all(cost.profiles() is not None for cost in costs)
     found = epsilons(costs, delta, EXACT) if known else {}
     if not math.isfinite(found.get("pld", math.inf)):
         found |= epsilons(costs, delta, QUICK)
@@ -234,7 +233,7 @@ def epsilon(costs: Ledger, delta: float) -> Spent:
     return Spent(found[best], best)
 
 
-def delta(costs: Ledger, epsilon: float) -> float:
+def delta(costs: Costs, epsilon: float) -> float:
     """The least delta that a quick method proves at this epsilon, with what distances from ideal laws add to it."""
     costs = checked(costs)
     if not epsilon >= 0:
@@ -246,7 +245,7 @@ def delta(costs: Ledger, epsilon: float) -> float:
     return min(1.0, ideal + (distance and distance * (1 + math.exp(min(epsilon, 700.0)))))
 
 
-def _deltas(costs: Ledger, epsilon: float) -> list[float]:
+def _deltas(costs: Costs, epsilon: float) -> list[float]:
     if all(isinstance(cost, Gaussian) for cost in costs):
         return [gaussian.delta(epsilon, gaussian_mu(costs))]
     convert = functools.partial(renyi.best_log_delta, epsilon=epsilon)
@@ -261,7 +260,7 @@ def _deltas(costs: Ledger, epsilon: float) -> list[float]:
     return found
 
 
-def checked(costs: Ledger) -> dict[Any, int]:
+def checked(costs: Costs) -> dict[Any, int]:
     """The costs that were incurred at all. A ledger only grows: what is not a whole number, at least 0, is refused."""
     for cost, count in costs.items():
         if not (0 <= count < math.inf and count == int(count)):
@@ -269,7 +268,7 @@ def checked(costs: Ledger) -> dict[Any, int]:
     return {cost: count for cost, count in costs.items() if count > 0}
 
 
-def checked_step(per_step: Ledger) -> dict[Any, int]:
+def checked_step(per_step: Costs) -> dict[Any, int]:
     """The costs of one step. A step without any is refused: no number of such steps is too many."""
     costs = checked(per_step)
     if not costs:

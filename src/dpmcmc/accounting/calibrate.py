@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from dpmcmc.accounting import accountants, gaussian
+from dpmcmc.accounting.costs import Costs
 from dpmcmc.accounting.search import LIMIT, largest
 from dpmcmc.errors import BudgetExceeded
 
-Ledger = Mapping[Any, int]
 NOISE_DIGITS = 10_000  # noise multipliers are whole numbers of ten-thousandths
 
 
-def steps(per_step: Ledger, epsilon: float, delta: float, initial: Ledger | None = None, method: str | None = None) -> int:
+def steps(per_step: Costs, epsilon: float, delta: float, initial: Costs | None = None, method: str | None = None) -> int:
     """The largest k such that `initial` and k times `per_step` stay within (epsilon, delta); 0 if not even 1 does.
 
     `method` names one accountant; without it the best quick one is used for every k.
@@ -28,14 +28,14 @@ def steps(per_step: Ledger, epsilon: float, delta: float, initial: Ledger | None
     return largest(fits, 1 if start else _guess(per_step, epsilon, delta))
 
 
-def held_back(per_step: Ledger, epsilon: float, delta: float, initial: Ledger | None = None) -> bool:
+def held_back(per_step: Costs, epsilon: float, delta: float, initial: Costs | None = None) -> bool:
     """Whether more steps would fit if every release had exactly its ideal law: then no larger epsilon buys more."""
     ideal = [{replace(cost, distance=0.0): count for cost, count in part.items()} for part in (per_step, initial or {})]
     kept = (1 - accountants.RESERVE) * delta
     return steps(ideal[0], epsilon, kept, ideal[1]) > steps(per_step, epsilon, delta, initial)
 
 
-def noise(ledger: Callable[[float], Ledger], epsilon: float, delta: float, method: str | None = None) -> float:
+def noise(ledger: Callable[[float], Costs], epsilon: float, delta: float, method: str | None = None) -> float:
     """The smallest noise multiplier z, to four decimals, rounded up, for which ledger(z) stays within (epsilon,
     delta)."""
     accountants.check_budget(epsilon, delta)
@@ -48,18 +48,18 @@ def noise(ledger: Callable[[float], Ledger], epsilon: float, delta: float, metho
     return (digits + 1) / NOISE_DIGITS
 
 
-def left(ledger: Ledger, epsilon: float, delta: float, per_step: Ledger, method: str | None = None) -> int:
+def left(ledger: Costs, epsilon: float, delta: float, per_step: Costs, method: str | None = None) -> int:
     """How many more steps fit after what `ledger` already holds, all of it chosen in advance (else use a filter)."""
     return steps(per_step, epsilon, delta, initial=ledger, method=method)
 
 
-def epsilon_left(ledger: Ledger, epsilon: float, delta: float) -> float:
+def epsilon_left(ledger: Costs, epsilon: float, delta: float) -> float:
     """The epsilon that is not spent yet at this delta, 0 if the ledger is over budget."""
     accountants.check_budget(epsilon, delta)
     return max(0.0, epsilon - accountants.epsilon(ledger, delta).epsilon)
 
 
-def within(ledger: Ledger, epsilon: float, delta: float, method: str | None = None) -> bool:
+def within(ledger: Costs, epsilon: float, delta: float, method: str | None = None) -> bool:
     """Whether a ledger stays within the budget; distances too large for it count as "no"."""
     try:
         if method is None:
@@ -69,7 +69,7 @@ def within(ledger: Ledger, epsilon: float, delta: float, method: str | None = No
         return False
 
 
-def combined(first: Ledger, second: Ledger, times: int = 1) -> dict[Any, int]:
+def combined(first: Costs, second: Costs, times: int = 1) -> dict[Any, int]:
     """The ledger of `first` and `times` copies of `second`."""
     total = dict(first)
     for cost, count in second.items():
@@ -77,7 +77,7 @@ def combined(first: Ledger, second: Ledger, times: int = 1) -> dict[Any, int]:
     return total
 
 
-def _guess(per_step: Ledger, epsilon: float, delta: float) -> int:
+def _guess(per_step: Costs, epsilon: float, delta: float) -> int:
     """Where to begin: as if the losses were Gaussian with the variance that the profiles have."""
     pairs = {cost: cost.profiles() for cost in per_step}
     if any(pair is None for pair in pairs.values()):
@@ -86,7 +86,7 @@ def _guess(per_step: Ledger, epsilon: float, delta: float) -> int:
     return max(1, min(LIMIT, math.floor(gaussian.mu(epsilon, delta) ** 2 / variance)))
 
 
-def _recursion_steps(per_step: Ledger, epsilon: float, delta: float, start: Ledger) -> int:
+def _recursion_steps(per_step: Costs, epsilon: float, delta: float, start: Costs) -> int:
     """One run of the recursion answers for every number of steps on its way."""
     from dpmcmc.accounting import recursion
 

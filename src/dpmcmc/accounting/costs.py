@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
@@ -392,6 +392,7 @@ class NonPrivate:
 
 
 Cost = Gaussian | AcceptBit | Pure | ZCDP | SubsampledGaussian | PoissonMixture | MinibatchBarker | DPBarker | NonPrivate
+Costs = Mapping[Any, int]  # a ledger: how often each cost was incurred
 
 
 def _check(cost, **rules) -> None:

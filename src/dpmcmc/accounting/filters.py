@@ -17,22 +17,21 @@ One hundredth of delta is kept for releases that are only near their ideal laws 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dpmcmc.accounting import accountants, gaussian, renyi
+from dpmcmc.accounting.costs import Costs
 from dpmcmc.accounting.search import largest, largest_exponential
 from dpmcmc.errors import BudgetExceeded
-
-Ledger = Mapping[Any, int]
 
 
 class Filter:
     """A total, a measure of ledgers that adds up, and what was spent so far."""
 
-    def __init__(self, epsilon: float, delta: float, total: float, measure: Callable[[Ledger], float], unit: str):
+    def __init__(self, epsilon: float, delta: float, total: float, measure: Callable[[Costs], float], unit: str):
         self.epsilon, self.delta, self.total, self.unit = epsilon, delta, total, unit
         self.distance_total = accountants.RESERVE * delta / (1 + math.exp(min(epsilon, 700.0)))
         self._measure = measure
@@ -53,16 +52,16 @@ class Filter:
         """Everything granted so far."""
         return dict(self._granted)
 
-    def fits(self, costs: Ledger) -> bool:
+    def fits(self, costs: Costs) -> bool:
         """Whether these costs may be granted now. Depends on public numbers alone."""
         return self._within(self._with(costs))
 
-    def spend(self, costs: Ledger) -> None:
+    def spend(self, costs: Costs) -> None:
         """Grant these costs, or refuse all of them."""
         self.check(costs)
         self._granted = self._with(costs)
 
-    def check(self, costs: Ledger) -> None:
+    def check(self, costs: Costs) -> None:
         """Refuse costs that may not be granted now. Spends nothing."""
         if not self.fits(costs):
             together = self._with(costs)
@@ -76,21 +75,21 @@ class Filter:
                 f"(budget: epsilon={self.epsilon:g}, delta={self.delta:g})"
             )
 
-    def steps(self, per_step: Ledger) -> int:
+    def steps(self, per_step: Costs) -> int:
         """The largest number of copies of `per_step` that may be granted now."""
         costs = accountants.checked_step(per_step)
         return largest(lambda count: self.fits({cost: count * times for cost, times in costs.items()}))
 
-    def _with(self, costs: Ledger) -> dict[Any, int]:
+    def _with(self, costs: Costs) -> dict[Any, int]:
         together = dict(self._granted)
         for cost, count in accountants.checked(costs).items():
             together[cost] = together.get(cost, 0) + count
         return together
 
-    def _within(self, costs: Ledger) -> bool:
+    def _within(self, costs: Costs) -> bool:
         return self._measure(costs) <= self.total and self._distance(costs) <= self.distance_total
 
-    def _distance(self, costs: Ledger) -> float:
+    def _distance(self, costs: Costs) -> float:
         return math.fsum(count * cost.distance for cost, count in costs.items())
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import fft
 
-from dpmcmc.accounting.profiles import Pair, Profile
+from dpmcmc.accounting.profiles import SMALLEST_DELTA, Pair, Profile
 from dpmcmc.errors import UnsupportedQuery
 
 INTERVAL = 1e-4
@@ -34,7 +34,6 @@ MOST_CELLS = 2**21
 LARGE = 8.0
 TAIL = 1e-14
 NEGLIGIBLE = 1e-26  # a Fourier coefficient this small is left out
-SMALLEST_DELTA = 1e-10  # as in `accountants`
 TILTS = np.geomspace(1e-3, 400.0, 32)
 
 PairOf = Callable[[Any], Pair | None]
@@ -82,9 +81,12 @@ def connect_the_dots(profile: Profile, interval: float) -> Losses:
 
 def _dots(first: int, last: int, large: int) -> np.ndarray:
     """The integers from `first` to `last`, sparser beyond `large`: distances there are at most their `large`-th part."""
-    powers = np.arange(math.ceil(large * max(0.0, math.log(max(-first, last) / large))) + 1)
-    sizes = np.append(np.arange(large), np.floor(large * np.exp(powers / large)).astype(int))
-    sizes = sizes[np.diff(sizes, prepend=-1) > 0]
+    most = max(-first, last)
+    sizes = np.arange(min(large, most))
+    if large < most:
+        powers = np.arange(math.ceil(large * math.log(most / large)) + 1)
+        sizes = np.append(sizes, np.floor(large * np.exp(powers / large)).astype(int))
+        sizes = sizes[np.diff(sizes, prepend=-1) > 0]
     both = np.concatenate([-sizes[:0:-1], sizes])
     return np.concatenate([[first], both[(first < both) & (both < last)], [last]])
 

@@ -35,6 +35,7 @@ TAIL_DEVIATIONS = 9.5  # a normal is further out with a chance of 1e-21
 TAIL = 1e-21
 SETTLED = 1e-5  # standard deviations: a Newton step this small leaves an error of about its square
 BLOCK = 4096  # epsilons at a time: their terms stay in the processor's cache
+SMALLEST_DELTA = 1e-10  # composed profiles prove nothing below: the Fourier sums are not that exact
 LEAST_SPREAD = 1e-12  # of two mixtures: their losses are differences of logarithms that are right to some 1e-15
 
 

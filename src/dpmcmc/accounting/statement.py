@@ -23,6 +23,7 @@ SEVERAL_OWNERS = (
     "this owner added its noise in full, with a secret of its own: the promise holds against the other owners too. "
     "It is about this owner's rows; for a person with rows at several owners their epsilons and deltas add up"
 )
+ATTRIBUTE = "dpmcmc_ledger"  # of a saved posterior, which has the ledger
 FORMAT, FEDERATED_FORMAT = "dpmcmc-ledger-1", "dpmcmc-federated-ledger-1"
 FIXED_SECRET = "the secret was fixed by the caller: the noise can be computed again, so NOTHING IS PROMISED"
 
@@ -37,7 +38,7 @@ class Statement:
     second_epsilon: float | None  # by another accountant, from the same bill
     second_method: str | None
     unit: Unit
-    num_rows: int | None  # None when the number of rows is private
+    capacity: int | None  # public: the number of rows, or a bound on it; None under add-or-remove
     released: tuple[str, ...]  # what kinds of values left the curator
     bill: list[dict[str, Any]]  # query, cost, count
     budget: tuple[float, float] | None  # what the owner allowed in all
@@ -76,7 +77,7 @@ class Statement:
         if not math.isfinite(self.epsilon):
             promise = "epsilon = infinity: NO PRIVACY IS PROMISED"
         lines = ["PRIVACY STATEMENT", f"  Promise:   {promise}"]
-        lines.append(f"  Unit:      {_unit_text(self.unit, self.num_rows)}")
+        lines.append(f"  Unit:      {_unit_text(self.unit, self.capacity)}")
         lines.append(f"  Released:  {'; '.join(self.released)}; everything else is computed from these")
         lines += [f"  Bill:      {item['count']} x {item['query']}" for item in self.bill]
         if math.isfinite(self.epsilon):
@@ -125,13 +126,13 @@ class FederatedStatement:
         return "\n".join(lines)
 
 
-def _unit_text(unit: Unit, num_rows: int | None) -> str:
+def _unit_text(unit: Unit, capacity: int | None) -> str:
     person = "one row" if unit.rows_per_person == 1 else f"one person with at most {unit.rows_per_person} rows"
     if unit.neighbours is Neighbours.REPLACE_ONE:
         known = (
-            f"the number of rows, {num_rows}, is public"
+            f"the number of rows, {capacity}, is public"
             if unit.rows_per_person == 1
-            else f"the table's capacity, {num_rows}, is public"
+            else f"the table's capacity, {capacity}, is public"
         )
         return f"{person}, replaced by any other ({known})"
     return f"{person}, added or removed (the number of rows is private)"

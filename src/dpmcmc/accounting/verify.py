@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 from dpmcmc.accounting import accountants, filters
 from dpmcmc.accounting.costs import from_json
 from dpmcmc.accounting.search import LIMIT
-from dpmcmc.accounting.statement import FEDERATED_FORMAT, FORMAT
+from dpmcmc.accounting.statement import ATTRIBUTE, FEDERATED_FORMAT, FORMAT
 from dpmcmc.types import Neighbours
 
-ATTRIBUTE = "dpmcmc_ledger"
 TOLERANCE = 1e-9
 FILTERS = {filters.NAMES[shared_by]: make for shared_by, make in filters.FILTERS.items()}
 

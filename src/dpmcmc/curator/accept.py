@@ -31,7 +31,7 @@ from dpmcmc.acceptance import AcceptanceTest, LazyBarker, Metropolis, Penalty
 from dpmcmc.accounting import costs
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import BITS, Table
-from dpmcmc.curator.queries import check_positive, log_ratio_sum, move_length, sensitivity
+from dpmcmc.curator.queries import check_positive, log_ratio_sum, move_length
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Unit
 
@@ -73,7 +73,7 @@ class Accept:
         return decide(clamped, noise_of(key, self.test), jnp.all(jnp.isfinite(proposal)))
 
     def cost(self, unit: Unit) -> costs.AcceptBit:
-        range_ = self.temperature * self.bound * sensitivity(unit)
+        range_ = self.temperature * self.bound * unit.sensitivity
         if isinstance(self.test, Penalty):
             return costs.AcceptBit(self.test, range_ + rounding(self.test.sigma), distance=PENALTY_DISTANCE)
         return costs.AcceptBit(self.test, range_ + ROUNDING)
@@ -107,11 +107,11 @@ class PenaltyAccept:
         bound = self.clip * jnp.where(is_allowed, jnp.maximum(move, SHORTEST * self.max_move), self.max_move)
         total = log_ratio_sum(model, rows, position, proposal, bound)
         clamped = clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
-        sigma = self.noise_multiplier * self.temperature * bound * sensitivity(rows.unit)
+        sigma = self.noise_multiplier * self.temperature * bound * rows.unit.sensitivity
         return decide(clamped, penalty_noise(key, sigma), is_allowed)
 
     def cost(self, unit: Unit) -> costs.AcceptBit:
-        range_ = self.temperature * self.clip * self.max_move * sensitivity(unit)
+        range_ = self.temperature * self.clip * self.max_move * unit.sensitivity
         test = Penalty(self.noise_multiplier * range_)
         # Divided by the noise, rounding weighs most at the shortest move.
         return costs.AcceptBit(test, range_ + rounding(test.sigma) / SHORTEST, distance=PENALTY_DISTANCE)

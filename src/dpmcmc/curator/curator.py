@@ -121,7 +121,7 @@ class Curator:
         leaves = jax.tree.map(_as_column, rows)
         num_rows = _num_rows(leaves, self.unit)
         self._capacity = _check_capacity(num_rows, capacity, self.unit)
-        if budget is not None and self.unit == Unit() and budget.delta > 1 / num_rows:
+        if budget is not None and self.unit.is_count_public and budget.delta > 1 / num_rows:
             told = f"delta={budget.delta:g} is above 1/n, n={num_rows}: a release of one random row would be within the promise"
             warnings.warn(told, stacklevel=2)
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), ("rows",), devices=devices)
@@ -340,7 +340,7 @@ class Curator:
             second_epsilon=second[0],
             second_method=second[1],
             unit=self.unit,
-            num_rows=self.capacity if is_public else None,
+            capacity=self.capacity if is_public else None,
             released=tuple(dict.fromkeys(entry.released for entry in bill)),
             bill=to_json(bill),
             budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),
@@ -497,8 +497,7 @@ def _num_rows(leaves: Any, unit: Unit) -> int:
     if not lengths:
         raise ValueError("rows holds no array: give an array, or a tuple or dict of arrays with one entry per row")
     if len(lengths) > 1:
-        is_public = unit == Unit(Neighbours.REPLACE_ONE, 1)
-        told = f" ({sorted(lengths)})" if is_public else ""
+        told = f" ({sorted(lengths)})" if unit.is_count_public else ""
         raise ValueError(f"the arrays of rows have different numbers of rows{told}: they must agree")
     return lengths.pop()
 
@@ -506,7 +505,7 @@ def _num_rows(leaves: Any, unit: Unit) -> int:
 def _check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
     if capacity is not None and (not isinstance(capacity, numbers.Integral) or not 1 <= capacity <= MAX_ROWS):
         raise ValueError(f"capacity={capacity!r} must be a whole number between 1 and {MAX_ROWS}: it bounds the number of rows")
-    if unit == Unit(Neighbours.REPLACE_ONE, 1):
+    if unit.is_count_public:
         if num_rows == 0:
             raise ValueError("the table is empty (n=0): there is nothing to learn from")
         if num_rows > MAX_ROWS:

@@ -19,7 +19,7 @@ from dpmcmc.curator import noise
 from dpmcmc.curator.clipping import clip_to_unit_ball
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
 from dpmcmc.curator.gradient import CACHED_ENTRIES, MAX_DIMENSION
-from dpmcmc.curator.queries import check_positive, sensitivity
+from dpmcmc.curator.queries import check_positive
 from dpmcmc.types import Answer, Model, Unit
 
 
@@ -54,7 +54,7 @@ class Curvature:
         return costs.Gaussian(self.noise_multiplier, distance=MAX_DIMENSION * noise.gaussian_distance(self._integer_sigma(unit)))
 
     def _integer_sigma(self, unit: Unit) -> float:
-        return self.noise_multiplier * sensitivity(unit) * 2.0**BITS
+        return self.noise_multiplier * unit.sensitivity * 2.0**BITS
 
 
 def curvature_sum(model: Model, table: Table, position, clip: float):

@@ -25,7 +25,7 @@ from dpmcmc.acceptance import Barker
 from dpmcmc.accounting import costs
 from dpmcmc.curator.accept import ROUNDING, clamped_log_ratio, decide, noise_of
 from dpmcmc.curator.exact_sum import BITS, Table
-from dpmcmc.curator.queries import check_positive, log_ratio_sum, move_length, sensitivity
+from dpmcmc.curator.queries import check_positive, log_ratio_sum, move_length
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Query, Unit
 
@@ -65,7 +65,7 @@ class FilteredAccept:
 
     def charge_of(self, move, unit: Unit):
         """The zCDP of one bit, rounded up."""
-        return (self.temperature * self.clip * move * sensitivity(unit) + ROUNDING) ** 2 / 8 * (1 + SLACK)
+        return (self.temperature * self.clip * move * unit.sensitivity + ROUNDING) ** 2 / 8 * (1 + SLACK)
 
     def cost(self, unit: Unit) -> costs.ZCDP:
         return costs.ZCDP(self.rho)

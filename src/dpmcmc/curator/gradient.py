@@ -21,7 +21,7 @@ from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, fused, linear_rows, noise
 from dpmcmc.curator.clipping import clip_to_unit_ball
 from dpmcmc.curator.exact_sum import BITS, MAX_ROWS, Table, fixed_point, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
-from dpmcmc.curator.queries import check_positive, sensitivity
+from dpmcmc.curator.queries import check_positive
 from dpmcmc.types import Answer, Model, Unit
 
 MAX_DIMENSION = 2**12  # what the distance of the noise from its ideal is charged for
@@ -59,14 +59,14 @@ class Gradient:
             total = all_rows_sum(model, rows, position, self.clip)
         else:
             total = batch_sum(model, rows, position, self.clip, *self.batch.draw(key_batch, rows))
-        sigma = self.noise_multiplier * sensitivity(rows.unit) * 2.0**bits
+        sigma = self.noise_multiplier * rows.unit.sensitivity * 2.0**bits
         total = total + noise.discrete_gaussian(key_noise, (model.dimension,), sigma)
         grid = self.temperature * self.clip / 2.0**bits / (1.0 if self.batch is None else self.batch.rate)
         return Answer(grid * total.astype(jnp.float64), jnp.asarray((grid * noise.gaussian_sigma(sigma)) ** 2))
 
     def cost(self, unit: Unit) -> costs.Gaussian | costs.SubsampledGaussian:
         # The coarsest grid is the farthest from the ideal law.
-        sigma = self.noise_multiplier * sensitivity(unit) * 2.0**BITS
+        sigma = self.noise_multiplier * unit.sensitivity * 2.0**BITS
         distance = MAX_DIMENSION * noise.gaussian_distance(sigma)
         if self.batch is None:
             return costs.Gaussian(self.noise_multiplier, distance=distance)

@@ -14,12 +14,7 @@ from dpmcmc.accounting import costs
 from dpmcmc.curator import fused, noise
 from dpmcmc.curator.clipping import clip_to_unit
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_rows
-from dpmcmc.types import Answer, Model, Neighbours, Unit
-
-
-def sensitivity(unit: Unit) -> int:
-    """How far one person can move a sum of values in [-1, 1]."""
-    return unit.rows_per_person * (2 if unit.neighbours is Neighbours.REPLACE_ONE else 1)
+from dpmcmc.types import Answer, Model, Unit
 
 
 def check_positive(**values: float) -> None:
@@ -81,7 +76,7 @@ class LogRatio:
         return costs.Gaussian(self.noise_multiplier, distance=noise.gaussian_distance(self._integer_sigma(unit)))
 
     def _integer_sigma(self, unit: Unit) -> float:
-        return self.noise_multiplier * sensitivity(unit) * 2.0**BITS
+        return self.noise_multiplier * unit.sensitivity * 2.0**BITS
 
 
 def move_length(position, proposal):

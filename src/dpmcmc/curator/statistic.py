@@ -58,7 +58,7 @@ class SufficientStatistic:
         family = _family(model, rows)
         total = statistic_sum(family, rows) if rows.statistic is None else rows.statistic
         sigma = self._integer_sigma(rows.unit)
-        num_noisy = total.size + (not is_count_public(rows.unit))
+        num_noisy = total.size + (not rows.unit.is_count_public)
         integers = jnp.append(total, jnp.asarray(rows.num_rows, jnp.int64) << BITS)
         integers = integers.at[:num_noisy].add(noise.discrete_gaussian(key, (num_noisy,), sigma))
         grid = self.temperature * np.append(np.full(total.size, float(family.radius)), 1.0) / 2.0**BITS
@@ -76,11 +76,6 @@ def joint_sensitivity(unit: Unit) -> float:
     """How far one person can move a sum of vectors in the unit ball together with the number of rows."""
     # math.sqrt(2) is above the square root of 2.
     return unit.rows_per_person * (2.0 if unit.neighbours is Neighbours.REPLACE_ONE else math.sqrt(2))
-
-
-def is_count_public(unit: Unit) -> bool:
-    """Several rows per person leave the number of rows private even when a person is replaced."""
-    return unit == Unit(Neighbours.REPLACE_ONE, 1)
 
 
 def with_statistic(table: Table, model: Model) -> Table:

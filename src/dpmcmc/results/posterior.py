@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpmcmc.accounting.statement import FederatedStatement, Statement
+from dpmcmc.accounting.statement import ATTRIBUTE, FederatedStatement, Statement
 
 STATISTICS = {"is_accepted": "acceptance", "log_ratio": "log_ratio", "is_divergent": "diverging"}
 
@@ -119,7 +119,7 @@ def _attributes(statement: Statement | FederatedStatement) -> dict[str, Any]:
         **statement.facts(),
         **({"notes": "; ".join(statement.notes)} if statement.notes else {}),
         "privacy_statement": str(statement),
-        "dpmcmc_ledger": statement.ledger_json(),
+        ATTRIBUTE: statement.ledger_json(),
         "inference_library": "dpmcmc",
         "inference_library_version": dpmcmc.__version__,
     }
