@@ -91,7 +91,7 @@ def test_one_jitted_body_at_two_spots_is_refused():
         return body
 
     for first in (as_it_is, mapped):
-        with pytest.raises(UnboundedQueries, match="leave the jit out"):
+        with pytest.raises(UnboundedQueries, match="give each use a function of its own"):
             plan(used(first, as_it_is), KEY)
 
     def apart(key):  # every turn of a loop is the same spot, and each jit its own
@@ -101,15 +101,49 @@ def test_one_jitted_body_at_two_spots_is_refused():
     assert plan(apart, KEY) == {Q: 6}
 
 
+def test_one_body_in_two_loops_is_refused_and_in_branches_of_one_choice_is_not():
+    """JAX traces a body once for both loops. Of a choice only one branch runs."""
+
+    def body(total, key):
+        return total + ask(key, Q, POINT), None
+
+    def loops(key):
+        one, two = jax.random.split(key)
+        half = lax.scan(body, jnp.float32(0), jax.random.split(one, 3))[0]
+        return lax.scan(body, half, jax.random.split(two, 3))[0]
+
+    with pytest.raises(UnboundedQueries, match="such as a lambda around it"):
+        plan(loops, KEY)
+
+    def branch(key):
+        return ask(key, Q, POINT)
+
+    assert plan(lambda key: lax.switch(1, [branch, branch, lambda key: 0.0], key), KEY) == {Q: 1}
+
+
+def test_an_ask_while_the_program_is_traced_is_refused():
+    """It would be answered, and leave no mark."""
+
+    def program(key):
+        with jax.ensure_compile_time_eval():
+            return ask(KEY, Q, POINT)
+
+    with pytest.raises(UnboundedQueries, match="leave jax.ensure_compile_time_eval out"):
+        plan(program, KEY)
+
+
 def test_lanes_have_keys_of_their_own():
     """Equal keys are seen as they are traced; in an array they are not, and every lane gets another one."""
 
+    @jax.jit
+    @jax.vmap
+    @jax.vmap
     def marked(key):
         return jax.random.key_data(mark(key, Q, (POINT,), 0)[0])
 
     keys = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(KEY), (2, 3, 1)))
     for several in (keys, keys.T):
-        found = jax.vmap(jax.vmap(marked))(several)
+        found = marked(several)
         assert len({row.tobytes() for row in np.asarray(found).reshape(6, -1)}) == 6
 
 

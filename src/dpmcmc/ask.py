@@ -65,13 +65,19 @@ def _fold_in(rng_key, lane):
     return fold(rng_key, lane)
 
 
+def _refuse_at_once(*arguments, query, **_):
+    raise UnboundedQueries(
+        f"{query} would be asked while the program is traced, and so on no bill: leave jax.ensure_compile_time_eval out"
+    )
+
+
 def _refuse_derivative(primals, tangents, *, query, place, copies):
     raise UnsupportedQuery(
         f"a derivative through ask({query}) would release gradients without noise: ask for a gradient query instead"
     )
 
 
-asked_p.def_impl(lambda *arguments, **_: list(arguments))
+asked_p.def_impl(_refuse_at_once)
 asked_p.def_abstract_eval(lambda *arguments, **_: list(arguments))
 mlir.register_lowering(asked_p, lambda context, *arguments, **_: list(arguments))
 batching.primitive_batchers[asked_p] = _batch
@@ -143,8 +149,8 @@ class _Walk:
         self.used.add(key)
         if self.paths.setdefault(equation.params["place"], self.path) != self.path:
             raise UnboundedQueries(
-                f"a jitted function that asks {query} is called twice, and the two might share their noise: leave the jit out, "
-                "the whole run is compiled"
+                f"one function that asks {query} is used twice by jit, scan or cond, and the two might share their noise: give "
+                "each use a function of its own, such as a lambda around it (and leave jit out: the whole run is compiled)"
             )
         return Counter({query: equation.params["copies"]}), inputs
 
@@ -168,8 +174,8 @@ class _Walk:
         before, after = set(self.used), set(self.used)
         total: Counter = Counter()
         outside = self.path
-        for index, branch in enumerate(equation.params["branches"]):
-            self.used, self.path = set(before), (*outside, index)
+        for branch in equation.params["branches"]:
+            self.used, self.path = set(before), outside
             total |= self.calls(_open(branch), inputs[1:])[0]
             after |= self.used
         self.used, self.path = after, outside

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.custom_batching import custom_vmap
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 
 def in_double() -> bool:
@@ -22,13 +25,35 @@ def always_double(function: Callable[..., Any]) -> Callable[..., Any]:
     float64 into products in float32: the curator's integer sums would no longer be exact. Needs all arrays as arguments, none
     closed over.
     """
+    return functools.partial(_mapped(lambda _, *arguments: function(*arguments)), ())
+
+
+def in_lanes(function: Callable[..., Any], shared: Any, *arguments: Any) -> Any:
+    """function(shared, *arguments), with vmap as above. `shared` is the same in all lanes.
+
+    Under vmap a cond whose predicate differs from lane to lane hands its branches everything once for each lane: the shared
+    arguments, and the constants of the function, too. All copies are alike, so the first will do.
+    """
+    traced, shapes = jax.make_jaxpr(function, return_shape=True)(shared, *arguments)
+
+    def run(held, *arguments):
+        consts, shared = held
+        leaves = jaxpr_as_fun(ClosedJaxpr(traced.jaxpr, consts))(*jax.tree.leaves((shared, *arguments)))
+        return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+
+    return _mapped(run)((traced.consts, shared), *arguments)
+
+
+def _mapped(function: Callable[..., Any]) -> Callable[..., Any]:
     one = custom_vmap(function)
 
     @one.def_vmap
-    def many(size, is_batched, *arguments):
-        axes = tuple(jax.tree.map(lambda batched: 0 if batched else None, part) for part in is_batched)
+    def many(size, is_batched, shared, *arguments):
+        first = functools.partial(lax.index_in_dim, index=0, keepdims=False)
+        shared = jax.tree.map(lambda copied, leaf: first(leaf) if copied else leaf, is_batched[0], shared)
+        axes = tuple(jax.tree.map(lambda batched: 0 if batched else None, part) for part in is_batched[1:])
         with jax.enable_x64(True):
-            found = always_double(jax.vmap(function, axes, axis_size=size))(*arguments)
+            found = _mapped(jax.vmap(function, (None, *axes), axis_size=size))(shared, *arguments)
         return found, jax.tree.map(lambda _: True, found)
 
     return one

@@ -247,6 +247,10 @@ def test_a_mixture_with_many_draws_takes_seconds():
     assert time.process_time() - start < 6  # about 2; each cell by itself, and to the last digit, took 28
 
 
+def test_a_grid_whose_cells_are_wider_than_eight_still_has_dots():
+    assert 1e10 < pld.epsilon({Gaussian(0.035): 10**8}, 1e-6) < 1e11
+
+
 @pytest.mark.parametrize("mu, delta", [(2.5, 1e-9), (6.0, 1e-3), (6.0, 1e-9), (12.0, 1e-6)])
 def test_losses_beyond_eight_are_sparse_and_still_an_upper_bound(mu, delta):
     exact = gaussian.epsilon(delta, mu)

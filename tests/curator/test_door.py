@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import dpmcmc
-from dpmcmc import Barker, Curator, models
+from dpmcmc import Barker, Curator, UnboundedQueries, models
+from dpmcmc.curator.curator import AXIS
 from tests import tiny
 
 ROWS = np.linspace(-1, 1, 24, dtype=np.float32).reshape(12, 2)
@@ -94,7 +96,7 @@ def test_a_promise_does_not_change(name, value):
         setattr(tiny.make_curator(), name, value)
 
 
-@pytest.mark.parametrize("switch", [jax.debug_nans, jax.debug_infs])
+@pytest.mark.parametrize("switch", [jax.debug_nans, jax.debug_infs, jax.debug_key_reuse])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_switches_for_finding_bugs_tell_nothing_of_the_rows(switch, bad):
     rows = tiny.ROWS.copy()
@@ -131,6 +133,66 @@ def test_equal_asks_do_not_share_their_noise(curator):
     grant = curator.grant({query: 4})
     values = [float(value) for _ in range(2) for value in grant.run(executable, *arguments)]
     assert len(set(values)) == 4
+
+
+def test_nothing_is_answered_while_the_program_is_traced(curator):
+    query = dpmcmc.LogRatio(1.0, 50.0)
+
+    def program(ask, key):
+        with jax.ensure_compile_time_eval():
+            return ask(jax.random.key(7), query, jnp.zeros(2), jnp.ones(2)).value
+
+    with pytest.raises(UnboundedQueries, match="on no bill"):
+        curator.trace(program, jax.random.key(0))
+
+
+def test_a_choice_may_depend_on_the_chain(curator):
+    """As plain as `where` on the answer: both sides run in every lane, the rows are not copied for each, and the bill has both."""
+    query = dpmcmc.Accept(Barker(), 0.5)
+
+    def chosen(ask, key, position):
+        here = lambda: ask(key, query, position, position + 0.1, jnp.float32(0)).value  # noqa: E731
+        return lax.cond(position[0] < 2, here, lambda: False)
+
+    def masked(ask, key, position):
+        return ask(key, query, position, position + 0.1, jnp.float32(0)).value & (position[0] < 2)
+
+    arguments = jax.random.split(jax.random.key(0), 5), jnp.arange(10.0).reshape(5, 2)
+    found, memory = [], []
+    for one in (chosen, masked):
+        program = lambda ask, *lanes, one=one: jax.vmap(lambda *lane: one(ask, *lane))(*lanes)  # noqa: E731
+        executable = curator.trace(program, *arguments).compile()
+        assert executable.plan == {query: 5}
+        memory.append(executable.compiled.memory_analysis().temp_size_in_bytes)
+        found.append(curator.grant(executable.plan).run(executable, *arguments))
+    assert not np.any(found[0][1:]) and not np.any(found[1][1:])
+    assert memory[0] < 1.5 * memory[1]
+
+
+@pytest.mark.parametrize("name", [AXIS, "rows"])
+def test_a_program_must_not_know_its_device(name):
+    """With a key for each device there would be as many answers, and one on the bill."""
+    spread, query = Curator(ROWS, MODEL, None, devices=jax.devices()[:1]), dpmcmc.LogRatio(1.0, 50.0)
+
+    def program(ask, key, is_told):
+        own = jax.random.fold_in(key, lax.axis_index(name)) if is_told else key
+        return ask(own, query, jnp.zeros(2), jnp.ones(2)).value
+
+    with pytest.raises(UnboundedQueries, match="must not differ from device to device"):
+        spread.trace(lambda ask, key: program(ask, key, True), jax.random.key(0))
+    assert spread.trace(lambda ask, key: program(ask, key, False), jax.random.key(0)).plan == {query: 1}
+
+
+def test_a_program_that_asks_more_on_devices_is_refused():
+    spread, query, calls = Curator(ROWS, MODEL, None, devices=jax.devices()[:1]), dpmcmc.LogRatio(1.0, 50.0), []
+
+    def program(ask, key):
+        calls.append(key)
+        keys = jax.random.split(key, len(calls))
+        return [ask(keys[index], query, jnp.zeros(2), jnp.ones(2)).value for index in range(len(calls))]
+
+    with pytest.raises(UnboundedQueries, match="must not look at devices"):
+        spread.trace(program, jax.random.key(0))
 
 
 def test_lanes_of_equal_keys_and_points_do_not_share_their_noise(curator):

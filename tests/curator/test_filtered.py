@@ -160,6 +160,18 @@ def test_a_run_that_gets_no_draw_says_so():
         sample(jax.random.key(0), sampler, curator, np.zeros(2), num_steps=20, num_chains=2, progress=False)
 
 
+def test_a_choice_that_depends_on_the_chain_is_refused_with_the_way_out():
+    def step(ask, key, position):
+        here = lambda: ask(key, QUERY, position, position + 0.1, jnp.float32(0)).value  # noqa: E731
+        return jax.lax.cond(position[0] < 2, here, lambda: False)
+
+    def chains(ask, keys, positions):
+        return jax.vmap(lambda key, position: step(ask, key, position))(keys, positions)
+
+    with pytest.raises(UnsupportedQuery, match="ask it outside, and use jnp.where"):
+        Curator(ROWS, MODEL, None).trace(chains, jax.random.split(jax.random.key(0)), jnp.zeros((2, 2)))
+
+
 def test_refusals():
     with pytest.raises(ValueError, match="rho=0"):
         FilteredAccept(1.0, 0.0)

@@ -64,7 +64,7 @@ def connect_the_dots(profile: Profile, interval: float) -> Losses:
     """The least law on the grid whose profile is above the given one."""
     if max(abs(profile.low), abs(profile.high)) > LARGEST_LOSS:
         raise UnsupportedQuery(f"a single release of this ledger has losses up to {profile.high:.3g}: no grid resolves them")
-    dots = _dots(math.floor(profile.low / interval) - 1, math.ceil(profile.high / interval) + 1, round(LARGE / interval))
+    dots = _dots(math.floor(profile.low / interval) - 1, math.ceil(profile.high / interval) + 1, max(1, round(LARGE / interval)))
     losses = interval * dots
     excess = profile.excess(losses)
     # Two equal laws have all their loss at zero; the excess over their profile adds the rest (and takes from zero).

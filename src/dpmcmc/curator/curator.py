@@ -40,13 +40,14 @@ from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
 from dpmcmc.curator.filtered import Meter, charging
 from dpmcmc.curator.gradient import with_scales
 from dpmcmc.curator.statistic import with_statistic
-from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnboundedQueries, UnsupportedQuery
 from dpmcmc.ledger import Entry, Ledger, entries, record_all, to_json, total_costs
-from dpmcmc.precision import always_double, in_double
+from dpmcmc.precision import in_double, in_lanes
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit, is_standing
 
 Program = Callable[..., Any]
 Held = Any  # (table, secret) of one owner, or of several by name: a pytree
+AXIS = "dpmcmc rows"  # of several devices
 SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
 
 
@@ -124,7 +125,7 @@ class Curator:
         if budget is not None and self.unit.is_count_public and budget.delta > 1 / num_rows:
             told = f"delta={budget.delta:g} is above 1/n, n={num_rows}: a release of one random row would be within the promise"
             warnings.warn(told, stacklevel=2)
-        self._mesh = None if devices is None else jax.make_mesh((len(devices),), ("rows",), devices=devices)
+        self._mesh = None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
         _check_model(model, leaves)
         self._place(leaves, num_rows)
         self._shared_by, self._filter, self._is_withdrawn = shared_by, None, False
@@ -163,9 +164,19 @@ class Curator:
 
     def trace(self, program: Program, *arguments: Any) -> Traced:
         """Trace the program at the shapes of `arguments` and read off its bill. No row is touched."""
+        held = self._rows, self._num_rows, SECRET_SHAPE
         run = self._bind(program, in_double())
-        traced = trace_held(run, (self._rows, self._num_rows, SECRET_SHAPE), arguments)
-        plan = count_queries(traced.jaxpr if self._mesh is None else _inside_shard_map(traced.jaxpr))
+        if self._mesh is None:
+            traced = trace_held(run, held, arguments)
+            return Traced(count_queries(traced.jaxpr), traced.out_info, traced, self)
+        # On several devices the program runs on each of them, with a name for the axis that they are on. Whoever uses it could ask
+        # something else on each device and be billed once: so it must be traceable where the name is not known.
+        with _axis_unknown():
+            alone = count_queries(trace_held(run, held, arguments).jaxpr)
+        traced = trace_held(self._spread(self._bind(program, in_double(), AXIS)), held, arguments)
+        plan = count_queries(_inside_shard_map(traced.jaxpr))
+        if plan != alone:
+            raise UnboundedQueries(f"the program asks {plan} on several devices and {alone} on one: it must not look at devices")
         return Traced(plan, traced.out_info, traced, self)
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
@@ -239,9 +250,9 @@ class Curator:
 
     # -- how it is answered ------------------------------------------------------------------------------------------------
 
-    def hold(self, stored: Any, num_rows: Any, secret: Any) -> Held:
+    def hold(self, stored: Any, num_rows: Any, secret: Any, axis: str | None = None) -> Held:
         """What this owner answers from, inside a program that has its rows and its secret as arguments."""
-        axis, charge = None if self._mesh is None else "rows", charging(lambda: self._meter)
+        charge = charging(lambda: self._meter)
         table = Table(stored, num_rows, self.unit, axis, self.capacity, charge=charge, by_columns=self._by_columns)
         return with_statistic(with_scales(table, self.model), self.model), secret
 
@@ -252,12 +263,14 @@ class Curator:
         table, secret = held
         return query.answer(noise.ask_key(secret, rng_key, query, points, place), self.model, table, *points)
 
-    def _bind(self, program: Program, is_user_double: bool) -> Program:
+    def _bind(self, program: Program, is_user_double: bool, axis: str | None = None) -> Program:
         def run(stored, num_rows, secret, *arguments):
-            return call(program, self.answer, self.hold(stored, num_rows, secret), is_user_double, arguments)
+            return call(program, self.answer, self.hold(stored, num_rows, secret, axis), is_user_double, arguments)
 
-        if self._mesh is None:
-            return run
+        return run
+
+    def _spread(self, run: Program) -> Program:
+        """The same on every device, each with its part of the rows."""
         whole, rows = PartitionSpec(), jax.tree.map(lambda leaf: leaf.sharding.spec, self._rows)
         return lambda stored, num_rows, secret, *arguments: jax.shard_map(
             run,
@@ -285,7 +298,7 @@ class Curator:
             whole = np.ascontiguousarray(whole.T) if is_transposed else whole
             if self._mesh is None:
                 return jnp.asarray(whole)
-            spec = PartitionSpec(None, "rows") if is_transposed else PartitionSpec("rows")
+            spec = PartitionSpec(None, AXIS) if is_transposed else PartitionSpec(AXIS)
             return jax.device_put(whole, jax.NamedSharding(self._mesh, spec))
 
         flat, tree = jax.tree.flatten(leaves)
@@ -404,8 +417,28 @@ def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, .
     """Trace `run` at the shapes of what its owners hold (rows, numbers of rows, secrets) and of the arguments."""
     with own_settings(in_double()):
         shapes = jax.eval_shape(lambda *values: values, *arguments)
-    with own_settings():
-        return jax.jit(run).trace(*held, *shapes)
+    try:
+        with own_settings():
+            return jax.jit(run).trace(*held, *shapes)
+    except NotImplementedError as error:
+        if "vmap-of-cond" not in str(error):
+            raise
+        raise UnsupportedQuery(
+            "a query with a running sum is asked inside a cond that depends on the chain: ask it outside, and use jnp.where on "
+            "what the chain does with the answer"
+        ) from error
+
+
+@contextlib.contextmanager
+def _axis_unknown() -> Iterator[None]:
+    try:
+        yield
+    except NameError as error:
+        if "axis name" in str(error):
+            raise UnboundedQueries(
+                f"the program names a device axis ({error}): what it asks must not differ from device to device"
+            ) from error
+        raise
 
 
 def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_double: bool, arguments: tuple[Any, ...]) -> Any:
@@ -419,8 +452,7 @@ def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_do
         place = next(places)
         rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)), place)
         with jax.enable_x64(True):
-            answered = always_double(lambda held, rng_key, *points: answer(held, rng_key, query, points, place))
-            value, variance = answered(held, rng_key, *marked)
+            value, variance = in_lanes(lambda *given: answer(given[0], given[1], query, given[2:], place), held, rng_key, *marked)
             return Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype))
 
     # The sampler is user code: it sees the precision its author set, not the curator's.
@@ -444,10 +476,10 @@ def execute(executable: Executable, held: tuple[Any, Any, Any], arguments: tuple
 @contextlib.contextmanager
 def own_settings(is_double: bool = True) -> Iterator[None]:
     """Double precision, and none of JAX's switches for finding bugs: a NaN in a row would raise an error, and be told by it."""
-    switches = jax.debug_nans(False), jax.debug_infs(False), jax.disable_jit(False), jax.numpy_rank_promotion("allow")
+    off = (switch(False) for switch in (jax.debug_nans, jax.debug_infs, jax.debug_key_reuse, jax.disable_jit))
     with contextlib.ExitStack() as stack:
-        for switch in (*switches, jax.enable_x64(is_double)):
-            stack.enter_context(switch)
+        for setting in (*off, jax.numpy_rank_promotion("allow"), jax.enable_x64(is_double)):
+            stack.enter_context(setting)
         yield
 
 

@@ -10,6 +10,7 @@ The meter lives beside the compiled program, which calls it with public numbers 
 
 from __future__ import annotations
 
+import functools
 import threading
 from dataclasses import dataclass
 from typing import ClassVar
@@ -58,7 +59,7 @@ class FilteredAccept:
         move = move_length(position, proposal)
         is_answered = rows.charge(self, key, self.charge_of(move, rows.unit))
         bound = self.clip * jnp.where(is_answered & (move > 0), move, 1.0)
-        total = _sum_if(is_answered, lambda *points: log_ratio_sum(model, rows, *points), position, proposal, bound)
+        total = _sum_if(is_answered, functools.partial(log_ratio_sum, model), rows, position, proposal, bound)
         clamped = clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
         bit = decide(clamped, noise_of(key, Barker()), is_answered & (move > 0))
         return Answer(bit.value, jnp.where(is_answered, 0.0, jnp.inf))
@@ -114,17 +115,20 @@ def charging(meter):
     return charge
 
 
-def _sum_if(is_answered, row_sum, *points):
-    """row_sum(*points), or zero without reading a row; with several chains, without reading one when none is answered."""
+def _sum_if(is_answered, row_sum, *arguments):
+    """row_sum(*arguments), or zero without reading a row; with several chains, without reading one when none is answered.
+
+    The rows are among the arguments: a rule for vmap outlives the trace that it would close over.
+    """
 
     @custom_vmap
-    def one(is_answered, *points):
-        return lax.cond(is_answered, row_sum, lambda *_: jnp.int64(0), *points)
+    def one(is_answered, *arguments):
+        return lax.cond(is_answered, row_sum, lambda *_: jnp.int64(0), *arguments)
 
     @one.def_vmap
-    def many(size, is_batched, is_answered, *points):
-        axes = [0 if batched else None for batched in is_batched[1:]]
-        sums = lambda *points: jax.vmap(row_sum, axes, axis_size=size)(*points)  # noqa: E731
-        return lax.cond(jnp.any(is_answered), sums, lambda *_: jnp.zeros(size, jnp.int64), *points), True
+    def many(size, is_batched, is_answered, *arguments):
+        axes = tuple(jax.tree.map(lambda batched: 0 if batched else None, part) for part in is_batched[1:])
+        sums = jax.vmap(row_sum, axes, axis_size=size)
+        return lax.cond(jnp.any(is_answered), sums, lambda *_: jnp.zeros(size, jnp.int64), *arguments), True
 
-    return one(is_answered, *points)
+    return one(is_answered, *arguments)
