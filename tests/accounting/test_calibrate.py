@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dpmcmc.acceptance import Barker, Penalty
 from dpmcmc.accounting import accountants, calibrate
-from dpmcmc.accounting.costs import AcceptBit, Gaussian, NonPrivate, SubsampledGaussian
+from dpmcmc.accounting.costs import AcceptBit, Gaussian, NonPrivate, PoissonMixture, SubsampledGaussian
 from dpmcmc.errors import BudgetExceeded
 from dpmcmc.types import Neighbours
 
@@ -102,3 +102,11 @@ def test_hamiltonian_gradients_reused_or_not():
     reused = calibrate.steps({ratio: 1, gradient: leapfrog}, 1.0, DELTA, initial={gradient: 1})
     mu2 = 0.056028963825  # of (1, 1e-6)
     assert again == int(mu2 / (1e-4 + 6 * 0.25e-4)) and reused == int((mu2 - 0.25e-4) / (1e-4 + 5 * 0.25e-4))
+
+
+def test_a_distance_that_ends_what_a_budget_buys_is_a_limit_and_not_a_refusal():
+    """Only PLD has a figure for this cost: what it says of the distance must not be lost to another method's refusal."""
+    cost = PoissonMixture(0.22, 0.0953, 0.953, Neighbours.REPLACE_ONE, distance=4e-15)
+    assert calibrate.steps({cost: 1}, 9.0, 1e-6) == calibrate.steps({cost: 1}, 10.0, 1e-6) > 1000
+    with pytest.raises(BudgetExceeded, match="away from their ideal laws"):
+        accountants.epsilon({cost: 2000}, 1e-6)

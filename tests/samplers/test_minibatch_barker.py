@@ -325,8 +325,37 @@ def test_costs():
         assert cost == MinibatchBarker(0.01, 4.0, distance=batches.DISTANCE, rounding=cost.rounding)
         assert ROUNDING < cost.rounding < 2 * ROUNDING and 0 < cost.distance < 1e-20
         ratio = MinibatchNoisyRatio(0.02, 2.0, ratio=4.0, temperature=0.5).cost(unit)
-        assert ratio == PoissonMixture(0.0125, math.log(5.0), 2 * math.log(5.0), unit.neighbours, distance=ratio.distance)
-        assert 0 < ratio.distance < 1e-13
+        rate = 0.0125 * (1 + batches.RATE_ROUNDING)
+        assert ratio == PoissonMixture(rate, math.log(5.0), 2 * math.log(5.0), unit.neighbours, distance=ratio.distance)
+        assert batches.DISTANCE < ratio.distance < 1e-19
+
+
+GRID = np.linspace(-40, 40, 8001)
+
+
+def noisy_sums(rate, weight):
+    """The density of a Poisson(rate) number of terms of this weight, and a standard normal."""
+    number = np.arange(60)
+    return stats.poisson.pmf(number, rate) @ stats.norm.pdf(GRID - weight * number[:, None])
+
+
+@pytest.mark.parametrize("rate, weight", [(0.05, 0.3), (0.3, 1.0), (1.0, 2.5), (3.0, 1.0)])
+def test_the_noisy_ratios_bill_covers_any_chance_of_keeping(rate, weight):
+    """So coins that are off cost nothing. A row that is drawn more often, or adds more, is not covered."""
+    shares, weights = np.linspace(0, 1, 6), weight * np.linspace(-1, 1, 9)
+    laws = np.array([noisy_sums(rate * share, w) for share in shares for w in weights])
+    absent, too_often, too_much = noisy_sums(rate, 0.0), noisy_sums(1.01 * rate, -weight), noisy_sums(rate, -1.01 * weight)
+    above, below = noisy_sums(rate, weight), noisy_sums(rate, -weight)
+    for epsilon in (0.0, 0.05, 0.3, 1.0, 3.0):
+
+        def delta(first, second, epsilon=epsilon):
+            return np.maximum(first - math.exp(epsilon) * second, 0).sum(-1) * (GRID[1] - GRID[0])
+
+        replaced, added = delta(above, below), max(delta(above, absent), delta(absent, above))
+        for law in laws:
+            assert np.all(delta(law, laws) <= replaced + 1e-15)
+            assert max(delta(law, absent), delta(absent, law)) <= added + 1e-15
+        assert min(delta(above, too_often), delta(above, too_much)) > replaced
 
 
 def test_a_larger_budget_buys_more_steps():
@@ -336,6 +365,8 @@ def test_a_larger_budget_buys_more_steps():
     assert steps[1] > 1.8 * steps[0]
     coin = dataclasses.replace(cost, distance=cost.distance + 2 * noise.COIN_DISTANCE)
     assert calibrate.steps({coin: 1}, 12.0, 1e-6) < steps[0]
+    noisy = MinibatchNoisyRatio(0.02, 10.0, ratio=0.1).cost(Unit())
+    assert calibrate.steps({noisy: 1}, 12.0, 1e-6) > 1.5 * calibrate.steps({noisy: 1}, 8.0, 1e-6)
 
 
 @pytest.mark.parametrize("query", [MinibatchAccept(0.02), MinibatchNoisyRatio(0.02, 1.0)], ids=["bit", "ratio"])

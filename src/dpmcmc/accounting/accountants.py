@@ -227,7 +227,10 @@ def epsilon(costs: Costs, delta: float) -> Spent:
     if not math.isfinite(found.get("pld", math.inf)):
         found |= epsilons(costs, delta, QUICK)
     if not found:
-        epsilon_by("rdp", costs, delta)  # says why
+        if known:
+            with contextlib.suppress(UnsupportedQuery):
+                epsilon_by("pld", costs, delta)  # says why, if there would be a figure but for distances
+        epsilon_by("rdp", costs, delta)
         raise UnsupportedQuery("no method bounds this ledger")
     best = min(found, key=lambda name: found[name])
     return Spent(found[best], best)

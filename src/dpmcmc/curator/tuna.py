@@ -14,12 +14,12 @@ truncated w. Then the pair (w, m) is exactly that of a row with the difference  
 balance above and the bill hold with no charge for the truncation. The terms are added as integers.
 
 **What is charged** beside the ideal bill. Given what all other rows add, which has the same law on both tables, only draws of the
-changed row matter. For the noisy ratio there are q of them on average, so q times the error of a coin and of the rate q is
-charged to delta (`distance`), beside what the batch itself lacks. For the accept bit they cost nothing of delta (which would end
-what a budget can buy) but add to either loss (`rounding`): a chance of keeping, at least 1/(1 + x), that is off by c makes K
-Poisson(m (1 + r)) with |r| <= c (1 + x), and the logarithms of both chances of the bit have slopes in log m of at most
-m e^|w| <= b (1 + x)^2 / x. The bit is made by comparison, as in `accept`: rounding moves l by at most e, and those logarithms
-have slopes in l of at most 1. Both count twice, once for each table.
+changed row matter. The noisy ratio's bill is for any row that is drawn Poisson(q) times and adds at most W, either way, in each draw,
+whatever the chance of keeping: so a coin that is off costs nothing, and the rate q is taken a little larger for its rounding. The
+accept bit's bill is for this very law. An error adds to either loss (`rounding`): a chance of keeping, at least 1/(1 + x), that is
+off by c makes K Poisson(m (1 + r)) with |r| <= c (1 + x), and the logarithms of both chances of the bit have slopes in log m of at
+most m e^|w| <= b (1 + x)^2 / x. The bit is made by comparison, as in `accept`: rounding moves l by at most e, and those logarithms
+have slopes in l of at most 1. Both count twice, once for each table. What the batch itself lacks is charged to delta (`distance`).
 
 **A row added or removed** is a slot that has no row on one of the tables. It adds nothing, and neither does a row with d = 0,
 whose w is 0 however often it is kept. So that pair of tables is one of those that replacing a row allows, and the same bill
@@ -113,10 +113,9 @@ class MinibatchNoisyRatio:
 
     def cost(self, unit: Unit) -> costs.PoissonMixture:
         batches.refuse_several_rows(unit)
-        draws = 2 * _rate(self) * noise.COIN_DISTANCE
-        distance = batches.DISTANCE + draws + noise.gaussian_distance(self.noise_multiplier * 2.0**BITS)
-        weight = math.log1p(self.ratio)
-        return costs.PoissonMixture(_rate(self), weight, self.noise_multiplier * weight, unit.neighbours, distance=distance)
+        rate, weight = _rate(self) * (1 + batches.RATE_ROUNDING), math.log1p(self.ratio)
+        distance = batches.DISTANCE + noise.gaussian_distance(self.noise_multiplier * 2.0**BITS)
+        return costs.PoissonMixture(rate, weight, self.noise_multiplier * weight, unit.neighbours, distance=distance)
 
 
 @dataclass(frozen=True)
