@@ -14,7 +14,7 @@ truncated w. Then the pair (w, m) is exactly that of a row with the difference  
 balance above and the bill hold with no charge for the truncation. The terms are added as integers.
 
 **What is charged** beside the ideal bill. Given what all other rows add, which has the same law on both tables, only draws of the
-changed row matter. The noisy ratio's bill is for any row that is drawn Poisson(q) times and adds at most W, either way, in each draw,
+changed row matter. The noisy ratio's bill is for any row that is drawn Poisson(q) times and adds at most W, either way, each time,
 whatever the chance of keeping: so a coin that is off costs nothing, and the rate q is taken a little larger for its rounding. The
 accept bit's bill is for this very law. An error adds to either loss (`rounding`): a chance of keeping, at least 1/(1 + x), that is
 off by c makes K Poisson(m (1 + r)) with |r| <= c (1 + x), and the logarithms of both chances of the bit have slopes in log m of at
