@@ -11,6 +11,7 @@ from dpmcmc import cli, cli_account, forecast, load, statement_of
 from dpmcmc.cli import main
 from dpmcmc.curator import noise
 from dpmcmc.progress import Progress
+from dpmcmc.results.posterior import doubt
 
 N = 173
 GENERATOR = np.random.default_rng(0)
@@ -69,6 +70,24 @@ def test_every_model_runs(name):
     assert ("no row reaches it" in result.output) == (name != "banana")
 
 
+def test_langevin_is_for_logistic_regression_with_settings_of_its_own():
+    assert "sgld takes these from public facts" in invoke(*LOGISTIC, "--sampler", "sgld", "--max-move", "0.1").output
+    others = ["gaussian", "both.npz", *TWO, "--variances", "100,100", *PROMISE, "--steps", "2", "--chains", "1"]
+    assert "needs a model with proved bounds" in invoke(*others, "--sampler", "sgld").output
+    for options in (["--max-move", "0.1"], ["--ledger", "spent.json", "--shared-by", "zcdp"]):
+        assert "Sampler:  barker" in invoke(*LOGISTIC, *options, "--steps", "2", "--out", f"{options[0]}.nc").output
+
+
+def test_draws_that_are_good_are_not_doubted():
+    import arviz
+
+    draws = np.random.default_rng(0).normal(size=(2, 200))
+    assert doubt(arviz.from_dict(posterior={"x": draws})) is None
+    assert doubt(arviz.from_dict(posterior={"x": draws[:1]})) is None
+    assert "R-hat" in doubt(arviz.from_dict(posterior={"x": draws + [[0.0], [5.0]]}))
+    assert "effective" in doubt(arviz.from_dict(posterior={"x": np.cumsum(draws[:1], axis=1)}))
+
+
 def test_a_run_says_what_it_does(folder):
     result = invoke(*LOGISTIC, "--ledger", "spent.json")
     assert result.exit_code == 0, result.output
@@ -77,12 +96,12 @@ def test_a_run_says_what_it_does(folder):
         "age: log-odds per 20, half the width of its bounds",
         "Table:    table.csv, 173 rows",
         "height within 140 and 200",
-        "Sampler:  barker",
+        "Sampler:  sgld after a private start",
         "clip 1.732 (proved: no row reaches it)",
         "Budget:   epsilon = 4, delta = 0.0001: ",
         "Expect:   roughly ",
-        "accepted",
         "r_hat",
+        "DO NOT RELY on these draws: ",  # 173 rows are few
         "PRIVACY STATEMENT",
         "Promise:   (",
         "Written to posterior.nc",

@@ -5,7 +5,8 @@
 A table in a CSV file has a first line that names the columns, then one line per row: a line break inside quotes is not supported.
 Bounds are declared, not computed from the table: every cell is moved into its bounds, and a missing or unreadable one becomes
 their middle. Features of a regression and columns of a Gaussian are scaled so that the bounds become -1 and 1, which makes the
-clip of the model a proved one. Step size, longest move and noise follow from public facts (`dpmcmc.tuning`) unless given.
+clip of the model a proved one. Step size, longest move and noise follow from public facts (`dpmcmc.tuning`) unless given. Logistic
+regression takes Langevin dynamics on noisy gradients after a private start, which gets furthest; the others Barker's accept bit.
 
 Exit codes: 0 done; 1 broke off after the budget was spent; 2 refused, nothing spent.
 """
@@ -15,9 +16,10 @@ from __future__ import annotations
 import enum
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -35,6 +37,7 @@ class ModelName(enum.StrEnum):
 
 
 class SamplerName(enum.StrEnum):
+    sgld = "sgld"
     barker = "barker"
     lazy_barker = "lazy-barker"
     penalty = "penalty"
@@ -114,12 +117,16 @@ def run(
     curvature: Annotated[float | None, _option(MODEL, "Banana: of the parabola.")] = None,
     sharpness: Annotated[float | None, _option(MODEL, "Circle: how sharply a row tells the distance.")] = None,
     position_bound: Annotated[float | None, _option(MODEL, "Mixture: half the side of the prior's square.")] = None,
-    sampler: Annotated[SamplerName, _option(SAMPLER, "What is released in each step.")] = SamplerName.barker,
+    sampler: Annotated[
+        SamplerName | None, _option(SAMPLER, "What is released in each step; by default sgld for logistic, else barker.")
+    ] = None,
     kappa: Annotated[float, _option(SAMPLER, "Lazy Barker: the chance that the rows are looked at.")] = 0.5,
     steps: Annotated[int | None, _option(SAMPLER, "Per chain; by default all that the budget allows.")] = None,
     chains: Annotated[int, _option(SAMPLER, "They share the budget.")] = 2,
-    thin: Annotated[int, _option(SAMPLER, "Keep every thin-th step.")] = 1,
-    warmup: Annotated[float, _option(SAMPLER, "Share of the draws kept apart as warm-up.")] = 0.5,
+    thin: Annotated[int | None, _option(SAMPLER, "Keep every thin-th step; by default every one, of sgld some 2000.")] = None,
+    warmup: Annotated[
+        float | None, _option(SAMPLER, "Share of the draws kept apart as warm-up; by default 0.5, of sgld 0.1.")
+    ] = None,
     clip: Annotated[
         float | None, _option(SAMPLER, "Bound on a row's log-ratio per unit of move; by default the proved one.")
     ] = None,
@@ -161,15 +168,24 @@ def run(
             warnings.filterwarnings("ignore", "delta=.* is above 1/n")  # the plan says it
             curator = Curator(problem.rows, problem.model, budget, capacity=capacity, ledger=ledger, shared_by=filter_name)
         _check_open(curator, ledger)
-        chosen = _sampler(sampler, problem, curator, clip, step_size, max_move, noise_multiplier, kappa)
-        num_steps = _num_steps(curator, chosen.query, steps, chains, thin)
-        is_automatic = step_size is None and max_move is None and noise_multiplier is None
+        by_hand = {"--clip": clip, "--step-size": step_size, "--max-move": max_move, "--noise-multiplier": noise_multiplier}
+        given = [name for name, value in by_hand.items() if value is not None]
+        if sampler is None:
+            is_simple = model is ModelName.logistic and not given and shared_by is None
+            sampler = SamplerName.sgld if is_simple else SamplerName.barker
+        if sampler is SamplerName.sgld:
+            chosen = _langevin(problem, curator, chains, given)
+        else:
+            chosen = _walk(sampler, problem, curator, clip, step_size, max_move, noise_multiplier, kappa)
+        thin, warmup = chosen.thin if thin is None else thin, chosen.warmup if warmup is None else warmup
+        num_steps = _num_steps(curator, chosen, steps, chains, thin)
+        is_automatic = not set(given) - {"--clip"}
         for line in _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, kappa, is_automatic):
             typer.echo(line)
-    result = _sample(curator, chosen.sampler, problem, seed, num_steps, chains, thin, warmup, out)
+    result = _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out)
     _report(result, out, ledger)
     if shared_by is not None:
-        left = curator.max_steps({}, {chosen.query: chains})
+        left = curator.max_steps(chosen.initial, {chosen.query: chains})
         typer.echo(f"Left in {ledger}: {left} more such steps for each of {chains} chains.")
 
 
@@ -326,15 +342,34 @@ def _largest_size(settings: Settings) -> float:
 
 
 class Chosen(NamedTuple):
-    """A sampler, the query it asks, and what to say about it."""
+    """A sampler, the query it asks, what to say about it, and how to run it."""
 
     sampler: Any
     query: Any
     name: SamplerName
     words: str
+    start: Any = None
+    initial: Mapping[Any, int] = MappingProxyType({})  # what the start asks
+    thin: int = 1
+    warmup: float = 0.5
 
 
-def _sampler(name, problem, curator, clip, step_size, max_move, noise_multiplier, kappa) -> Chosen:
+def _langevin(problem, curator, chains: int, given: list[str]) -> Chosen:
+    import dpmcmc
+    from dpmcmc import tuning
+
+    if given:
+        raise ValueError(f"{', '.join(given)}: sgld takes these from public facts; leave them out, or choose another --sampler")
+    model, budget = problem.model, curator.budget
+    recipe = tuning.langevin(model, curator.capacity, budget, max(1, chains))
+    noise, step_size = tuning.langevin_step(curator.capacity, model.lipschitz, model.curvature, budget)
+    bound = f"clip {model.lipschitz:.4g} (proved: no row reaches it)"
+    words = f"sgld after a private start, step size {step_size:.3g}, {bound}, noise multiplier {noise:g}"
+    query, initial = dpmcmc.Gradient(model.lipschitz, noise), tuning.start_plan(model, budget)
+    return Chosen(recipe.sampler, query, SamplerName.sgld, words, recipe.start, initial, recipe.thin, recipe.warmup)
+
+
+def _walk(name, problem, curator, clip, step_size, max_move, noise_multiplier, kappa) -> Chosen:
     import dpmcmc
     from dpmcmc import tuning
 
@@ -360,13 +395,13 @@ def _sampler(name, problem, curator, clip, step_size, max_move, noise_multiplier
     return Chosen(dpmcmc.accept_walk(model.log_prior, query, proposal), query, name, words)
 
 
-def _num_steps(curator, query, steps: int | None, chains: int, thin: int) -> int:
+def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: int) -> int:
     if chains < 1 or thin < 1 or (steps is not None and (steps < 1 or steps % thin)):
         raise ValueError(f"--chains {chains} and --thin {thin} must be at least 1, and --steps {steps} a multiple of --thin")
     if steps is not None:
-        curator.check({query: chains * steps})
+        curator.check({**chosen.initial, chosen.query: chains * steps})
         return steps
-    fits = curator.max_steps({}, {query: chains})
+    fits = curator.max_steps(chosen.initial, {chosen.query: chains})
     if fits < thin:
         raise ValueError(
             f"{curator.what_is_left()} allows {fits} steps of {chains} chains: "
@@ -390,9 +425,14 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     yield f"Sampler:  {chosen.words}"
     yield f"Budget:   epsilon = {budget.epsilon:g}, delta = {budget.delta:g}: {num_steps} steps for each of {chains} chains"
     if is_automatic:
-        draws = tuning.effective_draws(chosen.name.value, num_steps * chains, dimension, kappa)
+        if chosen.name is SamplerName.sgld:
+            draws = forecast.forecast_error("sgld", curator.capacity, dimension, budget) ** -2
+            draws *= num_steps / curator.max_steps(chosen.initial, {chosen.query: chains})
+        else:
+            draws = tuning.effective_draws(chosen.name.value, num_steps * chains, dimension, kappa)
         yield f"Expect:   roughly {max(1, round(draws))} independent draws' worth, warm-up included"
-        is_held_back = calibrate.held_back({chosen.query.cost(curator.unit): chains}, budget.epsilon, budget.delta)
+        first = {query.cost(curator.unit): count for query, count in chosen.initial.items()}
+        is_held_back = calibrate.held_back({chosen.query.cost(curator.unit): chains}, budget.epsilon, budget.delta, first)
         if is_held_back:
             yield f"          {forecast.HELD_BACK}"
         if draws < FEW_DRAWS:
@@ -402,7 +442,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
         yield f"          delta = {budget.delta:g} is above 1/n: a release of one random row would be within the promise"
 
 
-def _sample(curator, sampler, problem, seed, num_steps, chains, thin, warmup, out) -> Any:
+def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out) -> Any:
     import jax
     import numpy as np
 
@@ -412,13 +452,14 @@ def _sample(curator, sampler, problem, seed, num_steps, chains, thin, warmup, ou
         with _refusals():
             return sample(
                 jax.random.key(seed),
-                sampler,
+                chosen.sampler,
                 curator,
                 np.asarray(problem.start, np.float32),
                 num_steps=num_steps,
                 num_chains=chains,
                 thin=thin,
                 warmup=warmup,
+                start=chosen.start,
                 path=out,
             )
     except RunFailed as error:
@@ -430,8 +471,12 @@ def _sample(curator, sampler, problem, seed, num_steps, chains, thin, warmup, ou
 
 def _report(result: Any, out: Path, ledger: Path | None) -> None:
     from dpmcmc import statement_of, summary
+    from dpmcmc.results.posterior import doubt
 
     typer.echo(f"\n{summary(result)}\n\n{statement_of(result)}\n")
+    why = doubt(result)
+    if why is not None:
+        typer.echo(f"DO NOT RELY on these draws: {why}. More rows, a larger budget or fewer parameters would help.\n")
     typer.echo(f"Written to {out}. Read it with dpmcmc.load or ArviZ.")
     if ledger is None:
         typer.echo("The promise is about this run alone: another run on the same rows adds to it. --ledger FILE keeps count.")

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpmcmc.results.posterior import MAX_R_HAT, MIN_EFFECTIVE
+
 AGE, EDUCATION = (21.0, 64.0), (6.0, 20.0)  # public bounds, in years
 REGIONS = ("Northeast", "Midwest", "South", "West")
 # How far each column may reach. The noise follows the length of the longest row, the information the mean square of a column, so
@@ -41,7 +43,6 @@ REFERENCE = {
     "South": Reference(-0.3041, 0.02707),
     "West": Reference(-0.1073, 0.02792),
 }
-MAX_R_HAT, MIN_ESS = 1.1, 15.0  # what a run must reach to be called a success
 
 
 def read_rows() -> tuple[np.ndarray, np.ndarray]:
@@ -123,7 +124,7 @@ class Judgement(NamedTuple):
     @property
     def is_success(self) -> bool:
         """From what a user without a reference would see."""
-        return self.r_hat <= MAX_R_HAT and self.ess >= MIN_ESS
+        return self.r_hat <= MAX_R_HAT and self.ess >= MIN_EFFECTIVE
 
 
 def judge(result) -> Judgement:
@@ -179,7 +180,7 @@ def _comparison(result) -> str:
 
 
 def _verdict(found: Judgement, epsilon: float) -> str:
-    facts = f"R-hat {found.r_hat:.2f} (at most {MAX_R_HAT}), effective draws {found.ess:.0f} (at least {MIN_ESS:.0f})"
+    facts = f"R-hat {found.r_hat:.2f} (at most {MAX_R_HAT}), effective draws {found.ess:.0f} (at least {MIN_EFFECTIVE})"
     error = f"the means are off by {found.rms_error:.2f} posterior sds (rms), intervals are {found.width:.2f} times as wide"
     if found.is_success:
         return f"This run succeeded: {facts}. Against the reference {error}."

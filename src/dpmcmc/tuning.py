@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmcmc.types import Budget, Model
+from dpmcmc.types import Budget, Model, Plan
 
 LENGTH = 0.5
 RATIO_NOISE, BIT_NOISE = 2.38, 2.19
@@ -103,12 +103,19 @@ def langevin(model: Model, num_rows: int, budget: Budget, num_chains: int = 2) -
 
 def private_start(model: Model, budget: Budget):
     """Newton steps on a tenth of the budget."""
-    assert model.lipschitz is not None and model.curvature is not None
-    from dpmcmc import Curvature, Gradient, newton_start
+    from dpmcmc import newton_start
 
-    mu = gaussian_mu(budget)
-    gradient, curvature = Gradient(model.lipschitz, start_noise(mu)), Curvature(model.curvature, curvature_noise(mu))
+    gradient, curvature = start_plan(model, budget)
     return newton_start(model.log_prior, gradient, curvature, START_STEPS)
+
+
+def start_plan(model: Model, budget: Budget) -> Plan:
+    """What that start asks, and how often."""
+    from dpmcmc import Curvature, Gradient
+
+    assert model.lipschitz is not None and model.curvature is not None
+    mu = gaussian_mu(budget)
+    return {Gradient(model.lipschitz, start_noise(mu)): START_STEPS, Curvature(model.curvature, curvature_noise(mu)): 1}
 
 
 def start_noise(mu: float) -> float:

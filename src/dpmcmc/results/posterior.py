@@ -14,6 +14,7 @@ import numpy as np
 
 from dpmcmc.accounting.statement import ATTRIBUTE, FederatedStatement, Statement
 
+MAX_R_HAT, MIN_EFFECTIVE = 1.1, 15  # what draws must reach to be called a success
 STATISTICS = {"is_accepted": "acceptance", "log_ratio": "log_ratio", "is_divergent": "diverging"}
 
 
@@ -86,6 +87,18 @@ def summary_table(result: Any):
             return arviz.summary(result)
     finally:
         logging.disable(disabled)
+
+
+def doubt(result: Any) -> str | None:
+    """Why these draws should not be trusted, if so: from the draws alone, as any reader sees them."""
+    table = summary_table(result)
+    r_hat, effective = float(table.r_hat.max()), float(table.ess_bulk.min())
+    found = []
+    if r_hat > MAX_R_HAT:  # a single chain has none
+        found.append(f"R-hat is up to {r_hat:.2f} (good: at most {MAX_R_HAT})")
+    if not effective >= MIN_EFFECTIVE:
+        found.append(f"some parameter has only {effective:.0f} effective draws (good: at least {MIN_EFFECTIVE})")
+    return " and ".join(found) or None
 
 
 def save(result: Any, path: str | Path) -> None:
