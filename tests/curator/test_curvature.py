@@ -124,9 +124,9 @@ def test_a_sampler_may_be_made_of_what_the_start_learned():
 
     curator = Curator(ROWS, MODEL, None, fixed_secret=SECRET)
     start = newton_start(MODEL.log_prior, GRADIENT, CURVATURE, num_steps=2)
-    result = sample(KEY, make, curator, jnp.zeros(3), num_steps=30, num_chains=2, start=start, warmup=0, progress=False)
+    result = sample(KEY, make, curator, jnp.zeros(3), num_steps=100, num_chains=2, start=start, warmup=0, progress=False)
     assert seen[0] == (3, 3)
-    assert 0.2 < float(result.sample_stats["acceptance"].mean()) < 0.8
+    assert 0.1 < float(result.sample_stats["acceptance"].mean()) < 0.6
 
 
 @pytest.mark.slow

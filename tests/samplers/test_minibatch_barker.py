@@ -409,8 +409,8 @@ CHAINS = 32
 CHAIN_LIMIT = threshold(num_scores=5, num_chains=CHAINS, family_rate=1e-4)
 
 
-def worst_score(sampler, query):
-    chains, _ = run_chains(sampler, query, num_chains=CHAINS, num_steps=400)
+def worst_score(sampler, query, num_steps=400):
+    chains, _ = run_chains(sampler, query, num_chains=CHAINS, num_steps=num_steps)
     return np.abs(moment_z_scores(chains, EXACT_MEAN, EXACT_COVARIANCE)).max()
 
 
@@ -436,8 +436,8 @@ def test_the_published_penalty_without_noise_is_caught():
 
 @pytest.mark.slow
 def test_uniform_noise_is_caught():
-    query = UniformNoise(2.8, 0.8, 8.0)
-    assert worst_score(penalty(MODEL.log_prior, query, BATCH_PROPOSAL), query) > CHAIN_LIMIT
+    query = UniformNoise(2.8, 1.1, 8.0)
+    assert worst_score(penalty(MODEL.log_prior, query, BATCH_PROPOSAL), query, num_steps=800) > CHAIN_LIMIT
 
 
 # -- layout --------------------------------------------------------------------------------------------------------------------

@@ -172,7 +172,8 @@ class Curator:
         # On several devices the program runs on each of them, with a name for the axis that they are on. Whoever uses it could ask
         # something else on each device and be billed once: so it must be traceable where the name is not known.
         with _axis_unknown():
-            alone = count_queries(trace_held(run, held, arguments).jaxpr)
+            shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), held)  # on no device
+            alone = count_queries(trace_held(run, shapes, arguments).jaxpr)
         traced = trace_held(self._spread(self._bind(program, in_double(), AXIS)), held, arguments)
         plan = count_queries(_inside_shard_map(traced.jaxpr))
         if plan != alone:
