@@ -199,12 +199,7 @@ APPROXIMATE = [
 
 ALL = SAMPLERS + EXHIBITS + HAMILTONIAN + LANGEVIN + GRADIENT_BASELINES + [row.case for row in APPROXIMATE]
 # Every query, and two kinds of proposals; the slow suite has the other pairs, and bits of the same ratios.
-PAIRS = (
-    "penalty ratio, guided",
-    "penalty bit, isotropic",
-    "barker, isotropic",
-    "lazy barker, isotropic",
-)
+PAIRS = ("penalty ratio, guided", "penalty bit, isotropic", "barker, isotropic")
 EVERY_DAY = [case for case in GRID if case.name in PAIRS]
 EVERY_DAY += [case for case in OTHERS if case.name not in ("tuna, not private", "minibatch noisy ratio")] + BASELINES[:1]
 # One of each kind, for tests that look at a sampler rather than at its law; the first ones every day.

@@ -104,6 +104,8 @@ def test_a_run_says_what_it_does(folder):
         "DO NOT RELY on these draws: ",  # 173 rows are few
         "PRIVACY STATEMENT",
         "Promise:   (",
+        "Bill:      1 x Curvature(",
+        "Bill:      8 x Gradient(",
         "Written to posterior.nc",
     ):
         assert words in result.output, words

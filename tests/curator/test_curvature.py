@@ -98,6 +98,7 @@ def exact_posterior():
 GRADIENT, CURVATURE = Gradient(MODEL.lipschitz, 0.05), Curvature(MODEL.curvature, 0.05)
 
 
+@pytest.mark.slow
 def test_the_start_is_billed_once_for_all_chains_and_lands_near_the_posterior():
     curator = Curator(ROWS, MODEL, None, fixed_secret=SECRET)
     step = Gradient(MODEL.lipschitz, 3.0)

@@ -63,6 +63,7 @@ def test_permuted_rows_give_the_same_chain(sampler):
     np.testing.assert_array_equal(draws, chain((FEATURES[shuffled], LABELS[shuffled]), sampler))
 
 
+@pytest.mark.slow
 @BOTH
 def test_one_array_or_several_give_the_same_chain(sampler):
     def log_likelihood(position, row):

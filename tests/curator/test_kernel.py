@@ -95,7 +95,7 @@ def test_ratios_are_those_of_the_other_path(num_chains, monkeypatch):
     np.testing.assert_array_equal(ratios(model, rows, after, before, 0.3, num_rows=1250, num_pieces=2), -found)
 
 
-@pytest.mark.parametrize("num_chains", [1, 40])
+@pytest.mark.parametrize("num_chains", [pytest.param(1, marks=pytest.mark.slow), 40])
 def test_ratios_are_the_same_integers_where_products_are_exact(num_chains, monkeypatch):
     rng = np.random.default_rng(0)
     rows = rng.integers(-64, 65, size=(700, 5)).astype(np.float32)
@@ -104,7 +104,7 @@ def test_ratios_are_the_same_integers_where_products_are_exact(num_chains, monke
     np.testing.assert_array_equal(ratios(*arguments), through_xla(monkeypatch, ratios, *arguments))
 
 
-@pytest.mark.parametrize("num_chains", [1, pytest.param(3, marks=pytest.mark.slow), 20])
+@pytest.mark.parametrize("num_chains", [*(pytest.param(number, marks=pytest.mark.slow) for number in (1, 3)), 20])
 def test_gradients_are_the_same_integers_where_slopes_are(num_chains, monkeypatch):
     rows = adversarial_rows(0, 1400, 11)
     rows[3, 4], rows[5], rows[6, 7] = np.nan, 0, np.inf

@@ -63,7 +63,7 @@ def intercept(draws, axis):
 
 
 @pytest.mark.parametrize("subtract", [True, False])
-@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("axis", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_bias_vanishes_with_the_square_of_the_step(subtract, axis):
     value, error = intercept(runs(subtract)[0], axis)
     assert abs(value) < LIMIT * error and error < 0.05
