@@ -102,6 +102,7 @@ def test_every_kind_is_compared_in_both_directions(name, question):
     [
         ("accept-bit --test metropolis --range 0.04 --epsilon 1 --delta 1e-6", "not private"),
         ("accept-bit --test penalty --range 0.04 --epsilon 1 --delta 1e-6", "--sigma"),
+        ("accept-bit --test lazy-barker --range 0.04 --epsilon 1 --delta 1e-6", "--kappa"),
         ("gaussian --noise-multiplier 30 --delta 1e-6", "either"),
         ("gaussian --noise-multiplier 30 --delta 1e-6 --epsilon 1 --steps 3", "either"),
         ("gaussian --noise-multiplier -3 --delta 1e-6 --epsilon 1", "positive"),

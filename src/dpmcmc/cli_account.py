@@ -129,7 +129,7 @@ def accept_bit(
     delta: Delta,
     test: Annotated[Test, typer.Option(help="The acceptance test whose bit is released; metropolis is refused.")],
     range: Annotated[float, typer.Option("--range", help="DELTA: how far one unit of privacy moves the log-ratio.")],
-    kappa: Annotated[float, typer.Option(help="Lazy Barker: the probability that the rows are looked at.")] = 1.0,
+    kappa: Annotated[float | None, typer.Option(help="Lazy Barker: the probability that the rows are looked at.")] = None,
     sigma: Annotated[float | None, typer.Option(help="Penalty: standard deviation of the noise on the ratio.")] = None,
     method: Annotated[
         BitMethod, typer.Option(help="best: the better of rdp and pure. exact: the recursion, some 12 % more steps; slow.")
@@ -151,7 +151,7 @@ def accept_bit(
     _answer(context, question, epsilon, steps, delta, as_json)
 
 
-def _test(test: Test, kappa: float, sigma: float | None) -> Any:
+def _test(test: Test, kappa: float | None, sigma: float | None) -> Any:
     from dpmcmc import acceptance
 
     if test is Test.penalty:
@@ -159,6 +159,8 @@ def _test(test: Test, kappa: float, sigma: float | None) -> Any:
             raise ValueError("the penalty test needs --sigma, the standard deviation of its noise")
         return acceptance.Penalty(sigma)
     if test is Test.lazy_barker:
+        if kappa is None:
+            raise ValueError("the lazy Barker test needs --kappa, the probability that the rows are looked at")
         return acceptance.LazyBarker(kappa)
     return acceptance.Barker() if test is Test.barker else acceptance.Metropolis()
 

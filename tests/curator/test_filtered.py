@@ -177,6 +177,11 @@ def test_refusals():
         FilteredAccept(1.0, 0.0)
     with pytest.raises(ValueError, match="may stop answering"):
         hmc(MODEL.log_prior, None, QUERY, 0.1, 2)
+    curator = Curator(ROWS, MODEL, Budget(1.0, 1e-5))
+    with pytest.raises(BudgetExceeded, match="the budget is epsilon=1: choose a smaller rho"):
+        curator.check({FilteredAccept(1.0, 5.0): 1})
+    with pytest.raises(ValueError, match=r"\(a filter is paid once\), so any number of steps fits: say num_steps"):
+        curator.max_steps({}, {QUERY: 1})
     curator = Curator(ROWS, MODEL, None, devices=jax.devices()[:1])
     with pytest.raises(UnsupportedQuery, match="one device"):
         curator.trace(program(QUERY), jax.random.key(0), jnp.zeros((1, 2)))

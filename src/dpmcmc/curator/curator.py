@@ -185,7 +185,8 @@ class Curator:
         first, each = total_costs(self._bill(initial)), total_costs(self._bill(per_step))
         self._check_open()
         if self.budget is None or all(map(is_standing, per_step)):
-            raise ValueError("without a budget, or a query billed by the step, any number of steps fits: say num_steps")
+            why = "there is no budget" if self.budget is None else "nothing is billed by the step (a filter is paid once)"
+            raise ValueError(f"{why}, so any number of steps fits: say num_steps")
         if self._filter is None:
             return calibrate.steps(each, self.budget.epsilon, self.budget.delta, initial=first)
         fits = self._filter.fits
@@ -222,9 +223,10 @@ class Curator:
         elif self.budget is not None:
             spent = self._spent(costs)
             if not spent.epsilon <= self.budget.epsilon:
+                way_out = "choose a smaller rho" if any(map(is_standing, plan)) else "ask for fewer steps or add noise"
                 raise BudgetExceeded(
                     f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} (by {spent.method}), "
-                    f"the budget is epsilon={self.budget.epsilon:.4g}: ask for fewer steps or add noise"
+                    f"the budget is epsilon={self.budget.epsilon:.4g}: {way_out}"
                 )
 
     def _bill(self, plan: Plan) -> tuple[Entry, ...]:
