@@ -29,8 +29,7 @@ def demo(
     """A private logistic regression on an embedded table of 61 395 workers, beside the answer without privacy."""
     from dpmcmc import demo as demo_module
 
-    if not demo_module.main(out, seed)[0].is_success:
-        raise typer.Exit(1)
+    demo_module.main(out, seed)  # a run that fails its checks, as some do by chance, says so: the demo itself has not failed
 
 
 @main.command()

@@ -337,7 +337,7 @@ def test_the_poorest_owner_sets_the_number_of_steps():
 def test_an_owner_without_a_budget_sets_no_limit():
     federation = Federation(equal_owners((None, POOR, None)))
     assert federation.max_steps({}, {tiny.RATIO: 2}) == Curator(tiny.ROWS, tiny.MODEL, POOR).max_steps({}, {tiny.RATIO: 2})
-    with pytest.raises(ValueError, match="owner north: without a budget"):
+    with pytest.raises(ValueError, match="owner north: there is no budget"):
         Federation(equal_owners()).max_steps({}, {tiny.RATIO: 2})
 
 
