@@ -23,6 +23,7 @@ model that the kernel's compiler does not know, takes the path through XLA: that
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -175,7 +176,8 @@ def _compiles(linear: Linear, layout: Layout, leaves, structure) -> bool:
                 for run, arguments in ((ratio, (point, point, bound, piece)), (gradient, (point, piece, scales))):
                     jax.jit(run).lower(*arguments, count).compile()
         return True
-    except Exception:
+    except Exception as error:  # of shapes alone: no row is in it
+        logging.getLogger("dpmcmc").info("no GPU kernels for this model, the rows go through XLA: %r", error)
         return False
 
 

@@ -46,6 +46,7 @@ from __future__ import annotations
 import decimal
 import functools
 import hashlib
+import logging
 import math
 import secrets
 from fractions import Fraction
@@ -99,7 +100,8 @@ def _has_kernels() -> bool:
         shapes = (jax.ShapeDtypeStruct((8,), jnp.uint32), jax.ShapeDtypeStruct((1, 4), jnp.uint32))
         jax.jit(_chacha20_kernel).lower(*shapes).compile()
         return True
-    except Exception:
+    except Exception as error:
+        logging.getLogger("dpmcmc").info("no GPU kernel for ChaCha20, it goes through XLA: %r", error)
         return False
 
 
