@@ -111,7 +111,8 @@ def main() -> None:
     curator = make_curator(model, num_rows, dimension)
     size = 4 * num_rows * (dimension + 1)
     base, queued = read_seconds(curator)
-    print(f"{jax.devices()[0].device_kind}: {size / 1e9:.2f} GB in {len(curator._rows)} pieces, fused kernels: {curator._by_columns is not None}")
+    kernels = "fused kernels" if curator._by_columns is not None else "through XLA"
+    print(f"{jax.devices()[0].device_kind}: {size / 1e9:.2f} GB in {len(curator._rows)} pieces, {kernels}")
     for name, time_ in (("one call", base), ("a queue of calls", queued)):
         print(f"read by {name} in {time_ * 1e3:.3f} ms, {size / time_ / 1e12:.2f} TB/s", flush=True)
     samplers = {
