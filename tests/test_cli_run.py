@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import cli, cli_account, forecast, load, statement_of
+from dpmcmc import Budget, cli, cli_account, forecast, load, statement_of
 from dpmcmc.cli import main
 from dpmcmc.curator import noise
 from dpmcmc.progress import Progress
@@ -20,7 +20,8 @@ HEIGHT = GENERATOR.normal(170, 10, N).round(1)
 LABEL = GENERATOR.integers(0, 2, N)
 PROMISE = ["--epsilon", "4", "--delta", "1e-4"]
 TWO = ["--features", "age,height", "--bounds", "age=20:60,height=140:200"]
-LOGISTIC = ["logistic", "table.csv", *TWO, "--label", "ill", *PROMISE, "--chains", "1"]
+UNNAMED = ["logistic", "table.csv", *TWO, "--label", "ill", *PROMISE, "--chains", "1"]
+LOGISTIC = [*UNNAMED, "--sampler", "sgld"]  # named, for the table is hopelessly small
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +75,18 @@ def test_langevin_is_for_logistic_regression_with_settings_of_its_own():
     assert "sgld takes these from public facts" in invoke(*LOGISTIC, "--sampler", "sgld", "--max-move", "0.1").output
     others = ["gaussian", "both.npz", *TWO, "--variances", "100,100", *PROMISE, "--steps", "2", "--chains", "1"]
     assert "needs a model with proved bounds" in invoke(*others, "--sampler", "sgld").output
-    for options in (["--max-move", "0.1"], ["--ledger", "spent.json", "--shared-by", "zcdp"]):
-        assert "Sampler:  barker" in invoke(*LOGISTIC, *options, "--steps", "2", "--out", f"{options[0]}.nc").output
+    assert "Sampler:  barker" in invoke(*UNNAMED, "--max-move", "0.1", "--steps", "2", "--out", "bit.nc").output
+    shared = invoke(*LOGISTIC, "--ledger", "spent.json", "--shared-by", "zcdp", "--steps", "2")
+    assert "Sampler:  sgld" in shared.output and "more such steps for each of 1 chains" in shared.output
+
+
+def test_a_hopeless_table_costs_nothing_unless_a_sampler_is_named(folder):
+    result = invoke(*UNNAMED, "--ledger", "spent.json")
+    assert result.exit_code == 2 and "hopeless: with 173 rows and 3 parameters epsilon = 4 gives" in result.output
+    assert not (folder / "posterior.nc").exists()
+    needed = int(re.search(r" n = ([\d,]+)", result.output)[1].replace(",", ""))
+    assert forecast.forecast_error("sgld", needed, 3, Budget(4, 1e-4)) <= 0.5
+    assert forecast.forecast_error("sgld", needed - 1, 3, Budget(4, 1e-4)) > 0.5
 
 
 def test_draws_that_are_good_are_not_doubted():
@@ -96,6 +107,7 @@ def test_a_run_says_what_it_does(folder):
         "age: log-odds per 20, half the width of its bounds",
         "Table:    table.csv, 173 rows",
         "height within 140 and 200",
+        "ill counts as 1 where it is a number above 1/2, and as 0 everywhere else",
         "Sampler:  sgld after a private start",
         "clip 1.732 (proved: no row reaches it)",
         "Budget:   epsilon = 4, delta = 0.0001: ",
@@ -123,7 +135,7 @@ def test_a_run_says_what_it_does(folder):
 
 
 def test_runs_share_a_budget(folder):
-    shared = [*LOGISTIC, "--ledger", "spent.json", "--shared-by", "zcdp"]
+    shared = [*UNNAMED, "--sampler", "barker", "--ledger", "spent.json", "--shared-by", "zcdp"]
     first = invoke(*shared, "--steps", "2")
     assert first.exit_code == 0, first.output
     left = int(re.search(r"Left in spent.json: (\d+) more such steps for each of 1 chains", first.output)[1])
@@ -166,12 +178,12 @@ REFUSED = [
     (["logistic", "table.csv", *TWO, "--label", "ill", "--epsilon", "0", "--delta", "1e-4"], "epsilon=0.0 must be positive"),
     (["logistic", "table.csv", *TWO, "--label", "ill", "--epsilon", "1", "--delta", "1"], "delta=1.0 must lie in (0, 1)"),
     ([*LOGISTIC[:3], "age", "--bounds", "age=60:20", "--label", "ill", *PROMISE], "the lower first"),
-    ([*LOGISTIC, "--clip", "0"], "must be positive"),
-    ([*LOGISTIC, "--step-size", "-1"], "must be positive"),
-    ([*LOGISTIC, "--max-move", "0"], "max_move=0.0 must be positive"),
+    ([*UNNAMED, "--clip", "0"], "must be positive"),
+    ([*UNNAMED, "--step-size", "-1"], "must be positive"),
+    ([*UNNAMED, "--max-move", "0"], "max_move=0.0 must be positive"),
     ([*LOGISTIC, "--sampler", "lazy-barker", "--kappa", "2"], "kappa=2.0 must lie in (0, 1]"),
     ([*LOGISTIC, "--sampler", "penalty", "--noise-multiplier", "0"], "noise_multiplier=0.0 must be positive"),
-    ([*LOGISTIC, "--max-move", "100"], "allows 0 steps of 1 chains: use fewer chains, shorter moves"),
+    ([*UNNAMED, "--max-move", "100"], "allows 0 steps of 1 chains: use fewer chains, shorter moves"),
     ([*LOGISTIC, "--steps", "5", "--thin", "2"], "--steps 5 a multiple of --thin"),
     ([*LOGISTIC, "--warmup", "1"], "warmup=1.0 must lie in [0, 1)"),
     ([*LOGISTIC, "--out", "missing/posterior.nc"], "its folder does not exist"),

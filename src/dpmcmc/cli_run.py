@@ -25,6 +25,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 FEW_DRAWS = 10
+FEW_ON_AVERAGE = 60  # of Langevin dynamics: some parameter may have a quarter of it
 MAX_SEED = 2**32 - 1  # JAX takes a larger one modulo 2^32, or not at all
 
 
@@ -171,8 +172,9 @@ def run(
         by_hand = {"--clip": clip, "--step-size": step_size, "--max-move": max_move, "--noise-multiplier": noise_multiplier}
         given = [name for name, value in by_hand.items() if value is not None]
         if sampler is None:
-            is_simple = model is ModelName.logistic and not given and shared_by is None
-            sampler = SamplerName.sgld if is_simple else SamplerName.barker
+            sampler = SamplerName.sgld if model is ModelName.logistic and not given else SamplerName.barker
+            if sampler is SamplerName.sgld:
+                _check_hope(curator, problem.model.dimension)
         if sampler is SamplerName.sgld:
             chosen = _langevin(problem, curator, chains, given)
         else:
@@ -197,8 +199,22 @@ def _check_open(curator: Any, ledger: Path | None) -> None:
     except BudgetExceeded as refusal:
         raise ValueError(
             f"the budget in {ledger} went to one run and is closed: a further run would be beyond the promise. Runs that share a "
-            "budget say so from the first one on, with --shared-by zcdp (gaussian-dp for the penalty sampler) and some --steps each"
+            "budget say so from the first one on, with --shared-by zcdp (gaussian-dp for sgld and penalty) and some --steps each"
         ) from refusal
+
+
+def _check_hope(curator: Any, dimension: int) -> None:
+    from dpmcmc import forecast
+
+    rows, budget = curator.capacity, curator.budget
+    error = forecast.forecast_error("sgld", rows, dimension, budget)
+    if error >= forecast.HOPELESS:
+        enough, epsilon = forecast.needed("sgld", rows, dimension, budget)
+        raise ValueError(
+            f"hopeless: with {rows} rows and {dimension} parameters epsilon = {budget.epsilon:g} gives posterior means off "
+            f"by about {error:.1f} posterior standard deviations. For half of one you would need n = {enough:,} or epsilon = "
+            f"{epsilon:.2g}. To spend the budget all the same, name the --sampler"
+        )
 
 
 def _problem(model: ModelName, table: Path, delimiter: str, settings: Settings) -> Problem:
@@ -422,12 +438,16 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     yield f"Table:    {table.name}, " + (f"{curator.capacity} rows" if is_public else f"at most {curator.capacity} rows")
     for name in settings.columns:
         yield f"          {name} within {settings.bounds[name].low:g} and {settings.bounds[name].high:g}"
+    yield "          a cell outside is moved to the nearer bound; one that is missing or no number, to their middle"
+    if settings.label is not None:
+        is_one = "is a number above 1/2" if settings.positive is None else f"is {settings.positive!r}"
+        yield f"          {settings.label} counts as 1 where it {is_one}, and as 0 everywhere else"
     yield f"Sampler:  {chosen.words}"
     yield f"Budget:   epsilon = {budget.epsilon:g}, delta = {budget.delta:g}: {num_steps} steps for each of {chains} chains"
     if is_automatic:
         if chosen.name is SamplerName.sgld:
             draws = forecast.forecast_error("sgld", curator.capacity, dimension, budget) ** -2
-            draws *= num_steps / curator.max_steps(chosen.initial, {chosen.query: chains})
+            draws *= num_steps * chains / tuning.langevin_steps(chosen.query.noise_multiplier, budget)
         else:
             draws = tuning.effective_draws(chosen.name.value, num_steps * chains, dimension, kappa)
         yield f"Expect:   roughly {max(1, round(draws))} independent draws' worth, warm-up included"
@@ -435,7 +455,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
         is_held_back = calibrate.held_back({chosen.query.cost(curator.unit): chains}, budget.epsilon, budget.delta, first)
         if is_held_back:
             yield f"          {forecast.HELD_BACK}"
-        if draws < FEW_DRAWS:
+        if draws < (FEW_ON_AVERAGE if chosen.name is SamplerName.sgld else FEW_DRAWS):
             larger = "table or delta" if is_held_back else "table or budget"
             yield f"          FEW: a larger {larger}, fewer features or fewer chains would help"
     if is_public and budget.delta > 1 / curator.capacity:

@@ -169,10 +169,15 @@ def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
 
 def needed(name: str, num_rows: int, dimension: int, budget: Budget, error: float = 0.5) -> tuple[int, float]:
     """The n, or else the epsilon, that would bring the error down to so many standard deviations."""
-    factor = forecast_error(name, num_rows, dimension, budget) / error
-    low, high = budget.epsilon, 1e4
-    for _ in range(60):
-        middle = math.sqrt(low * high)
-        other = Budget(middle, budget.delta, budget.neighbours, budget.rows_per_person)
-        low, high = (middle, high) if forecast_error(name, num_rows, dimension, other) > error else (low, middle)
-    return math.ceil(num_rows * factor**2), high
+
+    def least(low: float, high: float, is_enough: Callable[[float], bool]) -> float:
+        for _ in range(60):
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if is_enough(middle) else (middle, high)
+        return high
+
+    rows = least(num_rows, 1e15, lambda rows: forecast_error(name, math.ceil(rows), dimension, budget) <= error)
+    epsilon = least(
+        budget.epsilon, 1e4, lambda epsilon: forecast_error(name, num_rows, dimension, replace(budget, epsilon=epsilon)) <= error
+    )
+    return math.ceil(rows), epsilon

@@ -96,7 +96,9 @@ def doubt(result: Any) -> str | None:
     found = []
     if r_hat > MAX_R_HAT:  # a single chain has none
         found.append(f"R-hat is up to {r_hat:.2f} (good: at most {MAX_R_HAT})")
-    if not effective >= MIN_EFFECTIVE:
+    if np.isnan(effective):
+        found.append("some parameter has no effective draws at all: it hardly moved, or there are too few draws")
+    elif effective < MIN_EFFECTIVE:
         found.append(f"some parameter has only {effective:.0f} effective draws (good: at least {MIN_EFFECTIVE})")
     return " and ".join(found) or None
 
