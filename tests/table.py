@@ -201,7 +201,9 @@ ALL = SAMPLERS + EXHIBITS + HAMILTONIAN + LANGEVIN + GRADIENT_BASELINES + [row.c
 # Every query, and two kinds of proposals; the slow suite has the other pairs, and bits of the same ratios.
 PAIRS = ("penalty ratio, guided", "penalty bit, isotropic", "barker, isotropic")
 EVERY_DAY = [case for case in GRID if case.name in PAIRS]
-EVERY_DAY += [case for case in OTHERS if case.name not in ("tuna, not private", "minibatch noisy ratio")] + BASELINES[:1]
+EVERY_DAY += [
+    case for case in OTHERS if case.name not in ("tuna, not private", "minibatch noisy ratio", "minibatch barker")
+] + BASELINES[:1]
 # One of each kind, for tests that look at a sampler rather than at its law; the first ones every day.
 FIRST = ("penalty ratio, isotropic", "penalty bit, isotropic", "barker, isotropic")
 MORE = ("penalty ratio, one component", "penalty ratio, guided", "penalty bit, constant, isotropic", "lazy barker, isotropic")

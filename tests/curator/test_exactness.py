@@ -121,6 +121,7 @@ def test_rows_spread_over_two_devices_give_the_same_chain(target_piece, path, na
     assert done.stdout.strip() == "equal", done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_capacity_pads_without_changing_the_sums():
     budget = Budget(1e4, 0.1, neighbours=Budget(1.0, 0.1).neighbours, rows_per_person=2)
     draws = [

@@ -168,6 +168,7 @@ def masked_sums():
     return np.stack(found)
 
 
+@pytest.mark.slow
 def test_padding_changes_nothing():
     found = masked_sums()
     assert np.ptp(found[::2], axis=0).max() == np.ptp(found[1::2], axis=0).max() == 0
