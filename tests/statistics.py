@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 
 def moment_z_scores(chains: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
@@ -30,3 +30,14 @@ def effective_size(chains: np.ndarray) -> float:
 
     data = arviz.convert_to_dataset({"x": chains})
     return float(arviz.ess(data).x.min())
+
+
+def accept_probability(log_ratio, variance, correction, xp=np, special=special):
+    """P(log_ratio + N(0, variance) + V > 0), V a `Correction`: what DP Barker's bit has, given the batch."""
+    root, distance = xp.sqrt(variance), xp.abs(log_ratio)
+    # The unlikelier outcome: its terms are small, and so are their roundings.
+    unlikely = sum(
+        weight / 2 * (special.ndtr((atom - distance) / root) + special.ndtr((-atom - distance) / root))
+        for atom, weight in correction.atoms
+    )
+    return xp.where(log_ratio > 0, 1 - unlikely, unlikely)

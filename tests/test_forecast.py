@@ -60,6 +60,11 @@ def recipe_of(name, model, num_rows, budget):
     return forecast.walk_recipe(model, num_rows, budget, name)
 
 
+def forecast_steps(name, *facts):
+    """Of all chains, after the private start."""
+    return next(found.num_steps for found in forecast.forecasts(*facts) if found.name == name)
+
+
 @pytest.mark.parametrize("name", forecast.CONSTANTS)
 def test_forecast_steps_are_those_that_the_curator_grants(name):
     """The recipe's own bill, counted from its program, stops at the same step: what coins and noise lack is on both."""
@@ -78,7 +83,7 @@ def test_forecast_steps_are_those_that_the_curator_grants(name):
         keys = jax.random.split(jax.random.key(1), 1)
         begin = curator.trace(begin_program(recipe.sampler, recipe.start), keys, jnp.zeros((1, dimension)))
         step = curator.trace(block_program(recipe.sampler, 1), keys, *begin.shapes, jnp.int32(0))
-        assert curator.max_steps(begin.plan, step.plan) == forecast.forecast_steps(name, num_rows, dimension, budget)
+        assert curator.max_steps(begin.plan, step.plan) == forecast_steps(name, num_rows, dimension, budget)
 
 
 def test_a_plan_pays_for_what_coins_and_noise_lack(monkeypatch):
@@ -86,10 +91,10 @@ def test_a_plan_pays_for_what_coins_and_noise_lack(monkeypatch):
     from dpmcmc import Accept
     from dpmcmc.accounting.costs import AcceptBit
 
-    budget, ideal = Budget(8.0, 1e-8), forecast.forecast_steps("barker", 61_395, 7, Budget(8.0, 1e-8))
+    budget, ideal = Budget(8.0, 1e-8), forecast_steps("barker", 61_395, 7, Budget(8.0, 1e-8))
     cost = Accept.cost
     monkeypatch.setattr(Accept, "cost", lambda self, unit: AcceptBit(self.test, cost(self, unit).range, distance=2.0**-40))
-    assert 0 < forecast.forecast_steps("barker", 61_395, 7, budget) < 0.1 * ideal
+    assert 0 < forecast_steps("barker", 61_395, 7, budget) < 0.1 * ideal
 
 
 def test_needed_rows_and_epsilon_reach_the_target():

@@ -14,7 +14,7 @@ The same walk refuses a key that visibly serves two asks. Every value gets a num
 seen through slices and fold_ins; a loop is walked twice, so a key that does not change from turn to turn is seen as well.
 
 Where equal keys cannot be seen, the asks must not share their noise all the same: each ask has a number, its place in the program,
-vmap folds the lane into the key, and a jitted function that would bring one place to two spots of the program is refused.
+vmap folds the lane into the key, and a function that jit, scan or cond would bring to two spots of the program is refused.
 """
 
 from __future__ import annotations
@@ -173,12 +173,11 @@ class _Walk:
     def cond(self, equation, inputs: list) -> tuple[Counter, list]:
         before, after = set(self.used), set(self.used)
         total: Counter = Counter()
-        outside = self.path
         for branch in equation.params["branches"]:
-            self.used, self.path = set(before), outside
+            self.used = set(before)
             total |= self.calls(_open(branch), inputs[1:])[0]
             after |= self.used
-        self.used, self.path = after, outside
+        self.used = after
         return total, [self.number(object()) for _ in equation.outvars]
 
 

@@ -119,13 +119,6 @@ def forecasts(num_rows: int, dimension: int, budget: Budget) -> list[Forecast]:
     return sorted(found, key=lambda forecast: forecast.error)
 
 
-def forecast_steps(name: str, num_rows: int, dimension: int, budget: Budget) -> int:
-    """How many steps the budget allows after the private start: the recipe's own bill, as the curator reckons it."""
-    from dpmcmc.accounting import calibrate
-
-    return calibrate.steps(*_bill(name, num_rows, dimension, budget))
-
-
 def _bill(name: str, num_rows: int, dimension: int, budget: Budget) -> tuple[dict[Any, int], float, float, dict[Any, int]]:
     """The cost of a step, the budget, and the cost of the start: what `calibrate.steps` takes."""
     from dpmcmc import Curvature, Gradient

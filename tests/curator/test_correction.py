@@ -8,7 +8,8 @@ from scipy import special, stats
 from scipy.optimize import linprog
 
 from dpmcmc.curator import noise
-from dpmcmc.curator.correction import CORRECTIONS, Correction, accept_probability, draw
+from dpmcmc.curator.correction import CORRECTIONS, Correction, draw
+from tests.statistics import accept_probability
 
 SPACING, END = 1e-3, 60.0
 

@@ -19,6 +19,7 @@ from dpmcmc.curator.correction import CORRECTIONS
 from dpmcmc.curator.exact_sum import BITS, Table
 from dpmcmc.curator.minibatch import BELOW, BIT_BELOW, BatchSums, batch_sums, coarse_bits
 from dpmcmc.types import Unit
+from tests.statistics import accept_probability
 
 REPLACE, ADD = Unit(), Unit(Neighbours.ADD_OR_REMOVE_ONE)
 FULL = 2**BITS
@@ -367,7 +368,8 @@ def test_bits_fall_as_computed():
     chances = stats.hypergeom(100, 70, 10).pmf(numbers)
     batch = np.where(np.arange(10) < numbers[:, None], 0.08, -0.08)
     with jax.enable_x64(True):
-        accept = np.asarray(query.probability(sums_of(batch, query.bound), jnp.float32(-0.5)))
+        mean, variance = map(np.asarray, query.noisy_log_ratio(sums_of(batch, query.bound), jnp.float32(-0.5)))
+    accept = accept_probability(mean, variance, query.correction)
     expected = chances @ accept
     assert abs(bits.mean() - expected) < 3.9 * (expected * (1 - expected) / 4000) ** 0.5
     assert bits.dtype == bool

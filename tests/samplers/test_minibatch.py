@@ -24,7 +24,7 @@ from dpmcmc.curator.exact_sum import Table
 from dpmcmc.curator.minibatch import batch_sums
 from dpmcmc.loop import begin_program, block_program
 from dpmcmc.types import Unit
-from tests.statistics import threshold
+from tests.statistics import accept_probability, threshold
 from tests.table import APPROXIMATE, COINS, COINS_MODEL, run_chains
 
 # -- exact laws ------------------------------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def accept_chances(query, values, counts, pairs):
         counted = jnp.ones(query.batch.size, bool)
         sums = jax.vmap(lambda s: batch_sums(COINS_MODEL, table, position, proposal, bound, query.batch.size, s, counted))(slots)
         if isinstance(query, BatchBarker):
-            return query.probability(sums, public)
+            return accept_probability(*query.noisy_log_ratio(sums, public), query.correction, jnp, special)
         integer, grid = query.in_units_of_sensitivity(sums, bound, Unit())
         sigma = grid * noise.gaussian_sigma(query._integer_sigma())
         return penalty_probability(grid * integer + public, sigma, jnp, special)

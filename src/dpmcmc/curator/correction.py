@@ -10,11 +10,10 @@ distribution functions. V has nothing to do with the rows: no promise rests on i
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy import special
 
 from dpmcmc.curator import noise
 
@@ -42,14 +41,3 @@ def draw(key, correction: Correction):
     passed = [~noise.coin(key_atom, jnp.float64(chance)) for chance in np.cumsum(weights)[:-1]]
     size = jnp.asarray(atoms)[sum(map(jnp.int32, passed))]
     return jnp.where(noise.coin(key_sign, jnp.float64(0.5)), -size, size)
-
-
-def accept_probability(log_ratio, variance, correction: Correction, xp: Any = jnp, special: Any = special):
-    """P(log_ratio + N(0, variance) + V > 0)."""
-    root, distance = xp.sqrt(variance), xp.abs(log_ratio)
-    # The unlikelier outcome: its terms are small, and so are their roundings.
-    unlikely = sum(
-        weight / 2 * (special.ndtr((atom - distance) / root) + special.ndtr((-atom - distance) / root))
-        for atom, weight in correction.atoms
-    )
-    return xp.where(log_ratio > 0, 1 - unlikely, unlikely)

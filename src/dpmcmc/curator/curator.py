@@ -427,8 +427,8 @@ def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, .
         if "vmap-of-cond" not in str(error):
             raise
         raise UnsupportedQuery(
-            "a query with a running sum is asked inside a cond that depends on the chain: ask it outside, and use jnp.where on "
-            "what the chain does with the answer"
+            "a query with a running sum, or a callback, is inside a cond that depends on the chain: ask it outside, and use "
+            "jnp.where on what the chain does with the answer"
         ) from error
 
 

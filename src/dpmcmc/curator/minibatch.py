@@ -33,7 +33,7 @@ from jax import lax
 from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, noise
 from dpmcmc.curator.accept import clamped_log_ratio, decide
-from dpmcmc.curator.correction import CORRECTIONS, Correction, accept_probability, draw
+from dpmcmc.curator.correction import CORRECTIONS, Correction, draw
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_counted
 from dpmcmc.curator.queries import check_positive, move_length, unit_ratios
 from dpmcmc.types import Answer, Model, Neighbours, Unit
@@ -185,11 +185,6 @@ class BatchBarker:
         mean, variance = self.noisy_log_ratio(sums, log_ratio)
         found = jnp.sqrt(variance) * noise.normal(key_normal) + draw(key_correction, self.correction)
         return decide(mean, found, jnp.all(jnp.isfinite(proposal)))
-
-    def probability(self, sums: BatchSums, log_ratio):
-        """The chance of accepting, given the batch, in closed form."""
-        mean, variance = self.noisy_log_ratio(sums, log_ratio)
-        return accept_probability(mean, variance, self.correction)
 
     def noisy_log_ratio(self, sums: BatchSums, log_ratio):
         """Mean and variance of the normal law that the cost is about: l* + c and s^2 - v*."""
