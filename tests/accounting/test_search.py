@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpmcmc.accounting.search import LIMIT, crossing, largest
+from dpmcmc.accounting.search import LIMIT, crossing, largest, largest_within
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
@@ -18,6 +18,26 @@ def test_largest_of_what_never_ends():
     """The limit stands for itself and everything above."""
     assert largest(lambda count: True) == largest(lambda count: True, LIMIT) == LIMIT
     assert largest(lambda count: count < LIMIT) == LIMIT - 1
+
+
+@given(st.integers(0, 10**12), st.floats(0.5, 2.0), st.sampled_from([math.sqrt, float, lambda n: n**0.7, lambda n: n**1.5]))
+def test_excesses_lead_to_the_answer_in_few_steps(answer, off, epsilon):
+    """A guess that is off by a factor of two costs a dozen values of an accountant, where halving the bracket took forty."""
+    calls = []
+    budget = (epsilon(answer) + epsilon(answer + 1)) / 2
+    assert largest_within(lambda count: calls.append(count) or epsilon(count) - budget, int(off * answer)) == answer
+    assert len(calls) <= 16
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_excesses_that_are_sometimes_infinite_or_jump(answer, guess, told):
+    excess = lambda count: (count - answer) ** 3 - 0.5 if abs(count - answer) <= told else math.copysign(math.inf, count - answer)  # noqa: E731
+    assert largest_within(excess, guess) == answer
+
+
+def test_nothing_fits_where_nothing_is_left():
+    """A ledger that is over budget before the first step has an excess at 0, too."""
+    assert largest_within(lambda count: 1.0 + count, 1000) == 0
 
 
 @pytest.mark.parametrize("root", [1e-9, 0.3, 7.0])

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpmcmc.accounting import accountants, gaussian
 from dpmcmc.accounting.costs import Costs
-from dpmcmc.accounting.search import LIMIT, largest
+from dpmcmc.accounting.search import LIMIT, largest_within
 from dpmcmc.errors import BudgetExceeded
 
 NOISE_DIGITS = 10_000  # noise multipliers are whole numbers of ten-thousandths
@@ -24,8 +24,8 @@ def steps(per_step: Costs, epsilon: float, delta: float, initial: Costs | None =
     per_step, start = accountants.checked_step(per_step), accountants.checked(initial or {})
     if method == "recursion":
         return _recursion_steps(per_step, epsilon, delta, start)
-    fits = lambda count: within(combined(start, per_step, count), epsilon, delta, method)  # noqa: E731
-    return largest(fits, 1 if start else _guess(per_step, epsilon, delta))
+    excess = lambda count: _spent(combined(start, per_step, count), delta, method) - epsilon  # noqa: E731
+    return largest_within(excess, 1 if start else _guess(per_step, epsilon, delta))
 
 
 def held_back(per_step: Costs, epsilon: float, delta: float, initial: Costs | None = None) -> bool:
@@ -39,8 +39,11 @@ def noise(ledger: Callable[[float], Costs], epsilon: float, delta: float, method
     """The smallest noise multiplier z, to four decimals, rounded up, for which ledger(z) stays within (epsilon,
     delta)."""
     accountants.check_budget(epsilon, delta)
-    too_little = lambda digits: not within(ledger(digits / NOISE_DIGITS), epsilon, delta, method)  # noqa: E731
-    digits = largest(too_little, NOISE_DIGITS)
+
+    def room(digits: int) -> float:
+        return (epsilon - _spent(ledger(digits / NOISE_DIGITS), delta, method) or math.inf) if digits else -math.inf
+
+    digits = largest_within(room, NOISE_DIGITS)  # the last with too little noise
     if digits == LIMIT:
         raise BudgetExceeded(
             f"not even the noise multiplier {LIMIT / NOISE_DIGITS:.3g} fits epsilon={epsilon:g}, delta={delta:g}: ask for less"
@@ -61,12 +64,14 @@ def epsilon_left(ledger: Costs, epsilon: float, delta: float) -> float:
 
 def within(ledger: Costs, epsilon: float, delta: float, method: str | None = None) -> bool:
     """Whether a ledger stays within the budget; distances too large for it count as "no"."""
+    return _spent(ledger, delta, method) <= epsilon
+
+
+def _spent(ledger: Costs, delta: float, method: str | None) -> float:
     try:
-        if method is None:
-            return accountants.epsilon(ledger, delta).epsilon <= epsilon
-        return accountants.epsilon_by(method, ledger, delta) <= epsilon
+        return accountants.epsilon(ledger, delta).epsilon if method is None else accountants.epsilon_by(method, ledger, delta)
     except BudgetExceeded:
-        return False
+        return math.inf
 
 
 def combined(first: Costs, second: Costs, times: int = 1) -> dict[Any, int]:

@@ -8,8 +8,9 @@ A profile known at epsilons e_i is bounded from above by the profile that is lin
 and an infinite loss of chance delta at the last one. The dots lie on a grid of equal cells, on all of it up to a loss of `LARGE`;
 beyond, their distance grows in proportion to the loss. Losses of composed queries add, so their laws are convolved, by one Fourier
 transform per cost raised to the power of its count. The window is chosen so that what lies outside has a chance of at most 1e-14
-(Chernoff's bound), and that chance is added to delta. Both orders of the two tables are composed, each by itself: the direction of
-a change is the same in every step.
+(Chernoff's bound), and that chance is added to delta. Cells are 1e-4 wide or less, wider only where windows would have more than
+2^22 of them in all. Both orders of the two tables are composed, each by itself: the direction of a change is the same in every
+step.
 
 The Fourier sums have extended precision, and a bound on what they misplace is added to delta: it grows with the number of steps,
 about 1e-13 for 10^4 and 1e-9 for 10^8. Below delta = 1e-10 the answer is refused.
@@ -131,7 +132,7 @@ def _both_orders(items: tuple[tuple[Any, int], ...], pair_of: PairOf) -> tuple[C
     while True:
         laws = [[_law(cost, side, interval, pair_of) for cost, _ in items] for side in sides]
         windows = [_window(side, [count for _, count in items], interval) for side in laws]
-        if max(high - low for low, high in windows) < 2 * MOST_CELLS:
+        if sum(high - low for low, high in windows) < 2 * MOST_CELLS:
             break
         interval *= 4
     return tuple(_compose(s, [count for _, count in items], w, interval) for s, w in zip(laws, windows, strict=True))
@@ -181,8 +182,21 @@ def _product_of_powers(transforms: list[np.ndarray], counts: list[int]) -> np.nd
         sizes = sum(count * np.log(np.abs(part).astype(float)) for part, count in zip(transforms, counts, strict=True))
     large = np.flatnonzero(sizes > math.log(NEGLIGIBLE))
     product = np.zeros_like(transforms[0])
-    product[large] = np.exp(sum(count * np.log(part[large]) for part, count in zip(transforms, counts, strict=True)))
+    product[large] = 1
+    for part, count in zip(transforms, counts, strict=True):
+        product[large] *= _power(part[large], count)
     return product
+
+
+def _power(base: np.ndarray, exponent: int) -> np.ndarray:
+    """By squaring: in extended precision logarithms are slow. What one product rounds is raised to the powers that follow, so it
+    all adds up to `exponent` units, as the errors of the base do."""
+    power = np.ones_like(base)
+    for digit in reversed(f"{exponent:b}"):
+        if digit == "1":
+            power *= base
+        base *= base
+    return power
 
 
 def _misplaced(transform: np.ndarray, count: int) -> float:

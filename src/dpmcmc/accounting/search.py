@@ -9,28 +9,42 @@ LIMIT = 2**60  # more steps than anybody takes: the answer where a ledger is sti
 
 
 def largest(fits: Callable[[int], bool], guess: int = 1) -> int:
-    """The largest whole number that fits, at most LIMIT, 0 if 1 does not; `fits` turns false once and stays so.
+    """The largest whole number that fits, at most LIMIT, 0 if 1 does not; `fits` turns false once and stays so."""
+    return largest_within(lambda count: -math.inf if fits(count) else math.inf, guess)
 
-    The bracket grows from `guess` by doubling steps, then it is halved.
+
+def largest_within(excess: Callable[[int], float], guess: int = 1) -> int:
+    """The same for what fits where its excess is at most 0. Excesses that are finite tell how far it is to the answer.
+
+    The bracket grows from `guess` by steps four times as long each, then it closes in.
     """
-    step = max(1, guess // 64)
-    if fits(max(1, guess)):
-        low, high = max(1, guess), max(1, guess) + step
-        while high < LIMIT and fits(high):
-            low, high, step = high, high + 2 * step, 2 * step
-        if high >= LIMIT and fits(LIMIT):
+    low = high = max(1, guess)
+    at_low = at_high = excess(low)
+    step = max(1, low // 64)
+    while at_high <= 0:
+        if high == LIMIT:
             return LIMIT
-    else:
-        low, high = max(0, guess - step), max(1, guess)
-        while low > 0 and not fits(low):
-            low, high, step = max(0, low - 2 * step), low, 2 * step
-    return _halve(fits, low, min(high, LIMIT))
+        low, at_low, high, step = high, at_high, min(LIMIT, high + step), 4 * step
+        at_high = excess(high)
+    while at_low > 0 and low > 0:
+        high, at_high, low, step = low, at_low, max(0, low - step), 4 * step
+        at_low = excess(low)
+    return _close_in(excess, low, min(at_low, 0.0), high, at_high)
 
 
-def _halve(fits: Callable[[int], bool], low: int, high: int) -> int:
+def _close_in(excess: Callable[[int], float], low: int, at_low: float, high: int, at_high: float) -> int:
+    """False position. After a point that did not halve the bracket the value of the end that stayed is halved, so that it moves
+    next; after three the middle is tried, as it is where excesses are infinite."""
+    slow = 0
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        width, told = high - low, math.isfinite(at_low) and math.isfinite(at_high) and slow < 3
+        point = low + round(width * at_low / (at_low - at_high)) if told else (low + high) // 2
+        point = min(max(point, low + 1), high - 1)
+        value = excess(point)
+        low, at_low, high, at_high = (point, value, high, at_high) if value <= 0 else (low, at_low, point, value)
+        slow = 0 if 2 * (high - low) <= width + 1 else slow + 1
+        if slow:
+            at_low, at_high = (at_low, at_high / 2) if low == point else (at_low / 2, at_high)
     return low
 
 
