@@ -142,7 +142,7 @@ def test_runs_share_a_budget(folder):
     too_many = invoke(*shared, "--steps", left + 1, "--out", "second.nc")
     assert too_many.exit_code == 2 and "is left" in too_many.output
     long_moves = invoke(*shared, "--max-move", "100", "--out", "second.nc")
-    assert long_moves.exit_code == 2 and "what is left of Budget(epsilon=4.0" in long_moves.output
+    assert long_moves.exit_code == 2 and "what is left of the budget of epsilon=4, delta=" in long_moves.output
     second = invoke(*shared, "--steps", "2", "--out", "second.nc")
     assert f"Left in spent.json: {left - 2} more" in second.output, second.output
     alone = invoke(*LOGISTIC, "--ledger", "spent.json", "--out", "third.nc")
@@ -152,11 +152,19 @@ def test_runs_share_a_budget(folder):
 def test_one_step_more_than_the_budget_allows_is_refused():
     planned = invoke(*LOGISTIC, "--steps", "100000")
     assert planned.exit_code == 2 and "the budget is epsilon=4: ask for fewer steps" in planned.output
+    fits = re.search(r"the budget of epsilon=4, delta=\S+ allows (\d+) steps of 1 chains", planned.output)[1]
+    assert invoke(*LOGISTIC, "--steps", int(fits) + 1).exit_code == 2
 
 
 def test_sharing_needs_a_ledger():
     result = invoke(*LOGISTIC, "--shared-by", "zcdp")
     assert result.exit_code == 2 and "--shared-by zcdp needs --ledger FILE" in result.output
+
+
+def test_accept_bits_cannot_be_shared_as_gaussians(folder):
+    result = invoke(*LOGISTIC, "--shared-by", "gaussian-dp", "--ledger", "spent.json", "--steps", "2")
+    assert result.exit_code == 2 and "Gaussian releases alone, not AcceptBit: share by zCDP or Renyi" in result.output
+    assert not (folder / "spent.json").exists()
 
 
 def test_means_are_in_the_units_of_the_table():
@@ -243,7 +251,7 @@ def test_a_private_number_of_rows_is_not_told():
 
 def test_few_draws_and_a_large_delta_are_told():
     result = invoke(*LOGISTIC, "--steps", "2", "--delta", "0.5")
-    assert "FEW: a larger table or budget" in result.output
+    assert re.search(r"FEW: more steps \(\d+ would fit\), a larger table or budget", result.output)
     assert "delta = 0.5 is above 1/n" in result.output
 
 

@@ -117,10 +117,16 @@ TABLES = [
     ({"rows": {"x": [1.0, 2.0]}}, ValueError, r"a list counts as a tuple of scalars: make it an array with np.asarray"),
     ({"rows": np.ma.masked_equal([1.0, 2.0], 2.0)}, TypeError, r"would lose their mask: fill it first, with array.filled\(nan\)"),
     ({"rows": {"x": np.zeros(3)}, "model": model(lambda p, row: row["y"])}, ValueError,
-     r"does not take such rows: log_likelihood was called with float64\[1\] and \{'x': 'float64\[\]'\}, .* \(KeyError: 'y'\)"),
+     r"does not take such rows: one of them is \{'x': 'float64\[\]'\}, and log_likelihood failed on it \(KeyError: 'y'\)"),
     ({"rows": {"x": np.zeros((3, 2)), "y": np.zeros(3)}, "model": models.linear(2, 1.0)}, ValueError, "does not take such rows"),
     ({"rows": (np.zeros((3, 4), np.float32), np.zeros(3, np.float32)), "model": models.logistic(2, 1.0)}, ValueError,
-     r"called with float32\[2\] and \('float32\[4\]', 'float32\[\]'\), the last of them a row"),
+     r"one of them is \('float32\[4\]', 'float32\[\]'\).*rows must be a tuple of arrays of shapes \(n, 2\) and \(n,\)"),
+    ({"rows": (np.zeros((3, 2)), np.zeros((3, 1))), "model": models.logistic(2, 1.0)}, ValueError, r"shapes \(n, 2\) and \(n,\)"),
+    ({"rows": np.zeros((3, 3)), "model": models.poisson(2)}, ValueError, r"rows must be a tuple of arrays"),
+    ({"rows": np.zeros((3, 1)), "model": models.gaussian([1.0, 1.0])}, ValueError, r"rows must be an array of shape \(n, 2\)"),
+    ({"rows": np.zeros(3), "model": models.banana([1.0, 1.0], 0.1)}, ValueError, r"rows must be an array of shape \(n, 2\)"),
+    ({"rows": np.zeros((3, 3)), "model": models.categorical(3)}, ValueError, r"rows must be an array of shape \(n,\)"),
+    ({"rows": (np.zeros(3),), "model": models.mixture()}, ValueError, r"rows must be an array of shape \(n,\)"),
     ({"rows": np.zeros((40, 2), np.float32)}, ValueError, r"it returned float32 of shape \(2,\): sum what belongs to a row"),
 ]  # fmt: skip
 

@@ -131,7 +131,7 @@ def test_several_grants_share_the_budget(shared_by, path):
 def test_a_run_that_no_longer_fits_is_told_what_is_left(path):
     owner = curator(path, shared_by="zcdp")
     owner.grant({tiny.RATIO: owner.max_steps({}, {tiny.RATIO: 1})})
-    words = r"what is left of Budget\(epsilon=1.0, .*\), \S+ of 0.0243 of rho \(zCDP\), allows 0 steps of 2 chains"
+    words = r"what is left of the budget of epsilon=1, delta=\S+, \S+ of 0.0243 of rho \(zCDP\), allows 0 steps of 2 chains"
     for num_steps in (None, 1):
         with pytest.raises(BudgetExceeded, match=words):
             tiny.run(curator(path, shared_by="zcdp"), num_steps=num_steps)
@@ -146,7 +146,7 @@ def test_sharing_costs_little_when_all_is_gaussian(path):
 
 def test_accept_bits_are_refused_under_gaussian_dp_and_shared_under_zcdp(path):
     owner = curator(path, shared_by="gaussian-dp")
-    with pytest.raises(UnsupportedQuery, match="Gaussian costs alone"):
+    with pytest.raises(UnsupportedQuery, match="Gaussian releases alone"):
         owner.grant({tiny.BIT: 1})
     assert owner._ledger.grants == [] and not path.exists()
     owner.grant({tiny.RATIO: 1})

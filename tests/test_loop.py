@@ -201,7 +201,7 @@ def test_an_interrupt_at_any_moment_loses_no_draw(when, monkeypatch, tmp_path, p
 
 def test_an_interrupt_after_the_last_step_changes_nothing(monkeypatch, python_interrupts):
     whole, make = tiny.means(tiny.run()), loop._Run.posterior
-    monkeypatch.setattr(loop._Run, "posterior", lambda self, note: (signal.raise_signal(signal.SIGINT), make(self, note))[1])
+    monkeypatch.setattr(loop._Run, "posterior", lambda self, *notes: (signal.raise_signal(signal.SIGINT), make(self, *notes))[1])
     posterior = run_through()
     np.testing.assert_array_equal(tiny.means(posterior), whole)
     assert "interrupted" not in statement_of(posterior)
@@ -342,7 +342,25 @@ def test_a_chain_that_does_not_move_is_told(scale, is_told):
 
 
 @pytest.mark.parametrize("step_size, is_told", [(10.0, True), (1e-4, False)])
-def test_a_gradient_with_too_much_noise_is_told(step_size, is_told):
+def test_a_gradient_with_too_much_noise_is_told(step_size, is_told, caplog):
+    """In the log, too: without progress nobody might look at the statement."""
     sampler = sgld(tiny.log_prior, Gradient(1.0, 1.0), step_size)
     posterior = tiny.run(sampler=sampler, num_steps=4, curator=tiny.make_curator(budget=None))
     assert ("spread too widely" in statement_of(posterior)) is is_told
+    assert ("spread too widely" in caplog.text) is is_told
+
+
+def test_a_step_must_return_a_state_and_info():
+    for returned in (lambda state: state, lambda state: (state.position, ()), lambda state: (state, (), ())):
+        broken = Sampler(tiny.BARKER.init, lambda key, state, ask, returned=returned: returned(state))
+        with pytest.raises(TypeError, match=r"returned .*: return a state with a field `position`, and info"):
+            tiny.run(sampler=broken)
+
+
+def test_an_if_on_an_answer_is_refused_with_the_way_out():
+    def step(rng_key, state, ask):
+        answer = ask(rng_key, tiny.BIT, state.position, state.position + 1.0, jnp.float32(0.0))
+        return state, "accepted" if answer.value else "rejected"
+
+    with pytest.raises(TypeError, match=r"jnp\.where or jax\.lax\.cond"):
+        tiny.run(sampler=Sampler(tiny.BARKER.init, step))

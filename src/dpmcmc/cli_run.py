@@ -185,7 +185,7 @@ def run(
         for line in _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, kappa, is_automatic):
             typer.echo(line)
     result = _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out)
-    _report(result, out, ledger)
+    _report(result, out, ledger, steps)
     if shared_by is not None:
         left = curator.max_steps(chosen.initial, {chosen.query: chains})
         typer.echo(f"Left in {ledger}: {left} more such steps for each of {chains} chains.")
@@ -412,12 +412,15 @@ def _walk(name, problem, curator, clip, step_size, max_move, noise_multiplier, k
 
 
 def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: int) -> int:
+    from dpmcmc.loop import check_fits
+
     if chains < 1 or thin < 1 or (steps is not None and (steps < 1 or steps % thin)):
         raise ValueError(f"--chains {chains} and --thin {thin} must be at least 1, and --steps {steps} a multiple of --thin")
+    per_step = {chosen.query: chains}
     if steps is not None:
-        curator.check({**chosen.initial, chosen.query: chains * steps})
+        check_fits(curator, {**chosen.initial, chosen.query: chains * steps}, chosen.initial, per_step, chains)
         return steps
-    fits = curator.max_steps(chosen.initial, {chosen.query: chains})
+    fits = curator.max_steps(chosen.initial, per_step)
     if fits < thin:
         raise ValueError(
             f"{curator.what_is_left()} allows {fits} steps of {chains} chains: "
@@ -457,7 +460,9 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
             yield f"          {forecast.HELD_BACK}"
         if draws < (FEW_ON_AVERAGE if chosen.name is SamplerName.sgld else FEW_DRAWS):
             larger = "table or delta" if is_held_back else "table or budget"
-            yield f"          FEW: a larger {larger}, fewer features or fewer chains would help"
+            fits = curator.max_steps(chosen.initial, {chosen.query: chains})
+            more = f"more steps ({fits} would fit), " if fits > 1.1 * num_steps else ""
+            yield f"          FEW: {more}a larger {larger}, fewer features or fewer chains would help"
     if is_public and budget.delta > 1 / curator.capacity:
         yield f"          delta = {budget.delta:g} is above 1/n: a release of one random row would be within the promise"
 
@@ -489,14 +494,15 @@ def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out
         raise typer.Exit(1) from error
 
 
-def _report(result: Any, out: Path, ledger: Path | None) -> None:
+def _report(result: Any, out: Path, ledger: Path | None, steps: int | None) -> None:
     from dpmcmc import statement_of, summary
     from dpmcmc.results.posterior import doubt
 
     typer.echo(f"\n{summary(result)}\n\n{statement_of(result)}\n")
     why = doubt(result)
     if why is not None:
-        typer.echo(f"DO NOT RELY on these draws: {why}. More rows, a larger budget or fewer parameters would help.\n")
+        more = "More" if steps is None else "More --steps, more"
+        typer.echo(f"DO NOT RELY on these draws: {why}. {more} rows, a larger budget or fewer parameters would help.\n")
     typer.echo(f"Written to {out}. Read it with dpmcmc.load or ArviZ.")
     if ledger is None:
         typer.echo("The promise is about this run alone: another run on the same rows adds to it. --ledger FILE keeps count.")

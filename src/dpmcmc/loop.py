@@ -87,66 +87,76 @@ def sample(
     plan = total_plan((begin.plan, 1), *((blocks[size].plan, count) for size, count in Counter(sizes).items()))
     by_step = total_plan((begin.plan, 1), (one_step.plan, num_steps))
     assert plan == by_step, "the bill of a block must be that of its steps"
-    _check(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
+    check_fits(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
     starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
-    run = _Run(curator, curator.grant(plan), thin, warmup, path)
-    with _interrupts_held() as interrupts:
-        return run.go(keys, positions, starter, [runners[size] for size in sizes], sizes, progress, interrupts)
+    run = _Run(curator, curator.grant(plan), keys, sizes, thin, warmup, path)
+    with _interrupts_held() as interrupts, Progress(num_steps, is_shown=progress) as bar:
+        return run.go(positions, starter, runners, bar, interrupts)
 
 
 class _Run:
     """A granted run and the draws it has so far."""
 
-    def __init__(self, curator, grant, thin, warmup, path) -> None:
-        self.curator, self.grant, self.thin, self.warmup, self.path = curator, grant, thin, warmup, path
-        self.draws: list = []
+    def __init__(self, curator, grant, keys, sizes, thin, warmup, path) -> None:
+        self.curator, self.grant, self.keys, self.sizes = curator, grant, keys, sizes
+        self.thin, self.warmup, self.path = thin, warmup, path
+        self.num_done, self.draws = 0, []
 
-    def go(self, keys, positions, starter, runners, sizes, progress, interrupts):
-        note, first_step = "", 0
-        with Progress(sum(sizes), is_shown=progress) as bar:
-            try:
-                learned, states = self.grant.run(starter, keys, positions)
-                for runner, size in zip(runners, sizes, strict=True):
-                    states, draws = self.grant.run(runner, keys, learned, states, jnp.int32(first_step))
-                    num_answered = self._keep(draws)
-                    first_step += num_answered
-                    bar.advance(num_answered, draws[1])
-                    if num_answered < size:
-                        note = f"the filter was used up after {first_step} of {sum(sizes)} steps; the grant is spent in full"
-                        bar.say(note)
-                        break
-                    if interrupts and first_step < sum(sizes):
-                        raise KeyboardInterrupt
-                    if self.path is not None and first_step < sum(sizes):
-                        self._save(self.posterior(f"{first_step} of {sum(sizes)} steps so far; the grant is spent in full"))
-            except KeyboardInterrupt:
-                note = f"interrupted after {first_step} of {sum(sizes)} steps; the grant is spent in full"
+    def go(self, positions, starter, runners, bar: Progress, interrupts: list):
+        """Run to the end, or as far as it gets: draws that were paid for are returned, or come with the error."""
+        note = ""
+        try:
+            note = self._run(positions, starter, runners, bar, interrupts)
+        except KeyboardInterrupt:
+            note = self._told("interrupted")
+            if not self.draws:
                 bar.say(note)
-                if not self.draws:
-                    raise
-            except BudgetExceeded as refusal:
-                note = f"stopped after {first_step} of {sum(sizes)} steps ({refusal}); the grant is spent in full"
-                bar.say(note)
-                if not self.draws:
-                    raise RunFailed(f"the run {note}; there are no draws", None) from refusal
-            except Exception as error:
-                note = f"broke off after {first_step} of {sum(sizes)} steps; the grant is spent in full"
-                result = self.posterior(note) if self.draws else None
-                with contextlib.suppress(Exception):
-                    self._save(result)
-                told = "there are no draws" if result is None else "its draws are in .posterior"
-                raise RunFailed(f"the run {note}; {told}", result) from error
+                raise
+        except BudgetExceeded as refusal:
+            note = self._told("stopped", f" ({refusal})")
+            if not self.draws:
+                raise RunFailed(f"the run {note}; there are no draws", None) from refusal
+        except Exception as error:
+            note = self._told("broke off")
+            result = self.posterior(note) if self.draws else None
+            with contextlib.suppress(Exception):
+                self._save(result)
+            told = "there are no draws" if result is None else "its draws are in .posterior"
+            raise RunFailed(f"the run {note}; {told}", result) from error
         if not self.draws:
             raise RunFailed(f"no draws: {note}; choose a larger rho, shorter moves or a smaller clip", None)
-        result, warnings = None, shortcomings(self.draws)
-        for warning in warnings:
-            bar.say(warning)
+        return self._finish(bar, [note] * bool(note) + shortcomings(self.draws))
+
+    def _run(self, positions, starter, runners, bar: Progress, interrupts: list) -> str:
+        """Block after block. Returns why it ended early, if it did."""
+        learned, states = self.grant.run(starter, self.keys, positions)
+        for size in self.sizes:
+            states, draws = self.grant.run(runners[size], self.keys, learned, states, jnp.int32(self.num_done))
+            num_answered = self._keep(draws)
+            self.num_done += num_answered
+            bar.advance(num_answered, draws[1])
+            if num_answered < size:
+                return self._told("the filter was used up")
+            if self.num_done < sum(self.sizes):
+                if interrupts:
+                    raise KeyboardInterrupt
+                if self.path is not None:
+                    self._save(self.posterior(f"{self.num_done} of {sum(self.sizes)} steps so far; the grant is spent in full"))
+        return ""
+
+    def _finish(self, bar: Progress, notes: list[str]):
+        for note in notes:
+            bar.warn(note)
+        result = None
         try:
-            result = self.posterior(note, *warnings)
+            result = self.posterior(*notes)
             return self._save(result)
         except (Exception, KeyboardInterrupt) as error:
             told = "made into a posterior" if result is None else f"written to {self.path}; they are in .posterior"
             raise RunFailed(f"the grant is spent, but the draws could not be {told}", result) from error
+
+    def _told(self, how: str, why: str = "") -> str:
+        return f"{how} after {self.num_done} of {sum(self.sizes)} steps{why}; the grant is spent in full"
 
     def _keep(self, draws) -> int:
         """Keep a block's draws up to the first that a used-up filter did not answer. Returns how many steps those are."""
@@ -165,7 +175,7 @@ class _Run:
             positions,
             info,
             self.curator.model.unravel,
-            self.grant.statement(*filter(None, notes)),
+            self.grant.statement(*notes),
             num_warmup=int(positions.shape[1] * self.warmup),
             thin=self.thin,
         )
@@ -239,7 +249,7 @@ def block_program(sampler: Sampler | Callable[[Any], Sampler], num_steps: int, t
 
         def body(states, index):
             def step(key, state):
-                return made.step(jax.random.fold_in(key, index), state, ask)
+                return _checked_step(made.step(jax.random.fold_in(key, index), state, ask))
 
             states, info = jax.vmap(step)(keys, states)
             return states, (states.position, info)
@@ -254,7 +264,14 @@ def _made(sampler: Sampler | Callable[[Any], Sampler], learned: Any) -> Sampler:
     return sampler if isinstance(sampler, Sampler) else sampler(learned)
 
 
-def _check(curator, plan: Plan, initial: Plan, per_step: Plan, num_chains: int) -> None:
+def _checked_step(returned: Any) -> tuple[Any, Any]:
+    if not (isinstance(returned, tuple) and len(returned) == 2 and hasattr(returned[0], "position")):
+        told = f"({', '.join(type(part).__name__ for part in returned)})" if type(returned) is tuple else type(returned).__name__
+        raise TypeError(f"the sampler's step returned {told}: return a state with a field `position`, and info")
+    return returned
+
+
+def check_fits(curator, plan: Plan, initial: Plan, per_step: Plan, num_chains: int) -> None:
     """Refuse a run that costs too much, and say how long it may be."""
     try:
         curator.check(plan)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from typing import Any
 
 import numpy as np
 
+logger = logging.getLogger(__name__)
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -48,6 +50,13 @@ class Progress:
     def say(self, text: str) -> None:
         if self.is_shown:
             print(f"dpmcmc: {text}", file=sys.stderr)
+
+    def warn(self, text: str) -> None:
+        """For those who look at no progress, too. Never an error, as warnings can be: it would lose the draws."""
+        if self.is_shown:
+            self.say(text)
+        else:
+            logger.warning(text)
 
     def _acceptance(self) -> str:
         return f", {np.mean(self.accepted):.0%} accepted" if self.accepted else ""

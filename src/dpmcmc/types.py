@@ -63,6 +63,9 @@ class Budget:
         if int(self.rows_per_person) != self.rows_per_person or self.rows_per_person < 1:
             raise ValueError(f"rows_per_person={self.rows_per_person} must be a whole number, at least 1")
 
+    def __str__(self) -> str:
+        return f"the budget of epsilon={self.epsilon:g}, delta={self.delta:g}"
+
     @property
     def unit(self) -> Unit:
         return Unit(self.neighbours, self.rows_per_person)

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from dpmcmc.accounting import accountants, gaussian, renyi
-from dpmcmc.accounting.costs import Costs
+from dpmcmc.accounting.costs import Costs, Gaussian
 from dpmcmc.accounting.search import largest, largest_exponential
-from dpmcmc.errors import BudgetExceeded
+from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 
 
 class Filter:
@@ -97,7 +97,14 @@ def gaussian_filter(epsilon: float, delta: float) -> Filter:
     """Sums 1/z^2. Refuses anything but Gaussian queries."""
     accountants.check_budget(epsilon, delta)
     total = gaussian.mu(epsilon, (1 - accountants.RESERVE) * delta) ** 2
-    return Filter(epsilon, delta, total, lambda costs: accountants.gaussian_mu(costs) ** 2, "of squared Gaussian-DP mu")
+
+    def measure(costs: Costs) -> float:
+        others = sorted({type(cost).__name__ for cost in costs if not isinstance(cost, Gaussian)})
+        if others:
+            raise UnsupportedQuery(f"Gaussian DP sums up Gaussian releases alone, not {', '.join(others)}: share by zCDP or Renyi")
+        return accountants.gaussian_mu(costs) ** 2
+
+    return Filter(epsilon, delta, total, measure, "of squared Gaussian-DP mu")
 
 
 def zcdp_filter(epsilon: float, delta: float) -> Filter:

@@ -136,7 +136,7 @@ class Curator:
                 self._filter.spend(total_costs(bill))
 
     def __repr__(self) -> str:
-        return f"Curator(capacity={self.capacity}, budget={self.budget})"
+        return f"Curator(capacity={self.capacity}, budget={self.budget!r})"
 
     # Read only: a promise does not change once it was made.
 
@@ -423,6 +423,11 @@ def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, .
     try:
         with own_settings():
             return jax.jit(run).trace(*held, *shapes)
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+        raise TypeError(
+            "the program needs a value in Python that is known only when it runs, such as an answer or a draw (in an if, a while, "
+            "float() or a function of NumPy): use jnp.where or jax.lax.cond, and functions of jax.numpy"
+        ) from error
     except NotImplementedError as error:
         if "vmap-of-cond" not in str(error):
             raise
@@ -614,10 +619,10 @@ def _check_silent(name: str, function: Callable[..., Any], *arguments: Any) -> A
     try:
         traced, found = jax.make_jaxpr(function, return_shape=True)(*arguments)
     except Exception as error:
-        shapes = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", arguments)
+        row = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", arguments[-1])
         raise ValueError(
-            f"the model does not take such rows: {name} was called with {' and '.join(map(str, shapes))}, the last of them a row, "
-            f"and failed ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+            f"the model does not take such rows: one of them is {row}, and {name} failed on it "
+            f"({type(error).__name__}: {str(error).partition(chr(10))[0]})"
         ) from error
     if speaks(traced.jaxpr):
         raise ValueError(f"{name} prints or calls back to Python, which would show rows: leave jax.debug and callbacks out of it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 
 import numpy as np
 
@@ -19,6 +20,15 @@ def whole(name: str, value: int, least: int, why: str) -> int:
     if int(value) != value or value < least:
         raise ValueError(f"{name}={value} must be a whole number, at least {least}: {why}")
     return int(value)
+
+
+def row(given, *shapes: tuple[int, ...]) -> None:
+    """Refuse, when a model is first traced, a row of other shapes: broadcasting would make a wrong likelihood of it."""
+    parts = given if len(shapes) > 1 and isinstance(given, (tuple, list)) else [given]
+    if [() if isinstance(part, numbers.Number) else getattr(part, "shape", None) for part in parts] != list(shapes):
+        words = ["(n,)" if shape == () else f"(n, {', '.join(map(str, shape))})" for shape in shapes]
+        told = f"an array of shape {words[0]}" if len(words) == 1 else f"a tuple of arrays of shapes {' and '.join(words)}"
+        raise ValueError(f"rows must be {told}")
 
 
 def vector(name: str, value, dimension: int, why: str) -> np.ndarray:

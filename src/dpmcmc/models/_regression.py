@@ -26,7 +26,11 @@ def linear(log_likelihood: Callable[[Array, Row], Array], intercept: bool) -> Li
     def features(row: Row) -> tuple[Array, ...]:
         return (jnp.ones((1,), row[0].dtype), row[0]) if intercept else (row[0],)
 
-    return Linear(lambda position, row: predictor(position, row[0], intercept), features, log_likelihood)
+    def checked_predictor(position: Array, row: Row) -> Array:
+        _checks.row(row, (position.size - bool(intercept),), ())
+        return predictor(position, row[0], intercept)
+
+    return Linear(checked_predictor, features, log_likelihood)
 
 
 def prior(prior_scale, dimension: int, position_radius: float | None = None) -> Callable[[Array], Array]:

@@ -31,6 +31,7 @@ def binomial(num_trials: int = 1, successes: float = 1.0, failures: float = 1.0)
         return num_trials * jax.nn.softplus(position[0])
 
     def log_likelihood(position: Array, row: Array) -> Array:
+        _checks.row(row, ())
         return jnp.clip(row, 0, num_trials) * position[0] - log_partition(position)
 
     def log_prior(position: Array) -> Array:

@@ -29,6 +29,7 @@ def categorical(num_categories: int, concentration=1.0) -> Model:
     concentration = _concentration(concentration, num_categories)
 
     def log_likelihood(position: Array, row: Array) -> Array:
+        _checks.row(row, ())
         return jnp.sum(_unit_vector(row, num_categories, position.dtype) * _log_probabilities(position))
 
     def log_prior(position: Array) -> Array:

@@ -35,6 +35,7 @@ def circle(sharpness: float, radius: float | None = None) -> Model:
         radius = _checks.positive("radius", radius, "rows and positions are no farther than this from 0")
 
     def log_likelihood(position: Array, row: Array) -> Array:
+        _checks.row(row, ())
         return -sharpness * (jnp.sum(position**2) - row**2) ** 2
 
     def log_prior(position: Array) -> Array:

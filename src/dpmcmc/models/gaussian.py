@@ -44,6 +44,7 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
     whitener = np.reciprocal(np.sqrt(covariance)) if covariance.ndim == 1 else np.linalg.inv(np.linalg.cholesky(covariance))
 
     def log_likelihood(position: Array, row: Array) -> Array:
+        _checks.row(row, (dimension,))
         deviation = row - position
         weights = jnp.asarray(whitener, deviation.dtype)
         white = weights * deviation if weights.ndim == 1 else jnp.dot(weights, deviation, precision=HIGHEST)

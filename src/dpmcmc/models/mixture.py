@@ -43,6 +43,7 @@ def mixture(variance: float = 2.0, row_bound: float = 3.0, position_bound: float
     position_bound = _checks.positive("position_bound", position_bound, "it is half the side of the prior's square")
 
     def log_likelihood(position: Array, row: Array) -> Array:
+        _checks.row(row, ())
         first, second = row - position[0], row - position[0] - position[1]
         return jnp.logaddexp(-(first**2) / (2 * variance), -(second**2) / (2 * variance))
 

@@ -31,6 +31,7 @@ def poisson_rate(max_count: int, prior_shape: float = 1.0, prior_rate: float = 1
     prior_rate = _checks.positive("prior_rate", prior_rate, "the rate's prior is Gamma(prior_shape, prior_rate)")
 
     def log_likelihood(position: Array, row: Array) -> Array:
+        _checks.row(row, ())
         return jnp.clip(row, 0, max_count) * position[0] - jnp.exp(position[0])
 
     def log_prior(position: Array) -> Array:
