@@ -80,6 +80,23 @@ VALUES = [
 ]
 
 
+TYPES = [
+    (lambda: Gradient(models.poisson(2).lipschitz, 1.0), "clip=None must be a number: a model without a proved bound has none"),
+    (lambda: Gradient(jnp.float32(1.0), 1.0), r"must be a plain number: give float\(clip\)"),
+    (lambda: Accept(Barker(), "1"), r"bound='1' must be a plain number"),
+    (
+        lambda: tiny.run(sampler=accept_walk(tiny.log_prior, Barker(), tiny.WALK)),
+        r"Barker is no query: ask with Accept",
+    ),
+]
+
+
+@pytest.mark.parametrize(("build", "words"), TYPES, ids=[words for _, words in TYPES])
+def test_a_value_of_another_type_is_named(build, words):
+    with pytest.raises(TypeError, match=words):
+        build()
+
+
 @pytest.mark.parametrize(("build", "words"), VALUES, ids=[words for _, words in VALUES])
 def test_a_bad_value_is_named(build, words):
     with pytest.raises(ValueError, match=words):
@@ -221,6 +238,10 @@ MODELS = [
     (model(log_prior=nowhere), "has no prior density: start the chains where the prior allows them"),
     (model(log_prior=lambda position: jnp.nan * position[0]), "has no prior density"),
     (model(unravel=lambda position: position), "unravel must return a dict"),
+    (
+        model(unravel=lambda position: {"mean": [position[0], position[0]]}),
+        "'mean' is a list.*: unravel must return a dict",
+    ),
     (model(unravel=lambda position: {"mean": position[5, 2]}), r"could not be made into a posterior \(IndexError"),
     (model(unravel=lambda position: {"draw": position[0]}), "not 'chain' or 'draw'"),
 ]

@@ -1,7 +1,9 @@
 """The privacy statement: all of the promise in words, and a bill from which anyone can compute it again."""
 
+import dataclasses
 import json
 import math
+import re
 
 import pytest
 
@@ -73,6 +75,25 @@ def test_without_a_budget_the_bill_is_computed_all_the_same():
     found = statement({tiny.RATIO: 20}, budget=None)
     assert found.epsilon == pytest.approx(statement({tiny.RATIO: 20}).epsilon)
     assert "Budget:" not in str(found) and reproduced(found)
+    assert "Promise:   none was made in advance. By itself this run has (" in str(found)
+
+
+def test_what_is_printed_is_never_below_the_promise():
+    found = statement({tiny.RATIO: 20})
+    for epsilon in (3.99912, 4.0, 0.9999999, 1.00001, 0.0123451, 12344.4, 2e-9):
+        text = str(dataclasses.replace(found, epsilon=epsilon))
+        printed = float(re.search(r"Promise:   \((\S+), ", text)[1]), float(re.search(r"Computed:  epsilon = (\S+) at", text)[1])
+        assert epsilon <= printed[0] <= epsilon * 1.001 and epsilon <= printed[1] <= epsilon * 1.00001
+
+
+def test_a_larger_second_opinion_is_explained():
+    found = dataclasses.replace(statement({tiny.RATIO: 20}), epsilon=4.0, second_epsilon=4.01)
+    assert "the smaller one holds" in str(found)
+    assert "the smaller one holds" not in str(dataclasses.replace(found, second_epsilon=3.9))
+
+
+def test_a_run_that_asks_nothing_releases_nothing():
+    assert "Released:  nothing" in str(statement({}))
 
 
 def test_a_bill_that_no_accountant_can_pay_is_infinite():

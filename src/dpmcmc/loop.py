@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dpmcmc import doubts
 from dpmcmc.ask import total_plan
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, RunFailed
 from dpmcmc.progress import Progress
@@ -28,7 +29,6 @@ from dpmcmc.types import Ask, Key, Plan, Position, Sampler
 
 ORDER = "call sample(rng_key, sampler, curator, initial_position), with a Sampler and with a Curator or Federation"
 NUM_BLOCKS = 20  # about so many, so that progress moves and an interrupt loses little
-HARDLY = 0.01  # of the steps
 
 
 def sample(
@@ -67,7 +67,7 @@ def sample(
     path
         a new NetCDF file that holds the draws of all finished blocks at any time, so that even a killed process loses none.
     """
-    _check_roles(rng_key, sampler, curator)
+    _check_roles(rng_key, sampler, curator, start)
     num_chains, thin = _at_least_one("num_chains", num_chains), _at_least_one("thin", thin)
     keys = jax.random.split(rng_key, num_chains)
     positions = _initial_positions(initial_position, num_chains, curator.model)
@@ -89,7 +89,7 @@ def sample(
     assert plan == by_step, "the bill of a block must be that of its steps"
     check_fits(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
     starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
-    run = _Run(curator, curator.grant(plan), keys, sizes, thin, warmup, path)
+    run = _Run(curator, curator.grant(plan), one_step.plan, keys, sizes, thin, warmup, path)
     with _interrupts_held() as interrupts, Progress(num_steps, is_shown=progress) as bar:
         return run.go(positions, starter, runners, bar, interrupts)
 
@@ -97,13 +97,16 @@ def sample(
 class _Run:
     """A granted run and the draws it has so far."""
 
-    def __init__(self, curator, grant, keys, sizes, thin, warmup, path) -> None:
-        self.curator, self.grant, self.keys, self.sizes = curator, grant, keys, sizes
+    def __init__(self, curator, grant, per_step, keys, sizes, thin, warmup, path) -> None:
+        self.curator, self.grant, self.per_step, self.keys, self.sizes = curator, grant, per_step, keys, sizes
         self.thin, self.warmup, self.path = thin, warmup, path
+        self.notes = doubts.of_clips(curator.model, per_step)
         self.num_done, self.draws = 0, []
 
     def go(self, positions, starter, runners, bar: Progress, interrupts: list):
         """Run to the end, or as far as it gets: draws that were paid for are returned, or come with the error."""
+        for note in self.notes:
+            bar.warn(note)
         note = ""
         try:
             note = self._run(positions, starter, runners, bar, interrupts)
@@ -125,7 +128,7 @@ class _Run:
             raise RunFailed(f"the run {note}; {told}", result) from error
         if not self.draws:
             raise RunFailed(f"no draws: {note}; choose a larger rho, shorter moves or a smaller clip", None)
-        return self._finish(bar, [note] * bool(note) + shortcomings(self.draws))
+        return self._finish(bar, [note] * bool(note))
 
     def _run(self, positions, starter, runners, bar: Progress, interrupts: list) -> str:
         """Block after block. Returns why it ended early, if it did."""
@@ -145,12 +148,18 @@ class _Run:
         return ""
 
     def _finish(self, bar: Progress, notes: list[str]):
-        for note in notes:
-            bar.warn(note)
+        from dpmcmc.results import posterior
+
         result = None
         try:
+            notes += doubts.of_draws(self.curator.model, self.per_step, self.draws, self.thin)
+            for note in notes:
+                bar.warn(note)
             result = self.posterior(*notes)
-            return self._save(result)
+            self._save(result)
+            if why := posterior.doubt(result):
+                bar.warn(f"DO NOT RELY on these draws: {why}")
+            return result
         except (Exception, KeyboardInterrupt) as error:
             told = "made into a posterior" if result is None else f"written to {self.path}; they are in .posterior"
             raise RunFailed(f"the grant is spent, but the draws could not be {told}", result) from error
@@ -175,35 +184,16 @@ class _Run:
             positions,
             info,
             self.curator.model.unravel,
-            self.grant.statement(*notes),
+            self.grant.statement(*self.notes, *notes),
             num_warmup=int(positions.shape[1] * self.warmup),
             thin=self.thin,
         )
 
-    def _save(self, result):
+    def _save(self, result) -> None:
         if self.path is not None and result is not None:
             from dpmcmc.results import posterior
 
             posterior.save(result, self.path)
-        return result
-
-
-def shortcomings(draws: list) -> list[str]:
-    """What is plainly wrong with a run, in words: told from what was released, for those who look at R-hat alone."""
-    told = []
-    infos = [info for _, info in draws]
-    if hasattr(infos[0], "is_accepted"):
-        accepted = float(np.mean([np.mean(info.is_accepted) for info in infos]))
-        if accepted < HARDLY:
-            told.append(f"{accepted:.1%} of all moves were accepted, so the draws say little: too long moves, or too much noise")
-    if hasattr(infos[0], "is_saturated"):
-        saturated = float(np.mean([np.mean(info.is_saturated) for info in infos]))
-        if saturated > HARDLY:
-            told.append(
-                f"in {saturated:.0%} of the steps the gradient's noise was more than the step may add, so the draws are spread too "
-                "widely: steps were too long for this noise"
-            )
-    return told
 
 
 @contextlib.contextmanager
@@ -236,7 +226,7 @@ def begin_program(sampler: Sampler | Callable[[Any], Sampler], start: Callable |
             positions = jnp.broadcast_to(learned.position, positions.shape)
         own_keys = jax.vmap(lambda key: jax.random.fold_in(key, 2**32 - 1))(keys)
         init = _made(sampler, learned).init
-        return learned, jax.vmap(lambda key, position: init(key, position, ask))(own_keys, positions)
+        return learned, jax.vmap(lambda key, position: _checked_state("init", init(key, position, ask)))(own_keys, positions)
 
     return begin
 
@@ -261,14 +251,23 @@ def block_program(sampler: Sampler | Callable[[Any], Sampler], num_steps: int, t
 
 
 def _made(sampler: Sampler | Callable[[Any], Sampler], learned: Any) -> Sampler:
-    return sampler if isinstance(sampler, Sampler) else sampler(learned)
+    made = sampler if isinstance(sampler, Sampler) else sampler(learned)
+    if not isinstance(made, Sampler):
+        raise TypeError(f"the function for the sampler returned a {type(made).__name__}: it must return a Sampler")
+    return made
 
 
 def _checked_step(returned: Any) -> tuple[Any, Any]:
-    if not (isinstance(returned, tuple) and len(returned) == 2 and hasattr(returned[0], "position")):
-        told = f"({', '.join(type(part).__name__ for part in returned)})" if type(returned) is tuple else type(returned).__name__
-        raise TypeError(f"the sampler's step returned {told}: return a state with a field `position`, and info")
-    return returned
+    if type(returned) is not tuple or len(returned) != 2:
+        told = f"{len(returned)} values" if type(returned) is tuple else f"a {type(returned).__name__}"
+        raise TypeError(f"the sampler's step returned {told}: return (state, info)")
+    return _checked_state("step", returned[0]), returned[1]
+
+
+def _checked_state(name: str, state: Any) -> Any:
+    if not hasattr(state, "position"):
+        raise TypeError(f"the state that the sampler's {name} returned is a {type(state).__name__}: it needs a field `position`")
+    return state
 
 
 def check_fits(curator, plan: Plan, initial: Plan, per_step: Plan, num_chains: int) -> None:
@@ -336,11 +335,12 @@ def _initial_positions(position, num_chains: int, model):
     return positions
 
 
-def _check_roles(rng_key: Any, sampler: Any, curator: Any) -> None:
+def _check_roles(rng_key: Any, sampler: Any, curator: Any, start: Any) -> None:
     if not jax.dtypes.issubdtype(getattr(rng_key, "dtype", None), jax.dtypes.prng_key) or rng_key.shape != ():
         raise TypeError(f"rng_key, a {type(rng_key).__name__}, must be one typed random key: make it with jax.random.key(0)")
-    if not (isinstance(sampler, Sampler) or callable(sampler)):
-        raise TypeError(f"the sampler is a {type(sampler).__name__}: {ORDER}")
+    if not (isinstance(sampler, Sampler) or (callable(sampler) and start is not None)):
+        told = " (a function is called with what start= returns, which is missing)" if callable(sampler) else ""
+        raise TypeError(f"the sampler is a {type(sampler).__name__}{told}: {ORDER}")
     if not hasattr(curator, "grant"):
         raise TypeError(f"the curator is a {type(curator).__name__}: {ORDER}")
 

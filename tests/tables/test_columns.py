@@ -61,6 +61,7 @@ def test_wide_bounds_do_not_overflow():
 
 def test_labels():
     np.testing.assert_array_equal(labels(["1", "0", "yes", "", "nan", "1.0", " 1"]), [1, 0, 0, 0, 0, 1, 1])
+    np.testing.assert_array_equal(labels(["True", "False", "TRUE", "truth"]), [1, 0, 1, 0])
     np.testing.assert_array_equal(labels([">50K", " >50K ", "<=50K", "", "?"], ">50K"), [1, 1, 0, 0, 0])
     np.testing.assert_array_equal(labels(np.array([2, 3, 2]), "2"), [1, 0, 1])
     with pytest.raises(ValueError, match="holds numbers: 'yes' is none"):

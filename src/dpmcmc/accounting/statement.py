@@ -73,17 +73,22 @@ class Statement:
         )
 
     def __str__(self) -> str:
-        promise = f"({self.epsilon:.4g}, {self.delta:.3g})-differential privacy"
+        promise = f"({_rounded_up(self.epsilon, 4)}, {self.delta:.3g})-differential privacy"
         if not math.isfinite(self.epsilon):
             promise = "epsilon = infinity: NO PRIVACY IS PROMISED"
+        elif self.budget is None:
+            promise = f"none was made in advance. By itself this run has {promise}; other runs on these rows add to it"
         lines = ["PRIVACY STATEMENT", f"  Promise:   {promise}"]
         lines.append(f"  Unit:      {_unit_text(self.unit, self.capacity)}")
-        lines.append(f"  Released:  {'; '.join(self.released)}; everything else is computed from these")
+        released = f"{'; '.join(self.released)}; everything else is computed from these" if self.released else "nothing"
+        lines.append(f"  Released:  {released}")
         lines += [f"  Bill:      {item['count']} x {item['query']}" for item in self.bill]
         if math.isfinite(self.epsilon):
-            lines.append(f"  Computed:  epsilon = {self.epsilon:.6g} at delta = {self.delta:.3g} by {self.method}")
+            lines.append(f"  Computed:  epsilon = {_rounded_up(self.epsilon, 6)} at delta = {self.delta:.3g} by {self.method}")
         if self.second_epsilon is not None:
-            lines.append(f"             epsilon = {self.second_epsilon:.6g} by {self.second_method}, as a second opinion")
+            both = " (both are upper bounds: the smaller one holds)" if self.second_epsilon > self.epsilon else ""
+            second = f"epsilon = {_rounded_up(self.second_epsilon, 6)} by {self.second_method}"
+            lines.append(f"             {second}, as a second opinion{both}")
         if self.budget is not None:
             lines.append(f"  Budget:    epsilon = {self.budget[0]:.6g}, delta = {self.budget[1]:.3g}")
         lines += [f"  Assumes:   {text}" for text in self.assumptions]
@@ -124,6 +129,14 @@ class FederatedStatement:
         for name, statement in self.owners.items():
             lines += ["", f"Owner {name}", *str(statement).splitlines()[1:]]
         return "\n".join(lines)
+
+
+def _rounded_up(value: float, digits: int) -> str:
+    """To so many digits, and never below: it is a promise."""
+    text = f"{value:.{digits}g}"
+    if float(text) < value < math.inf:
+        text = f"{value + 0.5 * 10.0 ** (math.floor(math.log10(value)) + 1 - digits):.{digits}g}"
+    return text
 
 
 def _unit_text(unit: Unit, capacity: int | None) -> str:

@@ -457,6 +457,9 @@ def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_do
     places = itertools.count()
 
     def ask(rng_key, query: Query, *points) -> Answer:
+        if not hasattr(query, "answer"):
+            told = f"{type(query).__name__} is no query: ask with Accept(test, bound), Gradient(clip, noise_multiplier) or another"
+            raise TypeError(told)
         place = next(places)
         rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)), place)
         with jax.enable_x64(True):
@@ -588,7 +591,8 @@ def _check_fits(query: Query, points: Sequence[Any]) -> None:
     except TypeError:
         raise ValueError(
             f"{query} cannot be asked with {len(points)} points: log-ratios go with penalty, accept bits with accept_walk, either "
-            "as the test of hmc, gradients with sgld, sgnht and hmc, statistics with exponential_penalty"
+            "as the test of hmc, gradients with sgld, sgnht and hmc, statistics with exponential_penalty. Asked by yourself, "
+            "gradients and statistics take a position, log-ratios also a proposal, accept bits also the public log-ratio"
         ) from None
 
 

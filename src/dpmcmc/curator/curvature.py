@@ -33,6 +33,7 @@ class Curvature:
 
     released: ClassVar[str] = "curvature matrices of the log-likelihood, each row's clipped, with Gaussian noise"
     adds: ClassVar[bool] = True  # the answers of several owners
+    bounded_by: ClassVar[str] = "curvature"
 
     clip: float
     noise_multiplier: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,6 +20,10 @@ from dpmcmc.types import Answer, Model, Unit
 
 def check_positive(**values: float) -> None:
     for name, value in values.items():
+        if value is None:
+            raise TypeError(f"{name}=None must be a number: a model without a proved bound has none to offer, so choose one")
+        if not isinstance(value, numbers.Real):
+            raise TypeError(f"{name}={value!r} must be a plain number: give float({name})")
         if isinstance(value, np.floating) and not isinstance(value, float):
             raise TypeError(f"{name}={value!r} has fewer digits than the bill is made with: give float({name})")
         if not (math.isfinite(value) and value > 0):

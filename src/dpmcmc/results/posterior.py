@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,11 @@ def rehearse(num_chains: int, position: Any, info: Any, unravel: Callable[[Any],
     positions, infos = jax.tree.map(lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info))
     try:
         result = _inference_data(positions, infos, unravel, num_warmup=1)
-        if missing := set(jax.eval_shape(unravel, position)) - set(getattr(result, "posterior", ())):
+        named = jax.eval_shape(unravel, position)
+        for name, value in {**named, **_fields(info)}.items():
+            if not hasattr(value, "shape"):  # of a list the axes would be taken for chains and draws
+                raise ValueError(f"{name!r} is a {type(value).__name__}")
+        if missing := set(named) - set(getattr(result, "posterior", ())):
             raise ValueError(f"no place for {sorted(missing)}")
     except ImportError:
         raise
@@ -52,8 +57,7 @@ def rehearse(num_chains: int, position: Any, info: Any, unravel: Callable[[Any],
 
 def _inference_data(positions, info, unravel, num_warmup: int):
     named = {name: np.asarray(values) for name, values in jax.vmap(jax.vmap(unravel))(positions).items()}
-    fields = info._asdict() if hasattr(info, "_asdict") else dict(() if info is None else info)
-    statistics = {STATISTICS.get(name, name): np.asarray(values) for name, values in fields.items()}
+    statistics = {STATISTICS.get(name, name): np.asarray(values) for name, values in _fields(info).items()}
     with warnings.catch_warnings():
         # Few draws in many chains look to ArviZ like swapped axes.
         warnings.filterwarnings("ignore", "More chains", UserWarning)
@@ -64,6 +68,10 @@ def _inference_data(positions, info, unravel, num_warmup: int):
             warmup_sample_stats=(_part(statistics, slice(None, num_warmup)) or None) if num_warmup else None,
             save_warmup=bool(num_warmup),
         )
+
+
+def _fields(info: Any) -> dict[str, Any]:
+    return info._asdict() if hasattr(info, "_asdict") else dict(() if info is None else info)
 
 
 def statement_of(result: Any) -> str:
@@ -78,21 +86,28 @@ def summary(result: Any) -> str:
 
 def summary_table(result: Any):
     """The same as a data frame."""
-    arviz, disabled = _arviz(), logging.root.manager.disable
+    with _quiet():
+        return _arviz().summary(result)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """ArviZ complains about chains that are too short for a figure: the figures show that by themselves."""
+    disabled = logging.root.manager.disable
     try:
-        # It complains about chains that are too short for a figure: the table shows that by itself.
         logging.disable(logging.WARNING)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return arviz.summary(result)
+            yield
     finally:
         logging.disable(disabled)
 
 
 def doubt(result: Any) -> str | None:
     """Why these draws should not be trusted, if so: from the draws alone, as any reader sees them."""
-    table = summary_table(result)
-    r_hat, effective = float(table.r_hat.max()), float(table.ess_bulk.min())
+    with _quiet():
+        r_hats, draws = (measure(result.posterior).to_array() for measure in (_arviz().rhat, _arviz().ess))
+    r_hat, effective = float(r_hats.max()), float(draws.min(skipna=False))
     found = []
     if r_hat > MAX_R_HAT:  # a single chain has none
         found.append(f"R-hat is up to {r_hat:.2f} (good: at most {MAX_R_HAT})")

@@ -181,4 +181,4 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        return math.nan
+        return {"true": 1.0, "false": 0.0}.get(text.lower(), math.nan)

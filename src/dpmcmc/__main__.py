@@ -1,0 +1,5 @@
+"""`python -m dpmcmc` is the command `dpmcmc`."""
+
+from dpmcmc.cli import main
+
+main()
