@@ -52,7 +52,7 @@ def measured_error(name: str, num_rows: int, dimension: int, epsilon: float, num
         recipe = RECIPES[name](model, num_rows, budget)
         result = sample(
             jax.random.key(seed), recipe.sampler, Curator((features, labels), model, budget), jnp.zeros(dimension),
-            num_chains=recipe.num_chains, start=recipe.start, thin=recipe.thin, warmup=recipe.warmup, progress=False,
+            **recipe.options, progress=False,
         )  # fmt: skip
         named = result.posterior  # the intercept, then the coefficients
         parts = [named["intercept"].values[..., None], named["coefficients"].values]

@@ -108,7 +108,7 @@ def run(epsilon: float, delta: float, seed: int, progress: bool = True, path: st
     recipe = tuning.langevin(model, len(rows[1]), budget)
     return sample(
         jax.random.key(seed), recipe.sampler, Curator(rows, model, budget), jnp.zeros(model.dimension),
-        num_chains=recipe.num_chains, start=recipe.start, thin=recipe.thin, warmup=recipe.warmup, progress=progress, path=path,
+        **recipe.options, progress=progress, path=path,
     )  # fmt: skip
 
 

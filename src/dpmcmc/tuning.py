@@ -69,13 +69,18 @@ def effective_draws(sampler: str, num_steps: int, dimension: int, kappa: float =
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to hand to `sample`."""
+    """What to hand to `sample`: ``sample(rng_key, recipe.sampler, curator, position, **recipe.options)``."""
 
     sampler: Any
     start: Any
     num_chains: int
     thin: int
     warmup: float
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Everything but the sampler."""
+        return {"start": self.start, "num_chains": self.num_chains, "thin": self.thin, "warmup": self.warmup}
 
 
 def gaussian_mu(budget: Budget) -> float:
