@@ -13,7 +13,7 @@ from jax import lax
 
 from dpmcmc import BudgetExceeded, Gradient, RunFailed, Sampler, accept_walk, load, loop, random_walk, sgld, statement_of
 from dpmcmc.curator import noise
-from dpmcmc.curator.curator import Grant
+from dpmcmc.curator.curator import Grant, Traced
 from dpmcmc.progress import Progress
 from tests import tiny
 
@@ -196,6 +196,15 @@ def test_an_interrupt_at_any_moment_loses_no_draw(when, monkeypatch, tmp_path, p
     note = f"interrupted after {num_kept} of 12 steps"
     assert tiny.means(posterior).shape == tiny.means(load(tmp_path / "posterior.nc")).shape == (2, num_kept)
     assert note in statement_of(posterior) and note in statement_of(load(tmp_path / "posterior.nc"))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_while_the_program_is_compiled_spends_nothing(monkeypatch, python_interrupts):
+    curator, compile_it = tiny.make_curator(), Traced.compile
+    monkeypatch.setattr(Traced, "compile", lambda self: (signal.raise_signal(signal.SIGINT), compile_it(self))[1])
+    with pytest.raises(KeyboardInterrupt):
+        tiny.run(curator)
+    assert curator._ledger.grants == []
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

@@ -4,9 +4,10 @@
 
 A table in a CSV file has a first line that names the columns, then one line per row: a line break inside quotes is not supported.
 Bounds are declared, not computed from the table: every cell is moved into its bounds, and a missing or unreadable one becomes
-their middle. Features of a regression and columns of a Gaussian are scaled so that the bounds become -1 and 1, which makes the
-clip of the model a proved one. Step size, longest move and noise follow from public facts (`dpmcmc.tuning`) unless given. Logistic
-regression takes Langevin dynamics on noisy gradients after a private start, which gets furthest; the others Barker's accept bit.
+their middle. Features of a regression are scaled so that the bounds become -1 and 1, columns of a Gaussian by their standard
+deviation: with the bounds this makes the clip of the model a proved one. Step size, longest move and noise follow from public facts
+(`dpmcmc.tuning`) unless given. Logistic regression and Gaussian means take Langevin dynamics on noisy gradients after a private
+start, which gets furthest; the others, and all with settings of your own, Barker's accept bit.
 
 Exit codes: 0 done; 1 broke off after the budget was spent; 2 refused, nothing spent.
 """
@@ -78,8 +79,9 @@ class Problem(NamedTuple):
     rows: Any
     start: Any
     information: Any  # what one row is guessed to say about each component: an inverse variance
-    prior_precision: float
+    prior_precision: Any  # a number, or one for each component
     notes: tuple[str, ...] = ()  # how to read the parameters
+    is_exact: bool = False  # the information is what a row says, no guess
 
 
 TABLE, PROMISE, MODEL, SAMPLER = "The table", "The promise", "The model", "The sampler (by default from public facts)"
@@ -113,13 +115,13 @@ def run(
         _option(PROMISE, "With --ledger, from the first run on: let several runs of some --steps share the budget."),
     ] = None,
     intercept: Annotated[bool, _option(MODEL, "Logistic: with an intercept.")] = True,
-    prior_scale: Annotated[float, _option(MODEL, "Standard deviation of the prior, in scaled units.")] = 1.0,
+    prior_scale: Annotated[float, _option(MODEL, "Standard deviation of the prior; the plan shows its units.")] = 1.0,
     variances: Annotated[str | None, _option(MODEL, "Gaussian, banana, mixture: known variances, in the table's units.")] = None,
     curvature: Annotated[float | None, _option(MODEL, "Banana: of the parabola.")] = None,
     sharpness: Annotated[float | None, _option(MODEL, "Circle: how sharply a row tells the distance.")] = None,
     position_bound: Annotated[float | None, _option(MODEL, "Mixture: half the side of the prior's square.")] = None,
     sampler: Annotated[
-        SamplerName | None, _option(SAMPLER, "What is released in each step; by default sgld for logistic, else barker.")
+        SamplerName | None, _option(SAMPLER, "What is released in each step; by default sgld where bounds are proved, else barker.")
     ] = None,
     kappa: Annotated[float, _option(SAMPLER, "Lazy Barker: the chance that the rows are looked at.")] = 0.5,
     steps: Annotated[int | None, _option(SAMPLER, "Per chain; by default all that the budget allows.")] = None,
@@ -171,16 +173,20 @@ def run(
         _check_open(curator, ledger)
         by_hand = {"--clip": clip, "--step-size": step_size, "--max-move": max_move, "--noise-multiplier": noise_multiplier}
         given = [name for name, value in by_hand.items() if value is not None]
+        is_named = sampler is not None
         if sampler is None:
-            sampler = SamplerName.sgld if model is ModelName.logistic and not given else SamplerName.barker
-            if sampler is SamplerName.sgld:
-                _check_hope(curator, problem.model.dimension)
+            has_bounds = problem.model.lipschitz is not None and problem.model.curvature is not None
+            sampler = SamplerName.sgld if has_bounds and not given else SamplerName.barker
         if sampler is SamplerName.sgld:
             chosen = _langevin(problem, curator, chains, given)
+            if not is_named:
+                _check_hope(curator, chosen, problem)
         else:
             chosen = _walk(sampler, problem, curator, clip, step_size, max_move, noise_multiplier, kappa)
         thin, warmup = chosen.thin if thin is None else thin, chosen.warmup if warmup is None else warmup
         num_steps = _num_steps(curator, chosen, steps, chains, thin)
+        if given and not is_named:
+            typer.echo(f"Settings of your own ({', '.join(given)}) are for accept bits: {sampler.value} is used.")
         is_automatic = not set(given) - {"--clip"}
         for line in _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, kappa, is_automatic):
             typer.echo(line)
@@ -203,18 +209,33 @@ def _check_open(curator: Any, ledger: Path | None) -> None:
         ) from refusal
 
 
-def _check_hope(curator: Any, dimension: int) -> None:
-    from dpmcmc import forecast
+def _check_hope(curator: Any, chosen: Chosen, problem: Problem) -> None:
+    from dpmcmc import forecast, tuning
 
-    rows, budget = curator.capacity, curator.budget
-    error = forecast.forecast_error("sgld", rows, dimension, budget)
+    rows, budget, dimension = curator.capacity, curator.budget, problem.model.dimension
+    draws = _langevin_draws(curator, chosen, problem, tuning.langevin_steps(chosen.query.noise_multiplier, budget))
+    error = max(draws, 1e-9) ** -0.5
     if error >= forecast.HOPELESS:
-        enough, epsilon = forecast.needed("sgld", rows, dimension, budget)
+        way_out = "More rows, a larger budget or narrower bounds would help"
+        if not problem.is_exact:
+            enough, epsilon = forecast.needed("sgld", rows, dimension, budget)
+            way_out = f"For half of one you would need n = {enough:,} or epsilon = {epsilon:.2g}"
         raise ValueError(
             f"hopeless: with {rows} rows and {dimension} parameters epsilon = {budget.epsilon:g} gives posterior means off "
-            f"by about {error:.1f} posterior standard deviations. For half of one you would need n = {enough:,} or epsilon = "
-            f"{epsilon:.2g}. To spend the budget all the same, name the --sampler"
+            f"by about {error:.1f} posterior standard deviations. {way_out}. To spend the budget all the same, name the --sampler"
         )
+
+
+def _langevin_draws(curator: Any, chosen: Chosen, problem: Problem, num_gradients: int) -> float:
+    """About how many independent draws so many gradients are worth: on average, or for the worst parameter if that is known."""
+    from dpmcmc import forecast, tuning
+
+    rows, budget, query = curator.capacity, curator.budget, chosen.query
+    if problem.is_exact:
+        step_size = 4 / (query.clip * budget.unit.sensitivity * query.noise_multiplier) ** 2
+        return num_gradients * step_size * min(rows * problem.information + problem.prior_precision) / 4
+    draws = forecast.forecast_error("sgld", rows, problem.model.dimension, budget) ** -2
+    return draws * num_gradients / tuning.langevin_steps(query.noise_multiplier, budget)
 
 
 def _problem(model: ModelName, table: Path, delimiter: str, settings: Settings) -> Problem:
@@ -250,7 +271,9 @@ def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
     rows = (features, labels(columns[settings.label], settings.positive))
     # A row says at most 1/4 about its logit, say 1/5; a scaled feature has a square of about 1/5 on average.
     information = ([1 / 5] if settings.intercept else []) + [1 / 25] * count
-    notes = tuple(f"{name}: log-odds per {settings.bounds[name].half:g}, half the width of its bounds" for name in settings.columns)
+    read = [f"{name}: log-odds per {settings.bounds[name].half:g}, half the width of its bounds" for name in settings.columns]
+    read += ["intercept: log-odds at the middle of all bounds"] * settings.intercept
+    notes = (*read, f"prior: each is normal around 0, with a standard deviation of {settings.prior_scale:g}")
     return Problem(model, rows, np.zeros(len(names)), information, settings.prior_scale**-2, notes)
 
 
@@ -262,15 +285,20 @@ def _gaussian(columns: dict[str, Any], settings: Settings) -> Problem:
     count = len(settings.columns)
     half = np.array([settings.bounds[name].half for name in settings.columns])
     middle = np.array([settings.bounds[name].middle for name in settings.columns])
-    scaled_variances = _variances(settings, count) / half**2
-    model = models.gaussian(scaled_variances, settings.prior_scale, radius=math.sqrt(count))
+    # In units of its standard deviation every column says as much as any other, and gradients have the same size in all of them.
+    deviation = np.sqrt(_variances(settings, count))
+    width = half / deviation
+    model = models.gaussian(np.ones(count), settings.prior_scale * width, radius=math.sqrt(math.fsum(width**2)))
 
     def unravel(position):
-        return {name: middle[i] + half[i] * position[i] for i, name in enumerate(settings.columns)}
+        return {name: middle[i] + deviation[i] * position[i] for i, name in enumerate(settings.columns)}
 
-    notes = ("the parameters are means, in the units of the table",)
+    prior = f"prior: normal around the middle of the bounds, with a standard deviation of {settings.prior_scale:g} half widths"
+    notes = ("the parameters are means, in the units of the table", prior)
+    rows = _scaled(columns, settings) * width.astype(np.float32)
+    precision = (settings.prior_scale * width) ** -2
     named = model._replace(unravel=unravel)
-    return Problem(named, _scaled(columns, settings), np.zeros(count), 1 / scaled_variances, settings.prior_scale**-2, notes)
+    return Problem(named, rows, np.zeros(count), np.ones(count), precision, notes, is_exact=True)
 
 
 def _banana(columns: dict[str, Any], settings: Settings) -> Problem:
@@ -285,7 +313,8 @@ def _banana(columns: dict[str, Any], settings: Settings) -> Problem:
         raise ValueError("the banana model needs two columns or more")
     variances = _variances(settings, count)
     model = models.banana(variances, settings.curvature, prior_scale=settings.prior_scale)
-    return Problem(model, _plain(columns, settings), np.zeros(count), 1 / variances, settings.prior_scale**-2)
+    prior = f"prior: normal around 0 along the parabola, with a standard deviation of {settings.prior_scale:g}"
+    return Problem(model, _plain(columns, settings), np.zeros(count), 1 / variances, settings.prior_scale**-2, (prior,))
 
 
 def _circle(columns: dict[str, Any], settings: Settings) -> Problem:
@@ -377,8 +406,9 @@ def _langevin(problem, curator, chains: int, given: list[str]) -> Chosen:
     if given:
         raise ValueError(f"{', '.join(given)}: sgld takes these from public facts; leave them out, or choose another --sampler")
     model, budget = problem.model, curator.budget
-    recipe = tuning.langevin(model, curator.capacity, budget, max(1, chains))
-    noise, step_size = tuning.langevin_step(curator.capacity, model.lipschitz, model.curvature, budget)
+    stiffness = tuning.ATTAINED if problem.is_exact else tuning.STIFFNESS
+    recipe = tuning.langevin(model, curator.capacity, budget, max(1, chains), stiffness)
+    noise, step_size = tuning.langevin_step(curator.capacity, model.lipschitz, model.curvature, budget, stiffness)
     bound = f"clip {model.lipschitz:.4g} (proved: no row reaches it)"
     words = f"sgld after a private start, step size {step_size:.3g}, {bound}, noise multiplier {noise:g}"
     query, initial = dpmcmc.Gradient(model.lipschitz, noise), tuning.start_plan(model, budget)
@@ -449,8 +479,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     yield f"Budget:   epsilon = {budget.epsilon:g}, delta = {budget.delta:g}: {num_steps} steps for each of {chains} chains"
     if is_automatic:
         if chosen.name is SamplerName.sgld:
-            draws = forecast.forecast_error("sgld", curator.capacity, dimension, budget) ** -2
-            draws *= num_steps * chains / tuning.langevin_steps(chosen.query.noise_multiplier, budget)
+            draws = _langevin_draws(curator, chosen, problem, num_steps * chains)
         else:
             draws = tuning.effective_draws(chosen.name.value, num_steps * chains, dimension, kappa)
         yield f"Expect:   roughly {max(1, round(draws))} independent draws' worth, warm-up included"
@@ -502,7 +531,9 @@ def _report(result: Any, out: Path, ledger: Path | None, steps: int | None) -> N
     why = doubt(result)
     if why is not None:
         more = "More" if steps is None else "More --steps, more"
-        typer.echo(f"DO NOT RELY on these draws: {why}. {more} rows, a larger budget or fewer parameters would help.\n")
+        typer.echo(
+            f"DO NOT RELY on these draws: {why}. {more} rows, a larger budget or fewer parameters would help; see above, too, how cells are read.\n"
+        )
     typer.echo(f"Written to {out}. Read it with dpmcmc.load or ArviZ.")
     if ledger is None:
         typer.echo("The promise is about this run alone: another run on the same rows adds to it. --ledger FILE keeps count.")

@@ -88,9 +88,11 @@ def sample(
     by_step = total_plan((begin.plan, 1), (one_step.plan, num_steps))
     assert plan == by_step, "the bill of a block must be that of its steps"
     check_fits(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
-    starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
-    run = _Run(curator, curator.grant(plan), one_step.plan, keys, sizes, thin, warmup, path)
     with _interrupts_held() as interrupts, Progress(num_steps, is_shown=progress) as bar:
+        starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
+        if interrupts:
+            raise KeyboardInterrupt  # nothing is spent yet
+        run = _Run(curator, curator.grant(plan), one_step.plan, keys, sizes, thin, warmup, path)
         return run.go(positions, starter, runners, bar, interrupts)
 
 
@@ -198,7 +200,8 @@ class _Run:
 
 @contextlib.contextmanager
 def _interrupts_held() -> Iterator[list[int]]:
-    """Ctrl-C is noted in the list instead of raised: at some moments it would lose a block, or all draws while they are saved.
+    """Ctrl-C is noted in the list instead of raised: at some moments it would lose a block, or all draws while they are saved,
+    and in the compiler it ends the process.
 
     Only where it would be raised: in the main thread, and if nobody else handles it.
     """

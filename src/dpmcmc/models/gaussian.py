@@ -15,8 +15,9 @@ costs digits. With W the inverse of S's Cholesky factor it is  -|W (x - theta)|^
 
     |log-ratio| <= |S^-1 (x - theta)| |theta' - theta| <= 2 R / (smallest eigenvalue of S) |theta' - theta|,
 
-which is attained by a row and a position at opposite ends of the eigenvector. The row itself, |x| <= R, is then a sufficient
-statistic with a public bound: natural parameter S^-1 theta, log-partition theta . S^-1 theta / 2.
+which is attained by a row and a position at opposite ends of the eigenvector. The Hessian is -S^-1, whatever the row. The row
+itself, |x| <= R, is then a sufficient statistic with a public bound: natural parameter S^-1 theta, log-partition
+theta . S^-1 theta / 2.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
         unravel=lambda position: {"mean": position},
         dimension=dimension,
         lipschitz=_bound(covariance, radius),
+        curvature=float(np.linalg.norm(1 / covariance if covariance.ndim == 1 else np.linalg.inv(covariance))),
         family=_family(covariance, radius),
     )
 
