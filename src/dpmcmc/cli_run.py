@@ -531,9 +531,8 @@ def _report(result: Any, out: Path, ledger: Path | None, steps: int | None) -> N
     why = doubt(result)
     if why is not None:
         more = "More" if steps is None else "More --steps, more"
-        typer.echo(
-            f"DO NOT RELY on these draws: {why}. {more} rows, a larger budget or fewer parameters would help; see above, too, how cells are read.\n"
-        )
+        advice = f"{more} rows, a larger budget or fewer parameters would help; see above, too, how cells are read"
+        typer.echo(f"DO NOT RELY on these draws: {why}. {advice}.\n")
     typer.echo(f"Written to {out}. Read it with dpmcmc.load or ArviZ.")
     if ledger is None:
         typer.echo("The promise is about this run alone: another run on the same rows adds to it. --ledger FILE keeps count.")

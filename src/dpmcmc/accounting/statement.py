@@ -86,7 +86,8 @@ class Statement:
         if math.isfinite(self.epsilon):
             lines.append(f"  Computed:  epsilon = {_rounded_up(self.epsilon, 6)} at delta = {self.delta:.3g} by {self.method}")
         if self.second_epsilon is not None:
-            both = " (both are upper bounds: the smaller one holds)" if self.second_epsilon > self.epsilon else ""
+            is_larger = self.second_epsilon > self.epsilon * 1.00001
+            both = " (both are upper bounds: the smaller one holds)" if is_larger else ""
             second = f"epsilon = {_rounded_up(self.second_epsilon, 6)} by {self.second_method}"
             lines.append(f"             {second}, as a second opinion{both}")
         if self.budget is not None:
