@@ -136,3 +136,10 @@ def test_refuses_what_makes_no_sense(arguments, message):
 def test_posterior_refuses_a_negative_temperature():
     with pytest.raises(ValueError, match="temperature=-1 must be positive"):
         gaussian_posterior(np.zeros((3, 2)), PLAIN, temperature=-1)
+
+
+@pytest.mark.parametrize("covariance", [[0.5, 2.0], [[2.0, 0.3], [0.3, 0.5]]], ids=["diagonal", "matrix"])
+def test_the_curvature_is_that_of_every_row(covariance):
+    model = gaussian(covariance, radius=3.0)
+    hessian = jax.hessian(model.log_likelihood)(jnp.array([0.3, -0.2]), jnp.array([1.0, 2.0]))
+    np.testing.assert_allclose(jnp.linalg.norm(hessian), model.curvature, rtol=1e-5)

@@ -135,3 +135,30 @@ def test_refuses_an_infinite_noise_or_rate():
         linear(2, noise_scale=0)
     with pytest.raises(ValueError, match="radius times position_radius is 1000"):
         poisson(2, radius=100.0, response_bound=1.0, position_radius=10.0)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("kind", ["linear", "poisson"])
+def test_the_curvature_bound_holds_and_is_reached(kind, intercept):
+    """By the longest row, and for counts at the end of the ball along it."""
+    model = build(kind, 2, intercept=intercept, **LIMITS)
+    generator = np.random.default_rng(1)
+
+    def norm(features, position):
+        row = jnp.asarray(features), jnp.asarray(1.0)
+        return float(jnp.linalg.norm(jax.hessian(model.log_likelihood)(jnp.asarray(position), row)))
+
+    with jax.enable_x64(True):
+        for _ in range(20):
+            features, position = generator.normal(size=2), generator.normal(size=model.dimension)
+            features *= LIMITS["radius"] * generator.uniform() / np.linalg.norm(features)
+            position *= LIMITS["position_radius"] * generator.uniform() / np.linalg.norm(position)
+            assert norm(features, position) <= model.curvature * (1 + 1e-12)
+        longest = LIMITS["radius"] * np.array([0.6, 0.8])
+        along = np.concatenate([np.ones(int(intercept)), longest])
+        found = norm(longest, LIMITS["position_radius"] * along / np.linalg.norm(along))
+    np.testing.assert_allclose(found, model.curvature, rtol=1e-9)
+
+
+def test_without_limits_no_curvature_is_proved():
+    assert build("linear", 2).curvature is None and build("poisson", 2).curvature is None

@@ -9,7 +9,7 @@ leaves out its constant.
 
 **Bound.** The gradient (y - z) x / s^2 has none in general. Declare |x| <= R and |y| <= Y, and restrict the prior to
 the ball |theta| <= B: then  |log-ratio| <= (Y + R' B) R' / s^2 |theta' - theta|  with R' = R, or sqrt(1 + R^2) with an
-intercept. It is attained by the row at Y on the sphere and the position at -B along it.
+intercept. It is attained by the row at Y on the sphere and the position at -B along it. The Hessian's norm is at most R'^2 / s^2.
 
 **Family.** With the same declarations, and w for x or (1, x), the log-likelihood is (y w . theta - theta . (w w^T) theta / 2) / s^2
 up to what theta does not enter: the statistic is y w and the upper triangle of w w^T, its off-diagonal entries times sqrt(2) so
@@ -43,7 +43,7 @@ def linear(
     """Rows (x, y) with x of shape (num_features,). The intercept, if any, comes first in the position and in `names`.
 
     The last three, given together, declare |x| <= radius and |y| <= response_bound and restrict the prior to the ball
-    of `position_radius`, which buys a proved `lipschitz` and a `family`; start the chain inside. Without them choose a clip.
+    of `position_radius`, which buys a proved `lipschitz`, `curvature` and `family`; start the chain inside. Without them choose a clip.
     """
     num_features = _checks.whole("num_features", num_features, 1, "the number of columns of x")
     noise_scale = _checks.positive("noise_scale", noise_scale, "it is the standard deviation of y around x . b")
@@ -60,6 +60,7 @@ def linear(
         unravel=_regression.unravel(dimension, intercept, names),
         dimension=dimension,
         lipschitz=limits and (limits.response + limits.predictor) * limits.row / noise_scale**2,
+        curvature=limits and (limits.row / noise_scale) ** 2,
         linear=parts,
         family=limits and _family(limits, dimension, noise_scale, intercept),
     )

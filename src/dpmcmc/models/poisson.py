@@ -10,7 +10,8 @@ to the ball |theta| <= B: then |z| <= R' B with R' = R, or sqrt(1 + R^2) with an
 
     |log-ratio| <= max(Y - e^(-R' B), e^(R' B)) R' |theta' - theta|,
 
-attained on the sphere by y = Y or y = 0 and a position at an end of the ball. It grows fast with R' B.
+attained on the sphere by y = Y or y = 0 and a position at an end of the ball. The Hessian's norm is at most e^(R' B) R'^2. Both
+grow fast with R' B.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def poisson(
     """Rows (x, y) with x of shape (num_features,). The intercept, if any, comes first in the position and in `names`.
 
     The last three, given together, declare |x| <= radius and y <= response_bound and restrict the prior to the ball of
-    `position_radius`, which buys a proved `lipschitz`; start the chain inside. Without them choose a clip.
+    `position_radius`, which buys a proved `lipschitz` and `curvature`; start the chain inside. Without them choose a clip.
     """
     num_features = _checks.whole("num_features", num_features, 1, "the number of columns of x")
     dimension = num_features + bool(intercept)
@@ -53,6 +54,7 @@ def poisson(
         unravel=_regression.unravel(dimension, intercept, names),
         dimension=dimension,
         lipschitz=limits and _steepest(limits) * limits.row,
+        curvature=limits and math.exp(limits.predictor) * limits.row**2,
         linear=linear,
     )
 
