@@ -153,9 +153,7 @@ def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
     if best.num_steps == 0:
         lines.append("Hopeless: no sampler has a step left after the private start.")
     elif best.error < HOPELESS:
-        lines.append(
-            f"Recommended: {best.name}. Errors are those of posterior means, in posterior standard deviations; steps are of all chains."
-        )
+        lines.append(f"Recommended: {best.name}. Errors are of posterior means, in posterior sd; steps are of all chains together.")
     else:
         rows, epsilon = needed(best.name, num_rows, dimension, budget)
         lines.append(f"Hopeless: you would need n = {rows:,} at this epsilon, or epsilon = {epsilon:.2g} at this n, for half a sd.")

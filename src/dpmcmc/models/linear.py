@@ -43,7 +43,8 @@ def linear(
     """Rows (x, y) with x of shape (num_features,). The intercept, if any, comes first in the position and in `names`.
 
     The last three, given together, declare |x| <= radius and |y| <= response_bound and restrict the prior to the ball
-    of `position_radius`, which buys a proved `lipschitz`, `curvature` and `family`; start the chain inside. Without them choose a clip.
+    of `position_radius`, which buys a proved `lipschitz` and `curvature` and a `family`; start the chain inside. Without
+    them choose a clip.
     """
     num_features = _checks.whole("num_features", num_features, 1, "the number of columns of x")
     noise_scale = _checks.positive("noise_scale", noise_scale, "it is the standard deviation of y around x . b")
