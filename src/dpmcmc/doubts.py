@@ -40,7 +40,7 @@ def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int) -> l
         if saturated > HARDLY:
             told.append(
                 f"in {saturated:.0%} of the steps the gradient's noise was more than the step may add, so the draws are spread too "
-                "widely: steps were too long for this noise"
+                "widely: steps were too long for this noise (sgld: step_size * variance * preconditioner may be 4 at most)"
             )
     bounds = [query.bound for query in plan if getattr(query, "bound", None) is not None]
     if bounds and model.lipschitz is not None and thin == 1:
