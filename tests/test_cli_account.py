@@ -180,9 +180,42 @@ def test_ledgers_are_reverified(tmp_path, factor, code):
     assert ("NOT reproduced" in words) is (code == 1)
 
 
+def test_a_false_claim_is_not_taken_for_spends(tmp_path):
+    """Facts and grants beside it change nothing."""
+    claim = {"epsilon": 0.01, "delta": 1e-6, "method": "gaussian"}
+    entry = {"query": "LogRatio()", "cost": to_json(Gaussian(30.0)), "count": 10_000}
+    facts = {"budget": [1, 1e-6], "neighbours": "replace-one", "shared_by": None}
+    path = tmp_path / "ledger.json"
+    statement = {"format": "dpmcmc-ledger-1", "claim": claim, "neighbours": "replace-one", "entries": [entry]}
+    path.write_text(json.dumps(statement | {"facts": facts, "grants": []}))
+    result = call(f"ledger {path} --json")
+    assert result.exit_code == 1 and json.loads(result.output)["is_reproduced"] is False
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        f"gaussian --noise-multiplier 1 --delta 1e-6 --steps {10**400}",
+        f"hmc --ratio-multiplier 1 --gradient-multiplier 1 --leapfrog {10**400} --delta 1e-6 --steps 1",
+        f"dp-barker --batch 1000 --rows {10**400} --delta 1e-6 --steps 1",
+        "accept-bit --test barker --range 1e-10 --epsilon 1e300 --delta 1e-6 --method exact",
+        "accept-bit --test barker --range 2 --epsilon 699 --delta 1e-6 --method exact",
+    ],
+)
+def test_numbers_beyond_reason_are_refused_in_one_line(question):
+    result = call(question)
+    assert result.exit_code == 2 and result.output.startswith("refused: ") and "domain" not in result.output
+
+
 @pytest.mark.parametrize(
     "text, words",
     [
+        ("[" * 100_000, "holds no ledger: it must be a JSON object"),
+        (
+            '{"format": "dpmcmc-ledger-1", "neighbours": "replace-one", "entries": [], "claim": {"epsilon": 1%s, "delta": 1e-6, '
+            '"method": "rdp"}}' % ("0" * 400),
+            "'epsilon' is too large to be a number",
+        ),
         ("{}", "holds no ledger: its format is None"),
         ("58,1,Smith\n", "holds no ledger: it must be a JSON object, or a posterior saved as NetCDF"),
         ('[[58, 1, "Smith"]]', "holds no ledger: its format is 'list'"),

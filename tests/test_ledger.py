@@ -202,12 +202,14 @@ def test_without_a_promise_nothing_is_over(path):
     assert called(path)[1]["epsilon"] == "inf"
 
 
-def test_a_file_with_the_tag_of_a_statement_is_still_read(path):
+@pytest.mark.parametrize("budget", [{}, 0, [1], [1, "x"]], ids=str)
+def test_a_budget_that_is_none_is_not_taken_for_no_promise(path, budget):
     curator(path).grant(PLAN)
-    path.write_text(path.read_text().replace("dpmcmc-spends-1", "dpmcmc-ledger-1"))
-    assert called(path)[0] == 0
-    with pytest.raises(BudgetExceeded, match="has given its one grant and is closed"):
-        curator(path).grant(PLAN)
+    kept = json.loads(path.read_text())
+    kept["facts"]["budget"] = budget
+    path.write_text(json.dumps(kept))
+    result = CliRunner().invoke(main, ["account", "ledger", str(path)])
+    assert result.exit_code == 2 and "must be null or two numbers" in result.output
 
 
 def test_a_ledger_holds_numbers_and_no_rows(path):

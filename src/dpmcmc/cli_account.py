@@ -282,8 +282,8 @@ def hmc(
         from dpmcmc.accounting.calibrate import combined
         from dpmcmc.accounting.costs import Gaussian
 
-        if leapfrog < 1:
-            raise ValueError(f"leapfrog={leapfrog} must be at least 1")
+        if not 1 <= leapfrog <= MOST_STEPS:
+            raise ValueError("leapfrog must be at least 1 and at most 2^60")
         gradient = Gaussian(gradient_multiplier)
         per_step = combined({Gaussian(ratio_multiplier): 1}, {gradient: leapfrog + int(no_reuse)})
         return Question(per_step, "gaussian", _relation(neighbours).value, {} if no_reuse else {gradient: 1})
@@ -313,8 +313,13 @@ def ledger(
             if is_kept(file):
                 raise typer.Exit(_show_spends(file, as_json))
             verdicts = {name: verify.verify(ledger) for name, ledger in verify.by_owner(verify.read(file)).items()}
-    is_reproduced = all(verdict.is_reproduced for verdict in verdicts.values())
+            contradictions = verify.contradictions(file)
+    is_reproduced = all(verdict.is_reproduced for verdict in verdicts.values()) and not contradictions
+    if contradictions:
+        typer.echo(f"{file.name} contradicts its own ledger: {'; '.join(contradictions)}", err=True)
     answers = {name: _verdict_answer(verdict) for name, verdict in verdicts.items()}
+    for answer in answers.values() if contradictions else ():
+        answer |= {"is_reproduced": False, "contradictions": contradictions}
     if as_json:
         print(json.dumps(answers[""] if set(answers) == {""} else {"is_reproduced": is_reproduced, "owners": answers}))
     else:
@@ -330,10 +335,12 @@ def _no_ledger(file: Path) -> Iterator[None]:
     """A file of another kind is refused without a word of what is in it: it may be a table."""
     try:
         yield
-    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, TypeError, OSError):
+    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, TypeError, OSError, RecursionError):
         raise ValueError(f"{file.name} holds no ledger: it must be a JSON object, or a posterior saved as NetCDF") from None
     except KeyError as error:
         raise ValueError(f"{file.name} holds no whole ledger: {error} is missing in it") from error
+    except OverflowError:
+        raise ValueError(f"{file.name} holds a number that is too large to be one") from None
 
 
 def _show_spends(file: Path, as_json: bool) -> int:
@@ -366,6 +373,7 @@ def _verdict_answer(verdict: Any) -> dict[str, Any]:
         "delta": verdict.delta,
         "method": verdict.method,
         "relation": verdict.relation,
+        "rows_per_person": verdict.rows_per_person,
     }
 
 
@@ -400,8 +408,8 @@ def _check(epsilon: float | None, steps: int | None, delta: float) -> None:
         raise ValueError("give either --epsilon or --steps: the other one is the answer")
     if epsilon is not None and not (0 < epsilon < math.inf):
         raise ValueError(f"epsilon={epsilon} must be positive and finite")
-    if steps is not None and steps < 0:
-        raise ValueError(f"steps={steps} must be at least 0")
+    if steps is not None and not 0 <= steps <= MOST_STEPS:
+        raise ValueError("steps must be at least 0 and at most 2^60")
     if not 0 < delta < 1:
         raise ValueError(f"delta={delta} must lie in (0, 1)")
 
@@ -503,6 +511,7 @@ def _show_comparison(asked: Question, epsilon: float | None, steps: int | None, 
 
 
 MOST_RECURSION_STEPS = 2_000
+MOST_STEPS = 2**60
 
 
 def _length(asked: Question, epsilon: float | None, steps: int | None, delta: float) -> float:
@@ -534,6 +543,8 @@ def _refusals(as_json: bool = False) -> Iterator[None]:
         yield
     except (ValueError, KeyError) as error:
         _refuse(error, as_json)
+    except OverflowError as error:
+        _refuse(ValueError(f"some number is too large to compute with ({error})"), as_json)
     except Exception as error:
         from dpmcmc.errors import PrivacyRefusal
 

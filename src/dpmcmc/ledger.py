@@ -20,7 +20,6 @@ from dpmcmc.errors import BudgetExceeded
 from dpmcmc.types import Cost, Query, Unit
 
 FORMAT = "dpmcmc-spends-1"
-OLD_FORMAT = "dpmcmc-ledger-1"  # still read; it is the tag of a statement's bill
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,9 @@ def audit(path: Path) -> Audit:
     kept = _read(path)
     facts, grants = kept["facts"], kept["grants"]
     costs = verify.costs_of({"neighbours": facts["neighbours"], "entries": [entry for grant in grants for entry in grant]})
-    budget, delta = facts["budget"] or (math.inf, 1e-6)
+    budget, delta = _promised(facts["budget"])
+    if facts["shared_by"] is not None and facts["shared_by"] not in filters.FILTERS:
+        raise ValueError(f"shared_by={facts['shared_by']!r} must be null or one of {sorted(filters.FILTERS)}")
     epsilon, method, left = math.inf, "none", None
     with contextlib.suppress(BudgetExceeded):  # more than any figure
         if budget < math.inf and facts["shared_by"] is None:
@@ -180,12 +181,21 @@ def audit(path: Path) -> Audit:
     return Audit(len(grants), sum(costs.values()), epsilon, budget, delta, method, facts["neighbours"], left, is_within)
 
 
+def _promised(budget: Any) -> tuple[float, float]:
+    """(epsilon, delta); an infinite epsilon where nothing was promised."""
+    if budget is None:
+        return math.inf, 1e-6
+    if not (isinstance(budget, list) and len(budget) == 2 and all(isinstance(part, float | int) for part in budget)):
+        raise ValueError("the budget of these spends must be null or two numbers, [epsilon, delta]")
+    return float(budget[0]), float(budget[1])
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         kept = json.loads(path.read_text())
-        if kept["format"] in (FORMAT, OLD_FORMAT) and isinstance(kept["facts"], dict) and isinstance(kept["grants"], list):
+        if kept["format"] == FORMAT and isinstance(kept["facts"], dict) and isinstance(kept["grants"], list):
             return kept
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise ValueError(f"{path} is not a ledger that a curator keeps: name another file")
 

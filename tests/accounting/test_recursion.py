@@ -131,8 +131,11 @@ def test_nor_do_bits_of_any_size(range):
     cost = AcceptBit(Barker(), range)
     for count in (1, 2):
         assert accountants.epsilon_by("recursion", {cost: count}, 1e-9) <= count * range
-    if range > 1:
+    if 1 < range < 300:
         assert calibrate.steps({cost: 1}, 2 * range, 1e-9, method="recursion") >= 2
+    if range > 300:  # the grid cannot follow the losses, and the pure bound would not be the largest number
+        with pytest.raises(UnsupportedQuery, match="more than the recursion can follow; use rdp or pure"):
+            calibrate.steps({cost: 1}, 2 * range, 1e-9, method="recursion")
 
 
 @pytest.mark.parametrize(
@@ -170,3 +173,21 @@ def test_what_is_no_accept_bit_is_refused_in_both_directions():
         accountants.epsilon_by("recursion", {Gaussian(5.0): 3}, DELTA)
     with pytest.raises(UnsupportedQuery, match="accept bits"):
         calibrate.steps({Gaussian(5.0): 1}, 1.0, DELTA, method="recursion")
+
+
+@pytest.mark.parametrize("test, range_, delta", [(LazyBarker(0.15), 0.14, 0.03), (Barker(), 0.04, 1e-7)], ids=str)
+def test_steps_and_epsilon_agree(test, range_, delta):
+    """At the very epsilon of k steps, and just below it, where two grids are most likely to differ."""
+    cost = AcceptBit(test, range_)
+    for count in (1, 4, 29):
+        epsilon = recursion.epsilon(cost, count, delta)
+        if epsilon > 0:
+            assert recursion.epsilon(cost, recursion.steps(cost, epsilon, delta), delta) <= epsilon
+            assert recursion.steps(cost, epsilon, delta) >= count
+            assert recursion.steps(cost, epsilon * (1 - 1e-6), delta) < count
+
+
+def test_more_than_it_can_follow_is_refused_rather_than_left_to_the_pure_bound():
+    for epsilon in (600.0, 699.0, 701.0):
+        with pytest.raises(UnsupportedQuery, match="use rdp"):
+            recursion.steps(AcceptBit(Barker(), 0.04), epsilon, 1e-6)

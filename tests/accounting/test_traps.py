@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from dpmcmc.accounting import accountants, pld
-from dpmcmc.accounting.costs import Gaussian, Pure, SubsampledGaussian
+from dpmcmc.acceptance import Barker
+from dpmcmc.accounting import accountants, calibrate, filters, pld
+from dpmcmc.accounting.costs import AcceptBit, Gaussian, Pure, SubsampledGaussian
 from dpmcmc.types import Neighbours
 
 
@@ -47,3 +49,25 @@ def test_rounding_is_upwards_at_the_smallest_delta_allowed():
         cost = Gaussian(3.0 * math.sqrt(count))
         exact = accountants.epsilon_by("gaussian", {cost: count}, 1e-10)
         assert accountants.epsilon_by("pld", {cost: count}, 1e-10) >= exact * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("count", [np.int32(171_420), np.int64(171_420), 171_420.0], ids=["int32", "int64", "float"])
+def test_counts_that_would_wrap_around_are_whole_numbers(count):
+    """171 420 cells times 30 000 is more than an int32 holds: the law came out shifted, and stayed so in the cache."""
+    cost = SubsampledGaussian("fixed", 1e-3, 1.0, Neighbours.REPLACE_ONE)
+    assert accountants.epsilon({cost: count}, 1e-6).epsilon == accountants.epsilon({cost: 171_420}, 1e-6).epsilon > 3.3
+
+
+def test_filters_and_searches_do_not_wrap_around_either():
+    shared = filters.zcdp_filter(1.0, 1e-6)
+    for _ in range(3):
+        shared.spend({Gaussian(1000.0): np.int8(100)})
+    assert shared.ledger == {Gaussian(1000.0): 300}
+    bit = AcceptBit(Barker(), 0.04)
+    assert calibrate.steps({bit: np.int8(100)}, 20.0, 1e-6) == calibrate.steps({bit: 100}, 20.0, 1e-6) > 0
+
+
+def test_costs_that_differ_in_their_distance_alone_are_added():
+    ledger = {Gaussian(30.0, 1e-40): 1, Gaussian(30.0): 2}
+    assert calibrate.ideal_costs(ledger) == {Gaussian(30.0): 3}
+    assert not calibrate.held_back(ledger, 1.0, 1e-6)

@@ -32,6 +32,7 @@ from dpmcmc.accounting.costs import Cost, Costs, Gaussian, NonPrivate, Subsample
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 
 RESERVE = 0.01  # part of delta that pays for distances from the ideal laws
+ROUNDING = 1e-12  # of a delta in closed form
 
 
 class Spent(NamedTuple):
@@ -180,6 +181,7 @@ METHODS: dict[str, Callable[[Costs, float], float]] = {
 QUICK = ("rdp", "pure")
 EXACT = ("pld", "pure")
 MOST_PLD_QUERIES = 10**10
+MANY_QUERIES = 10**7  # for pld: what its sums lose grows with them, and rdp may be better
 
 
 def epsilons(costs: Costs, delta: float, methods: Iterable[str] | None = None) -> dict[str, float]:
@@ -224,7 +226,7 @@ def epsilon(costs: Costs, delta: float) -> Spent:
         return Spent(epsilon_by("gaussian", costs, delta), "gaussian")
     known = delta >= profiles.SMALLEST_DELTA and all(cost.profiles() is not None for cost in costs)
     found = epsilons(costs, delta, EXACT) if known else {}
-    if not math.isfinite(found.get("pld", math.inf)):
+    if not math.isfinite(found.get("pld", math.inf)) or sum(costs.values()) > MANY_QUERIES:
         found |= epsilons(costs, delta, QUICK)
     if not found:
         if known:
@@ -243,8 +245,10 @@ def delta(costs: Costs, epsilon: float) -> float:
         raise ValueError(f"epsilon={epsilon} must be at least 0: it bounds the privacy loss")
     if any(isinstance(cost, NonPrivate) for cost in costs):
         return 1.0
+    if not costs or math.isinf(epsilon):
+        return 0.0
     distance = math.fsum(count * cost.distance for cost, count in costs.items())
-    ideal = 0.0 if not costs else min(_deltas(costs, epsilon))
+    ideal = min(_deltas(costs, epsilon)) * (1 + ROUNDING)
     return min(1.0, ideal + (distance and distance * (1 + math.exp(min(epsilon, 700.0)))))
 
 
@@ -264,11 +268,14 @@ def _deltas(costs: Costs, epsilon: float) -> list[float]:
 
 
 def checked(costs: Costs) -> dict[Any, int]:
-    """The costs that were incurred at all. A ledger only grows: what is not a whole number, at least 0, is refused."""
+    """The costs that were incurred at all. A ledger only grows: what is not a whole number, at least 0, is refused.
+
+    Counts become Python's own integers: those of NumPy and JAX wrap around.
+    """
     for cost, count in costs.items():
         if not (0 <= count < math.inf and count == int(count)):
             raise ValueError(f"a ledger counts whole numbers of queries, none negative; {cost!r} has {count}")
-    return {cost: count for cost, count in costs.items() if count > 0}
+    return {cost: int(count) for cost, count in costs.items() if count > 0}
 
 
 def checked_step(per_step: Costs) -> dict[Any, int]:

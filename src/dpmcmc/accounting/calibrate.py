@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 from dpmcmc.accounting import accountants, gaussian
 from dpmcmc.accounting.costs import Costs
 from dpmcmc.accounting.search import LIMIT, largest_within
-from dpmcmc.errors import BudgetExceeded
+from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 
 NOISE_DIGITS = 10_000  # noise multipliers are whole numbers of ten-thousandths
 
@@ -25,12 +26,19 @@ def steps(per_step: Costs, epsilon: float, delta: float, initial: Costs | None =
     if method == "recursion":
         return _recursion_steps(per_step, epsilon, delta, start)
     excess = lambda count: _spent(combined(start, per_step, count), delta, method) - epsilon  # noqa: E731
-    return largest_within(excess, 1 if start else _guess(per_step, epsilon, delta))
+    guess, most = 1 if start else _guess(per_step, epsilon, delta), _most(per_step, start, method)
+    if guess > most:
+        raise UnsupportedQuery(f"some {guess:.2g} steps would fit, but pld composes up to {accountants.MOST_PLD_QUERIES:g} queries")
+    found = largest_within(excess, guess, most)
+    if found == 0:
+        with contextlib.suppress(BudgetExceeded):
+            _told(combined(start, per_step), delta, method)  # refused if the method has no bound for such costs
+    return found
 
 
 def held_back(per_step: Costs, epsilon: float, delta: float, initial: Costs | None = None) -> bool:
     """Whether more steps would fit if every release had exactly its ideal law: then no larger epsilon buys more."""
-    ideal = [{replace(cost, distance=0.0): count for cost, count in part.items()} for part in (per_step, initial or {})]
+    ideal = [ideal_costs(part) for part in (per_step, initial or {})]
     kept = (1 - accountants.RESERVE) * delta
     return steps(ideal[0], epsilon, kept, ideal[1]) > steps(per_step, epsilon, delta, initial)
 
@@ -41,10 +49,13 @@ def noise(ledger: Callable[[float], Costs], epsilon: float, delta: float, method
     accountants.check_budget(epsilon, delta)
 
     def room(digits: int) -> float:
-        return (epsilon - _spent(ledger(digits / NOISE_DIGITS), delta, method) or math.inf) if digits else -math.inf
+        spent = _spent(ledger(digits / NOISE_DIGITS), delta, method) if digits else math.inf
+        return -math.inf if math.isnan(spent) else epsilon - spent or math.inf
 
     digits = largest_within(room, NOISE_DIGITS)  # the last with too little noise
     if digits == LIMIT:
+        with contextlib.suppress(BudgetExceeded):
+            _told(ledger(LIMIT / NOISE_DIGITS), delta, method)  # refused if the method has no bound for such costs
         raise BudgetExceeded(
             f"not even the noise multiplier {LIMIT / NOISE_DIGITS:.3g} fits epsilon={epsilon:g}, delta={delta:g}: ask for less"
         )
@@ -64,22 +75,49 @@ def epsilon_left(ledger: Costs, epsilon: float, delta: float) -> float:
 
 def within(ledger: Costs, epsilon: float, delta: float, method: str | None = None) -> bool:
     """Whether a ledger stays within the budget; distances too large for it count as "no"."""
-    return _spent(ledger, delta, method) <= epsilon
+    try:
+        return _told(ledger, delta, method) <= epsilon
+    except BudgetExceeded:
+        return False
 
 
 def _spent(ledger: Costs, delta: float, method: str | None) -> float:
+    """Infinite where distances are too large, not a number where there is no figure: more queries than a method composes."""
     try:
-        return accountants.epsilon(ledger, delta).epsilon if method is None else accountants.epsilon_by(method, ledger, delta)
+        spent = _told(ledger, delta, method)
+        return spent if math.isfinite(spent) else math.nan
     except BudgetExceeded:
         return math.inf
+    except UnsupportedQuery:
+        return math.nan
+
+
+def _told(ledger: Costs, delta: float, method: str | None) -> float:
+    return accountants.epsilon(ledger, delta).epsilon if method is None else accountants.epsilon_by(method, ledger, delta)
 
 
 def combined(first: Costs, second: Costs, times: int = 1) -> dict[Any, int]:
     """The ledger of `first` and `times` copies of `second`."""
-    total = dict(first)
+    total = {cost: int(count) for cost, count in first.items()}
     for cost, count in second.items():
-        total[cost] = total.get(cost, 0) + times * count
+        total[cost] = total.get(cost, 0) + int(times) * int(count)
     return total
+
+
+def ideal_costs(ledger: Costs) -> dict[Any, int]:
+    """The ledger as if every release had exactly its ideal law."""
+    total: dict[Any, int] = {}
+    for cost, count in ledger.items():
+        ideal = replace(cost, distance=0.0) if cost.distance else cost
+        total[ideal] = total.get(ideal, 0) + int(count)
+    return total
+
+
+def _most(per_step: Costs, start: Costs, method: str | None) -> int:
+    """Up to how many steps there can be a figure: pld ends somewhere, and some costs have no other."""
+    needs_pld = method in ("pld", "pld-pair") or any(math.isinf(cost.rdp([2.0])[0]) for cost in per_step if method is None)
+    left = max(0, accountants.MOST_PLD_QUERIES - sum(start.values())) // sum(per_step.values())
+    return max(1, left) if needs_pld else LIMIT
 
 
 def _guess(per_step: Costs, epsilon: float, delta: float) -> int:

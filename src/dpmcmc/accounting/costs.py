@@ -28,6 +28,8 @@ from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Neighbours
 
 TIGHT = 1e-3  # relative: how far a supremum over orders may be overestimated
+MOST_ROWS = 2**60
+SHORT = 0.1  # a range for which Barker's rho is D^2/8 but for some 2e-4: it is attained at order 1 up to D^4
 NARROW = 1e-6  # ranges for which the closed form of rho is good enough: a supremum over orders up to 100 / range takes long
 
 
@@ -84,7 +86,7 @@ class AcceptBit:
         """D^2/8 for Barker (its losses have range D), D^2/(2 s^2) for the penalty (a Gaussian, post-processed)."""
         if isinstance(self.test, Penalty):
             return self.range**2 / (2 * self.test.sigma**2)
-        if self.range < NARROW:
+        if self.range < (NARROW if isinstance(self.test, LazyBarker) else SHORT):
             return self.range**2 / 8
         return min(self.range**2 / 8, _bit_rho(self.test, self.range))
 
@@ -333,8 +335,8 @@ class DPBarker:
     def __post_init__(self) -> None:
         if self.bound not in ("tight", "paper"):
             raise ValueError(f"bound={self.bound!r} must be 'tight' or 'paper'")
-        if not 6 <= self.batch <= self.rows:
-            raise ValueError(f"batch={self.batch} must lie between 6 and rows={self.rows}")
+        if not 6 <= self.batch <= self.rows <= MOST_ROWS:
+            raise ValueError("batch must lie between 6 and rows, and rows be at most 2^60")
         _check(self)
 
     def base_rdp(self, orders) -> np.ndarray:

@@ -5,12 +5,12 @@ A profile known at epsilons e_i is bounded from above by the profile that is lin
 
     p_i = (d_{i+1} - d_i) / (e^h_i - 1) - (d_i - d_{i-1}) / (1 - e^-h_{i-1}),       d_i = delta(e_i),  h_i = e_{i+1} - e_i,
 
-and an infinite loss of chance delta at the last one. The dots lie on a grid of equal cells, on all of it up to a loss of `LARGE`;
-beyond, their distance grows in proportion to the loss. Losses of composed queries add, so their laws are convolved, by one Fourier
-transform per cost raised to the power of its count. The window is chosen so that what lies outside has a chance of at most 1e-14
-(Chernoff's bound), and that chance is added to delta. Cells are 1e-4 wide or less, wider only where windows would have more than
-2^22 of them in all. Both orders of the two tables are composed, each by itself: the direction of a change is the same in every
-step.
+and an infinite loss of chance delta at the last one. The dots lie on a grid of equal cells: evenly up to a loss of `LARGE`, on all
+of it unless the losses spread widely; beyond, their distance grows in proportion to the loss. Losses of composed queries add, so
+their laws are convolved, by one Fourier transform per cost raised to the power of its count. The window is chosen so that what lies
+outside has a chance of at most 1e-14 (Chernoff's bound), and that chance is added to delta. Cells are 1e-4 wide or less, wider only
+where windows would have more than 2^22 of them in all. Both orders of the two tables are composed, each by itself: the direction
+of a change is the same in every step.
 
 The Fourier sums have extended precision, and a bound on what they misplace is added to delta: it grows with the number of steps,
 about 1e-13 for 10^4 and 1e-9 for 10^8. Below delta = 1e-10 the answer is refused.
@@ -31,11 +31,12 @@ from dpmcmc.errors import UnsupportedQuery
 
 INTERVAL = 1e-4
 CELLS_PER_SPREAD = 10  # the grid adds a variance of about h^2/6 to each loss: 0.2 % of it with ten cells
+DOTS_PER_SPREAD = 5000  # more are not needed, however fine the grid is
 MOST_CELLS = 2**21
 LARGE = 8.0
 TAIL = 1e-14
 NEGLIGIBLE = 1e-26  # a Fourier coefficient this small is left out
-TILTS = np.geomspace(1e-3, 400.0, 32)
+TILTS = np.geomspace(1e-6, 400.0, 32)
 
 PairOf = Callable[[Any], Pair | None]
 
@@ -65,7 +66,13 @@ def connect_the_dots(profile: Profile, interval: float) -> Losses:
     """The least law on the grid whose profile is above the given one."""
     if max(abs(profile.low), abs(profile.high)) > LARGEST_LOSS:
         raise UnsupportedQuery(f"a single release of this ledger has losses up to {profile.high:.3g}: no grid resolves them")
-    dots = _dots(math.floor(profile.low / interval) - 1, math.ceil(profile.high / interval) + 1, max(1, round(LARGE / interval)))
+    stride = max(1, math.floor(profile.spread / DOTS_PER_SPREAD / interval))
+    dots = _dots(
+        math.floor(profile.low / interval) - 1,
+        math.ceil(profile.high / interval) + 1,
+        max(1, round(LARGE / interval)),
+        stride,
+    )
     losses = interval * dots
     excess = profile.excess(losses)
     # Two equal laws have all their loss at zero; the excess over their profile adds the rest (and takes from zero).
@@ -80,13 +87,13 @@ def connect_the_dots(profile: Profile, interval: float) -> Losses:
     return Losses(on_grid, int(dots[0]), max(float(excess[-1]), 0.0), np.array(moments[0]), np.array(moments[1]))
 
 
-def _dots(first: int, last: int, large: int) -> np.ndarray:
-    """The integers from `first` to `last`, sparser beyond `large`: distances there are at most their `large`-th part."""
+def _dots(first: int, last: int, large: int, stride: int = 1) -> np.ndarray:
+    """Every `stride`-th integer from `first` to `last`, sparser beyond `large`: distances grow there in proportion."""
     most = max(-first, last)
-    sizes = np.arange(min(large, most))
+    sizes = np.arange(0, min(large, most), stride)
     if large < most:
-        powers = np.arange(math.ceil(large * math.log(most / large)) + 1)
-        sizes = np.append(sizes, np.floor(large * np.exp(powers / large)).astype(int))
+        powers = np.arange(math.ceil(large / stride * math.log(most / large)) + 1)
+        sizes = np.append(sizes, np.floor(large * np.exp(powers * stride / large)).astype(int))
         sizes = sizes[np.diff(sizes, prepend=-1) > 0]
     both = np.concatenate([-sizes[:0:-1], sizes])
     return np.concatenate([[first], both[(first < both) & (both < last)], [last]])
@@ -114,7 +121,8 @@ def delta(costs: Mapping[Any, int], epsilon: float, pair_of: PairOf | None = Non
 
 def both_orders(costs: Mapping[Any, int], pair_of: PairOf | None = None) -> tuple[Composed, ...]:
     """The composed laws: one when every cost is its own mirror image."""
-    return _both_orders(tuple(sorted(costs.items(), key=repr)), pair_of or _own_profiles)
+    whole = {cost: int(count) for cost, count in costs.items()}  # other integers wrap around
+    return _both_orders(tuple(sorted(whole.items(), key=repr)), pair_of or _own_profiles)
 
 
 def _own_profiles(cost: Any) -> Pair | None:
@@ -128,18 +136,23 @@ def _both_orders(items: tuple[tuple[Any, int], ...], pair_of: PairOf) -> tuple[C
         raise UnsupportedQuery("some cost of this ledger has no exact profile to compose (accept bits: use the recursion)")
     known = [pair for pair in pairs if pair is not None]
     sides = (0,) if all(pair.forward is pair.backward for pair in known) else (0, 1)
-    interval = _interval(known)
+    counts = [count for _, count in items]
+    interval = _interval(known, counts)
     while True:
         laws = [[_law(cost, side, interval, pair_of) for cost, _ in items] for side in sides]
-        windows = [_window(side, [count for _, count in items], interval) for side in laws]
+        windows = [_window(side, counts, interval) for side in laws]
         if sum(high - low for low, high in windows) < 2 * MOST_CELLS:
             break
         interval *= 4
-    return tuple(_compose(s, [count for _, count in items], w, interval) for s, w in zip(laws, windows, strict=True))
+        if interval > LARGEST_LOSS:
+            raise UnsupportedQuery("the summed losses of this ledger spread so widely that no grid resolves them: use rdp or pure")
+    return tuple(_compose(s, counts, w, interval) for s, w in zip(laws, windows, strict=True))
 
 
-def _interval(pairs: list[Pair]) -> float:
-    finest = min(INTERVAL, min(pair.forward.spread for pair in pairs) / CELLS_PER_SPREAD)
+def _interval(pairs: list[Pair], counts: list[int]) -> float:
+    # Of all losses together: rare or tiny ones add little to the sum, and may be resolved less well.
+    variance = math.fsum(count * pair.forward.spread**2 for pair, count in zip(pairs, counts, strict=True)) / max(1, sum(counts))
+    finest = min(INTERVAL, math.sqrt(variance) / CELLS_PER_SPREAD)
     widest = max(pair.forward.high - pair.forward.low for pair in pairs)
     # A power of two times the default, so that ledgers with a cost in common share its law.
     return INTERVAL * 2.0 ** math.floor(math.log2(max(finest, widest / MOST_CELLS) / INTERVAL))

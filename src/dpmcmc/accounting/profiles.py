@@ -192,10 +192,11 @@ def _mixtures(p_weights, p_means, q_weights, q_means, missing: float) -> Profile
         return np.where(epsilons > loss[0], reached, 0.0)
 
     def excess(epsilons: np.ndarray) -> np.ndarray:
+        # What is missing of P is charged as an infinite loss. Below zero that is in the formula: 1 - e^e takes P for whole.
         first = int(np.searchsorted(epsilons, 0.0))
         sides = ((below, epsilons[:first]), (above, epsilons[first:]))
         parts = [side(block) for side, some in sides for block in np.array_split(some, 1 + some.size // BLOCK)]
-        return np.maximum(np.concatenate(parts), 0.0) + missing
+        return np.maximum(np.concatenate(parts), 0.0) + np.where(epsilons < 0, 0.0, missing)
 
     return Profile(excess, min(float(loss[0]), 0.0), max(float(loss[inside[-1]]), 0.0), spread)
 

@@ -44,20 +44,36 @@ RENEWAL = 16  # steps after which leaves that do not win any more are joined aga
 ROUNDING = 1e-11
 NEGLIGIBLE = 1e-9  # of delta, for each step
 MOST_STEPS = 8192
+CLOSE, SHORT = 1e-3, 64  # V so close to delta, or so few steps: another grid may give one step more or less
 MOST_GRID = 2**15
 
 
 def steps(cost: Any, epsilon: float, delta: float) -> int:
     """The largest number of bits within (epsilon, delta)."""
-    certain = _certain(cost, epsilon)
-    reach, expected = _reach(cost, epsilon, delta)
-    if not _is_resolved(cost, reach):
-        return certain
-    _check_length(max(certain, expected // 2), cost)
+    if epsilon <= LARGEST:
+        certain = _certain(cost, epsilon)
+        _check_length(certain, cost)
+        reach, expected = _reach(cost, epsilon, delta)
+    if epsilon > LARGEST or not _is_resolved(cost, reach):
+        raise UnsupportedQuery(f"losses above {LARGEST:g} are more than the recursion can follow; use rdp or pure")
+    _check_length(expected // 2, cost)
+    last = 0.0
     for count, (grid, values) in enumerate(_values(cost, reach, delta * NEGLIGIBLE, expected), start=1):
-        if count > certain and _at(grid, values, epsilon) > delta:
-            return count - 1
+        found = _at(grid, values, epsilon)
+        if count > certain and found > delta:
+            is_close = last > (1 - CLOSE) * delta or found < (1 + CLOSE) * delta
+            return _settled(cost, count - 1, epsilon, delta) if is_close or count < SHORT else count - 1
+        last = found
     raise AssertionError("the recursion does not end")
+
+
+def _settled(cost: Any, count: int, epsilon_: float, delta: float) -> int:
+    """The same number from `epsilon`, whose grid is another one: where they could differ it has the last word."""
+    while count > 0 and epsilon(cost, count, delta) > epsilon_:
+        count -= 1
+    while count < MOST_STEPS and epsilon(cost, count + 1, delta) <= epsilon_:
+        count += 1
+    return count
 
 
 @functools.lru_cache(maxsize=256)
@@ -66,6 +82,8 @@ def epsilon(cost: Any, count: int, delta: float) -> float:
     certain = math.inf if cost.pure() is None else count * cost.pure()
     reach = min(certain, _renyi_epsilon(cost, count, delta / 1000))
     if not _is_resolved(cost, reach):
+        if cost.pure() is None:
+            raise UnsupportedQuery(f"{cost} has losses above {LARGEST:g}, which the recursion cannot follow; use rdp")
         return certain
     _check_length(count, cost)
     grid, values = _after(cost, count, reach, delta * NEGLIGIBLE)
@@ -106,12 +124,8 @@ def _certain(cost: Any, epsilon: float) -> int:
 
 
 def _is_resolved(cost: Any, reach: float) -> bool:
-    """Whether the losses are small enough to compute with; larger ones are left to the pure bound."""
-    if max(reach, *(np.max(part) for part in cost.boxes()[:2])) <= LARGEST:
-        return True
-    if cost.pure() is None:
-        raise UnsupportedQuery(f"{cost} has losses above {LARGEST:g}, which the recursion cannot follow; use rdp")
-    return False
+    """Whether the losses are small enough to compute with."""
+    return bool(max(reach, *(np.max(part) for part in cost.boxes()[:2])) <= LARGEST)
 
 
 def _check_length(count: int, cost: Any) -> None:

@@ -13,20 +13,21 @@ def largest(fits: Callable[[int], bool], guess: int = 1) -> int:
     return largest_within(lambda count: -math.inf if fits(count) else math.inf, guess)
 
 
-def largest_within(excess: Callable[[int], float], guess: int = 1) -> int:
-    """The same for what fits where its excess is at most 0. Excesses that are finite tell how far it is to the answer.
+def largest_within(excess: Callable[[int], float], guess: int = 1, most: int = LIMIT) -> int:
+    """The same for what fits where its excess is at most 0, up to `most`. Finite excesses tell how far it is to the answer.
 
-    The bracket grows from `guess` by steps four times as long each, then it closes in.
+    The bracket grows from `guess` by steps four times as long each, then it closes in. An excess that is not a number counts as too
+    much, and the answer may be a thousandth too small beside it.
     """
-    low = high = max(1, guess)
+    low = high = min(max(1, guess), most)
     at_low = at_high = excess(low)
     step = max(1, low // 64)
     while at_high <= 0:
-        if high == LIMIT:
-            return LIMIT
-        low, at_low, high, step = high, at_high, min(LIMIT, high + step), 4 * step
+        if high == most:
+            return most
+        low, at_low, high, step = high, at_high, min(most, high + step), 4 * step
         at_high = excess(high)
-    while at_low > 0 and low > 0:
+    while not at_low <= 0 and low > 0:
         high, at_high, low, step = low, at_low, max(0, low - step), 4 * step
         at_low = excess(low)
     return _close_in(excess, low, min(at_low, 0.0), high, at_high)
@@ -36,7 +37,7 @@ def _close_in(excess: Callable[[int], float], low: int, at_low: float, high: int
     """False position. After a point that did not halve the bracket the value of the end that stayed is halved, so that it moves
     next; after three the middle is tried, as it is where excesses are infinite."""
     slow = 0
-    while high - low > 1:
+    while high - low > max(1, low // 1000 if math.isnan(at_high) else 1):
         width, told = high - low, math.isfinite(at_low) and math.isfinite(at_high) and slow < 3
         point = low + round(width * at_low / (at_low - at_high)) if told else (low + high) // 2
         point = min(max(point, low + 1), high - 1)

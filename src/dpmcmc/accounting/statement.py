@@ -73,10 +73,8 @@ class Statement:
         )
 
     def __str__(self) -> str:
-        promise = f"({_rounded_up(self.epsilon, 4)}, {self.delta:.3g})-differential privacy"
-        if not math.isfinite(self.epsilon):
-            promise = "epsilon = infinity: NO PRIVACY IS PROMISED"
-        elif self.budget is None:
+        promise = promise_text(self.epsilon, self.delta)
+        if math.isfinite(self.epsilon) and self.budget is None:
             promise = f"none was made in advance. By itself this run has {promise}; other runs on these rows add to it"
         lines = ["PRIVACY STATEMENT", f"  Promise:   {promise}"]
         lines.append(f"  Unit:      {_unit_text(self.unit, self.capacity)}")
@@ -130,6 +128,13 @@ class FederatedStatement:
         for name, statement in self.owners.items():
             lines += ["", f"Owner {name}", *str(statement).splitlines()[1:]]
         return "\n".join(lines)
+
+
+def promise_text(epsilon: float, delta: float) -> str:
+    """The promise as it is printed."""
+    if not math.isfinite(epsilon):
+        return "epsilon = infinity: NO PRIVACY IS PROMISED"
+    return f"({_rounded_up(epsilon, 4)}, {delta:.3g})-differential privacy"
 
 
 def _rounded_up(value: float, digits: int) -> str:

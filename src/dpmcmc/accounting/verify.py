@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dpmcmc.accounting import accountants, filters
 from dpmcmc.accounting.costs import from_json
 from dpmcmc.accounting.search import LIMIT
-from dpmcmc.accounting.statement import ATTRIBUTE, FEDERATED_FORMAT, FORMAT
+from dpmcmc.accounting.statement import ATTRIBUTE, FEDERATED_FORMAT, FORMAT, promise_text
 from dpmcmc.types import Neighbours
 
 TOLERANCE = 1e-9
@@ -28,6 +28,7 @@ class Verdict(NamedTuple):
     delta: float
     method: str
     relation: str
+    rows_per_person: int
     steps: int  # queries in the ledger, all kinds together
     is_reproduced: bool
 
@@ -36,7 +37,8 @@ def read(path: Path) -> dict[str, Any]:
     """The ledger in a JSON file, or in the attribute `dpmcmc_ledger` of a NetCDF file."""
     with path.open("rb") as file:
         start = file.read(8)
-    document = json.loads(_netcdf_attribute(path)) if start.startswith(b"\x89HDF") else json.loads(path.read_text())
+    is_netcdf = start.startswith(b"\x89HDF")
+    document = json.loads(_netcdf_attributes(path)[ATTRIBUTE]) if is_netcdf else json.loads(path.read_text())
     if isinstance(document, dict) and isinstance(document.get(ATTRIBUTE), dict | str):
         document = document[ATTRIBUTE]
     document = json.loads(document) if isinstance(document, str) else document
@@ -56,14 +58,34 @@ def by_owner(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return document["owners"]
 
 
-def _netcdf_attribute(path: Path) -> str:
+def contradictions(path: Path) -> list[str]:
+    """What the other attributes of a saved posterior say, if it is not what its ledger says; [] for a JSON file."""
+    with path.open("rb") as file:
+        if not file.read(8).startswith(b"\x89HDF"):
+            return []
+    attributes, document = _netcdf_attributes(path), read(path)
+    ledgers = list(by_owner(document).values())
+    claims = [_part(ledger, "claim", dict) for ledger in ledgers]
+    wanted = {
+        "epsilon": max(_number(claim, "epsilon") for claim in claims),
+        "delta": max(_number(claim, "delta") for claim in claims),
+        "neighbours": ", ".join(dict.fromkeys(_relation(ledger).value for ledger in ledgers)),
+        "rows_per_person": min(ledger.get("rows_per_person", 1) for ledger in ledgers),
+    }
+    found = [f"{name}={attributes[name]}" for name, value in wanted.items() if name in attributes and attributes[name] != value]
+    text = str(attributes.get("privacy_statement", ""))
+    promises = [promise_text(_number(claim, "epsilon"), _number(claim, "delta")) for claim in claims]
+    found += [f"the printed statement does not say {promise}" for promise in promises if text and promise not in text]
+    return found
+
+
+def _netcdf_attributes(path: Path) -> dict[str, Any]:
     import h5py
 
     with h5py.File(path, "r") as file:
         for group in (file.get("posterior"), file):
             if group is not None and ATTRIBUTE in group.attrs:
-                value = group.attrs[ATTRIBUTE]
-                return value.decode() if isinstance(value, bytes) else str(value)
+                return {name: value.decode() if isinstance(value, bytes) else value for name, value in group.attrs.items()}
     raise ValueError(f"{path.name} holds no ledger: no attribute {ATTRIBUTE!r} in its posterior group or its root")
 
 
@@ -88,11 +110,13 @@ def verify(document: dict[str, Any]) -> Verdict:
         raise ValueError(f"the claimed epsilon={claimed} is not a number of at least 0")
     if not 0 < delta < 1:
         raise ValueError(f"the claimed delta={delta} must lie in (0, 1)")
-    if _part({"rows_per_person": 1} | document, "rows_per_person", int) < 1:
+    rows_per_person = _part({"rows_per_person": 1} | document, "rows_per_person", int)
+    if rows_per_person < 1:
         raise ValueError("rows_per_person must be at least 1")
     recomputed = _recomputed(costs, claimed, delta, method)
     is_reproduced = recomputed <= claimed * (1 + TOLERANCE)
-    return Verdict(claimed, recomputed, delta, method, _relation(document).value, sum(costs.values()), is_reproduced)
+    relation = _relation(document).value
+    return Verdict(claimed, recomputed, delta, method, relation, rows_per_person, sum(costs.values()), is_reproduced)
 
 
 def _relation(document: dict[str, Any]) -> Neighbours:
@@ -113,7 +137,10 @@ def _part(value: Any, name: str, *kinds: type) -> Any:
 
 def _number(claim: dict[str, Any], name: str) -> float:
     """A number, or "inf": JSON has no infinity."""
-    return math.inf if claim.get(name) == "inf" else float(_part(claim, name, int, float))
+    try:
+        return math.inf if claim.get(name) == "inf" else float(_part(claim, name, int, float))
+    except OverflowError:
+        raise ValueError(f"a ledger's {name!r} is too large to be a number") from None
 
 
 def _recomputed(costs: dict[Any, int], claimed: float, delta: float, method: str) -> float:

@@ -505,7 +505,7 @@ def _spent(costs: tuple[tuple[Any, int], ...], delta: float, most: float | None)
             return accountants.Spent(math.inf, "none")
         if not isinstance(refusal, BudgetExceeded):
             raise
-        ideal = accountants.epsilon({dataclasses.replace(cost, distance=0.0): count for cost, count in costs}, delta)
+        ideal = accountants.epsilon(calibrate.ideal_costs(dict(costs)), delta)
         if ideal.epsilon > most:
             return ideal
         raise
