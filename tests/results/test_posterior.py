@@ -4,11 +4,14 @@ import json
 import os
 from typing import NamedTuple
 
+import h5py
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from dpmcmc import load, save, statement_of
+from dpmcmc.cli import main
 from dpmcmc.results import posterior as results
 from tests import tiny
 
@@ -109,3 +112,15 @@ def test_the_summary_has_a_line_for_every_component():
 def test_the_summary_of_very_few_draws_is_quiet(capsys):
     assert "mean" in results.summary(tiny.run(num_steps=1))
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name, forged", [("epsilon", 0.001), ("delta", 1e-12), ("privacy_statement", "Promise: (0.001, 1e-06)")])
+def test_a_file_that_says_something_else_than_its_ledger_is_not_reproduced(name, forged, tmp_path):
+    curator = tiny.make_curator(fixed_secret=None)
+    tiny.run(curator, path=tmp_path / "posterior.nc")
+    arguments = ["account", "ledger", str(tmp_path / "posterior.nc"), "--json"]
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    with h5py.File(tmp_path / "posterior.nc", "a") as file:
+        file["posterior"].attrs[name] = forged
+    found = CliRunner().invoke(main, arguments)
+    assert found.exit_code == 1 and '"is_reproduced": false' in found.output and "contradicts its own ledger" in found.output
