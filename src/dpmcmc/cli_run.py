@@ -26,7 +26,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 FEW_DRAWS = 10
-FEW_ON_AVERAGE = 60  # of Langevin dynamics: some parameter may have a quarter of it
+FEW_ON_AVERAGE, FEW_AT_WORST = 60, 25  # of Langevin dynamics: some parameter may have a quarter of the average
 MAX_SEED = 2**32 - 1  # JAX takes a larger one modulo 2^32, or not at all
 
 
@@ -487,7 +487,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
         is_held_back = calibrate.held_back({chosen.query.cost(curator.unit): chains}, budget.epsilon, budget.delta, first)
         if is_held_back:
             yield f"          {forecast.HELD_BACK}"
-        if draws < (FEW_ON_AVERAGE if chosen.name is SamplerName.sgld else FEW_DRAWS):
+        if draws < (FEW_DRAWS if chosen.name is not SamplerName.sgld else FEW_AT_WORST if problem.is_exact else FEW_ON_AVERAGE):
             larger = "table or delta" if is_held_back else "table or budget"
             fits = curator.max_steps(chosen.initial, {chosen.query: chains})
             more = f"more steps ({fits} would fit), " if fits > 1.1 * num_steps else ""

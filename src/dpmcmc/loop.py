@@ -88,21 +88,21 @@ def sample(
     by_step = total_plan((begin.plan, 1), (one_step.plan, num_steps))
     assert plan == by_step, "the bill of a block must be that of its steps"
     check_fits(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
+    notes = doubts.of_clips(curator.model, one_step.plan)
     with _interrupts_held() as interrupts, Progress(num_steps, is_shown=progress) as bar:
         starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
         if interrupts:
             raise KeyboardInterrupt  # nothing is spent yet
-        run = _Run(curator, curator.grant(plan), one_step.plan, keys, sizes, thin, warmup, path)
+        run = _Run(curator, curator.grant(plan), one_step.plan, keys, sizes, thin, warmup, path, notes)
         return run.go(positions, starter, runners, bar, interrupts)
 
 
 class _Run:
     """A granted run and the draws it has so far."""
 
-    def __init__(self, curator, grant, per_step, keys, sizes, thin, warmup, path) -> None:
+    def __init__(self, curator, grant, per_step, keys, sizes, thin, warmup, path, notes) -> None:
         self.curator, self.grant, self.per_step, self.keys, self.sizes = curator, grant, per_step, keys, sizes
-        self.thin, self.warmup, self.path = thin, warmup, path
-        self.notes = doubts.of_clips(curator.model, per_step)
+        self.thin, self.warmup, self.path, self.notes = thin, warmup, path, notes
         self.num_done, self.draws = 0, []
 
     def go(self, positions, starter, runners, bar: Progress, interrupts: list):
@@ -154,13 +154,15 @@ class _Run:
 
         result = None
         try:
-            notes += doubts.of_draws(self.curator.model, self.per_step, self.draws, self.thin)
+            with contextlib.suppress(Exception):  # a sampler of one's own may name its statistics as it likes
+                notes += doubts.of_draws(self.curator.model, self.per_step, self.draws, self.thin)
             for note in notes:
                 bar.warn(note)
             result = self.posterior(*notes)
             self._save(result)
-            if why := posterior.doubt(result):
-                bar.warn(f"DO NOT RELY on these draws: {why}")
+            with contextlib.suppress(Exception):
+                if why := posterior.doubt(result):
+                    bar.warn(f"DO NOT RELY on these draws: {why}")
             return result
         except (Exception, KeyboardInterrupt) as error:
             told = "made into a posterior" if result is None else f"written to {self.path}; they are in .posterior"
