@@ -44,7 +44,7 @@ RENEWAL = 16  # steps after which leaves that do not win any more are joined aga
 ROUNDING = 1e-11
 NEGLIGIBLE = 1e-9  # of delta, for each step
 MOST_STEPS = 8192
-CLOSE, SHORT = 1e-3, 64  # V so close to delta, or so few steps: another grid may give one step more or less
+CLOSE, SHORT = 1e-6, 64  # V so close to delta, or so few steps: another grid may give one step more or less
 MOST_GRID = 2**15
 
 
