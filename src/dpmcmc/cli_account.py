@@ -281,8 +281,9 @@ def hmc(
     def question() -> Question:
         from dpmcmc.accounting.calibrate import combined
         from dpmcmc.accounting.costs import Gaussian
+        from dpmcmc.accounting.search import LIMIT
 
-        if not 1 <= leapfrog <= MOST_STEPS:
+        if not 1 <= leapfrog <= LIMIT:
             raise ValueError("leapfrog must be at least 1 and at most 2^60")
         gradient = Gaussian(gradient_multiplier)
         per_step = combined({Gaussian(ratio_multiplier): 1}, {gradient: leapfrog + int(no_reuse)})
@@ -404,11 +405,13 @@ def _answer(
 
 
 def _check(epsilon: float | None, steps: int | None, delta: float) -> None:
+    from dpmcmc.accounting.search import LIMIT
+
     if (epsilon is None) == (steps is None):
         raise ValueError("give either --epsilon or --steps: the other one is the answer")
     if epsilon is not None and not (0 < epsilon < math.inf):
         raise ValueError(f"epsilon={epsilon} must be positive and finite")
-    if steps is not None and not 0 <= steps <= MOST_STEPS:
+    if steps is not None and not 0 <= steps <= LIMIT:
         raise ValueError("steps must be at least 0 and at most 2^60")
     if not 0 < delta < 1:
         raise ValueError(f"delta={delta} must lie in (0, 1)")
@@ -511,7 +514,6 @@ def _show_comparison(asked: Question, epsilon: float | None, steps: int | None, 
 
 
 MOST_RECURSION_STEPS = 2_000
-MOST_STEPS = 2**60
 
 
 def _length(asked: Question, epsilon: float | None, steps: int | None, delta: float) -> float:

@@ -24,11 +24,11 @@ import numpy as np
 
 from dpmcmc.acceptance import Barker, LazyBarker, Metropolis, Penalty
 from dpmcmc.accounting import bits, minibatch, profiles, renyi, sampled
+from dpmcmc.accounting.search import LIMIT
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Neighbours
 
 TIGHT = 1e-3  # relative: how far a supremum over orders may be overestimated
-MOST_ROWS = 2**60
 SHORT = 0.1  # a range for which Barker's rho is D^2/8 but for some 2e-4: it is attained at order 1 up to D^4
 NARROW = 1e-6  # ranges for which the closed form of rho is good enough: a supremum over orders up to 100 / range takes long
 
@@ -335,7 +335,7 @@ class DPBarker:
     def __post_init__(self) -> None:
         if self.bound not in ("tight", "paper"):
             raise ValueError(f"bound={self.bound!r} must be 'tight' or 'paper'")
-        if not 6 <= self.batch <= self.rows <= MOST_ROWS:
+        if not 6 <= self.batch <= self.rows <= LIMIT:
             raise ValueError("batch must lie between 6 and rows, and rows be at most 2^60")
         _check(self)
 

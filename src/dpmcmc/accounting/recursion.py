@@ -50,12 +50,14 @@ MOST_GRID = 2**15
 
 def steps(cost: Any, epsilon: float, delta: float) -> int:
     """The largest number of bits within (epsilon, delta)."""
-    if epsilon <= LARGEST:
-        certain = _certain(cost, epsilon)
-        _check_length(certain, cost)
-        reach, expected = _reach(cost, epsilon, delta)
-    if epsilon > LARGEST or not _is_resolved(cost, reach):
-        raise UnsupportedQuery(f"losses above {LARGEST:g} are more than the recursion can follow; use rdp or pure")
+    too_large = UnsupportedQuery(f"losses above {LARGEST:g} are more than the recursion can follow; use rdp or pure")
+    if epsilon > LARGEST:
+        raise too_large
+    certain = _certain(cost, epsilon)
+    _check_length(certain, cost)
+    reach, expected = _reach(cost, epsilon, delta)
+    if not _is_resolved(cost, reach):
+        raise too_large
     _check_length(expected // 2, cost)
     last = 0.0
     for count, (grid, values) in enumerate(_values(cost, reach, delta * NEGLIGIBLE, expected), start=1):
