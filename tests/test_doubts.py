@@ -3,7 +3,19 @@
 import numpy as np
 import pytest
 
-from dpmcmc import Accept, Barker, Curvature, Gradient, LogRatio, MinibatchAccept, PenaltyAccept, doubts, models, statement_of
+from dpmcmc import (
+    Accept,
+    Barker,
+    Curator,
+    Curvature,
+    Gradient,
+    LogRatio,
+    MinibatchAccept,
+    PenaltyAccept,
+    doubts,
+    models,
+    statement_of,
+)
 from dpmcmc.curator.exact import ExactGradient
 from dpmcmc.samplers.accept import AcceptInfo
 from tests import tiny
@@ -58,3 +70,13 @@ def test_a_run_tells_in_its_statement_and_at_once(caplog, capsys):
     told = capsys.readouterr().err
     assert told.index("rows may be clipped") < told.index("12 of 12 steps") < told.index("DO NOT RELY")
     assert caplog.text == ""
+
+
+def test_what_is_known_before_the_grant_is_told_before_it(caplog, monkeypatch):
+    def grant(*_):
+        assert "rows may be clipped by LogRatio" in caplog.text
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Curator, "grant", grant)
+    with pytest.raises(KeyboardInterrupt):
+        tiny.run()

@@ -65,13 +65,14 @@ _HOMES = {
     "UnboundedQueries": "dpmcmc.errors",
     "UnsupportedQuery": "dpmcmc.errors",
 }
-_MODULES = ("forecast", "models", "tuning")
+_MODULES = ("forecast", "models", "tables", "tuning")
 
 __all__ = sorted([*_HOMES, *_MODULES])
 
 if TYPE_CHECKING:
     from dpmcmc import forecast as forecast
     from dpmcmc import models as models
+    from dpmcmc import tables as tables
     from dpmcmc import tuning as tuning
     from dpmcmc.acceptance import Barker as Barker
     from dpmcmc.acceptance import LazyBarker as LazyBarker

@@ -71,6 +71,11 @@ class Settings(NamedTuple):
     sharpness: float | None
     position_bound: float | None
 
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The bounds of the columns that are used, in their order."""
+        return {name: self.bounds[name] for name in self.columns}
+
 
 class Problem(NamedTuple):
     """A model, its rows, and public facts about both."""
@@ -239,7 +244,7 @@ def _langevin_draws(curator: Any, chosen: Chosen, problem: Problem, num_gradient
 
 
 def _problem(model: ModelName, table: Path, delimiter: str, settings: Settings) -> Problem:
-    from dpmcmc.tables.columns import read_columns
+    from dpmcmc.tables import read_columns
 
     if not settings.columns:
         raise ValueError("name the columns with --features, and their public limits with --bounds")
@@ -261,17 +266,17 @@ def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
     import numpy as np
 
     from dpmcmc import models
-    from dpmcmc.tables.columns import labels
+    from dpmcmc.tables import labels, scaled
 
     assert settings.label is not None
-    features = _scaled(columns, settings)
+    features = scaled(columns, settings.limits)
     names = (["intercept"] if settings.intercept else []) + list(settings.columns)
     count = len(settings.columns)
     model = models.logistic(count, math.sqrt(count), settings.prior_scale, settings.intercept, names)
     rows = (features, labels(columns[settings.label], settings.positive))
     # A row says at most 1/4 about its logit, say 1/5; a scaled feature has a square of about 1/5 on average.
     information = ([1 / 5] if settings.intercept else []) + [1 / 25] * count
-    read = [f"{name}: log-odds per {settings.bounds[name].half:g}, half the width of its bounds" for name in settings.columns]
+    read = [f"{name}: log-odds per {limits.half:g}, half the width of its bounds" for name, limits in settings.limits.items()]
     read += ["intercept: log-odds at the middle of all bounds"] * settings.intercept
     notes = (*read, f"prior: each is normal around 0, with a standard deviation of {settings.prior_scale:g}")
     return Problem(model, rows, np.zeros(len(names)), information, settings.prior_scale**-2, notes)
@@ -281,10 +286,11 @@ def _gaussian(columns: dict[str, Any], settings: Settings) -> Problem:
     import numpy as np
 
     from dpmcmc import models
+    from dpmcmc.tables import scaled
 
     count = len(settings.columns)
-    half = np.array([settings.bounds[name].half for name in settings.columns])
-    middle = np.array([settings.bounds[name].middle for name in settings.columns])
+    half = np.array([limits.half for limits in settings.limits.values()])
+    middle = np.array([limits.middle for limits in settings.limits.values()])
     # In units of its standard deviation every column says as much as any other, and gradients have the same size in all of them.
     deviation = np.sqrt(_variances(settings, count))
     width = half / deviation
@@ -295,7 +301,7 @@ def _gaussian(columns: dict[str, Any], settings: Settings) -> Problem:
 
     prior = f"prior: normal around the middle of the bounds, with a standard deviation of {settings.prior_scale:g} half widths"
     notes = ("the parameters are means, in the units of the table", prior)
-    rows = _scaled(columns, settings) * width.astype(np.float32)
+    rows = scaled(columns, settings.limits) * width.astype(np.float32)
     precision = (settings.prior_scale * width) ** -2
     named = model._replace(unravel=unravel)
     return Problem(named, rows, np.zeros(count), np.ones(count), precision, notes, is_exact=True)
@@ -355,19 +361,8 @@ def _plain(columns: dict[str, Any], settings: Settings) -> Any:
 
     from dpmcmc.tables.columns import numbers
 
-    values = [numbers(columns[name], settings.bounds[name]) for name in settings.columns]
+    values = [numbers(columns[name], limits) for name, limits in settings.limits.items()]
     return np.stack(values, axis=1).astype(np.float32)
-
-
-def _scaled(columns: dict[str, Any], settings: Settings) -> Any:
-    """The columns with their bounds moved to -1 and 1, so that a row has at most the length sqrt(number of columns)."""
-    import numpy as np
-
-    from dpmcmc.tables.columns import numbers
-
-    limits = settings.bounds
-    values = [(numbers(columns[name], limits[name]) - limits[name].middle) / limits[name].half for name in settings.columns]
-    return np.clip(np.stack(values, axis=1), -1, 1).astype(np.float32)
 
 
 def _variances(settings: Settings, count: int) -> Any:
@@ -469,8 +464,8 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     for note in problem.notes:
         yield f"          {note}"
     yield f"Table:    {table.name}, " + (f"{curator.capacity} rows" if is_public else f"at most {curator.capacity} rows")
-    for name in settings.columns:
-        yield f"          {name} within {settings.bounds[name].low:g} and {settings.bounds[name].high:g}"
+    for name, limits in settings.limits.items():
+        yield f"          {name} within {limits.low:g} and {limits.high:g}"
     yield "          a cell outside is moved to the nearer bound; one that is missing or no number, to their middle"
     if settings.label is not None:
         is_one = "is a number above 1/2" if settings.positive is None else f"is {settings.positive!r}"

@@ -90,6 +90,8 @@ def sample(
     check_fits(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
     notes = doubts.of_clips(curator.model, one_step.plan)
     with _interrupts_held() as interrupts, Progress(num_steps, is_shown=progress) as bar:
+        for note in notes:
+            bar.warn(note)  # while an interrupt can still save the budget
         starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
         if interrupts:
             raise KeyboardInterrupt  # nothing is spent yet
@@ -103,12 +105,11 @@ class _Run:
     def __init__(self, curator, grant, per_step, keys, sizes, thin, warmup, path, notes) -> None:
         self.curator, self.grant, self.per_step, self.keys, self.sizes = curator, grant, per_step, keys, sizes
         self.thin, self.warmup, self.path, self.notes = thin, warmup, path, notes
-        self.num_done, self.draws = 0, []
+        self.num_done = 0
+        self.draws: list[Any] = []
 
     def go(self, positions, starter, runners, bar: Progress, interrupts: list):
         """Run to the end, or as far as it gets: draws that were paid for are returned, or come with the error."""
-        for note in self.notes:
-            bar.warn(note)
         note = ""
         try:
             note = self._run(positions, starter, runners, bar, interrupts)

@@ -5,6 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
+from dpmcmc import tables
 from dpmcmc.tables.columns import Bounds, labels, numbers, parse_bounds, read_columns
 
 AGES = np.array([21.0, 30.5, 64.0])
@@ -147,3 +148,37 @@ def test_files_that_are_refused(tmp_path):
         read_columns(tmp_path / "objects.npy", None)
     with pytest.raises(ValueError, match="dtype complex128 cannot be used"):
         numbers(np.zeros(3, complex), Bounds(0, 1))
+
+
+FRAME = {"age": np.array([18, 90, 54, 200]), "income": [None, "0", 75_000.0, "?"], "ill": ["yes", "no", None, "yes"]}
+
+
+def test_raw_columns_are_scaled_to_their_limits():
+    features = tables.scaled(FRAME, {"income": (0, 100_000), "age": (18, 90)})
+    np.testing.assert_array_equal(features, np.array([[0, -1], [-1, 1], [0.5, 0], [0, 1]], np.float32))
+    assert features.dtype == np.float32
+    np.testing.assert_array_equal(tables.labels(FRAME["ill"], "yes"), [1, 0, 0, 1])
+
+
+def test_a_data_frame_is_a_table_too():
+    frame = pytest.importorskip("pandas").DataFrame(FRAME)
+    limits = {"age": (18, 90), "income": (0, 100_000)}
+    np.testing.assert_array_equal(tables.scaled(frame, limits), tables.scaled(FRAME, limits))
+    np.testing.assert_array_equal(tables.labels(frame["ill"], "yes"), tables.labels(FRAME["ill"], "yes"))
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({}, "no bounds: they name the columns to take"),
+        ({"weight": (0, 1), "age": (0, 1)}, "no column 'weight', of those that the bounds name"),
+        ({"age": (90, 18)}, r"bounds age=\(90, 18\) must be two finite numbers, the lower first"),
+        ({"age": 90}, "bounds age=90 must be two"),
+        ({"when": (0, 1)}, "a column of dtype datetime64.* cannot be used"),
+        ({"pairs": (0, 1)}, "a column of dtype float64 with 2 axes cannot be used"),
+    ],
+)
+def test_what_cannot_be_scaled_is_named(limits, words):
+    table = FRAME | {"when": np.zeros(4, "datetime64[D]"), "pairs": np.zeros((4, 2))}
+    with pytest.raises(ValueError, match=words):
+        tables.scaled(table, limits)

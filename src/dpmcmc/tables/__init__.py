@@ -1,1 +1,5 @@
-"""Files -> rows, by what is declared in public. Nothing about a cell is ever told."""
+"""Files and data frames -> rows, by what is declared in public. Nothing about a cell is ever told."""
+
+from dpmcmc.tables.columns import labels, read_columns, scaled
+
+__all__ = ["labels", "read_columns", "scaled"]

@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 SUFFIXES = (".csv", ".csv.gz", ".npy", ".npz")
-Cells = Any  # a one-dimensional array of numbers or text, or a list of text
+Cells = Any  # a one-dimensional array of numbers or text, a column of a DataFrame, or a list
 
 
 class Bounds(NamedTuple):
@@ -50,12 +50,36 @@ def parse_bounds(text: str) -> dict[str, Bounds]:
             is_there = ""
         if not is_there or not name.strip():
             raise ValueError(f"bounds {part!r} must read COLUMN=LOW:HIGH, as in age=21:64")
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ValueError(f"bounds {part!r} must be two finite numbers, the lower first")
         if name.strip() in found:
             raise ValueError(f"column {name.strip()!r} has two bounds: give one")
-        found[name.strip()] = Bounds(low, high)
+        found[name.strip()] = _checked(name.strip(), (low, high))
     return found
+
+
+def _checked(name: str, limits: Any) -> Bounds:
+    try:
+        low, high = map(float, limits)
+    except (TypeError, ValueError):
+        low = high = math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"bounds {name}={limits} must be two finite numbers, the lower first")
+    return Bounds(low, high)
+
+
+def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[float, float]]) -> np.ndarray:
+    """The columns that have bounds, in that order, with the bounds moved to -1 and 1: shape (rows, k), float32.
+
+    A row is then no longer than sqrt(k), the `radius` to give to a regression, and a coefficient is per half the width of the
+    bounds. `columns` may be a dict of arrays or a DataFrame.
+    """
+    limits = {name: _checked(name, pair) for name, pair in bounds.items()}
+    if not limits:
+        raise ValueError("no bounds: they name the columns to take")
+    missing = [name for name in limits if name not in columns]
+    if missing:
+        raise ValueError(f"no column {', '.join(map(repr, missing))}, of those that the bounds name")
+    values = [(numbers(columns[name], pair) - pair.middle) / pair.half for name, pair in limits.items()]
+    return np.clip(np.stack(values, axis=1), -1, 1).astype(np.float32)
 
 
 def numbers(cells: Cells, bounds: Bounds) -> np.ndarray:
@@ -68,7 +92,8 @@ def labels(cells: Cells, positive: str | None = None) -> np.ndarray:
     """1 for a cell that equals `positive` (without it: a number above 1/2), 0 for any other, a bad one too (float32)."""
     if positive is None:
         return (_as_numbers(cells) > 0.5).astype(np.float32)
-    if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
+    cells = _as_cells(cells)
+    if cells.dtype.kind in "biuf":
         wanted = _as_numbers([positive])[0]
         if math.isnan(wanted):
             raise ValueError(f"the label column holds numbers: {positive!r} is none")
@@ -165,12 +190,20 @@ def _chosen(columns: Mapping[str, Any], names: Sequence[str] | None, path: Path,
 
 
 def _as_numbers(cells: Cells) -> np.ndarray:
-    if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
+    cells = _as_cells(cells)
+    if cells.dtype.kind in "biuf":
         with np.errstate(all="ignore"):
             return cells.astype(np.float64)
-    if isinstance(cells, np.ndarray) and cells.dtype.kind not in "US":
-        raise ValueError(f"a column of dtype {cells.dtype} cannot be used: it must hold numbers or text")
     return np.array([_number(_text(cell)) for cell in cells], np.float64)
+
+
+def _as_cells(cells: Cells) -> np.ndarray:
+    """A column as an array of numbers, text or whatever has cells to be read as text."""
+    array = np.asarray(cells) if hasattr(cells, "__array__") else np.array(cells, object)
+    if array.ndim != 1 or array.dtype.kind not in "biufUSO":
+        axes = "" if array.ndim == 1 else f" with {array.ndim} axes"
+        raise ValueError(f"a column of dtype {array.dtype}{axes} cannot be used: it must hold numbers or text, one per row")
+    return array
 
 
 def _text(cell: Any) -> str:
