@@ -29,18 +29,19 @@ def test_chacha20_gives_the_published_block():
 
 def test_an_ask_has_its_own_key():
     points = [jnp.zeros(3), jnp.ones(3)]
-    base = noise.ask_key(SECRET, KEY, "query", points)
+    base = noise.ask_key(SECRET, KEY, "query", points, 0)
     others = [
-        noise.ask_key(SECRET + 1, KEY, "query", points),
-        noise.ask_key(SECRET.at[12].add(1), KEY, "query", points),
-        noise.ask_key(SECRET, jax.random.key(1), "query", points),
-        noise.ask_key(SECRET, KEY, "another", points),
-        noise.ask_key(SECRET, KEY, "query", [jnp.zeros(3), jnp.ones(3).at[2].set(1 + 2**-23)]),
-        noise.ask_key(SECRET, KEY, "query", points[::-1]),
+        noise.ask_key(SECRET + 1, KEY, "query", points, 0),
+        noise.ask_key(SECRET.at[12].add(1), KEY, "query", points, 0),
+        noise.ask_key(SECRET, jax.random.key(1), "query", points, 0),
+        noise.ask_key(SECRET, KEY, "another", points, 0),
+        noise.ask_key(SECRET, KEY, "query", [jnp.zeros(3), jnp.ones(3).at[2].set(1 + 2**-23)], 0),
+        noise.ask_key(SECRET, KEY, "query", points[::-1], 0),
+        noise.ask_key(SECRET, KEY, "query", points, 1),
     ]
-    assert bool(jnp.all(base == noise.ask_key(SECRET, KEY, "query", points)))
+    assert bool(jnp.all(base == noise.ask_key(SECRET, KEY, "query", points, 0)))
     keys = {np.asarray(key).tobytes() for key in [base, *others]}
-    assert len(keys) == 7
+    assert len(keys) == 1 + len(others)
 
 
 def test_points_of_the_same_words_are_different_asks():
@@ -48,7 +49,7 @@ def test_points_of_the_same_words_are_different_asks():
     with jax.enable_x64(True):
         pair = jnp.asarray([1.5, -2.5], jnp.float32)
         asks = [[pair], [pair.view(jnp.float64)], [pair[:1], pair[1:]], [jnp.append(pair, jnp.float32(0))], [pair[:, None]]]
-        keys = {np.asarray(noise.ask_key(SECRET, KEY, "query", points)).tobytes() for points in asks}
+        keys = {np.asarray(noise.ask_key(SECRET, KEY, "query", points, 0)).tobytes() for points in asks}
     assert len(keys) == len(asks)
 
 
@@ -165,6 +166,13 @@ def test_the_table_is_exact_to_its_last_bit():
 def test_noise_reaches_every_integer(sigma):
     """Exact squares too: 64 = 2 * BASE once came out as even numbers alone."""
     assert noise._multipliers(sigma)[-1] == 1
+
+
+def test_no_noise_is_far_from_its_law():
+    """Whatever its size: where the finer steps happened to be too fine, 1 in 200 was at 3e-18, and a budget bought nothing."""
+    sigmas = [*np.exp(np.random.default_rng(0).uniform(np.log(2.0**25), np.log(2.0**57.9), 2000)), 3.778 * 2.0**31]
+    assert max(noise.gaussian_distance(float(sigma)) - 1 / (100 * sigma**4) for sigma in sigmas) < 3e-33
+    assert max(noise.gaussian_sigma(float(sigma)) / sigma for sigma in sigmas) < 1 + 1e-11
 
 
 def test_noise_too_small_for_the_grid_is_refused():

@@ -172,7 +172,7 @@ def _double_round_by_words(words):
     return tuple(words)
 
 
-def ask_key(secret, rng_key, query, points, place=0):
+def ask_key(secret, rng_key, query, points, place: int):
     """The secret ChaCha20 key (8 words) of one ask, at this place of the program."""
     # With shapes and types in the digest, no two lists of points have the same words.
     kinds = [(point.shape, str(point.dtype)) for point in points]
@@ -284,10 +284,12 @@ def _multipliers(sigma: float) -> tuple[int, ...]:
         raise ValueError(f"integer noise of standard deviation {sigma:.3g} is outside [{BASE}, 2^58): check the noise multiplier")
     rest, multipliers = math.ceil((Fraction(sigma) ** 2 + Fraction(1, 12)) / BASE**2), []
     while rest > 0:
-        multipliers.append(max(1, math.isqrt(rest - rest // 256)))
-        rest -= multipliers[-1] ** 2
-    # Without a finest step of 1 the noise would live on multiples of the last one and show the sum modulo it.
-    return tuple(multipliers) if multipliers[-1] == 1 else (*multipliers, 1)
+        step = max(1, math.isqrt(rest - rest // 256))
+        multipliers.append(step)
+        # The finer steps have at least 1/255 of its variance, a little more than is asked for if need be, and the finest is 1:
+        # else the noise would live on multiples of the last one and show the sum modulo it.
+        rest = max(rest - step**2, -(-(step**2) // 255) if step > 1 else 0)
+    return tuple(multipliers)
 
 
 @functools.cache
