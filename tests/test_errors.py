@@ -1,5 +1,7 @@
 """Refusals: each names the value and the way out, spends nothing, and tells nothing about the rows."""
 
+import dataclasses
+import json
 import re
 from typing import NamedTuple
 
@@ -13,6 +15,7 @@ from dpmcmc import (
     Barker,
     Budget,
     BudgetExceeded,
+    FixedBatch,
     Gradient,
     LazyBarker,
     LogRatio,
@@ -30,12 +33,14 @@ from dpmcmc import (
     loop,
     models,
     penalty,
+    progress,
     random_walk,
     sample,
     save,
     sgld,
 )
 from dpmcmc.acceptance import Metropolis
+from dpmcmc.accounting.statement import Statement
 from tests import tiny
 
 ADD_OR_REMOVE = Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
@@ -159,6 +164,28 @@ def test_a_bad_table_is_refused(options, kind, words, tmp_path):
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.uint32, np.uint64, np.float16, np.float64, np.longdouble])
 def test_numbers_of_every_width_are_accepted(dtype):
     tiny.make_curator(rows=np.ones(5, dtype))
+
+
+def test_numpys_numbers_in_a_budget_lose_no_draws(tmp_path):
+    """They are no JSON: the draws were lost after the grant was spent."""
+    budget = Budget(np.float32(1.0), np.float32(1e-6), rows_per_person=np.int64(2))
+    assert budget == Budget(1.0, float(np.float32(1e-6)), rows_per_person=2)
+    assert [type(part) for part in (budget.epsilon, budget.delta, budget.rows_per_person)] == [float, float, int]
+    curator = tiny.make_curator(budget=budget, capacity=64, ledger=tmp_path / "spent.json")
+    assert json.loads(tiny.run(curator).attrs["dpmcmc_ledger"])["rows_per_person"] == 2
+    assert all(type(size) is int for size in dataclasses.astuple(FixedBatch(np.int64(50), np.int32(500))))
+
+
+def test_a_statement_that_cannot_be_written_spends_nothing(monkeypatch):
+    def fails(_):
+        raise TypeError("not JSON")
+
+    curator = tiny.make_curator()
+    monkeypatch.setattr(Statement, "ledger_json", fails)
+    with pytest.raises(TypeError, match="not JSON"):
+        curator.grant({tiny.RATIO: 1})
+    monkeypatch.undo()
+    curator.grant({tiny.RATIO: 1})
 
 
 def test_a_delta_above_one_in_n_is_told_where_n_is_public():
@@ -328,6 +355,7 @@ class Outcome(NamedTuple):
 @pytest.fixture
 def outcome(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "NUM_BLOCKS", 2)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", np.inf)  # how many lines there are depends on the machine
 
     def outcome(rows, budget=tiny.BUDGET, **options):
         curator = tiny.make_curator(rows, LINEAR, budget, **options)

@@ -1,14 +1,16 @@
 """The privacy statement: all of the promise in words, and a bill from which anyone can compute it again."""
 
 import dataclasses
+import itertools
 import json
 import math
 import re
 
 import pytest
 
-from dpmcmc import Budget, Gradient, LogRatio, Neighbours, PenaltyAccept, PoissonBatch
+from dpmcmc import Budget, FixedBatch, Gradient, LogRatio, Neighbours, PenaltyAccept, PoissonBatch
 from dpmcmc.accounting import verify
+from dpmcmc.accounting.costs import SubsampledGaussian, to_json
 from tests import tiny
 
 PENALTY_BIT = PenaltyAccept(clip=0.05, noise_multiplier=20.0, max_move=1.0)
@@ -109,6 +111,30 @@ PLANS = {
     "both": {tiny.RATIO: 10, tiny.BIT: 100},
     "nothing": {},
 }
+
+
+def test_batches_of_a_fixed_size_reproduce_it_when_rows_are_added_or_removed():
+    """It is a slot of the table whose content is replaced then."""
+    query = Gradient(1.0, 20.0, FixedBatch(8, 64))
+    found = statement({query: 20}, budget=Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE), capacity=64)
+    assert reproduced(found)
+
+
+@pytest.mark.parametrize("scheme, neighbours", itertools.product(["poisson", "fixed"], Neighbours))
+def test_costs_of_the_other_relation_are_refused(scheme, neighbours):
+    """But for slots, see above."""
+    cost = SubsampledGaussian(scheme, 0.1, 20.0, neighbours)
+    entry = {"query": "a batch", "released": "noise", "cost": to_json(cost), "count": 20}
+    claim = {"epsilon": 9.0, "delta": 1e-6, "method": "rdp"}
+    for promised in Neighbours:
+        document = {"claim": claim, "neighbours": promised.value, "rows_per_person": 1, "entries": [entry]}
+        if promised is neighbours or (scheme == "fixed" and neighbours is Neighbours.REPLACE_ONE):
+            assert verify.verify(document).is_reproduced
+        else:
+            with pytest.raises(
+                ValueError, match=f"a cost is for '{neighbours.value}', the ledger's promise for '{promised.value}'"
+            ):
+                verify.verify(document)
 
 
 @pytest.mark.parametrize("plan", PLANS)

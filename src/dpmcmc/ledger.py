@@ -120,6 +120,7 @@ class Ledger:
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, self.path)
+        _sync_folder(self.path.parent)
 
 
 def record_all(ledgers: Sequence[Ledger], bills: Sequence[tuple[Entry, ...]]) -> None:
@@ -198,6 +199,17 @@ def _read(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise ValueError(f"{path} is not a ledger that a curator keeps: name another file")
+
+
+def _sync_folder(path: Path) -> None:
+    """Without it a power cut could bring the file back as it was before."""
+    if os.name != "posix":
+        return  # a folder cannot be opened there
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 @contextlib.contextmanager

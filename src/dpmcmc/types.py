@@ -62,6 +62,8 @@ class Budget:
             raise ValueError(f"neighbours={self.neighbours!r} must be one of {[str(kind) for kind in Neighbours]}")
         if int(self.rows_per_person) != self.rows_per_person or self.rows_per_person < 1:
             raise ValueError(f"rows_per_person={self.rows_per_person} must be a whole number, at least 1")
+        for name, kind in (("epsilon", float), ("delta", float), ("rows_per_person", int)):  # NumPy's numbers are not JSON
+            object.__setattr__(self, name, kind(getattr(self, name)))
 
     def __str__(self) -> str:
         return f"the budget of epsilon={self.epsilon:g}, delta={self.delta:g}"

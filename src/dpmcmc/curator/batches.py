@@ -117,6 +117,8 @@ class FixedBatch:
             raise ValueError(
                 f"size={self.size} of={self.of}: a batch has at least 1 row and at most half of them; else use all rows"
             )
+        for name in ("size", "of"):
+            object.__setattr__(self, name, int(getattr(self, name)))
 
     @property
     def scheme(self) -> str:

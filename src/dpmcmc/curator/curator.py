@@ -408,7 +408,9 @@ def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
         owner.check(plan)
     bills = [owner._bill(plan) for owner in owners]
     # Everything that can fail comes before the ledger: after it, the draws must not be lost.
-    grants = [Grant(owner, plan, owner._statement(bill, total_costs(bill))) for owner, bill in zip(owners, bills, strict=True)]
+    statements = [owner._statement(bill, total_costs(bill)) for owner, bill in zip(owners, bills, strict=True)]
+    assert all(str(statement) and statement.ledger_json() for statement in statements)
+    grants = [Grant(owner, plan, statement) for owner, statement in zip(owners, statements, strict=True)]
     record_all([owner._ledger for owner in owners], bills)
     for owner, bill in zip(owners, bills, strict=True):
         if owner._filter is not None:
