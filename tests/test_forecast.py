@@ -1,5 +1,6 @@
 """Settings and forecasts from public facts."""
 
+import itertools
 import math
 
 import pytest
@@ -118,12 +119,19 @@ def test_the_plan_command_says_hopeless_and_what_it_would_take():
 
 
 def test_the_plan_command_says_when_a_larger_epsilon_buys_nothing():
-    """Where the noise is not near enough to its ideal law: some steps at 50, none after the start at 400."""
+    """Where the noise is not near enough to its ideal law: as much at 400 as at 50, and no less."""
     found = [
         run("--rows", "61395", "--dimension", "7", "--epsilon", epsilon, "--delta", "1e-6").stdout for epsilon in ("8", "50", "400")
     ]
     assert [forecast.HELD_BACK in text for text in found] == [False, True, True]
-    assert "Recommended" in found[1] and "Hopeless: no sampler has a step" in found[2]
+    assert "Recommended" in found[1] and found[1] == found[2]
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-12, 1e-18])
+def test_more_budget_is_never_worth_less(delta):
+    by_epsilon = [forecast.forecasts(61395, 7, Budget(epsilon, delta)) for epsilon in (1.0, 8.0, 20.0, 30.0, 35.0, 60.0, 400.0)]
+    for less, more in itertools.pairwise(by_epsilon):
+        assert more[0].name == "sgld" and more[0].num_steps >= less[0].num_steps > 0 and more[0].error <= less[0].error
 
 
 @pytest.mark.parametrize("wrong", [["--epsilon", "-1"], ["--delta", "2"], ["--neighbours", "twins"], ["--rows", "0"]])

@@ -105,17 +105,15 @@ class Forecast(NamedTuple):
 
 def forecasts(num_rows: int, dimension: int, budget: Budget) -> list[Forecast]:
     """Every sampler on a logistic regression with features scaled to [-1, 1], the most accurate first."""
-    from dpmcmc.accounting import accountants, calibrate
+    from dpmcmc.accounting import calibrate
 
     found = []
     for name, constant in CONSTANTS.items():
-        bill = per_step, _, delta, first = _bill(name, num_rows, dimension, budget)
-        num_steps, is_held_back, worth = calibrate.steps(*bill), calibrate.held_back(*bill), budget
-        if is_held_back and num_steps > 0:
-            worth = replace(budget, epsilon=accountants.epsilon(calibrate.combined(first, per_step, num_steps), delta).epsilon)
-        error = forecast_error(name, num_rows, dimension, worth) if num_steps > 0 else math.inf
+        bill = _bill(name, num_rows, dimension, budget)
+        num_steps = calibrate.steps(*bill)
+        error = forecast_error(name, num_rows, dimension, budget) if num_steps > 0 else math.inf
         low, high = error * math.sqrt(constant.low), error * math.sqrt(constant.high)
-        found.append(Forecast(name, num_steps, error, low, high, is_held_back))
+        found.append(Forecast(name, num_steps, error, low, high, calibrate.held_back(*bill)))
     return sorted(found, key=lambda forecast: forecast.error)
 
 

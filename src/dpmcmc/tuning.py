@@ -38,6 +38,7 @@ RATIO_NOISE, BIT_NOISE = 2.38, 2.19
 STEPS_PER_DRAW = {"barker": 36.0, "lazy-barker": 36.0, "penalty": 80.0, "penalty-bit": 80.0}  # times d
 STIFFNESS = 1.0  # at worst the variance of the stiffest direction is then a third too large; on real tables a few per cent
 ATTAINED = 0.2  # five per cent
+DISTANCE = 1e-23  # of a million noisy gradients from their ideal law: delta pays for e^epsilon times as much
 START_SHARE, CURVATURE_SHARE, START_STEPS = 0.08, 0.02, 8  # of mu^2, for the private start
 
 
@@ -86,10 +87,11 @@ class Recipe:
 
 
 def gaussian_mu(budget: Budget) -> float:
-    """The Gaussian-DP parameter that the whole budget buys."""
+    """The Gaussian-DP parameter that the whole budget buys, as far as noise is near enough to its ideal law."""
     from dpmcmc.accounting import accountants, gaussian
 
-    return gaussian.mu(budget.epsilon, (1 - accountants.RESERVE) * budget.delta)
+    usable = max(1.0, math.log(accountants.RESERVE * budget.delta / DISTANCE))
+    return gaussian.mu(min(budget.epsilon, usable), (1 - accountants.RESERVE) * budget.delta)
 
 
 def langevin(model: Model, num_rows: int, budget: Budget, num_chains: int = 2, stiffness: float = STIFFNESS) -> Recipe:
