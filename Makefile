@@ -17,8 +17,8 @@ test-slow: .venv/ready
 	$(BIN)/python -m pytest -n 2 -m slow
 
 lint: .venv/ready
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs/figures
+	$(BIN)/ruff format --check src tests benchmarks docs/figures
 	$(BIN)/mypy
 
 bench: .venv/ready

@@ -27,8 +27,8 @@ _HOMES = {
     "Federation": "dpmcmc.curator.federation",
     "LogRatio": "dpmcmc.curator.queries",
     "Accept": "dpmcmc.curator.accept",
-    "BatchBarker": "dpmcmc.curator.minibatch",
-    "MinibatchRatio": "dpmcmc.curator.minibatch",
+    "BatchBarker": "dpmcmc.curator.fixed_batch",
+    "MinibatchRatio": "dpmcmc.curator.fixed_batch",
     "PenaltyAccept": "dpmcmc.curator.accept",
     "FilteredAccept": "dpmcmc.curator.filtered",
     "ExactAccept": "dpmcmc.curator.exact",
@@ -89,9 +89,9 @@ if TYPE_CHECKING:
     from dpmcmc.curator.exact import ExactRatio as ExactRatio
     from dpmcmc.curator.federation import Federation as Federation
     from dpmcmc.curator.filtered import FilteredAccept as FilteredAccept
+    from dpmcmc.curator.fixed_batch import BatchBarker as BatchBarker
+    from dpmcmc.curator.fixed_batch import MinibatchRatio as MinibatchRatio
     from dpmcmc.curator.gradient import Gradient as Gradient
-    from dpmcmc.curator.minibatch import BatchBarker as BatchBarker
-    from dpmcmc.curator.minibatch import MinibatchRatio as MinibatchRatio
     from dpmcmc.curator.queries import LogRatio as LogRatio
     from dpmcmc.curator.statistic import SufficientStatistic as SufficientStatistic
     from dpmcmc.curator.tuna import MinibatchAccept as MinibatchAccept

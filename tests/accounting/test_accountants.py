@@ -136,7 +136,6 @@ def test_a_bit_of_distance_allows_fewer_steps_never_more():
         free = calibrate.steps({cost(40.0): 1}, 1.0, DELTA)
         assert calibrate.steps({cost(40.0, 1e-14): 1}, 1.0, DELTA) in (free - 1, free)
         few = calibrate.steps({cost(40.0, 1e-10): 1}, 1.0, DELTA)
-        assert few == pytest.approx(0.01 * DELTA / (1 + math.e) / 1e-10, rel=0.5) or few < free
         assert few < free
 
 

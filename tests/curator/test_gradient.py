@@ -195,7 +195,7 @@ def test_the_sum_does_not_depend_on_how_rows_are_split(is_linear, monkeypatch):
     model = logistic(3, 1.0, intercept=True)
     model = model if is_linear else model._replace(linear=None)
     rows = simulate_logistic_rows(jax.random.key(1), 1001, [0.3, 1.0, -1.0, 0.5], 1.0, True)
-    monkeypatch.setattr(gradient, "CACHED_ENTRIES", 256)
+    monkeypatch.setattr(exact_sum, "CACHED_ENTRIES", 256)
     sums = []
     for target in (2**18, 101):
         monkeypatch.setattr(exact_sum, "TARGET_PIECE", target)

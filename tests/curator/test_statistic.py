@@ -178,7 +178,7 @@ def test_the_sum_does_not_depend_on_how_rows_are_split_and_owners_add(monkeypatc
     rows = np.random.default_rng(1).normal(size=(1000, 3)).astype(np.float32)
     made = family(2.0)
     wanted = total(rows, made)
-    monkeypatch.setattr(statistic, "CACHED_ENTRIES", 192)
+    monkeypatch.setattr(exact_sum, "CACHED_ENTRIES", 192)
     table = exact_sum.Table(tuple(map(jnp.asarray, np.split(rows, 5))), 1000, REPLACE)
     with jax.enable_x64(True):
         found = np.asarray(jax.jit(lambda: statistic.statistic_sum(made, table))()) * made.radius / FULL

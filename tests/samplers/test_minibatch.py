@@ -21,7 +21,7 @@ from dpmcmc.acceptance import penalty_probability
 from dpmcmc.curator import noise
 from dpmcmc.curator.correction import Correction
 from dpmcmc.curator.exact_sum import Table
-from dpmcmc.curator.minibatch import batch_sums
+from dpmcmc.curator.fixed_batch import batch_sums
 from dpmcmc.loop import begin_program, block_program
 from dpmcmc.types import Unit
 from tests.statistics import accept_probability, threshold

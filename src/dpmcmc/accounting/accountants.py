@@ -298,6 +298,11 @@ def _check_delta(delta: float) -> None:
         raise ValueError(f"delta={delta} must lie in (0, 1): it is a probability of failure")
 
 
+def room_for_distances(epsilon: float, delta: float) -> float:
+    """How far all releases together may be from their ideal laws: (1 + e^epsilon) times that is the hundredth of delta."""
+    return RESERVE * delta / (1 + math.exp(min(epsilon, 700.0)))
+
+
 def _check_distance(distance: float, epsilon: float, delta: float) -> None:
     """(1 + e^epsilon) D must fit into the hundredth of delta that was kept for it."""
     if distance == 0 or math.isinf(epsilon):

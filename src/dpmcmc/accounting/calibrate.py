@@ -137,6 +137,6 @@ def _recursion_steps(per_step: Costs, epsilon: float, delta: float, start: Costs
     if cost.distance == 0:
         total = recursion.steps(cost, epsilon, delta)
     else:
-        bearable = accountants.RESERVE * delta / (1 + math.exp(min(epsilon, 700.0))) / cost.distance
+        bearable = accountants.room_for_distances(epsilon, delta) / cost.distance
         total = min(math.floor(bearable), recursion.steps(cost, epsilon, (1 - accountants.RESERVE) * delta))
     return max(0, total - start.get(cost, 0)) // per_step[cost]

@@ -33,7 +33,7 @@ class Filter:
 
     def __init__(self, epsilon: float, delta: float, total: float, measure: Callable[[Costs], float], unit: str):
         self.epsilon, self.delta, self.total, self.unit = epsilon, delta, total, unit
-        self.distance_total = accountants.RESERVE * delta / (1 + math.exp(min(epsilon, 700.0)))
+        self.distance_total = accountants.room_for_distances(epsilon, delta)
         self._measure = measure
         self._granted: dict[Any, int] = {}
 

@@ -17,7 +17,7 @@ FLOATING_POINT = (
     "row values are computed in floating point, then clipped, made whole numbers on a fixed grid and added as integers; "
     "noise is an integer and a coin is a comparison; what rounding does to either is on the bill"
 )
-TIME = "the time a run takes is not part of the release; the work does not depend on what the rows hold"
+TIME = "the time a run takes is not part of the release, and is not protected"
 SHARED_BUDGET = "several runs share this budget: the promise is about all of them together"
 SEVERAL_OWNERS = (
     "this owner added its noise in full, with a secret of its own: the promise holds against the other owners too. "

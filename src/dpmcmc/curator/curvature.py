@@ -17,8 +17,8 @@ import numpy as np
 from dpmcmc.accounting import costs
 from dpmcmc.curator import noise
 from dpmcmc.curator.clipping import clip_to_unit_ball
-from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
-from dpmcmc.curator.gradient import CACHED_ENTRIES, MAX_DIMENSION
+from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, rows_per_block, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
+from dpmcmc.curator.gradient import MAX_DIMENSION
 from dpmcmc.curator.queries import check_positive
 from dpmcmc.types import Answer, Model, Unit
 
@@ -70,7 +70,7 @@ def curvature_sum(model: Model, table: Table, position, clip: float):
             integers = fixed_point(clip_to_unit_ball(flat, clip))
         return sum_counted(shrink_to_ball(integers), is_counted)
 
-    block = max(64, CACHED_ENTRIES // model.dimension**2)
+    block = rows_per_block(model.dimension**2)
     return sum_pieces(lambda rows, is_real: sum_blocks(block_sum, rows, is_real, block), table, table.pieces)
 
 

@@ -26,6 +26,7 @@ BITS = 30  # a row's value in [-1, 1] times 2^BITS fits 32 bits; the sum of 2^31
 MAX_ROWS = 2**31 - 1
 TARGET_PIECE, MAX_PIECES = 2**17, 16
 ACCELERATOR_PIECE = 2**20  # there, starting a kernel costs more than the memory of a larger piece
+CACHED_ENTRIES, ACCELERATOR_ENTRIES = 2**15, 2**22  # about so many numbers are made of rows at a time
 FUSED_PIECE, FUSED_ROWS, FUSED_NUMBERS = 2**24, 2**10, 2**30  # a fused kernel keeps nothing of a row, but counts in 31 bits
 
 
@@ -131,6 +132,12 @@ def sum_pieces(piece_sum: Callable[[Any, Any], Any], table: Table, parts: tuple[
         num_real = jnp.clip(table.num_rows - table.first_slot - index * size, 0, size).astype(jnp.int32)
         total = total + piece_sum(part, jnp.arange(size, dtype=jnp.int32) < num_real)
     return total if table.axis is None else lax.psum(total, table.axis)
+
+
+def rows_per_block(entries_per_row: int) -> int:
+    """How many rows to take at a time, a power of two, when so many numbers are made of each."""
+    entries = CACHED_ENTRIES if jax.default_backend() == "cpu" else ACCELERATOR_ENTRIES
+    return 1 << max(64, entries // entries_per_row).bit_length() - 1
 
 
 def sum_blocks(block_sum: Callable[[Any, Any], Any], rows: Any, is_counted, block: int):

@@ -20,12 +20,21 @@ from jax import lax
 from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, fused, linear_rows, noise
 from dpmcmc.curator.clipping import clip_to_unit_ball
-from dpmcmc.curator.exact_sum import BITS, MAX_ROWS, Table, fixed_point, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
+from dpmcmc.curator.exact_sum import (
+    BITS,
+    MAX_ROWS,
+    Table,
+    fixed_point,
+    rows_per_block,
+    shrink_to_ball,
+    sum_blocks,
+    sum_counted,
+    sum_pieces,
+)
 from dpmcmc.curator.queries import check_positive
 from dpmcmc.types import Answer, Model, Unit
 
 MAX_DIMENSION = 2**12  # what the distance of the noise from its ideal is charged for
-CACHED_ENTRIES = 2**15  # about so many gradient entries are made at a time on a CPU
 
 
 @dataclass(frozen=True)
@@ -138,10 +147,9 @@ def _adder(model: Model, table: Table, position, clip: float):
 
 def _block(model: Model, bits: int) -> int:
     """How many rows at a time."""
-    if jax.default_backend() != "cpu":
-        return MAX_ROWS if model.linear is not None else max(64, 2**22 // model.dimension)
-    block = max(64, 2 ** ((CACHED_ENTRIES // model.dimension).bit_length() - 1))
-    return block if model.linear is None else min(block, linear_rows.longest_block(bits))
+    if model.linear is None:
+        return rows_per_block(model.dimension)
+    return min(rows_per_block(model.dimension), linear_rows.longest_block(bits)) if jax.default_backend() == "cpu" else MAX_ROWS
 
 
 def rows_at_a_time(model: Model) -> int:

@@ -26,8 +26,8 @@ import numpy as np
 from dpmcmc.accounting import costs
 from dpmcmc.curator import noise
 from dpmcmc.curator.clipping import clip_to_unit_ball
-from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
-from dpmcmc.curator.gradient import CACHED_ENTRIES, MAX_DIMENSION
+from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, rows_per_block, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
+from dpmcmc.curator.gradient import MAX_DIMENSION
 from dpmcmc.curator.queries import check_positive
 from dpmcmc.types import Answer, Family, Model, Neighbours, Unit
 
@@ -88,7 +88,7 @@ def with_statistic(table: Table, model: Model) -> Table:
 def statistic_sum(family: Family, table: Table):
     """The exact integer sum of the rows' centred and clipped statistics / radius, in units of 2^-BITS: shape (m,)."""
     size = _shape(family, table)[0]
-    block = max(64, (CACHED_ENTRIES if jax.default_backend() == "cpu" else 2**22) // size)
+    block = rows_per_block(size)
 
     def block_sum(rows, is_counted):
         return sum_counted(row_integers(family, rows), is_counted)

@@ -36,7 +36,7 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
     """Rows of shape (d,) around an unknown mean, with `covariance` of shape (d, d), or (d,) for independent columns.
 
     With `radius`, rows are declared to lie in the ball of that radius around 0 and the prior is restricted to it, which
-    buys a proved `lipschitz` and a `family`; start the chain inside. Without it there is no bound: choose a clip.
+    buys a proved `lipschitz` and a `family`; start the chain inside. Without it only `curvature` is proved: choose a clip.
     """
     covariance = _covariance(covariance)
     dimension = len(covariance)

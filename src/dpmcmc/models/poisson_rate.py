@@ -21,10 +21,10 @@ from dpmcmc.types import Array, Family, Key, Model
 
 
 def poisson_rate(max_count: int, prior_shape: float = 1.0, prior_rate: float = 1.0) -> Model:
-    """Rows are single counts up to `max_count`. For counts with features see `poisson`. Without a bound: choose a clip.
+    """Rows are single counts up to `max_count`; for counts with features see `poisson`.
 
     Choose max_count from public knowledge, well above the rate: rows that exceed it bias the posterior, and the noise of a
-    `SufficientStatistic` grows with it.
+    `SufficientStatistic` grows with it. Log-ratios have no proved bound: for these choose a clip.
     """
     max_count = _checks.whole("max_count", max_count, 1, "larger counts count as this one")
     prior_shape = _checks.positive("prior_shape", prior_shape, "the rate's prior is Gamma(prior_shape, prior_rate)")

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from dpmcmc.precision import always_double
-from dpmcmc.samplers.penalty import PenaltyInfo, WalkState, choose
+from dpmcmc.samplers.penalty import PenaltyInfo, WalkState, choose, passes
 from dpmcmc.samplers.proposals import Proposal
 from dpmcmc.types import Array, Family, Model, Position, Query, Sampler
 
@@ -45,8 +45,7 @@ def exponential_penalty(model: Model, statistic: Query, proposal: Proposal) -> S
         answer = ask(key_ask, statistic, state.position)
         ratio, variance = _log_ratio(change(family, state.position, point), answer, state.position.dtype)
         log_ratio = ratio + model.log_prior(point) - model.log_prior(state.position)
-        # -exponential() is the logarithm of a uniform; a NaN compares false, so it is a rejection.
-        is_accepted = -jax.random.exponential(key_accept) < log_ratio - variance / 2
+        is_accepted = passes(key_accept, log_ratio, variance)
         return choose(is_accepted, point, if_accepted, state, if_rejected), PenaltyInfo(is_accepted, log_ratio)
 
     return Sampler(init, step)

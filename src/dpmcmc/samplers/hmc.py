@@ -32,6 +32,7 @@ import numpy as np
 from jax import lax
 
 from dpmcmc.samplers import scaling
+from dpmcmc.samplers.penalty import passes
 from dpmcmc.types import Array, Position, Query, Sampler, is_standing
 
 
@@ -132,8 +133,7 @@ def _decide(rng_key, test: Query, position, proposal, public, ask):
     if getattr(test, "is_bit", False):
         return ask(key_ask, test, position, proposal, public).value
     answer = ask(key_ask, test, position, proposal)
-    # -exponential() is the logarithm of a uniform; a NaN compares false, so it is a rejection.
-    return -jax.random.exponential(key_accept) < answer.value + public - answer.variance / 2
+    return passes(key_accept, answer.value + public, answer.variance)
 
 
 def halton(index, flips):

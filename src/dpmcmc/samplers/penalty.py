@@ -44,11 +44,16 @@ def penalty(log_prior: Callable[[Position], Array], ratio: Query, proposal: Prop
         point, if_accepted, if_rejected = proposal.propose(key_move, state.position, state.memory)
         answer = ask(key_ask, ratio, state.position, point)
         log_ratio = answer.value + log_prior(point) - log_prior(state.position)
-        # -exponential() is the logarithm of a uniform; a NaN compares false, so it is a rejection.
-        is_accepted = -jax.random.exponential(key_accept) < log_ratio - answer.variance / 2
+        is_accepted = passes(key_accept, log_ratio, answer.variance)
         return choose(is_accepted, point, if_accepted, state, if_rejected), PenaltyInfo(is_accepted, log_ratio)
 
     return Sampler(init, step)
+
+
+def passes(rng_key, log_ratio, variance):
+    """The penalty test on a log-ratio with noise of this variance."""
+    # -exponential() is the logarithm of a uniform; a NaN compares false, so it is a rejection.
+    return -jax.random.exponential(rng_key) < log_ratio - variance / 2
 
 
 def choose(is_accepted, point, if_accepted, state: WalkState, if_rejected) -> WalkState:

@@ -17,7 +17,7 @@ from dpmcmc.accounting import calibrate, costs
 from dpmcmc.curator import batches, noise
 from dpmcmc.curator.correction import CORRECTIONS
 from dpmcmc.curator.exact_sum import BITS, Table
-from dpmcmc.curator.minibatch import BELOW, BIT_BELOW, BatchSums, batch_sums, coarse_bits
+from dpmcmc.curator.fixed_batch import BELOW, BIT_BELOW, BatchSums, batch_sums, coarse_bits
 from dpmcmc.types import Unit
 from tests.statistics import accept_probability
 
