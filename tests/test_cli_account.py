@@ -234,7 +234,7 @@ def test_a_file_without_a_ledger_is_refused_and_not_shown(text, words, tmp_path)
 
 def test_a_cold_start_is_quick():
     """Less than twice the time of importing the two libraries it cannot do without, and then some."""
-    words = [sys.executable, "-m", "dpmcmc.cli", "account", "gaussian", "--noise-multiplier", "30", "--steps", "9"]
+    words = [sys.executable, "-m", "dpmcmc", "account", "gaussian", "--noise-multiplier", "30", "--steps", "9"]
 
     def seconds(command):
         start = time.perf_counter()

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dpmcmc import cli_account, cli_run
+from dpmcmc.cli_options import Relation
 
 main = typer.Typer(
     no_args_is_help=True,
@@ -38,17 +39,14 @@ def plan(
     dimension: Annotated[int, typer.Option(min=1, help="The number of parameters, the intercept among them.")],
     epsilon: Annotated[float, typer.Option(help="The budget.")],
     delta: Annotated[float, typer.Option(help="The budget.")],
-    neighbours: Annotated[str, typer.Option(help="replace or add-remove.")] = "replace",
+    neighbours: Annotated[Relation, typer.Option(help="What is protected: values, or presence.")] = Relation.replace_one,
 ) -> None:
     """What each sampler would make of a logistic regression, from public facts alone."""
     from dpmcmc import forecast
-    from dpmcmc.types import Budget, Neighbours
+    from dpmcmc.types import Budget
 
-    kinds = {"replace": Neighbours.REPLACE_ONE, "add-remove": Neighbours.ADD_OR_REMOVE_ONE}
-    if neighbours not in kinds:
-        raise typer.BadParameter(f"{neighbours} must be one of {', '.join(kinds)}", param_hint="--neighbours")
     try:
-        typer.echo(forecast.plan_text(rows, dimension, Budget(epsilon, delta, kinds[neighbours])))
+        typer.echo(forecast.plan_text(rows, dimension, Budget(epsilon, delta, neighbours.neighbours)))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -56,7 +54,3 @@ def plan(
 @main.callback()
 def _commands() -> None:
     """Differentially private Markov chain Monte Carlo."""
-
-
-if __name__ == "__main__":
-    main()

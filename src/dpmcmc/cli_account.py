@@ -23,6 +23,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from dpmcmc.cli_options import Relation
+
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_show_locals=False, help="Privacy accounting: how many steps fit, or what they cost."
 )
@@ -41,11 +43,6 @@ class Question(NamedTuple):
     method: str | None  # None: the best of the quick ones
     relation: str
     initial: Mapping[Any, int] = {}
-
-
-class Relation(enum.StrEnum):
-    replace_one = "replace"
-    add_or_remove = "add-remove"
 
 
 class Test(enum.StrEnum):
@@ -91,7 +88,7 @@ Epsilon = Annotated[float | None, typer.Option("--epsilon", help="The budget; pr
 Steps = Annotated[int | None, typer.Option("--steps", help="The number of steps; prints the epsilon they cost.")]
 Delta = Annotated[float, typer.Option("--delta", help="The probability of failure, well below 1/n.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table, for a refusal too.")]
-Neighbours = Annotated[Relation, typer.Option("--neighbours", help="Which change of the table is protected.")]
+Protected = Annotated[Relation, typer.Option("--neighbours", help="Which change of the table is protected.")]
 Label = Annotated[
     Relation,
     typer.Option("--neighbours", help="What the noise multiplier or range is relative to: repeated in the answer, no more."),
@@ -118,7 +115,7 @@ def gaussian(
     def question() -> Question:
         from dpmcmc.accounting.costs import Gaussian
 
-        return Question({Gaussian(noise_multiplier): 1}, "gaussian", _relation(neighbours).value)
+        return Question({Gaussian(noise_multiplier): 1}, "gaussian", neighbours.neighbours.value)
 
     _answer(context, question, epsilon, steps, delta, as_json)
 
@@ -146,7 +143,7 @@ def accept_bit(
 
         cost = AcceptBit(_test(test, kappa, sigma), range)
         methods = {BitMethod.best: None, BitMethod.rdp: "rdp", BitMethod.exact: "recursion"}
-        return Question({cost: 1}, methods[method], _relation(neighbours).value)
+        return Question({cost: 1}, methods[method], neighbours.neighbours.value)
 
     _answer(context, question, epsilon, steps, delta, as_json)
 
@@ -172,7 +169,7 @@ def subsampled_gaussian(
     scheme: Annotated[Scheme, typer.Option(help="How a batch is drawn.")],
     rate: Annotated[float, typer.Option(help="Q: the chance of a row to be in the batch, or batch size / rows.")],
     noise_multiplier: Annotated[float, typer.Option(help="Z: standard deviation / full sensitivity for the relation.")],
-    neighbours: Neighbours,
+    neighbours: Protected,
     method: Annotated[BatchMethod, typer.Option(help="pld: nearly exact; rdp: Renyi divergences.")] = BatchMethod.pld,
     epsilon: Epsilon = None,
     steps: Steps = None,
@@ -183,8 +180,8 @@ def subsampled_gaussian(
     def question() -> Question:
         from dpmcmc.accounting.costs import SubsampledGaussian
 
-        cost = SubsampledGaussian(scheme.value, rate, noise_multiplier, _relation(neighbours))
-        return Question({cost: 1}, method.value, _relation(neighbours).value)
+        cost = SubsampledGaussian(scheme.value, rate, noise_multiplier, neighbours.neighbours)
+        return Question({cost: 1}, method.value, neighbours.neighbours.value)
 
     _answer(context, question, epsilon, steps, delta, as_json)
 
@@ -196,7 +193,7 @@ def poisson_mixture(
     rate: Annotated[float, typer.Option(help="Q: the mean number of times a row is drawn.")],
     weight: Annotated[float, typer.Option(help="W: how far one draw can move the sum.")],
     std: Annotated[float, typer.Option(help="S: standard deviation of the noise.")],
-    neighbours: Neighbours,
+    neighbours: Protected,
     epsilon: Epsilon = None,
     steps: Steps = None,
     as_json: Json = False,
@@ -206,8 +203,8 @@ def poisson_mixture(
     def question() -> Question:
         from dpmcmc.accounting.costs import PoissonMixture
 
-        cost = PoissonMixture(rate, weight, std, _relation(neighbours))
-        return Question({cost: 1}, "pld", _relation(neighbours).value)
+        cost = PoissonMixture(rate, weight, std, neighbours.neighbours)
+        return Question({cost: 1}, "pld", neighbours.neighbours.value)
 
     _answer(context, question, epsilon, steps, delta, as_json)
 
@@ -287,7 +284,7 @@ def hmc(
             raise ValueError("leapfrog must be at least 1 and at most 2^60")
         gradient = Gaussian(gradient_multiplier)
         per_step = combined({Gaussian(ratio_multiplier): 1}, {gradient: leapfrog + int(no_reuse)})
-        return Question(per_step, "gaussian", _relation(neighbours).value, {} if no_reuse else {gradient: 1})
+        return Question(per_step, "gaussian", neighbours.neighbours.value, {} if no_reuse else {gradient: 1})
 
     _answer(context, question, epsilon, steps, delta, as_json)
 
@@ -376,12 +373,6 @@ def _verdict_answer(verdict: Any) -> dict[str, Any]:
         "relation": verdict.relation,
         "rows_per_person": verdict.rows_per_person,
     }
-
-
-def _relation(neighbours: Relation) -> Any:
-    from dpmcmc.types import Neighbours as Kind
-
-    return Kind.REPLACE_ONE if neighbours is Relation.replace_one else Kind.ADD_OR_REMOVE_ONE
 
 
 def _answer(

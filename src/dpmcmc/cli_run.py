@@ -25,6 +25,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from dpmcmc.cli_options import Relation
+
 FEW_DRAWS = 10
 FEW_ON_AVERAGE, FEW_AT_WORST = 60, 25  # of Langevin dynamics: some parameter may have a quarter of the average
 MAX_SEED = 2**32 - 1  # JAX takes a larger one modulo 2^32, or not at all
@@ -44,11 +46,6 @@ class SamplerName(enum.StrEnum):
     lazy_barker = "lazy-barker"
     penalty = "penalty"
     penalty_bit = "penalty-bit"
-
-
-class Relation(enum.StrEnum):
-    replace_one = "replace"
-    add_or_remove_one = "add-remove"
 
 
 class SharedBy(enum.StrEnum):
@@ -146,7 +143,7 @@ def run(
 ) -> None:
     """Draw from the posterior of a built-in model, with differential privacy for the rows of a table."""
     with _refusals():
-        from dpmcmc import Budget, Curator, Neighbours
+        from dpmcmc import Budget, Curator
         from dpmcmc.tables.columns import parse_bounds
 
         if out.exists():
@@ -155,8 +152,7 @@ def run(
             raise ValueError(f"--out {out} cannot be written: its folder does not exist")
         if shared_by is not None and ledger is None:
             raise ValueError(f"--shared-by {shared_by.value} needs --ledger FILE: the runs share what is left in it")
-        relation = Neighbours.REPLACE_ONE if neighbours is Relation.replace_one else Neighbours.ADD_OR_REMOVE_ONE
-        budget = Budget(epsilon, delta, relation)
+        budget = Budget(epsilon, delta, neighbours.neighbours)
         limits = parse_bounds(bounds)
         settings = Settings(
             _names(features) if features is not None else tuple(name for name in limits if name != label),
@@ -237,8 +233,7 @@ def _langevin_draws(curator: Any, chosen: Chosen, problem: Problem, num_gradient
 
     rows, budget, query = curator.capacity, curator.budget, chosen.query
     if problem.is_exact:
-        step_size = 4 / (query.clip * budget.unit.sensitivity * query.noise_multiplier) ** 2
-        return num_gradients * step_size * min(rows * problem.information + problem.prior_precision) / 4
+        return num_gradients * tuning.step_size(query, budget) * min(rows * problem.information + problem.prior_precision) / 4
     draws = forecast.forecast_error("sgld", rows, problem.model.dimension, budget) ** -2
     return draws * num_gradients / tuning.langevin_steps(query.noise_multiplier, budget)
 
@@ -395,7 +390,6 @@ class Chosen(NamedTuple):
 
 
 def _langevin(problem, curator, chains: int, given: list[str]) -> Chosen:
-    import dpmcmc
     from dpmcmc import tuning
 
     if given:
@@ -403,11 +397,12 @@ def _langevin(problem, curator, chains: int, given: list[str]) -> Chosen:
     model, budget = problem.model, curator.budget
     stiffness = tuning.ATTAINED if problem.is_exact else tuning.STIFFNESS
     recipe = tuning.langevin(model, curator.capacity, budget, max(1, chains), stiffness)
-    noise, step_size = tuning.langevin_step(curator.capacity, model.lipschitz, model.curvature, budget, stiffness)
-    bound = f"clip {model.lipschitz:.4g} (proved: no row reaches it)"
-    words = f"sgld after a private start, step size {step_size:.3g}, {bound}, noise multiplier {noise:g}"
-    query, initial = dpmcmc.Gradient(model.lipschitz, noise), tuning.start_plan(model, budget)
-    return Chosen(recipe.sampler, query, SamplerName.sgld, words, recipe.start, initial, recipe.thin, recipe.warmup)
+    words = (
+        f"sgld after a private start, step size {tuning.step_size(recipe.query, budget):.3g}, clip {model.lipschitz:.4g} "
+        f"(proved: no row reaches it), noise multiplier {recipe.query.noise_multiplier:g}"
+    )
+    name = SamplerName.sgld
+    return Chosen(recipe.sampler, recipe.query, name, words, recipe.start, recipe.initial, recipe.thin, recipe.warmup)
 
 
 def _walk(name, problem, curator, clip, step_size, max_move, noise_multiplier, kappa) -> Chosen:

@@ -57,7 +57,8 @@ def walk_recipe(model, num_rows: int, budget: Budget, test: str) -> tuning.Recip
         move = random_walk(tuning.LENGTH / math.sqrt(model.dimension) * shape, longest)
         return make(model.log_prior, query, move)
 
-    return tuning.Recipe(sampler, tuning.private_start(model, budget), num_chains=2, thin=1, warmup=0.1)
+    start, initial = tuning.private_start(model, budget), tuning.start_plan(model, budget)
+    return tuning.Recipe(sampler, start, query, initial, num_chains=2, thin=1, warmup=0.1)
 
 
 def walk_query(test: str, lipschitz: float, longest: float, budget: Budget) -> Any:

@@ -76,6 +76,8 @@ class Recipe:
 
     sampler: Any
     start: Any
+    query: Any  # what the sampler asks in each step
+    initial: Plan  # what the start asks
     num_chains: int
     thin: int
     warmup: float
@@ -107,9 +109,12 @@ def langevin(model: Model, num_rows: int, budget: Budget, num_chains: int = 2, s
             "with a radius"
         )
     noise_multiplier, step_size = langevin_step(num_rows, model.lipschitz, model.curvature, budget, stiffness)
+    query = Gradient(model.lipschitz, noise_multiplier)
     return Recipe(
-        sampler=sgld(model.log_prior, Gradient(model.lipschitz, noise_multiplier), step_size),
+        sampler=sgld(model.log_prior, query, step_size),
         start=private_start(model, budget),
+        query=query,
+        initial=start_plan(model, budget),
         num_chains=num_chains,
         thin=max(1, int(langevin_steps(noise_multiplier, budget) / num_chains / 2000)),
         warmup=0.1,
@@ -149,7 +154,16 @@ def langevin_step(
     """(noise multiplier, step size): h v = 4 and h n c = stiffness."""
     reach = lipschitz * budget.unit.sensitivity
     noise_multiplier = _round_up(math.sqrt(4 * num_rows * curvature / stiffness) / reach)
-    return noise_multiplier, 4 / (reach * noise_multiplier) ** 2
+    return noise_multiplier, _step_size(reach * noise_multiplier)
+
+
+def step_size(gradient: Any, budget: Budget) -> float:
+    """The longest step whose noise is all from this `Gradient`: h v = 4."""
+    return _step_size(gradient.clip * budget.unit.sensitivity * gradient.noise_multiplier)
+
+
+def _step_size(deviation: float) -> float:
+    return 4 / deviation**2
 
 
 def langevin_steps(noise_multiplier: float, budget: Budget) -> int:
