@@ -37,7 +37,7 @@ def make_curator(model, num_rows: int, dimension: int) -> Curator:
         labels = jax.random.bernoulli(jax.random.fold_in(key, 1), 0.5, (size,)).astype(jnp.float32)
         return features / jnp.linalg.norm(features, axis=0 if is_fused else 1, keepdims=True), labels
 
-    curator._rows = tuple(piece(jax.random.key(index)) for index in range(num_pieces))
+    curator._rows = tuple(piece(jax.random.key(index)) for index in range(num_pieces)), None
     curator._capacity = num_rows
     with jax.enable_x64(True):
         curator._num_rows = jnp.asarray(num_rows, jnp.int64)
@@ -57,8 +57,8 @@ def seconds(run, repeats: int = 5) -> float:
 def read_seconds(curator: Curator) -> tuple[float, float]:
     """Of one call, and of each call in a queue."""
     total = jax.jit(lambda pieces: sum(jnp.sum(features) for features, _ in pieces))
-    alone = min(seconds(lambda: total(curator._rows), 20) for _ in range(3))
-    return alone, seconds(lambda: [total(curator._rows) for _ in range(20)]) / 20
+    alone = min(seconds(lambda: total(curator._rows[0]), 20) for _ in range(3))
+    return alone, seconds(lambda: [total(curator._rows[0]) for _ in range(20)]) / 20
 
 
 def step_seconds(curator, sampler, num_chains: int, dimension: int) -> float:
@@ -80,7 +80,7 @@ def sums(curator: Curator, model, positions, proposals, bound: float):
         return ratios, jax.vmap(lambda position: gradient.all_rows_sum(model, table, position, 1.0))(positions)
 
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, jax.jit(run)(curator._rows, curator._num_rows, positions, proposals))
+        return jax.tree.map(np.asarray, jax.jit(run)(curator._rows[0], curator._num_rows, positions, proposals))
 
 
 def compare_paths(model, dimension: int, num_chains: int, num_rows: int = 10**5) -> None:
@@ -112,7 +112,7 @@ def main() -> None:
     size = 4 * num_rows * (dimension + 1)
     base, queued = read_seconds(curator)
     kernels = "fused kernels" if curator._by_columns is not None else "through XLA"
-    print(f"{jax.devices()[0].device_kind}: {size / 1e9:.2f} GB in {len(curator._rows)} pieces, {kernels}")
+    print(f"{jax.devices()[0].device_kind}: {size / 1e9:.2f} GB in {len(curator._rows[0])} pieces, {kernels}")
     for name, time_ in (("one call", base), ("a queue of calls", queued)):
         print(f"read by {name} in {time_ * 1e3:.3f} ms, {size / time_ / 1e12:.2f} TB/s", flush=True)
     samplers = {

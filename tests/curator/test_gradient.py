@@ -51,7 +51,7 @@ def sum_before_noise(rows, model, clip, position):
         return gradient.all_rows_sum(model, gradient.with_scales(table, model), position, clip)
 
     with jax.enable_x64(True):
-        integers = jax.jit(run)(curator._rows, curator._num_rows, position)
+        integers = jax.jit(run)(curator._rows[0], curator._num_rows, position)
     bits = exact_sum.BITS if model.linear is None else linear_rows.grid_bits(curator.capacity)
     return np.asarray(integers) * clip / 2.0**bits
 

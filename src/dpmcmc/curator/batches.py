@@ -182,18 +182,23 @@ def map_drawn(values, table: Table, draws: Draws):
     taken = [jax.tree.map(functools.partial(_fetch, places=own), piece) for piece, own in zip(table.pieces, places, strict=True)]
     rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), *taken)
     order, is_real = _order(table, draws, bounds)
+    if table.occupied is not None:
+        found = jnp.concatenate([_take(piece, own) for piece, own in zip(table.occupied, places, strict=True)])
+        is_real = is_real & (_take(found, order) != 0)
     if num_pieces * width > 2 * most:  # many pieces and few draws: the filling would be most of the work
         return values(jax.tree.map(functools.partial(_take, places=order), rows)), is_real
     return _take(values(rows), order), is_real
 
 
 def _order(table: Table, draws: Draws, bounds):
-    """Where each draw of the list is among the rows fetched, and whether it is there and has a row."""
+    """Where each draw of the list is among the rows fetched, and whether it is there and, if the rows come first, has one."""
     listed = jnp.arange(draws.places.shape[0])
     piece = jnp.sum(listed[:, None] >= bounds[1:-1], axis=1)  # among this device's
     slots = table.first_slot + piece * table.piece_size + draws.places
     rank = listed - bounds[piece]
-    is_real = (listed >= bounds[0]) & (listed < bounds[-1]) & (rank < draws.width) & (slots < table.num_rows)
+    is_real = (listed >= bounds[0]) & (listed < bounds[-1]) & (rank < draws.width)
+    if table.occupied is None:
+        is_real = is_real & (slots < table.num_rows)
     return jnp.where(is_real, piece * draws.width + rank, 0), is_real
 
 
@@ -220,13 +225,15 @@ def gather(table: Table, slots):
     """The rows in the given slots, as far as this device has them, and which those are."""
     size = table.piece_size
     local = slots - table.first_slot
-    is_real = (local >= 0) & (local < len(table.pieces) * size) & (slots < table.num_rows)
-    rows = None
-    for index, piece in enumerate(table.pieces):
+    is_here = (local >= 0) & (local < len(table.pieces) * size)
+    found = None
+    for index, piece in enumerate(zip(table.pieces, table.occupied or (None,) * len(table.pieces), strict=True)):
         offset = local - index * size
         taken = jax.tree.map(lambda leaf: jnp.asarray(leaf)[jnp.clip(offset, 0, size - 1)], piece)  # noqa: B023
-        rows = taken if rows is None else jax.tree.map(functools.partial(_choose, offset >= 0), taken, rows)
-    return rows, is_real
+        found = taken if found is None else jax.tree.map(functools.partial(_choose, offset >= 0), taken, found)
+    assert found is not None
+    rows, occupied = found
+    return rows, is_here & (slots < table.num_rows if occupied is None else occupied != 0)
 
 
 def _choose(condition, yes, no):

@@ -256,7 +256,8 @@ class Curator:
     def hold(self, stored: Any, num_rows: Any, secret: Any, axis: str | None = None) -> Held:
         """What this owner answers from, inside a program that has its rows and its secret as arguments."""
         charge = charging(lambda: self._meter)
-        table = Table(stored, num_rows, self.unit, axis, self.capacity, charge=charge, by_columns=self._by_columns)
+        rows, occupied = stored
+        table = Table(rows, num_rows, self.unit, axis, self.capacity, charge=charge, occupied=occupied, by_columns=self._by_columns)
         return with_statistic(with_scales(table, self.model), self.model), secret
 
     def answer(self, held: Held, rng_key: Any, query: Query, points: Any, place: int) -> Answer:
@@ -284,7 +285,10 @@ class Curator:
         )(stored, num_rows, secret, *arguments)
 
     def _place(self, leaves, num_rows: int) -> None:
-        """Copy the rows to the devices, cut into pieces: with p devices, piece i holds the i-th piece of each device."""
+        """Copy the rows to the devices, cut into pieces: with p devices, piece i holds the i-th piece of each device.
+
+        Where their number is private they go to random slots, so that no row has another slot for the absence of one before it.
+        """
         layout = fused.row_layout(self.model, leaves)
         self._by_columns = None if layout is None else layout.leaf
         num_devices = 1 if self._mesh is None else self._mesh.size
@@ -305,11 +309,16 @@ class Curator:
             return jax.device_put(whole, jax.NamedSharding(self._mesh, spec))
 
         flat, tree = jax.tree.flatten(leaves)
+        occupied = None
+        if not self.unit.is_count_public:
+            slots = noise.random_order(self.capacity, self._fixed_secret)[:num_rows]
+            *flat, occupied = (_in_slots(leaf, slots, self.capacity) for leaf in (*flat, np.ones(num_rows, np.int8)))
         with own_settings():
-            self._rows = tuple(
+            rows = tuple(
                 jax.tree.unflatten(tree, [piece(leaf, index, place == self._by_columns) for place, leaf in enumerate(flat)])
                 for index in range(per_device)
             )
+            self._rows = rows, occupied if occupied is None else tuple(piece(occupied, index, False) for index in range(per_device))
             self._num_rows = jnp.asarray(num_rows, jnp.int64)
 
     def _fresh_secret(self) -> np.ndarray:
@@ -535,6 +544,12 @@ def _as_column(leaf: Any) -> np.ndarray:
         least = 0 if array.dtype.kind == "u" else -(2**31)
         return np.clip(array, least, 2**31 - 1).astype(np.int32)
     raise TypeError(f"rows of dtype {array.dtype} cannot be used: encode them as numbers (float, int or bool) first")
+
+
+def _in_slots(leaf: np.ndarray, slots: np.ndarray, capacity: int) -> np.ndarray:
+    placed = np.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
+    placed[slots] = leaf
+    return placed
 
 
 def _num_rows(leaves: Any, unit: Unit) -> int:

@@ -5,8 +5,12 @@ order of the rows nor how they are split, and replacing one row moves it by at m
 summation has none of these properties.
 
 The row's value itself is evaluated on pieces of one shape, chosen from the public capacity, on every path: compiled code may
-round differently for arrays of different shapes. The pieces are buffers of their own (a slice inside a loop would copy the rows
-once per step), evaluated one after the other. Memory: the rows, and O(piece) per chain.
+round differently for arrays of different shapes. It may also round differently in different slots of one array (in what is left
+over after whole vectors, for example), so a row must keep its slot when another is added or removed: where the number of rows is
+private they lie in random slots. Two tables that differ in one row can then be thought of as having all others in the same slots.
+
+The pieces are buffers of their own (a slice inside a loop would copy the rows once per step), evaluated one after the other.
+Memory: the rows, and O(piece) per chain.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ FUSED_PIECE, FUSED_ROWS, FUSED_NUMBERS = 2**24, 2**10, 2**30  # a fused kernel k
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["stored", "num_rows", "scales", "statistic"],
+    data_fields=["stored", "num_rows", "scales", "statistic", "occupied"],
     meta_fields=["unit", "axis", "capacity", "charge", "by_columns"],
 )
 @dataclass(frozen=True)
@@ -40,13 +44,14 @@ class Table:
     """The rows as the compiled block sees them."""
 
     stored: tuple[Any, ...]  # the pieces, but for how `by_columns` has them
-    num_rows: Any  # how many rows, from the first on, are real: an array, for it may be private
+    num_rows: Any  # how many there are: an array, for it may be private
     unit: Unit
     axis: str | None = None  # the name of the device axis when the rows are spread over several devices
     capacity: int | None = None  # the public bound on the number of rows
     scales: tuple[Any, ...] | None = None  # what `linear_rows` knows about each piece, when the model has a linear predictor
     statistic: Any = None  # what `statistic` knows about all rows, when the model is an exponential family
     charge: Callable[..., Any] | None = None  # (standing query, key, amount) -> whether its running sum allows it
+    occupied: tuple[Any, ...] | None = None  # for each slot of a piece, 1 if there is a row; None: the first slots have them
     by_columns: int | None = None  # this leaf of every piece is stored transposed, for `fused` kernels
 
     @property
@@ -68,6 +73,16 @@ class Table:
     def first_slot(self):
         """Of this device."""
         return 0 if self.axis is None else lax.axis_index(self.axis) * len(self.stored) * self.piece_size
+
+    def num_real(self, index: int):
+        """How many of the first slots of a piece have rows, where it is the first."""
+        return jnp.clip(self.num_rows - self.first_slot - index * self.piece_size, 0, self.piece_size).astype(jnp.int32)
+
+    def is_real(self, index: int):
+        """Which slots of a piece have rows."""
+        if self.occupied is not None:
+            return self.occupied[index] != 0
+        return jnp.arange(self.piece_size, dtype=jnp.int32) < self.num_real(index)
 
     @property
     def is_double(self) -> bool:
@@ -125,12 +140,11 @@ def sum_counted(integers, is_counted):
 
 def sum_pieces(piece_sum: Callable[[Any, Any], Any], table: Table, parts: tuple[Any, ...]):
     """The sum over all pieces, on all devices, of `piece_sum(part, is_real)`, int64 or float64; a part is a piece, or more."""
-    size, total = table.piece_size, jnp.int64(0)
+    total = jnp.int64(0)
     for index, part in enumerate(parts):
         # The barrier makes each piece wait for the one before, so that their temporary arrays can share memory.
         total, part = lax.optimization_barrier((total, part))
-        num_real = jnp.clip(table.num_rows - table.first_slot - index * size, 0, size).astype(jnp.int32)
-        total = total + piece_sum(part, jnp.arange(size, dtype=jnp.int32) < num_real)
+        total = total + piece_sum(part, table.is_real(index))
     return total if table.axis is None else lax.psum(total, table.axis)
 
 

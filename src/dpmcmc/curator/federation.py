@@ -231,7 +231,7 @@ def _parameters(owner: Curator) -> Any:
 
 
 def _row_shapes(owner: Curator) -> Any:
-    return jax.tree.map(lambda leaf: leaf.shape[1:], owner._rows[0])
+    return jax.tree.map(lambda leaf: leaf.shape[1:], owner._rows[0][0])
 
 
 def _check_apart(words: str, facts: Mapping[str, Any]) -> None:

@@ -212,7 +212,7 @@ class _Program(NamedTuple):
     layout: Layout
     tiles: Tiles
     first: Any  # row
-    num_real: Any
+    real: Any  # how many of the first rows are real, or for each row whether it is
     features: Any  # (columns, rows)
     leaves: Sequence[Any]
 
@@ -221,7 +221,7 @@ class _Program(NamedTuple):
         return self.first + step * self.tiles.rows + lax.iota(jnp.int32, self.tiles.rows)
 
     def is_real(self, step):
-        return self.numbers(step) < self.num_real[0]
+        return self.numbers(step) < self.real[0] if self.real.shape == (1,) else self.column(self.real, step) != 0
 
     def is_in_range(self, step):
         """Or None where every tile is full."""
@@ -397,7 +397,7 @@ def _many_ratios_kernel(program: _Program, likelihood: Traced, high_ref, low_ref
         out_ref[half] = jnp.sum(total, axis=0)
 
 
-def _ratio_pass(linear: Linear, layout: Layout, positions, proposals, bounds, piece, num_real):
+def _ratio_pass(linear: Linear, layout: Layout, positions, proposals, bounds, piece, real):
     """The int64 sums of one piece's clipped log-ratios, in units of 2^-BITS: (chains,)."""
     is_few = len(positions) <= FEW
     num_chains = len(positions) if is_few else _power_of_two(len(positions))
@@ -408,7 +408,7 @@ def _ratio_pass(linear: Linear, layout: Layout, positions, proposals, bounds, pi
         inputs = [points.T] if is_few else _split(_padded(points, 2 * num_chains, layout.width))
         kernel = _few_ratios_kernel if is_few else _many_ratios_kernel
         out = jax.ShapeDtypeStruct((2, num_chains), jnp.int32)
-        parts = _call(kernel, likelihood, layout, _ratio_tiles(len(positions)), piece, (), num_real, [*inputs, bounds], out)
+        parts = _call(kernel, likelihood, layout, _ratio_tiles(len(positions)), piece, (), real, [*inputs, bounds], out)
     with jax.enable_x64(True):
         high, low = jnp.sum(parts, axis=0, dtype=jnp.int64)
         return ((high << LOW_BITS) + low)[: len(positions)]
@@ -462,7 +462,7 @@ def _gradient_kernel(scale, program: _Program, slope: Traced, high_ref, low_ref,
     out_ref[...] = jnp.sum(total, axis=1) if is_one else total
 
 
-def _gradient_pass(linear: Linear, layout: Layout, clip: float, bits: int, positions, piece, scales: Scales, num_real):
+def _gradient_pass(linear: Linear, layout: Layout, clip: float, bits: int, positions, piece, scales: Scales, real):
     """The int64 sums of one piece's clipped gradients / clip, in units of 2^-bits: (chains, d)."""
     num_points = 1 if len(positions) == 1 else max(8, _power_of_two(len(positions)))
     tiles = _gradient_tiles(num_points)
@@ -474,7 +474,7 @@ def _gradient_pass(linear: Linear, layout: Layout, clip: float, bits: int, posit
     with jax.enable_x64(True):
         kernel = functools.partial(_gradient_kernel, scale)
         out = jax.ShapeDtypeStruct(shape, dtype)
-        parts = _call(kernel, slope, layout, tiles, piece, scales, num_real, inputs, out)
+        parts = _call(kernel, slope, layout, tiles, piece, scales, real, inputs, out)
         total = jnp.sum(parts.astype(jnp.int64), axis=0).reshape(layout.width, num_points)
         total = total[: len(layout.order), : len(positions)].T
         return jnp.zeros_like(total).at[:, np.array(layout.order)].set(total)
@@ -487,8 +487,11 @@ def _padded(points, number: int, width: int):
     return jnp.pad(points, ((0, number - points.shape[0]), (0, width - points.shape[1])))
 
 
-def _call(kernel, traced: Traced, layout: Layout, tiles: Tiles, piece, per_row, num_real, inputs, out):
-    """Run a kernel over all rows: what each program found, (programs, ...). `per_row` comes before the traced leaves."""
+def _call(kernel, traced: Traced, layout: Layout, tiles: Tiles, piece, per_row, real, inputs, out):
+    """Run a kernel over all rows: what each program found, (programs, ...). `per_row` comes before the traced leaves.
+
+    `real` says which rows are: a number of the first ones, or one number for each.
+    """
     from jax.experimental import pallas
     from jax.experimental.pallas import triton
 
@@ -496,26 +499,26 @@ def _call(kernel, traced: Traced, layout: Layout, tiles: Tiles, piece, per_row, 
     features, columns = leaves[layout.leaf], [*per_row, *(leaves[index] for index in traced.leaves)]
     size, num_columns = features.shape[1], len(columns)
 
-    def run(num_real_ref, features_ref, *refs):
+    def run(real_ref, features_ref, *refs):
         first = pallas.program_id(0) * tiles.block
-        program = _Program(size, layout, tiles, first, num_real_ref, features_ref, refs[:num_columns])
+        program = _Program(size, layout, tiles, first, real_ref, features_ref, refs[:num_columns])
         kernel(program, traced, *refs[num_columns:])
 
     def whole(array):
         return pallas.BlockSpec(array.shape, lambda index: (zero,) * array.ndim)
 
-    by_row = [pallas.BlockSpec((layout.width, tiles.block), lambda index: (zero, index))]
-    by_row += [pallas.BlockSpec((tiles.block,), lambda index: (index,))] * num_columns
-    num_real, num_programs = num_real.reshape(1), -(-size // tiles.block)
+    column = pallas.BlockSpec((tiles.block,), lambda index: (index,))
+    by_row = [pallas.BlockSpec((layout.width, tiles.block), lambda index: (zero, index)), *[column] * num_columns]
+    real, num_programs = jnp.atleast_1d(real), -(-size // tiles.block)
     return pallas.pallas_call(
         run,
         grid=(num_programs,),
-        in_specs=[whole(num_real), *by_row, *map(whole, inputs)],
+        in_specs=[whole(real) if real.shape == (1,) else column, *by_row, *map(whole, inputs)],
         out_specs=pallas.BlockSpec((None, *out.shape), lambda index: (index, *(zero,) * len(out.shape))),
         out_shape=jax.ShapeDtypeStruct((num_programs, *out.shape), out.dtype),
         compiler_params=triton.CompilerParams(num_warps=tiles.warps, num_stages=1),
         interpret=INTERPRET,
-    )(num_real, features, *columns, *inputs)
+    )(real, features, *columns, *inputs)
 
 
 def _for_all_chains(one_pass: Callable[..., Any], most: int):
@@ -548,12 +551,11 @@ def _sum(table: Table, layout: Layout, one_pass, points, parts: Sequence[Any]):
     """The sum over all pieces, on all devices, for a single chain's points."""
 
     def all_pieces(points, data):
-        found = [one_pass(*points, *part, count) for part, count in zip(*data, strict=True)]
+        found = [one_pass(*points, *part, real) for part, real in zip(*data, strict=True)]
         return functools.reduce(jnp.add, found)
 
-    starts = table.first_slot + table.piece_size * np.arange(len(parts))
-    counts = [jnp.clip(table.num_rows - start, 0, table.piece_size).astype(jnp.int32) for start in starts]
-    total = _for_all_chains(all_pieces, layout.most_chains)([point[None] for point in points], (list(parts), counts))[0]
+    real = list(table.occupied or map(table.num_real, range(len(parts))))
+    total = _for_all_chains(all_pieces, layout.most_chains)([point[None] for point in points], (list(parts), real))[0]
     return total if table.axis is None else lax.psum(total, table.axis)
 
 

@@ -77,6 +77,13 @@ def secret_of(secret, run: int) -> np.ndarray:
     return np.frombuffer(hashlib.sha512(message).digest(), "<u4")
 
 
+def random_order(number: int, fixed_secret: np.ndarray | None = None) -> np.ndarray:
+    """0, 1, ..., number - 1 in an order that is uniformly random, from the operating system."""
+    if fixed_secret is not None:
+        return np.random.default_rng(np.asarray(fixed_secret, np.uint32)).permutation(number)
+    return np.argsort(np.frombuffer(secrets.token_bytes(8 * number), np.uint64), kind="stable")
+
+
 # -- the stream ------------------------------------------------------------------------------------------------------------
 
 

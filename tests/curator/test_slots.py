@@ -1,0 +1,169 @@
+"""Where rows lie. The value of a row may depend on its slot, so a row that comes or goes must leave all others in theirs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpmcmc import Budget, Curator, Neighbours, models
+from dpmcmc.curator import batches, curvature, fused, gradient, noise, statistic
+from dpmcmc.curator.curator import own_settings
+from dpmcmc.curator.exact_sum import Table
+from dpmcmc.curator.queries import log_ratio_sum, unit_ratios
+
+BUDGET = Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
+DIMENSION, CAPACITY = 50, 203  # on a processor that takes 8 rows at a time, three are left over
+MODEL = models.logistic(DIMENSION, radius=8.0)
+GENERATOR = np.random.default_rng(3)
+ROWS = GENERATOR.normal(size=(CAPACITY, DIMENSION)).astype(np.float32), GENERATOR.integers(0, 2, CAPACITY).astype(np.float32)
+START = GENERATOR.normal(size=DIMENSION).astype(np.float32)
+END = START + 1e-4 * GENERATOR.normal(size=DIMENSION).astype(np.float32)
+FALSE_ALARM = 1e-4
+
+
+# -- random slots ----------------------------------------------------------------------------------------------------------------
+
+
+def p_value(orders):
+    """Of the first two of six slots: all pairs are equally likely."""
+    counts = np.bincount(6 * orders[:, 0] + orders[:, 1], minlength=36).reshape(6, 6)
+    return stats.chisquare(counts[~np.eye(6, dtype=bool)]).pvalue
+
+
+def test_slots_are_uniformly_random(monkeypatch):
+    generator = np.random.default_rng(0)
+    monkeypatch.setattr(noise.secrets, "token_bytes", generator.bytes)
+    assert p_value(np.array([noise.random_order(6) for _ in range(6000)])) > FALSE_ALARM
+
+
+def test_slots_in_the_order_of_the_rows_are_caught():
+    generator = np.random.default_rng(0)
+    assert p_value(np.sort([generator.permutation(6)[:2] for _ in range(6000)], axis=1)) < FALSE_ALARM
+
+
+def test_every_row_has_a_slot_of_its_own_where_their_number_is_private():
+    curator = Curator(tuple(leaf[:150] for leaf in ROWS), MODEL, BUDGET, capacity=CAPACITY)
+    (piece,), (occupied,) = curator._rows
+    found = np.flatnonzero(occupied)
+    assert len(found) == 150 and not np.array_equal(found, np.arange(150))
+    np.testing.assert_array_equal(np.sort(piece[0][found], axis=0), np.sort(ROWS[0][:150], axis=0))
+    assert Curator(ROWS, MODEL, Budget(1.0, 1e-6))._rows[1] is None
+
+
+# -- what a row that is gone leaves behind -----------------------------------------------------------------------------------------
+
+
+def ratio_sum(rows, order, monkeypatch):
+    """The integer sum of all log-ratios, the rows in these slots."""
+    monkeypatch.setattr(noise, "random_order", lambda *_: order)
+    curator = Curator(rows, MODEL, BUDGET, capacity=CAPACITY)
+
+    def run(stored, num_rows):
+        table, _ = curator.hold(stored, num_rows, jnp.zeros(16, jnp.uint32))
+        return log_ratio_sum(MODEL, table, START, END, MODEL.lipschitz * 1e-4)
+
+    with own_settings():
+        return int(jax.jit(run)(curator._rows, curator._num_rows))
+
+
+def far_out(rows):
+    """The row that rounds most differently in the last slots."""
+    with own_settings():
+        units = jax.jit(lambda rows: unit_ratios(MODEL, Table((rows,), CAPACITY, BUDGET.unit), rows, START, END, 1e-3))
+        values = [units(jax.tree.map(lambda leaf, i=i: np.repeat(leaf[i : i + 1], CAPACITY, 0), rows)) for i in range(40)]
+    return int(np.argmax([abs(value[-1] - value[0]) for value in values]))
+
+
+def test_a_row_that_is_gone_leaves_the_others_in_their_slots(monkeypatch):
+    """The row itself says nothing, so the sums must be equal; if the others moved up by one slot, they would not be."""
+    which = far_out(ROWS)
+    rows = tuple(np.zeros_like(leaf) for leaf in ROWS)
+    for leaf, given in zip(rows, ROWS, strict=True):
+        leaf[200] = given[which]
+    without = tuple(leaf[1:] for leaf in rows)
+    in_order = np.arange(CAPACITY)
+    assert ratio_sum(rows, in_order, monkeypatch) == ratio_sum(without, np.roll(in_order, -1), monkeypatch)
+    if jax.default_backend() == "cpu":
+        assert ratio_sum(rows, in_order, monkeypatch) != ratio_sum(without, in_order, monkeypatch)
+
+
+# -- rows in any slots are the same rows ------------------------------------------------------------------------------------------
+
+SMALL = models.linear(3, 1.0, radius=2.0, response_bound=3.0, position_radius=2.0)
+VALUES = GENERATOR.integers(-4, 5, (300, 3)).astype(np.float32) / 4, GENERATOR.integers(-8, 9, 300).astype(np.float32) / 4
+POINTS = np.array([0.5, -0.25, 1.0], np.float32), np.array([0.5, 0.25, 0.75], np.float32)  # products are exact in any order
+
+
+def tables(num_pieces: int):
+    """The same 300 rows in the first slots, and anywhere; and where each of them is."""
+    capacity = 1024
+    slots = np.random.default_rng(5).permutation(capacity)[:300]
+
+    def placed(leaf, places):
+        whole = np.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
+        whole[places] = leaf
+        return np.split(whole, num_pieces)
+
+    def table(places, **options):
+        pieces = tuple(zip(*(map(jnp.asarray, placed(leaf, places)) for leaf in VALUES), strict=True))
+        return Table(pieces, np.int64(300), BUDGET.unit, capacity=capacity, **options)
+
+    occupied = tuple(map(jnp.asarray, placed(np.ones(300, np.int8), slots)))
+    return table(np.arange(300)), table(slots, occupied=occupied), slots
+
+
+SUMS = {
+    "ratio": lambda table: log_ratio_sum(SMALL, table, *POINTS, 1.0),
+    "gradient": lambda table: gradient.all_rows_sum(SMALL, gradient.with_scales(table, SMALL), POINTS[0], 5.0),
+    "gradient by rows": lambda table: gradient.all_rows_sum(SMALL._replace(linear=None), table, POINTS[0], 5.0),
+    "curvature": lambda table: curvature.curvature_sum(SMALL, table, POINTS[0], 5.0),
+    "statistic": lambda table: statistic.statistic_sum(SMALL.family, table),
+}
+
+
+@pytest.mark.parametrize("num_pieces", [1, 4])
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_do_not_depend_on_the_slots(name, num_pieces):
+    first, anywhere, _ = tables(num_pieces)
+    with own_settings():
+        found = [np.asarray(SUMS[name](table)) for table in (first, anywhere)]
+    np.testing.assert_array_equal(*found)
+    assert np.any(found[0] != 0)
+
+
+@pytest.mark.parametrize("name", ["ratio", "gradient"])
+def test_fused_kernels_do_not_depend_on_the_slots(name, monkeypatch):
+    monkeypatch.setattr(fused, "INTERPRET", True)
+    first, anywhere, _ = tables(1)
+    with own_settings():
+        found = [np.asarray(jax.jit(SUMS[name])(table)) for table in (first, anywhere)]
+    np.testing.assert_array_equal(*found)
+    assert np.any(found[0] != 0)
+
+
+@pytest.mark.parametrize("num_pieces", [1, 4])
+def test_a_batch_has_the_rows_of_its_slots(num_pieces):
+    first, anywhere, slots = tables(num_pieces)
+    with own_settings():
+        asked = jnp.asarray(np.concatenate([slots[:20], np.setdiff1d(np.arange(1024), slots)[:20]]))
+        rows, is_real = batches.gather(anywhere, asked)
+        expected, _ = batches.gather(first, jnp.arange(20))
+    np.testing.assert_array_equal(is_real, np.arange(40) < 20)
+    for found, wanted in zip(rows, expected, strict=True):
+        np.testing.assert_array_equal(found[:20], wanted)
+
+
+@pytest.mark.parametrize("num_pieces, rate", [(1, 0.3), (4, 0.3), (4, 0.002)], ids=["one piece", "four", "few draws"])
+def test_repeated_draws_have_the_rows_of_their_slots(num_pieces, rate):
+    _, anywhere, slots = tables(num_pieces)
+    with own_settings():
+        draws = batches.repeated_draws(jnp.arange(8, dtype=jnp.uint32), anywhere, rate)
+        responses, is_real = batches.map_drawn(lambda rows: rows[1], anywhere, draws)
+    ends = np.asarray(draws.ends)
+    listed = np.arange(len(is_real))
+    drawn = np.searchsorted(ends, listed, side="right") * anywhere.piece_size + np.asarray(draws.places)
+    responses_of = dict(zip(slots.tolist(), VALUES[1].tolist(), strict=True))
+    wanted = [slot in responses_of for slot in drawn.tolist()] & (listed < ends[-1])
+    np.testing.assert_array_equal(is_real, wanted)
+    assert [responses_of[slot] for slot in drawn[wanted].tolist()] == np.asarray(responses)[wanted].tolist()
