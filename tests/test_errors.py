@@ -89,6 +89,9 @@ TYPES = [
     (lambda: Gradient(models.poisson(2).lipschitz, 1.0), "clip=None must be a number: a model without a proved bound has none"),
     (lambda: Gradient(jnp.float32(1.0), 1.0), r"must be a plain number: give float\(clip\)"),
     (lambda: Accept(Barker(), "1"), r"bound='1' must be a plain number"),
+    (lambda: Gradient(np.float32(1.0), 1.0), r"has fewer digits than the bill is made with: give float\(clip\)"),
+    (lambda: Gradient(1.0, np.uint8(200)), r"may wrap around: give float\(noise_multiplier\)"),
+    (lambda: tiny.make_curator().grant({tiny.RATIO: 1.5}), "integer"),
     (
         lambda: tiny.run(sampler=accept_walk(tiny.log_prior, Barker(), tiny.WALK)),
         r"Barker is no query: ask with Accept",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -111,6 +112,38 @@ def test_of_two_that_hold_the_same_ledger_one_is_refused(path):
 
 
 # -- budgets shared by several grants ----------------------------------------------------------------------------------------
+
+
+def test_counts_of_numpy_are_added_up_as_they_are():
+    """200 + 100 of its bytes are 44."""
+    plan = {LogRatio(1.0, 500.0): np.uint8(200), LogRatio(2.0, 500.0): np.uint8(100)}
+    grant = tiny.make_curator(fixed_secret=None).grant(plan)
+    plain = tiny.make_curator(fixed_secret=None).grant({query: int(count) for query, count in plan.items()})
+    assert grant.statement().epsilon == plain.statement().epsilon and grant._left == plain._left
+    assert all(type(count) is int for count in grant._left.values())
+
+
+@pytest.mark.parametrize("shared_by", [None, "zcdp"])
+def test_of_several_threads_one_has_the_budget(shared_by, path):
+    """Each had seen it unspent before the first had written its grant down."""
+    curator = tiny.make_curator(shared_by=shared_by, ledger=path)
+    plan = {tiny.RATIO: curator.max_steps({}, {tiny.RATIO: 1})}
+    together, granted, refused = threading.Barrier(4), [], []
+
+    def go():
+        together.wait()
+        try:
+            granted.append(curator.grant(plan))
+        except BudgetExceeded as refusal:
+            refused.append(refusal)
+
+    threads = [threading.Thread(target=go) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(granted), len(refused)) == (1, 3)
+    assert len(tiny.make_curator(shared_by=shared_by, ledger=path)._ledger.grants) == 1
 
 
 @pytest.mark.parametrize("shared_by", ["gaussian-dp", "zcdp", "renyi"])

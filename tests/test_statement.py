@@ -86,6 +86,10 @@ def test_what_is_printed_is_never_below_the_promise():
         text = str(dataclasses.replace(found, epsilon=epsilon))
         printed = float(re.search(r"Promise:   \((\S+), ", text)[1]), float(re.search(r"Computed:  epsilon = (\S+) at", text)[1])
         assert epsilon <= printed[0] <= epsilon * 1.001 and epsilon <= printed[1] <= epsilon * 1.00001
+    for delta in (1e-6, 1.0049e-6, 1.6649e-6, 0.0123451, 9.999e-10):
+        text = str(dataclasses.replace(found, delta=delta, budget=(1.0, delta)))
+        printed = [float(value) for value in re.findall(r"(?:Promise: .*, |delta = )([0-9.e-]+)", text)]
+        assert len(printed) == 3 and all(delta <= value <= delta * 1.01 for value in printed)
 
 
 def test_a_larger_second_opinion_is_explained():

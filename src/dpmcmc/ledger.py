@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,8 @@ class Entry:
 
 def entries(plan: Mapping[Query, int], unit: Unit) -> tuple[Entry, ...]:
     """The bill of a plan: each query with the cost of asking it once."""
-    return tuple(Entry(repr(query), query.released, query.cost(unit), count) for query, count in plan.items() if count)
+    counts = {query: operator.index(count) for query, count in plan.items()}  # NumPy's would wrap around in sums
+    return tuple(Entry(repr(query), query.released, query.cost(unit), count) for query, count in counts.items() if count)
 
 
 def total_costs(bill: tuple[Entry, ...]) -> dict[Cost, int]:

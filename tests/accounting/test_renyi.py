@@ -152,3 +152,22 @@ def test_little_noise_is_not_free():
     """A ratio cut off at e^700 made 100 steps of batches of nearly all rows cost nothing."""
     cost = SubsampledGaussian("poisson", 0.99, 0.01, Neighbours.REPLACE_ONE)
     assert accountants.epsilon_by("rdp", {cost: 100}, 1e-6) > 1e5
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+@pytest.mark.parametrize("rate, noise_multiplier, order", [(1.5e-9, 0.416, 5), (1e-12, 0.3, 3), (1e-9, 5.0, 8), (1e-7, 0.2, 4)])
+def test_rare_rows_cost_something(rate, noise_multiplier, order, neighbours):
+    """Divergences far below the precision of 1, where a sum near 1 would have lost them: never less, and hardly more."""
+    found = SubsampledGaussian("poisson", rate, noise_multiplier, neighbours).rdp([float(order)])[0]
+    with mpmath.workdps(60):
+        q, mu = mpmath.mpf(rate), 1 / mpmath.mpf(noise_multiplier)
+        if neighbours is Neighbours.ADD_OR_REMOVE_ONE:
+            weights = [mpmath.binomial(order, k) * (1 - q) ** (order - k) * q**k for k in range(order + 1)]
+            moment = mpmath.fsum(w * mpmath.exp(k * (k - 1) * mu**2 / 2) for k, w in enumerate(weights))
+        else:
+            law = lambda x, sign: 1 - q + q * mpmath.exp(sign * x * mu / 2 - mu**2 / 8)  # noqa: E731
+            integrand = lambda x: mpmath.npdf(x) * law(x, 1) ** order * law(x, -1) ** (1 - order)  # noqa: E731
+            reach = float((2 * order - 1) * mu / 2) + 16
+            moment = mpmath.quad(integrand, mpmath.linspace(-reach, reach, 60))
+        true = mpmath.log(moment) / (order - 1)
+        assert 1 - 1e-10 < found / true < 1.05

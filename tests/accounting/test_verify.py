@@ -92,7 +92,7 @@ def test_odd_counts_are_refused(count):
         verify.verify(forged)
 
 
-BATCH = {"kind": "subsampled-gaussian", "scheme": "fixed", "rate": 0.01, "noise_multiplier": 2.5, "neighbours": "replace-one"}
+BATCH = {"kind": "subsampled-gaussian", "scheme": "poisson", "rate": 0.01, "noise_multiplier": 2.5, "neighbours": "replace-one"}
 BROKEN = {
     "entries null": {"entries": None},
     "entries an object": {"entries": {"a": 1}},

@@ -17,6 +17,7 @@ import inspect
 import itertools
 import math
 import numbers
+import operator
 import threading
 import warnings
 from collections import Counter
@@ -119,6 +120,7 @@ class Curator:
         self._delta = budget.delta if budget is not None else 1e-6
         self._fixed_secret = fixed_secret
         self._lock, self._meter = threading.Lock(), Meter()  # the meter of the grant that runs
+        self._till = threading.Lock()  # one grant at a time, from the check to what is written down
         leaves = jax.tree.map(_as_column, rows)
         num_rows = _num_rows(leaves, self.unit)
         self._capacity = _check_capacity(num_rows, capacity, self.unit)
@@ -378,7 +380,8 @@ class Grant:
     """A billed plan and the fresh secret that its answers are made with."""
 
     def __init__(self, curator: Curator, plan: Plan, statement: Statement) -> None:
-        self._curator, self._left, self._statement = curator, Counter(plan), statement
+        self._curator, self._statement = curator, statement
+        self._left = Counter({query: operator.index(count) for query, count in plan.items()})
         self._secret, self._runs = curator._fresh_secret(), itertools.count()
         self._meter = Meter()
 
@@ -413,6 +416,13 @@ class Grant:
 
 def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
     """Bill every owner for the whole plan, or none of them."""
+    with contextlib.ExitStack() as tills:
+        for owner in sorted(owners, key=id):  # in one order, whoever asks: nobody waits for one who waits for him
+            tills.enter_context(owner._till)
+        return _bill_all(owners, plan)
+
+
+def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
     for owner in owners:
         owner.check(plan)
     bills = [owner._bill(plan) for owner in owners]

@@ -24,8 +24,9 @@ def check_positive(**values: float) -> None:
             raise TypeError(f"{name}=None must be a number: a model without a proved bound has none to offer, so choose one")
         if not isinstance(value, numbers.Real):
             raise TypeError(f"{name}={value!r} must be a plain number: give float({name})")
-        if isinstance(value, np.floating) and not isinstance(value, float):
-            raise TypeError(f"{name}={value!r} has fewer digits than the bill is made with: give float({name})")
+        if isinstance(value, np.generic) and not isinstance(value, float):
+            why = "has fewer digits than the bill is made with" if isinstance(value, np.floating) else "may wrap around"
+            raise TypeError(f"{name}={value!r} {why}: give float({name})")
         if not (math.isfinite(value) and value > 0):
             raise ValueError(f"{name}={value} must be positive and finite")
 
