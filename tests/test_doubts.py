@@ -1,11 +1,15 @@
 """What is told about a run that runs well and may be wrong."""
 
+import re
+
+import jax
 import numpy as np
 import pytest
 
 from dpmcmc import (
     Accept,
     Barker,
+    Budget,
     Curator,
     Curvature,
     Gradient,
@@ -14,10 +18,14 @@ from dpmcmc import (
     PenaltyAccept,
     doubts,
     models,
+    sample,
     statement_of,
+    tuning,
 )
 from dpmcmc.curator.exact import ExactGradient
+from dpmcmc.results import posterior
 from dpmcmc.samplers.accept import AcceptInfo
+from dpmcmc.samplers.langevin import LangevinInfo
 from tests import tiny
 
 LOGISTIC = models.logistic(2, radius=2.5, intercept=True)
@@ -41,23 +49,100 @@ PROVED = LOGISTIC.lipschitz
     ids=str,
 )
 def test_a_clip_below_the_proved_bound_is_told(query, is_told):
-    assert bool(doubts.of_clips(LOGISTIC, {query: 1})) is is_told
+    assert bool(doubts.of_settings(LOGISTIC, {query: 1})) is is_told
 
 
 @pytest.mark.parametrize("query", [Gradient(1.0, 9.0), LogRatio(1.0, 9.0), Accept(Barker(), 0.1), MinibatchAccept(0.1)], ids=str)
 def test_any_clip_is_told_where_nothing_is_proved(query):
-    (told,) = doubts.of_clips(models.poisson(2), {query: 1})
+    (told,) = doubts.of_settings(models.poisson(2), {query: 1})
     assert "the model has no proved `lipschitz`" in told
 
 
-@pytest.mark.parametrize("length, thin, is_told", [(0.9, 1, False), (1.1, 1, True), (1.1, 2, False)])
-def test_moves_that_are_longer_than_the_bound_is_proved_for_are_told(length, thin, is_told):
-    """Of several steps together nothing can be told."""
+@pytest.mark.parametrize("length, is_accepted, is_told", [(0.9, True, False), (1.1, True, True), (1.1, False, False)])
+def test_moves_that_are_longer_than_the_bound_is_proved_for_are_told(length, is_accepted, is_told):
     bit = Accept(Barker(), 0.1)
-    positions = np.zeros((5, 2, 3))
-    positions[2, 1, 0] = length * bit.bound / PROVED
-    told = doubts.of_draws(LOGISTIC, {bit: 1}, [(positions, AcceptInfo(np.ones((5, 2), bool)))], thin)
+    lengths = np.zeros((5, 2))
+    lengths[2, 1] = length * bit.bound / PROVED
+    info = AcceptInfo(np.full((5, 2), is_accepted), lengths)
+    told = doubts.of_draws(LOGISTIC, {bit: 1}, [(np.zeros((5, 2, 3)), info)], thin=3)
     assert any("the bound is proved up to" in text for text in told) is is_told
+
+
+@pytest.mark.parametrize("length, thin, is_told", [(0.9, 1, False), (1.1, 1, True), (1.1, 2, False)])
+def test_moves_of_a_sampler_that_does_not_tell_them_are_read_off_the_draws(length, thin, is_told):
+    """Of several steps together nothing can be told. The move may be between two blocks."""
+    bit = Accept(Barker(), 0.1)
+    position = np.zeros((1, 2, 3))
+    position[0, 1, 0] = length * bit.bound / PROVED
+    told = doubts.of_draws(LOGISTIC, {bit: 1}, [(np.zeros((1, 2, 3)), ()), (position, ())], thin)
+    assert any("the bound is proved up to" in text for text in told) is is_told
+
+
+def test_a_tempered_posterior_is_told():
+    (told,) = doubts.of_settings(LOGISTIC, {Gradient(PROVED, 100.0, temperature=0.25): 1})
+    assert "about 2 times as wide as the posterior" in told
+
+
+LINE = models.linear(1, 0.5, radius=1.0, response_bound=4.0, position_radius=1.0)
+
+
+def line_rows(slope):
+    generator = np.random.default_rng(0)
+    features = generator.uniform(-1, 1, (4000, 1)).astype(np.float32)
+    return features, (slope * features[:, 0] + 0.5 * generator.normal(size=4000)).astype(np.float32)
+
+
+@pytest.mark.parametrize("slope, is_told", [(0.3, False), (1.5, True)])
+def test_a_posterior_beyond_the_limits_of_the_prior_is_told(slope, is_told, caplog):
+    """The start ended beyond them, from where no step was taken: sd 0, thousands of effective draws and not a word."""
+    budget = Budget(20.0, 1e-6)
+    recipe = tuning.langevin(LINE, 4000, budget, stiffness=tuning.ATTAINED)
+    curator = Curator(line_rows(slope), LINE, budget, fixed_secret=tiny.SECRET)
+    result = sample(jax.random.key(0), recipe.sampler, curator, [0.0], **recipe.options, progress=False)
+    assert ("the draws pile up at its limits" in statement_of(result)) is is_told
+    draws = result.posterior["coefficients"].to_numpy()
+    assert np.abs(draws).max() <= 1 and (np.mean(draws) > 0.9) is np.bool_(is_told)
+
+
+def test_draws_that_never_change_are_no_draws():
+    result = tiny.run()
+    assert "the same value in all draws" not in posterior.doubt(result)
+    result.posterior["mean"] = 0 * result.posterior["mean"] + 1.0
+    assert "the same value in all draws" in posterior.doubt(result)
+
+
+def langevin_draws(stiffness, thin, num_draws=600):
+    """x' = (1 - s/2) x + noise along one axis, and slow along another: as Langevin dynamics with step h, s = h * precision."""
+    generator = np.random.default_rng(1)
+    state, kept = np.zeros((2, 2)), []
+    for step in range(num_draws * thin):
+        state = (1 - np.array([stiffness, 0.02]) / 2) * state + np.sqrt([stiffness, 0.02]) * generator.normal(size=(2, 2))
+        if step % thin == thin - 1:
+            kept.append(state @ np.array([[0.6, 0.8], [-0.8, 0.6]]))
+    quiet = np.zeros((num_draws, 2), bool)
+    return [(np.array(kept), LangevinInfo(np.zeros((num_draws, 2, 2)), quiet, quiet))]
+
+
+@pytest.mark.parametrize(
+    "stiffness, thin, factor",
+    [
+        (0.2, 1, None),
+        (0.5, 1, None),
+        (2.0, 1, 2**0.5),
+        (3.5, 1, 8**0.5),
+        (3.5, 3, "much"),
+        (0.5, 10, None),
+        (0.2, 3, None),
+    ],
+)
+def test_langevin_steps_that_are_too_long_are_told(stiffness, thin, factor):
+    """The factor to a fifth. Fixed keys; one alarm in 10^4 if the draws were independent."""
+    told = doubts.of_draws(LOGISTIC, {}, langevin_draws(stiffness, thin), thin)
+    if factor is None:
+        assert told == []
+    else:
+        (found,) = re.findall(r"the draws are spread (\S+) (?:times )?too widely", told[0])
+        assert found == factor or float(found) == pytest.approx(factor, rel=0.2)
 
 
 def test_a_run_tells_in_its_statement_and_at_once(caplog, capsys):

@@ -88,7 +88,7 @@ def sample(
     by_step = total_plan((begin.plan, 1), (one_step.plan, num_steps))
     assert plan == by_step, "the bill of a block must be that of its steps"
     check_fits(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
-    notes = doubts.of_clips(curator.model, one_step.plan)
+    notes = doubts.of_settings(curator.model, one_step.plan)
     with _interrupts_held() as interrupts, Progress(num_steps, is_shown=progress) as bar:
         for note in notes:
             bar.warn(note)  # while an interrupt can still save the budget

@@ -100,7 +100,7 @@ def written_out(fault):
         is_accepted = -jax.random.exponential(key_accept) < answer.value + public - answer.variance / 2
         kept = jnp.where(fault == 2, again, jnp.where(fault == 3, last, first))
         position, released = jnp.where(is_accepted, end, state.position), jnp.where(is_accepted, last, kept)
-        return HMCState(position, released, state.index, state.flips), HMCInfo(is_accepted, ~is_accepted)
+        return HMCState(position, released, state.index, state.flips), HMCInfo(is_accepted, ~is_accepted, jnp.zeros(()))
 
     return Sampler(init, step)
 

@@ -22,6 +22,7 @@ class AcceptInfo(NamedTuple):
     """What was released on the way."""
 
     is_accepted: Array
+    move_length: Array  # of what was proposed
 
 
 class FilteredInfo(NamedTuple):
@@ -41,9 +42,10 @@ def accept_walk(log_prior: Callable[[Position], Array], bit: Query, proposal: Pr
         key_move, key_ask = jax.random.split(rng_key)
         point, if_accepted, if_rejected = proposal.propose(key_move, state.position, state.memory)
         answer = ask(key_ask, bit, state.position, point, log_prior(point) - log_prior(state.position))
+        move_length = jnp.linalg.norm(point - state.position)
         state = choose(answer.value, point, if_accepted, state, if_rejected)
         if is_standing(bit):
             return state, FilteredInfo(answer.value, jnp.isfinite(answer.variance))
-        return state, AcceptInfo(answer.value)
+        return state, AcceptInfo(answer.value, move_length)
 
     return Sampler(init, step)

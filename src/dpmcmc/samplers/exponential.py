@@ -46,7 +46,8 @@ def exponential_penalty(model: Model, statistic: Query, proposal: Proposal) -> S
         ratio, variance = _log_ratio(change(family, state.position, point), answer, state.position.dtype)
         log_ratio = ratio + model.log_prior(point) - model.log_prior(state.position)
         is_accepted = passes(key_accept, log_ratio, variance)
-        return choose(is_accepted, point, if_accepted, state, if_rejected), PenaltyInfo(is_accepted, log_ratio)
+        info = PenaltyInfo(is_accepted, log_ratio, jnp.linalg.norm(point - state.position))
+        return choose(is_accepted, point, if_accepted, state, if_rejected), info
 
     return Sampler(init, step)
 

@@ -50,6 +50,7 @@ class HMCInfo(NamedTuple):
 
     is_accepted: Array
     is_divergent: Array  # the path left the numbers, or the prior's support
+    move_length: Array  # from the path's start to its end
 
 
 def hmc(
@@ -123,7 +124,7 @@ def hmc(
             gradient=jnp.where(is_accepted, last, first) if reuse else state.gradient,
             index=state.index + 1,
             flips=state.flips,
-        ), HMCInfo(is_accepted, is_divergent)
+        ), HMCInfo(is_accepted, is_divergent, jnp.linalg.norm(proposal - state.position))
 
     return Sampler(init, step)
 

@@ -35,6 +35,7 @@ class LangevinInfo(NamedTuple):
 
     gradient: Array  # of the log-likelihood, as released
     is_saturated: Array  # the noise of the gradient exceeds what the step injects, in some direction
+    is_outside: Array  # the step led to where the prior has no density, and was not taken
 
 
 def sgld(
@@ -77,7 +78,8 @@ def sgld(
         normal = jax.random.normal(key_noise, state.position.shape, state.position.dtype)
         move = precondition.out_of(h / 2 * scales * slope + deviation * normal)
         proposal = (state.position + move).astype(state.position.dtype)
-        position = jnp.where(log_prior(proposal) > -jnp.inf, proposal, state.position)
-        return LangevinState(position, state.index + 1), LangevinInfo(answer.value, jnp.any(taken > 1))
+        is_outside = ~(log_prior(proposal) > -jnp.inf)
+        position = jnp.where(is_outside, state.position, proposal)
+        return LangevinState(position, state.index + 1), LangevinInfo(answer.value, jnp.any(taken > 1), is_outside)
 
     return Sampler(init, step)

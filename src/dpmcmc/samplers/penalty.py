@@ -31,6 +31,7 @@ class PenaltyInfo(NamedTuple):
 
     is_accepted: Array
     log_ratio: Array  # as released: noisy, prior included
+    move_length: Array  # of what was proposed
 
 
 def penalty(log_prior: Callable[[Position], Array], ratio: Query, proposal: Proposal) -> Sampler:
@@ -45,7 +46,8 @@ def penalty(log_prior: Callable[[Position], Array], ratio: Query, proposal: Prop
         answer = ask(key_ask, ratio, state.position, point)
         log_ratio = answer.value + log_prior(point) - log_prior(state.position)
         is_accepted = passes(key_accept, log_ratio, answer.variance)
-        return choose(is_accepted, point, if_accepted, state, if_rejected), PenaltyInfo(is_accepted, log_ratio)
+        info = PenaltyInfo(is_accepted, log_ratio, jnp.linalg.norm(point - state.position))
+        return choose(is_accepted, point, if_accepted, state, if_rejected), info
 
     return Sampler(init, step)
 

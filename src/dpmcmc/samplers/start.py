@@ -3,7 +3,7 @@
 One noisy curvature matrix at the public point, then noisy gradients:
 
     A = C + (minus the Hessian of the log prior),  its eigenvalues lifted to at least what the noise in C could fake
-    x <- x + A^-1 (G(x) + grad log prior(x)),      `num_steps` times
+    x <- x + A^-1 (G(x) + grad log prior(x)),      `num_steps` times, each halved until it ends where the prior has density
 
 For logistic regression the curvature at zero is the largest anywhere (every row's weight p (1 - p) is at most 1/4), so the steps
 never overshoot. What was paid for is kept: the last point starts the chains, and A is handed to the sampler, whose mass matrix or
@@ -20,6 +20,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from dpmcmc.types import Array, Ask, Key, Position, Query
+
+HALVINGS = 24
 
 
 class Start(NamedTuple):
@@ -45,11 +47,18 @@ def newton_start(
 
         def newton(index, point):
             slope = ask(jax.random.fold_in(key_steps, index), gradient, point).value + jax.grad(log_prior)(point)
-            return point + jnp.linalg.solve(precision, slope)
+            return _inside(log_prior, point, jnp.linalg.solve(precision, slope))
 
         return Start(lax.fori_loop(0, num_steps, newton, position), precision)
 
     return start
+
+
+def _inside(log_prior: Callable[[Position], Array], point: Position, step: Array) -> Position:
+    """The end of the step, or of half of it, a quarter, ...: the first of them where the prior has any density."""
+    shares = 0.5 ** jnp.arange(HALVINGS, dtype=point.dtype)
+    is_inside = jax.vmap(lambda share: log_prior(point + share * step) > -jnp.inf)(shares)
+    return jnp.where(jnp.any(is_inside), point + shares[jnp.argmax(is_inside)] * step, point)
 
 
 def lift(matrix: Array, floor: Array) -> Array:

@@ -39,6 +39,7 @@ class ThermostatInfo(NamedTuple):
 
     friction: Array
     is_saturated: Array  # the noise of the gradient exceeds what the step injects, in some direction
+    is_outside: Array  # the step led to where the prior has no density, and was not taken
 
 
 def sgnht(
@@ -94,10 +95,10 @@ def sgnht(
         momentum = momentum + kick
 
         proposal = (middle + h / 2 * precondition.out_of(roots * momentum)).astype(middle.dtype)
-        is_inside = log_prior(proposal) > -jnp.inf
-        position = jnp.where(is_inside, proposal, state.position)
-        momentum = jnp.where(is_inside, momentum, -state.momentum)
-        info = ThermostatInfo(heat, jnp.any(known > injected))
+        is_outside = ~(log_prior(proposal) > -jnp.inf)
+        position = jnp.where(is_outside, state.position, proposal)
+        momentum = jnp.where(is_outside, -state.momentum, momentum)
+        info = ThermostatInfo(heat, jnp.any(known > injected), is_outside)
         return ThermostatState(position, momentum, heat, state.index + 1), info
 
     return Sampler(init, step)
