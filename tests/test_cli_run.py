@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import Budget, cli, cli_account, forecast, load, statement_of
+from dpmcmc import Budget, cli, cli_account, cli_run, forecast, load, statement_of
 from dpmcmc.cli import main
 from dpmcmc.curator import noise
 from dpmcmc.progress import Progress
@@ -143,12 +143,25 @@ def test_runs_share_a_budget(folder):
     left = int(re.search(r"Left in spent.json: (\d+) more such steps for each of 1 chains", first.output)[1])
     too_many = invoke(*shared, "--steps", left + 1, "--out", "second.nc")
     assert too_many.exit_code == 2 and "is left" in too_many.output
+    all_of_it = invoke(*shared, "--out", "second.nc")
+    assert all_of_it.exit_code == 2 and f"this run would take all that is left, {left} steps" in all_of_it.output
     long_moves = invoke(*shared, "--max-move", "100", "--out", "second.nc")
     assert long_moves.exit_code == 2 and "what is left of the budget of epsilon=4, delta=" in long_moves.output
     second = invoke(*shared, "--steps", "2", "--out", "second.nc")
     assert f"Left in spent.json: {left - 2} more" in second.output, second.output
     alone = invoke(*LOGISTIC, "--ledger", "spent.json", "--out", "third.nc")
     assert alone.exit_code == 2 and "was opened with shared_by=zcdp, now it is None" in alone.output
+
+
+@pytest.mark.parametrize("table", [["logistic", "table.csv", "--label", "ill"], ["gaussian", "both.npz", "--variances", "100,100"]])
+def test_next_to_no_budget_is_hopeless_and_no_error(table):
+    """There was a division by zero, or an error of 31623 standard deviations."""
+    result = invoke(*table, *TWO, "--epsilon", "0.01", "--delta", "1e-4")
+    assert result.exit_code == 2 and "hopeless: " in result.output and "nothing but noise" in result.output
+
+
+def test_steps_are_thinned_by_a_number_that_divides_them():
+    assert [cli_run._thin(wanted, steps) for wanted, steps in ((3, None), (3, 100), (4, 100), (7, 14), (7, 13))] == [3, 2, 4, 7, 1]
 
 
 def test_one_step_more_than_the_budget_allows_is_refused():

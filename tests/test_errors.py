@@ -27,6 +27,7 @@ from dpmcmc import (
     UnboundedQueries,
     UnsupportedQuery,
     accept_walk,
+    exponential_penalty,
     guided_walk,
     hmc,
     load,
@@ -38,6 +39,7 @@ from dpmcmc import (
     sample,
     save,
     sgld,
+    statement_of,
 )
 from dpmcmc.acceptance import Metropolis
 from dpmcmc.accounting.statement import Statement
@@ -92,6 +94,11 @@ TYPES = [
     (lambda: Gradient(np.float32(1.0), 1.0), r"has fewer digits than the bill is made with: give float\(clip\)"),
     (lambda: Gradient(1.0, np.uint8(200)), r"may wrap around: give float\(noise_multiplier\)"),
     (lambda: tiny.make_curator().grant({tiny.RATIO: 1.5}), "integer"),
+    (lambda: accept_walk(tiny.MODEL, tiny.BIT, tiny.WALK), r"log_prior is a Model: give model\.log_prior"),
+    (lambda: sgld(None, Gradient(1.0, 1.0), 0.1), "log_prior is a NoneType: it must be a function of the position"),
+    (lambda: penalty(tiny.log_prior, tiny.WALK, tiny.RATIO), "proposal is a LogRatio: it comes last, after the query"),
+    (lambda: exponential_penalty(tiny.log_prior, tiny.RATIO, tiny.WALK), "model is a function: this sampler needs the whole Model"),
+    (lambda: tiny.run(start={"mean": 0.0}), "initial_position is a dict: it must be a flat array of 1 numbers"),
     (
         lambda: tiny.run(sampler=accept_walk(tiny.log_prior, Barker(), tiny.WALK)),
         r"Barker is no query: ask with Accept",
@@ -286,6 +293,20 @@ def test_a_model_that_would_waste_the_budget_is_refused(bad, words):
 
 
 KEYS = [0, None, np.zeros(2, np.uint32), jax.random.PRNGKey(0), jax.random.split(jax.random.key(0))]
+
+
+@pytest.mark.parametrize("name, bound", [("lipschitz", -1.0), ("lipschitz", float("nan")), ("curvature", 0.0), ("lipschitz", "1")])
+def test_a_bound_that_cannot_be_is_refused(name, bound):
+    with pytest.raises(ValueError, match=f"the model's {name}=.* must be positive and finite, or None"):
+        tiny.make_curator(model=tiny.MODEL._replace(**{name: bound}))
+
+
+def test_what_is_declared_of_the_rows_is_in_the_statement():
+    declared = tiny.MODEL._replace(declared="|row| <= 1")
+    assert "Note:      declared of every row: |row| <= 1; one beyond is clipped" in statement_of(
+        tiny.run(tiny.make_curator(model=declared))
+    )
+    assert "declared" not in statement_of(tiny.run())
 
 
 @pytest.mark.parametrize("key", KEYS, ids=["int", "none", "array", "old style", "several"])

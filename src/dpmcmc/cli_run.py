@@ -184,8 +184,11 @@ def run(
                 _check_hope(curator, chosen, problem)
         else:
             chosen = _walk(sampler, problem, curator, clip, step_size, max_move, noise_multiplier, kappa)
-        thin, warmup = chosen.thin if thin is None else thin, chosen.warmup if warmup is None else warmup
+        thin = _thin(chosen.thin, steps) if thin is None else thin
+        warmup = chosen.warmup if warmup is None else warmup
         num_steps = _num_steps(curator, chosen, steps, chains, thin)
+        if shared_by is not None and steps is None:
+            raise ValueError(f"--shared-by needs --steps: without, this run would take all that is left, {num_steps} steps")
         if given and not is_named:
             typer.echo(f"Settings of your own ({', '.join(given)}) are for accept bits: {sampler.value} is used.")
         is_automatic = not set(given) - {"--clip"}
@@ -215,15 +218,15 @@ def _check_hope(curator: Any, chosen: Chosen, problem: Problem) -> None:
 
     rows, budget, dimension = curator.capacity, curator.budget, problem.model.dimension
     draws = _langevin_draws(curator, chosen, problem, tuning.langevin_steps(chosen.query.noise_multiplier, budget))
-    error = max(draws, 1e-9) ** -0.5
-    if error >= forecast.HOPELESS:
+    if draws <= forecast.HOPELESS**-2:
+        error = f"off by about {draws**-0.5:.1f} posterior standard deviations" if draws > 0 else "of nothing but noise"
         way_out = "More rows, a larger budget or narrower bounds would help"
         if not problem.is_exact:
             enough, epsilon = forecast.needed("sgld", rows, dimension, budget)
             way_out = f"For half of one you would need n = {enough:,} or epsilon = {epsilon:.2g}"
         raise ValueError(
-            f"hopeless: with {rows} rows and {dimension} parameters epsilon = {budget.epsilon:g} gives posterior means off "
-            f"by about {error:.1f} posterior standard deviations. {way_out}. To spend the budget all the same, name the --sampler"
+            f"hopeless: with {rows} rows and {dimension} parameters epsilon = {budget.epsilon:g} gives posterior means {error}. "
+            f"{way_out}. To spend the budget all the same, name the --sampler"
         )
 
 
@@ -235,7 +238,7 @@ def _langevin_draws(curator: Any, chosen: Chosen, problem: Problem, num_gradient
     if problem.is_exact:
         return num_gradients * tuning.step_size(query, budget) * min(rows * problem.information + problem.prior_precision) / 4
     draws = forecast.forecast_error("sgld", rows, problem.model.dimension, budget) ** -2
-    return draws * num_gradients / tuning.langevin_steps(query.noise_multiplier, budget)
+    return draws * num_gradients / max(1, tuning.langevin_steps(query.noise_multiplier, budget))
 
 
 def _problem(model: ModelName, table: Path, delimiter: str, settings: Settings) -> Problem:
@@ -431,6 +434,11 @@ def _walk(name, problem, curator, clip, step_size, max_move, noise_multiplier, k
     return Chosen(dpmcmc.accept_walk(model.log_prior, query, proposal), query, name, words)
 
 
+def _thin(wanted: int, steps: int | None) -> int:
+    """As wanted, or the next smaller one that divides the steps."""
+    return wanted if steps is None else max(thin for thin in range(1, wanted + 1) if steps % thin == 0)
+
+
 def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: int) -> int:
     from dpmcmc.loop import check_fits
 
@@ -521,7 +529,7 @@ def _report(result: Any, out: Path, ledger: Path | None, steps: int | None) -> N
     why = doubt(result)
     if why is not None:
         more = "More" if steps is None else "More --steps, more"
-        advice = f"{more} rows, a larger budget or fewer parameters would help; see above, too, how cells are read"
+        advice = f"{more} rows, a larger budget, narrower --bounds or fewer parameters would help; see above how cells are read"
         typer.echo(f"DO NOT RELY on these draws: {why}. {advice}.\n")
     typer.echo(f"Written to {out}. Read it with dpmcmc.load or ArviZ.")
     if ledger is None:

@@ -71,8 +71,8 @@ def sample(
     num_chains, thin = _at_least_one("num_chains", num_chains), _at_least_one("thin", thin)
     keys = jax.random.split(rng_key, num_chains)
     positions = _initial_positions(initial_position, num_chains, curator.model)
-    if not 0 <= warmup < 1:
-        raise ValueError(f"warmup={warmup} must lie in [0, 1): it is the share of the draws kept apart")
+    if not isinstance(warmup, numbers.Real) or not 0 <= warmup < 1:
+        raise ValueError(f"warmup={warmup!r} must lie in [0, 1): it is the share of the draws kept apart")
     _check_path(path)
     begin = curator.trace(begin_program(sampler, start), keys, positions)
 
@@ -94,7 +94,8 @@ def sample(
             bar.warn(note)  # while an interrupt can still save the budget
         starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
         if interrupts:
-            raise KeyboardInterrupt  # nothing is spent yet
+            bar.say("interrupted before the budget was touched: nothing is spent")
+            raise KeyboardInterrupt
         run = _Run(curator, curator.grant(plan), one_step.plan, keys, sizes, thin, warmup, path, notes)
         return run.go(positions, starter, runners, bar, interrupts)
 
@@ -189,7 +190,7 @@ class _Run:
             positions,
             info,
             self.curator.model.unravel,
-            self.grant.statement(*self.notes, *notes),
+            self.grant.statement(*_declared(self.curator.model), *self.notes, *notes),
             num_warmup=int(positions.shape[1] * self.warmup),
             thin=self.thin,
         )
@@ -199,6 +200,10 @@ class _Run:
             from dpmcmc.results import posterior
 
             posterior.save(result, self.path)
+
+
+def _declared(model) -> list[str]:
+    return [f"declared of every row: {model.declared}; one beyond is clipped, which biases the draws"] if model.declared else []
 
 
 @contextlib.contextmanager
@@ -328,7 +333,12 @@ def _check_path(path: str | Path | None) -> None:
 
 
 def _initial_positions(position, num_chains: int, model):
-    positions, dimension = jnp.asarray(position), model.dimension
+    dimension = model.dimension
+    try:
+        positions = jnp.asarray(position)
+    except (TypeError, ValueError):
+        kind = type(position).__name__
+        raise TypeError(f"initial_position is a {kind}: it must be a flat array of {dimension} numbers") from None
     if not jnp.issubdtype(positions.dtype, jnp.floating):
         positions = positions.astype(jnp.result_type(float))
     if positions.shape not in ((dimension,), (num_chains, dimension)):

@@ -102,6 +102,7 @@ class Model(NamedTuple):
     curvature: float | None = None  # proved for every allowed row: the Hessian's Frobenius norm is at most this
     linear: Linear | None = None  # the same log-likelihood in parts, where it has them: gradients are then nearly for free
     family: Family | None = None  # the same log-likelihood as an exponential family, up to h(x), where it is one
+    declared: str | None = None  # in words: what rows are allowed
 
 
 class Answer(NamedTuple):

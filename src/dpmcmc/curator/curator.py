@@ -624,6 +624,10 @@ def _check_fits(query: Query, points: Sequence[Any]) -> None:
 
 
 def _check_model(model: Model, rows: Any) -> None:
+    for name in ("lipschitz", "curvature"):
+        bound: Any = getattr(model, name)
+        if bound is not None and not (isinstance(bound, float | int | np.number) and math.isfinite(bound) and bound > 0):
+            raise ValueError(f"the model's {name}={bound!r} must be positive and finite, or None where nothing is proved")
     is_double = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(rows))
     dtype = jnp.float64 if is_double else jnp.float32
     row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)

@@ -45,6 +45,7 @@ def categorical(num_categories: int, concentration=1.0) -> Model:
         unravel=lambda position: {"probabilities": jnp.exp(_log_probabilities(position))},
         dimension=num_categories - 1,
         lipschitz=1.0 if num_categories == 2 else float(np.sqrt(2)),
+        declared=f"codes from 0 to {num_categories - 1}",
         family=Family(
             statistic=lambda row: _unit_vector(row, num_categories, jnp.result_type(float)),
             natural=natural,

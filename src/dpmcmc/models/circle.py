@@ -43,7 +43,8 @@ def circle(sharpness: float, radius: float | None = None) -> Model:
         return flat if radius is None else jnp.where(jnp.sum(position**2) <= radius**2, flat, -jnp.inf)
 
     lipschitz = None if radius is None else 4 * sharpness * radius**3
-    return Model(log_likelihood, log_prior, lambda position: {"x": position[0], "y": position[1]}, 2, lipschitz)
+    declared = None if radius is None else f"|row| <= {radius:g}"
+    return Model(log_likelihood, log_prior, lambda position: {"x": position[0], "y": position[1]}, 2, lipschitz, declared=declared)
 
 
 def draw_circle_posterior(

@@ -64,6 +64,7 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
         lipschitz=_bound(covariance, radius),
         curvature=float(np.linalg.norm(1 / covariance if covariance.ndim == 1 else np.linalg.inv(covariance))),
         family=_family(covariance, radius),
+        declared=None if radius is None else f"|row| <= {radius:g}",
     )
 
 

@@ -64,6 +64,7 @@ def linear(
         curvature=limits and (limits.row / noise_scale) ** 2,
         linear=parts,
         family=limits and _family(limits, dimension, noise_scale, intercept),
+        declared=limits and f"|x| <= {radius:g}, |y| <= {response_bound:g}",
     )
 
 

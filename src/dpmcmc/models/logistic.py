@@ -58,6 +58,7 @@ def logistic(
         lipschitz=lipschitz,
         curvature=lipschitz**2 / 4,
         linear=linear,
+        declared=f"|x| <= {radius:g}",
     )
 
 

@@ -54,7 +54,8 @@ def mixture(variance: float = 2.0, row_bound: float = 3.0, position_bound: float
     def unravel(position: Array) -> dict[str, Array]:
         return {"theta_1": position[0], "theta_2": position[1]}
 
-    return Model(log_likelihood, log_prior, unravel, 2, _bound(variance, row_bound, position_bound))
+    bound = _bound(variance, row_bound, position_bound)
+    return Model(log_likelihood, log_prior, unravel, 2, bound, declared=f"|row| <= {row_bound:g}")
 
 
 def mixture_posterior(rows, variance: float = 2.0, position_bound: float = 3.0, temperature: float = 1.0, num_points: int = 100):

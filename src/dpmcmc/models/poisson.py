@@ -56,6 +56,7 @@ def poisson(
         lipschitz=limits and _steepest(limits) * limits.row,
         curvature=limits and math.exp(limits.predictor) * limits.row**2,
         linear=linear,
+        declared=limits and f"|x| <= {radius:g}, 0 <= y <= {response_bound:g}",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -81,13 +82,20 @@ def statement_of(result: Any) -> str:
 
 def summary(result: Any) -> str:
     """ArviZ's table of the parameters: mean, spread, interval, effective sample size, R-hat."""
-    return summary_table(result).to_string()
+    return summary_table(result).apply(_rounded, axis=1).to_string()
 
 
 def summary_table(result: Any):
-    """The same as a data frame."""
+    """The same as a data frame, in full precision."""
     with _quiet():
-        return _arviz().summary(result)
+        return _arviz().summary(result, round_to="none")
+
+
+def _rounded(row: Any) -> Any:
+    """A line of the summary as text: to two digits of the standard deviation, whatever the units of the parameter."""
+    digits = max(0, 1 - math.floor(math.log10(row["sd"]))) if row["sd"] > 0 else 3
+    places = {"mcse_mean": digits + 1, "mcse_sd": digits + 1, "ess_bulk": 0, "ess_tail": 0, "r_hat": 2}
+    return type(row)({name: f"{value:.{places.get(name, digits)}f}" for name, value in row.items()}, name=row.name)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from dpmcmc.samplers import roles
 from dpmcmc.samplers.penalty import WalkState, choose
 from dpmcmc.samplers.proposals import Proposal
 from dpmcmc.types import Array, Position, Query, Sampler, is_standing
@@ -34,6 +35,8 @@ class FilteredInfo(NamedTuple):
 
 def accept_walk(log_prior: Callable[[Position], Array], bit: Query, proposal: Proposal) -> Sampler:
     """Random-walk sampler that sees one accept bit per step: the answer to `bit`, such as `Accept` or `PenaltyAccept`."""
+    roles.check_prior(log_prior)
+    roles.check_proposal(proposal)
 
     def init(rng_key, position, ask):
         return WalkState(position, proposal.init(rng_key, position))

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from dpmcmc.precision import always_double
+from dpmcmc.samplers import roles
 from dpmcmc.samplers.penalty import PenaltyInfo, WalkState, choose, passes
 from dpmcmc.samplers.proposals import Proposal
 from dpmcmc.types import Array, Family, Model, Position, Query, Sampler
@@ -29,6 +30,8 @@ def exponential_penalty(model: Model, statistic: Query, proposal: Proposal) -> S
 
     The time of a step does not depend on the number of rows. Several owners' answers add.
     """
+    roles.check_model(model)
+    roles.check_proposal(proposal)
     family = model.family
     if family is None:
         raise ValueError(

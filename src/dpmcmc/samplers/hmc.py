@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dpmcmc.samplers import scaling
+from dpmcmc.samplers import roles, scaling
 from dpmcmc.samplers.penalty import passes
 from dpmcmc.types import Array, Position, Query, Sampler, is_standing
 
@@ -81,6 +81,7 @@ def hmc(
     jitter
         from 0, all steps have `step_size`, to 1, they spread evenly over (0, step_size] as in the paper.
     """
+    roles.check_prior(log_prior)
     scaling.positive("step_size", step_size, "it is the leapfrog's step")
     if int(num_leapfrog) != num_leapfrog or num_leapfrog < 1:
         raise ValueError(f"num_leapfrog={num_leapfrog} must be a whole number, at least 1")

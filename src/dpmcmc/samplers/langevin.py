@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dpmcmc.samplers import scaling
+from dpmcmc.samplers import roles, scaling
 from dpmcmc.types import Array, Position, Query, Sampler
 
 
@@ -62,6 +62,7 @@ def sgld(
 
     A step out of the prior's support is not taken.
     """
+    roles.check_prior(log_prior)
     step_at, precondition = scaling.schedule(step_size), scaling.axes("preconditioner", preconditioner)
     scales = precondition.scales
 

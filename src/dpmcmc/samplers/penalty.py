@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from dpmcmc.samplers import roles
 from dpmcmc.samplers.proposals import Proposal
 from dpmcmc.types import Array, Position, Query, Sampler
 
@@ -36,6 +37,8 @@ class PenaltyInfo(NamedTuple):
 
 def penalty(log_prior: Callable[[Position], Array], ratio: Query, proposal: Proposal) -> Sampler:
     """Random-walk sampler that sees one noisy log-ratio per step: the answer to `ratio`, a `LogRatio` or a batch's. Owners' add."""
+    roles.check_prior(log_prior)
+    roles.check_proposal(proposal)
 
     def init(rng_key, position, ask):
         return WalkState(position, proposal.init(rng_key, position))

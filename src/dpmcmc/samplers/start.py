@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from dpmcmc.samplers import roles
 from dpmcmc.types import Array, Ask, Key, Position, Query
 
 HALVINGS = 24
@@ -35,6 +36,7 @@ def newton_start(
     log_prior: Callable[[Position], Array], gradient: Query, curvature: Query, num_steps: int = 8
 ) -> Callable[[Key, Position, Ask], Start]:
     """A start for `sample(start=...)`: asks `curvature` once and `gradient` `num_steps` times, whatever the number of chains."""
+    roles.check_prior(log_prior)
     if num_steps < 1:
         raise ValueError(f"num_steps={num_steps} must be at least 1")
 

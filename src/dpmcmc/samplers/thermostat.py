@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dpmcmc.samplers import scaling
+from dpmcmc.samplers import roles, scaling
 from dpmcmc.types import Array, Position, Query, Sampler
 
 
@@ -69,6 +69,7 @@ def sgnht(
 
     A step out of the prior's support is not taken, and turns the momentum round.
     """
+    roles.check_prior(log_prior)
     step_at, precondition = scaling.schedule(step_size), scaling.axes("preconditioner", preconditioner)
     scaling.positive("friction", friction, "it drives the momentum")
     roots = precondition.scales**0.5
