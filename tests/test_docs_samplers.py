@@ -23,10 +23,12 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", before)
 
 
-def test_the_page_runs(quick_compilation):
+def test_the_page_runs(quick_compilation, caplog):
     names: dict = {"__name__": "samplers"}
     for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
         exec(compile(block, PAGE.name, "exec"), names)
+    assert "DO NOT RELY" in caplog.text  # as the page says
+    assert "clipped" not in caplog.text and "too widely" not in caplog.text  # its settings are sound
 
 
 def test_every_sampler_and_query_is_on_the_page():
