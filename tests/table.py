@@ -43,7 +43,7 @@ from dpmcmc import (
     sgld,
     sgnht,
 )
-from dpmcmc.curator.curator import Executable
+from dpmcmc.curator.program import Executable
 from dpmcmc.loop import begin_program, block_program
 
 SECRET = np.arange(16, dtype=np.uint32)

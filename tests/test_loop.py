@@ -13,7 +13,8 @@ from jax import lax
 
 from dpmcmc import BudgetExceeded, Gradient, RunFailed, Sampler, accept_walk, load, loop, random_walk, sgld, statement_of
 from dpmcmc.curator import noise
-from dpmcmc.curator.curator import Grant, Traced
+from dpmcmc.curator.curator import Grant
+from dpmcmc.curator.program import Traced
 from dpmcmc.progress import Progress
 from tests import tiny
 

@@ -50,9 +50,9 @@ from dpmcmc.accounting import costs, verify
 from dpmcmc.cli import main
 from dpmcmc.curator import federation as federations
 from dpmcmc.curator import noise
-from dpmcmc.curator.curator import Executable
 from dpmcmc.curator.exact_sum import BITS
 from dpmcmc.curator.federation import FederatedGrant
+from dpmcmc.curator.program import Executable
 from dpmcmc.curator.queries import log_ratio_sum
 from dpmcmc.progress import Progress
 from dpmcmc.types import Answer

@@ -8,8 +8,8 @@ from scipy import stats
 
 from dpmcmc import Budget, Curator, Neighbours, models
 from dpmcmc.curator import batches, curvature, fused, gradient, noise, statistic
-from dpmcmc.curator.curator import own_settings
 from dpmcmc.curator.exact_sum import Table
+from dpmcmc.curator.program import own_settings
 from dpmcmc.curator.queries import log_ratio_sum, unit_ratios
 
 BUDGET = Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)

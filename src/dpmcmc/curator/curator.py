@@ -13,17 +13,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import inspect
 import itertools
 import math
-import numbers
 import operator
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,42 +33,30 @@ from dpmcmc.accounting import accountants, calibrate, filters
 from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.search import largest
 from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, SHARED_BUDGET, TIME, Statement
-from dpmcmc.ask import count_queries, mark, speaks
-from dpmcmc.curator import fused, noise
-from dpmcmc.curator.exact_sum import MAX_ROWS, Table, piece_layout
+from dpmcmc.ask import count_queries
+from dpmcmc.curator import door, fused, noise
+from dpmcmc.curator.exact_sum import Table, piece_layout
 from dpmcmc.curator.filtered import Meter, charging
 from dpmcmc.curator.gradient import with_scales
+from dpmcmc.curator.program import (
+    SECRET_SHAPE,
+    Executable,
+    Held,
+    Program,
+    Traced,
+    call,
+    check_traced_by,
+    execute,
+    own_settings,
+    trace_held,
+)
 from dpmcmc.curator.statistic import with_statistic
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnboundedQueries, UnsupportedQuery
 from dpmcmc.ledger import Entry, Ledger, entries, record_all, to_json, total_costs
-from dpmcmc.precision import in_double, in_lanes
+from dpmcmc.precision import in_double
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit, is_standing
 
-Program = Callable[..., Any]
-Held = Any  # (table, secret) of one owner, or of several by name: a pytree
 AXIS = "dpmcmc rows"  # of several devices
-SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
-
-
-class Executable(NamedTuple):
-    """A compiled program and the bill read off it."""
-
-    plan: Plan
-    compiled: Any
-    owner: Any  # the curator, or federation, whose unit, model and capacity are compiled in
-
-
-class Traced(NamedTuple):
-    """A traced program: what it asks and what it returns."""
-
-    plan: Plan
-    shapes: Any  # of what it returns
-    traced: Any
-    owner: Any
-
-    def compile(self) -> Executable:
-        with own_settings():
-            return Executable(self.plan, self.traced.lower().compile(), self.owner)
 
 
 class Curator:
@@ -121,14 +107,14 @@ class Curator:
         self._fixed_secret = fixed_secret
         self._lock, self._meter = threading.Lock(), Meter()  # the meter of the grant that runs
         self._till = threading.Lock()  # one grant at a time, from the check to what is written down
-        leaves = jax.tree.map(_as_column, rows)
-        num_rows = _num_rows(leaves, self.unit)
-        self._capacity = _check_capacity(num_rows, capacity, self.unit)
+        leaves = jax.tree.map(door.as_column, rows)
+        num_rows = door.count_rows(leaves, self.unit)
+        self._capacity = door.check_capacity(num_rows, capacity, self.unit)
         if budget is not None and self.unit.is_count_public and budget.delta > 1 / num_rows:
             told = f"delta={budget.delta:g} is above 1/n, n={num_rows}: a release of one random row would be within the promise"
             warnings.warn(told, stacklevel=2)
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
-        _check_model(model, leaves)
+        door.check_model(model, leaves)
         self._place(leaves, num_rows)
         self._shared_by, self._filter, self._is_withdrawn = shared_by, None, False
         self._ledger = Ledger.open(self._facts(), ledger)
@@ -264,8 +250,8 @@ class Curator:
 
     def answer(self, held: Held, rng_key: Any, query: Query, points: Any, place: int) -> Answer:
         """How this owner answers, in float64."""
-        _check_points(query, points, self.model.dimension)
-        _check_fits(query, points)
+        door.check_points(query, points, self.model.dimension)
+        door.check_fits(query, points)
         table, secret = held
         return query.answer(noise.ask_key(secret, rng_key, query, points, place), self.model, table, *points)
 
@@ -437,27 +423,6 @@ def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
     return grants
 
 
-def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
-    """Trace `run` at the shapes of what its owners hold (rows, numbers of rows, secrets) and of the arguments."""
-    with own_settings(in_double()):
-        shapes = jax.eval_shape(lambda *values: values, *arguments)
-    try:
-        with own_settings():
-            return jax.jit(run).trace(*held, *shapes)
-    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
-        raise TypeError(
-            "the program needs a value in Python that is known only when it runs, such as an answer or a draw (in an if, a while, "
-            "float() or a function of NumPy): use jnp.where or jax.lax.cond, and functions of jax.numpy"
-        ) from error
-    except NotImplementedError as error:
-        if "vmap-of-cond" not in str(error):
-            raise
-        raise UnsupportedQuery(
-            "a query with a running sum, or a callback, is inside a cond that depends on the chain: ask it outside, and use "
-            "jnp.where on what the chain does with the answer"
-        ) from error
-
-
 @contextlib.contextmanager
 def _axis_unknown() -> Iterator[None]:
     try:
@@ -468,51 +433,6 @@ def _axis_unknown() -> Iterator[None]:
                 f"the program names a device axis ({error}): what it asks must not differ from device to device"
             ) from error
         raise
-
-
-def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_double: bool, arguments: tuple[Any, ...]) -> Any:
-    """Call the program with an `ask` that marks each query in the trace and has it answered.
-
-    The place is the number of the ask in the program's text: no two of them share their noise, whatever their keys.
-    """
-    places = itertools.count()
-
-    def ask(rng_key, query: Query, *points) -> Answer:
-        if not hasattr(query, "answer"):
-            told = f"{type(query).__name__} is no query: ask with Accept(test, bound), Gradient(clip, noise_multiplier) or another"
-            raise TypeError(told)
-        place = next(places)
-        rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)), place)
-        with jax.enable_x64(True):
-            value, variance = in_lanes(lambda *given: answer(given[0], given[1], query, given[2:], place), held, rng_key, *marked)
-            return Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype))
-
-    # The sampler is user code: it sees the precision its author set, not the curator's.
-    with jax.enable_x64(is_user_double):
-        return program(ask, *arguments)
-
-
-def check_traced_by(owner: Any, executable: Executable) -> None:
-    """Refuse a program of another curator or federation."""
-    if executable.owner is not owner:
-        raise PrivacyRefusal("this program was traced by another curator, with its noise: trace it with the one that granted")
-
-
-def execute(executable: Executable, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
-    """Run the compiled program on what its owners hold."""
-    arguments = jax.tree.map(jnp.asarray, arguments)
-    with own_settings():
-        return jax.block_until_ready(executable.compiled(*held, *arguments))
-
-
-@contextlib.contextmanager
-def own_settings(is_double: bool = True) -> Iterator[None]:
-    """Double precision, and none of JAX's switches for finding bugs: a NaN in a row would raise an error, and be told by it."""
-    off = (switch(False) for switch in (jax.debug_nans, jax.debug_infs, jax.debug_key_reuse, jax.disable_jit))
-    with contextlib.ExitStack() as stack:
-        for setting in (*off, jax.numpy_rank_promotion("allow"), jax.enable_x64(is_double)):
-            stack.enter_context(setting)
-        yield
 
 
 @functools.lru_cache(maxsize=64)
@@ -532,142 +452,12 @@ def _spent(costs: tuple[tuple[Any, int], ...], delta: float, most: float | None)
         raise
 
 
-# -- checks at the door: public facts only -----------------------------------------------------------------------------------
-
-
-def _as_column(leaf: Any) -> np.ndarray:
-    if isinstance(leaf, np.ma.MaskedArray):
-        raise TypeError("rows in a masked array would lose their mask: fill it first, with array.filled(nan) for missing numbers")
-    array = np.asarray(leaf)
-    if array.ndim == 0:
-        raise ValueError(
-            "rows must be arrays with a leading axis, one entry per row; a scalar was given (a list counts as a tuple of scalars: "
-            "make it an array with np.asarray)"
-        )
-    if array.dtype.kind == "f":
-        with np.errstate(all="ignore"):  # whether a wider number overflowed is not told
-            return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
-    if array.dtype.kind in "biu":
-        # Integers beyond 32 bits saturate: whether any did is not told.
-        if np.can_cast(array.dtype, np.int32):
-            return array
-        least = 0 if array.dtype.kind == "u" else -(2**31)
-        return np.clip(array, least, 2**31 - 1).astype(np.int32)
-    raise TypeError(f"rows of dtype {array.dtype} cannot be used: encode them as numbers (float, int or bool) first")
-
-
 def _in_slots(leaf: np.ndarray, slots: np.ndarray, capacity: int) -> np.ndarray:
     placed = np.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
     placed[slots] = leaf
     return placed
 
 
-def _num_rows(leaves: Any, unit: Unit) -> int:
-    lengths = {len(leaf) for leaf in jax.tree.leaves(leaves)}
-    if not lengths:
-        raise ValueError("rows holds no array: give an array, or a tuple or dict of arrays with one entry per row")
-    if len(lengths) > 1:
-        told = f" ({sorted(lengths)})" if unit.is_count_public else ""
-        raise ValueError(f"the arrays of rows have different numbers of rows{told}: they must agree")
-    return lengths.pop()
-
-
-def _check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
-    if capacity is not None and (not isinstance(capacity, numbers.Integral) or not 1 <= capacity <= MAX_ROWS):
-        raise ValueError(f"capacity={capacity!r} must be a whole number between 1 and {MAX_ROWS}: it bounds the number of rows")
-    if unit.is_count_public:
-        if num_rows == 0:
-            raise ValueError("the table is empty (n=0): there is nothing to learn from")
-        if num_rows > MAX_ROWS:
-            raise ValueError(f"n={num_rows} rows are more than {MAX_ROWS}")
-        if capacity is not None and capacity != num_rows:
-            raise ValueError(f"capacity={capacity} differs from n={num_rows}: under replace-one n is public, leave capacity out")
-        return num_rows
-    if capacity is None:
-        raise ValueError(
-            "the number of rows is private here: declare capacity=, a public bound on it "
-            "(with rows_per_person > 1: the number of persons times rows_per_person)"
-        )
-    if num_rows > capacity:
-        raise ValueError(f"the table has more rows than the declared capacity={capacity}: declare a larger one")
-    return int(capacity)
-
-
-def _check_points(query: Query, points: Sequence[Any], dimension: int) -> None:
-    """Refuse points that are not what a query is asked with: one or two positions, then perhaps the public part of the log-ratio.
-
-    Points of any other shape could make many answers of one ask, with one and the same noise.
-    """
-    shapes = [(dimension,), (dimension,), ()]
-    kinds = [(point.shape, str(point.dtype)) for point in points]
-    is_known = all(
-        shape == wanted and dtype in ("float32", "float64") for (shape, dtype), wanted in zip(kinds, shapes, strict=False)
-    )
-    if not (1 <= len(points) <= len(shapes) and is_known):
-        raise ValueError(
-            f"{query} was asked with {kinds}: ask with a position, or a position and a proposal, or these and a log-ratio. "
-            f"Positions are float32 or float64 of shape ({dimension},), the log-ratio is a scalar; for several asks use vmap, "
-            "with a key each"
-        )
-
-
-def _check_fits(query: Query, points: Sequence[Any]) -> None:
-    """Refuse a query that its sampler asks with the points of another kind."""
-    try:
-        inspect.signature(query.answer).bind(None, None, None, *points)
-    except TypeError:
-        raise ValueError(
-            f"{query} cannot be asked with {len(points)} points: log-ratios go with penalty, accept bits with accept_walk, either "
-            "as the test of hmc, gradients with sgld, sgnht and hmc, statistics with exponential_penalty. Asked by yourself, "
-            "gradients and statistics take a position, log-ratios also a proposal, accept bits also the public log-ratio"
-        ) from None
-
-
-def _check_model(model: Model, rows: Any) -> None:
-    for name in ("lipschitz", "curvature"):
-        bound: Any = getattr(model, name)
-        if bound is not None and not (isinstance(bound, float | int | np.number) and math.isfinite(bound) and bound > 0):
-            raise ValueError(f"the model's {name}={bound!r} must be positive and finite, or None where nothing is proved")
-    is_double = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(rows))
-    dtype = jnp.float64 if is_double else jnp.float32
-    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
-    position, number = jax.ShapeDtypeStruct((model.dimension,), dtype), jax.ShapeDtypeStruct((), dtype)
-    with own_settings(is_double):
-        _check_scalar("log_likelihood", model.log_likelihood, position, row)
-        if model.linear is not None:
-            _check_scalar("linear.predictor", model.linear.predictor, position, row)
-            _check_scalar("linear.log_likelihood", model.linear.log_likelihood, number, row)
-            _check_silent("linear.features", model.linear.features, row)
-    if model.family is not None:
-        with own_settings():  # as it will be traced
-            _check_silent("family.statistic", model.family.statistic, row)
-
-
-def _check_scalar(name: str, function: Callable[..., Any], *arguments: Any) -> None:
-    found = _check_silent(name, function, *arguments)
-    if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
-        told = f"{found.dtype} of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
-        raise ValueError(f"{name} must return one floating-point scalar for one row, it returned {told}: sum what belongs to a row")
-
-
-def _check_silent(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        traced, found = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    except Exception as error:
-        row = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", arguments[-1])
-        raise ValueError(
-            f"the model does not take such rows: one of them is {row}, and {name} failed on it "
-            f"({type(error).__name__}: {str(error).partition(chr(10))[0]})"
-        ) from error
-    if speaks(traced.jaxpr):
-        raise ValueError(f"{name} prints or calls back to Python, which would show rows: leave jax.debug and callbacks out of it")
-    return found
-
-
 def _inside_shard_map(closed_jaxpr):
     (equation,) = (equation for equation in closed_jaxpr.jaxpr.eqns if equation.primitive.name == "shard_map")
     return ClosedJaxpr(equation.params["jaxpr"], ())
-
-
-def _narrow(value, dtype):
-    return value if value.dtype == jnp.bool_ else value.astype(dtype)

@@ -19,6 +19,7 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -26,15 +27,13 @@ import numpy as np
 
 from dpmcmc.accounting.statement import SEVERAL_OWNERS, FederatedStatement
 from dpmcmc.ask import count_queries
-from dpmcmc.curator.curator import (
+from dpmcmc.curator.curator import Curator, Grant, bill_all
+from dpmcmc.curator.program import (
     SECRET_SHAPE,
-    Curator,
     Executable,
-    Grant,
     Held,
     Program,
     Traced,
-    bill_all,
     call,
     check_traced_by,
     execute,
@@ -60,12 +59,12 @@ class Federation:
 
     def __init__(self, owners: Mapping[str, Curator] | Sequence[Curator]) -> None:
         by_name = owners if isinstance(owners, Mapping) else {str(number): owner for number, owner in enumerate(owners, 1)}
-        self.owners: dict[str, Curator] = dict(by_name)
+        self.owners: Mapping[str, Curator] = MappingProxyType(dict(by_name))  # read only: they were checked
         _check_owners(self.owners)
         self.model = next(iter(self.owners.values())).model
 
     def __repr__(self) -> str:
-        return f"Federation({self.owners})"
+        return f"Federation({dict(self.owners)})"
 
     @property
     def budget(self) -> dict[str, Budget | None]:

@@ -1,0 +1,141 @@
+"""Checks at the door: of rows, models and points, by public facts only."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpmcmc.ask import speaks
+from dpmcmc.curator.exact_sum import MAX_ROWS
+from dpmcmc.curator.program import own_settings
+from dpmcmc.types import Model, Query, Unit
+
+
+def as_column(leaf: Any) -> np.ndarray:
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise TypeError("rows in a masked array would lose their mask: fill it first, with array.filled(nan) for missing numbers")
+    array = np.asarray(leaf)
+    if array.ndim == 0:
+        raise ValueError(
+            "rows must be arrays with a leading axis, one entry per row; a scalar was given (a list counts as a tuple of scalars: "
+            "make it an array with np.asarray)"
+        )
+    if array.dtype.kind == "f":
+        with np.errstate(all="ignore"):  # whether a wider number overflowed is not told
+            return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+    if array.dtype.kind in "biu":
+        # Integers beyond 32 bits saturate: whether any did is not told.
+        if np.can_cast(array.dtype, np.int32):
+            return array
+        least = 0 if array.dtype.kind == "u" else -(2**31)
+        return np.clip(array, least, 2**31 - 1).astype(np.int32)
+    raise TypeError(f"rows of dtype {array.dtype} cannot be used: encode them as numbers (float, int or bool) first")
+
+
+def count_rows(leaves: Any, unit: Unit) -> int:
+    lengths = {len(leaf) for leaf in jax.tree.leaves(leaves)}
+    if not lengths:
+        raise ValueError("rows holds no array: give an array, or a tuple or dict of arrays with one entry per row")
+    if len(lengths) > 1:
+        told = f" ({sorted(lengths)})" if unit.is_count_public else ""
+        raise ValueError(f"the arrays of rows have different numbers of rows{told}: they must agree")
+    return lengths.pop()
+
+
+def check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
+    if capacity is not None and (not isinstance(capacity, numbers.Integral) or not 1 <= capacity <= MAX_ROWS):
+        raise ValueError(f"capacity={capacity!r} must be a whole number between 1 and {MAX_ROWS}: it bounds the number of rows")
+    if unit.is_count_public:
+        if num_rows == 0:
+            raise ValueError("the table is empty (n=0): there is nothing to learn from")
+        if num_rows > MAX_ROWS:
+            raise ValueError(f"n={num_rows} rows are more than {MAX_ROWS}")
+        if capacity is not None and capacity != num_rows:
+            raise ValueError(f"capacity={capacity} differs from n={num_rows}: under replace-one n is public, leave capacity out")
+        return num_rows
+    if capacity is None:
+        raise ValueError(
+            "the number of rows is private here: declare capacity=, a public bound on it "
+            "(with rows_per_person > 1: the number of persons times rows_per_person)"
+        )
+    if num_rows > capacity:
+        raise ValueError(f"the table has more rows than the declared capacity={capacity}: declare a larger one")
+    return int(capacity)
+
+
+def check_points(query: Query, points: Sequence[Any], dimension: int) -> None:
+    """Refuse points that are not what a query is asked with: one or two positions, then perhaps the public part of the log-ratio.
+
+    Points of any other shape could make many answers of one ask, with one and the same noise.
+    """
+    shapes = [(dimension,), (dimension,), ()]
+    kinds = [(point.shape, str(point.dtype)) for point in points]
+    is_known = all(
+        shape == wanted and dtype in ("float32", "float64") for (shape, dtype), wanted in zip(kinds, shapes, strict=False)
+    )
+    if not (1 <= len(points) <= len(shapes) and is_known):
+        raise ValueError(
+            f"{query} was asked with {kinds}: ask with a position, or a position and a proposal, or these and a log-ratio. "
+            f"Positions are float32 or float64 of shape ({dimension},), the log-ratio is a scalar; for several asks use vmap, "
+            "with a key each"
+        )
+
+
+def check_fits(query: Query, points: Sequence[Any]) -> None:
+    """Refuse a query that its sampler asks with the points of another kind."""
+    try:
+        inspect.signature(query.answer).bind(None, None, None, *points)
+    except TypeError:
+        raise ValueError(
+            f"{query} cannot be asked with {len(points)} points: log-ratios go with penalty, accept bits with accept_walk, either "
+            "as the test of hmc, gradients with sgld, sgnht and hmc, statistics with exponential_penalty. Asked by yourself, "
+            "gradients and statistics take a position, log-ratios also a proposal, accept bits also the public log-ratio"
+        ) from None
+
+
+def check_model(model: Model, rows: Any) -> None:
+    for name in ("lipschitz", "curvature"):
+        bound: Any = getattr(model, name)
+        if bound is not None and not (isinstance(bound, float | int | np.number) and math.isfinite(bound) and bound > 0):
+            raise ValueError(f"the model's {name}={bound!r} must be positive and finite, or None where nothing is proved")
+    is_double = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(rows))
+    dtype = jnp.float64 if is_double else jnp.float32
+    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
+    position, number = jax.ShapeDtypeStruct((model.dimension,), dtype), jax.ShapeDtypeStruct((), dtype)
+    with own_settings(is_double):
+        _check_scalar("log_likelihood", model.log_likelihood, position, row)
+        if model.linear is not None:
+            _check_scalar("linear.predictor", model.linear.predictor, position, row)
+            _check_scalar("linear.log_likelihood", model.linear.log_likelihood, number, row)
+            _check_silent("linear.features", model.linear.features, row)
+    if model.family is not None:
+        with own_settings():  # as it will be traced
+            _check_silent("family.statistic", model.family.statistic, row)
+
+
+def _check_scalar(name: str, function: Callable[..., Any], *arguments: Any) -> None:
+    found = _check_silent(name, function, *arguments)
+    if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
+        told = f"{found.dtype} of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
+        raise ValueError(f"{name} must return one floating-point scalar for one row, it returned {told}: sum what belongs to a row")
+
+
+def _check_silent(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        traced, found = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    except Exception as error:
+        row = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", arguments[-1])
+        raise ValueError(
+            f"the model does not take such rows: one of them is {row}, and {name} failed on it "
+            f"({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+        ) from error
+    if speaks(traced.jaxpr):
+        raise ValueError(f"{name} prints or calls back to Python, which would show rows: leave jax.debug and callbacks out of it")
+    return found

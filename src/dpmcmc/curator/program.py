@@ -1,0 +1,112 @@
+"""Programs: traced with an `ask` that marks each query, compiled as they were traced, and run on what their owners hold."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpmcmc.ask import mark
+from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
+from dpmcmc.precision import in_double, in_lanes
+from dpmcmc.types import Answer, Plan, Query
+
+Program = Callable[..., Any]
+Held = Any  # (table, secret) of one owner, or of several by name: a pytree
+SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
+
+
+class Executable(NamedTuple):
+    """A compiled program and the bill read off it."""
+
+    plan: Plan
+    compiled: Any
+    owner: Any  # the curator, or federation, whose unit, model and capacity are compiled in
+
+
+class Traced(NamedTuple):
+    """A traced program: what it asks and what it returns."""
+
+    plan: Plan
+    shapes: Any  # of what it returns
+    traced: Any
+    owner: Any
+
+    def compile(self) -> Executable:
+        with own_settings():
+            return Executable(self.plan, self.traced.lower().compile(), self.owner)
+
+
+def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
+    """Trace `run` at the shapes of what its owners hold (rows, numbers of rows, secrets) and of the arguments."""
+    with own_settings(in_double()):
+        shapes = jax.eval_shape(lambda *values: values, *arguments)
+    try:
+        with own_settings():
+            return jax.jit(run).trace(*held, *shapes)
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+        raise TypeError(
+            "the program needs a value in Python that is known only when it runs, such as an answer or a draw (in an if, a while, "
+            "float() or a function of NumPy): use jnp.where or jax.lax.cond, and functions of jax.numpy"
+        ) from error
+    except NotImplementedError as error:
+        if "vmap-of-cond" not in str(error):
+            raise
+        raise UnsupportedQuery(
+            "a query with a running sum, or a callback, is inside a cond that depends on the chain: ask it outside, and use "
+            "jnp.where on what the chain does with the answer"
+        ) from error
+
+
+def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_double: bool, arguments: tuple[Any, ...]) -> Any:
+    """Call the program with an `ask` that marks each query in the trace and has it answered.
+
+    The place is the number of the ask in the program's text: no two of them share their noise, whatever their keys.
+    """
+    places = itertools.count()
+
+    def ask(rng_key, query: Query, *points) -> Answer:
+        if not hasattr(query, "answer"):
+            told = f"{type(query).__name__} is no query: ask with Accept(test, bound), Gradient(clip, noise_multiplier) or another"
+            raise TypeError(told)
+        place = next(places)
+        rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)), place)
+        with jax.enable_x64(True):
+            value, variance = in_lanes(lambda *given: answer(given[0], given[1], query, given[2:], place), held, rng_key, *marked)
+            return Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype))
+
+    # The sampler is user code: it sees the precision its author set, not the curator's.
+    with jax.enable_x64(is_user_double):
+        return program(ask, *arguments)
+
+
+def check_traced_by(owner: Any, executable: Executable) -> None:
+    """Refuse a program of another curator or federation."""
+    if executable.owner is not owner:
+        raise PrivacyRefusal("this program was traced by another curator, with its noise: trace it with the one that granted")
+
+
+def execute(executable: Executable, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
+    """Run the compiled program on what its owners hold."""
+    arguments = jax.tree.map(jnp.asarray, arguments)
+    with own_settings():
+        return jax.block_until_ready(executable.compiled(*held, *arguments))
+
+
+@contextlib.contextmanager
+def own_settings(is_double: bool = True) -> Iterator[None]:
+    """Double precision, and none of JAX's switches for finding bugs: a NaN in a row would raise an error, and be told by it."""
+    off = (switch(False) for switch in (jax.debug_nans, jax.debug_infs, jax.debug_key_reuse, jax.disable_jit))
+    with contextlib.ExitStack() as stack:
+        for setting in (*off, jax.numpy_rank_promotion("allow"), jax.enable_x64(is_double)):
+            stack.enter_context(setting)
+        yield
+
+
+def _narrow(value, dtype):
+    return value if value.dtype == jnp.bool_ else value.astype(dtype)
