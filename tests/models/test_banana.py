@@ -59,7 +59,8 @@ def test_posterior_is_the_banana_of_theorem_5_2(temperature):
     np.testing.assert_allclose(actual - actual[0], expected - expected[0], rtol=1e-8)
 
 
-@pytest.mark.parametrize("temperature", [pytest.param(1.0, marks=pytest.mark.slow), 0.2])
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [1.0, 0.2])
 def test_draws_follow_the_marginals_of_a_grid(temperature):
     model = banana(**SETTINGS, prior_scale=1.5)
     with jax.enable_x64(True):
