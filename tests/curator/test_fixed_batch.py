@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc import BatchBarker, Budget, Curator, FixedBatch, MinibatchRatio, Model, Neighbours, UnsupportedQuery
-from dpmcmc.accounting import calibrate, costs
+from dpmcmc import BatchBarker, Budget, Curator, FixedBatch, Gradient, MinibatchRatio, Model, Neighbours, UnsupportedQuery
+from dpmcmc.accounting import accountants, calibrate, costs
 from dpmcmc.curator import batches, noise
 from dpmcmc.curator.correction import CORRECTIONS
 from dpmcmc.curator.exact_sum import BITS, Table
@@ -422,7 +422,7 @@ def test_costs():
     ratio = MinibatchRatio(1.0, 2.0, FixedBatch(10, 100), 0.1)
     for unit in (REPLACE, ADD):
         cost = ratio.cost(unit)
-        assert (cost.scheme, cost.noise_multiplier, cost.neighbours) == ("fixed", 2.0, Neighbours.REPLACE_ONE)
+        assert (cost.scheme, cost.noise_multiplier, cost.neighbours) == ("fixed", 2.0, unit.neighbours)
         assert 0.1 < cost.rate < 0.1 + 1e-12 and batches.DISTANCE < cost.distance < 1e-17
     assert ratio.cost(REPLACE) == MinibatchRatio(7.0, 2.0, FixedBatch(10, 100), 3.0).cost(REPLACE)
     barker = BatchBarker(FixedBatch(50, 1000), 0.1)
@@ -463,3 +463,28 @@ def test_the_statement_names_the_query_and_its_cost(query):
 def test_bad_settings_are_named(make, text):
     with pytest.raises(ValueError, match=text):
         make()
+
+
+def true_delta(rate, shifts, noise_multiplier, epsilon):
+    """Of (1-q) N(0) + q N(shift) with the row against the same without it, in either order, by a fine grid."""
+    x = np.linspace(-12, 16, 400_001) * noise_multiplier
+    density = lambda mean: stats.norm.pdf(x, mean, noise_multiplier)  # noqa: E731
+    laws = [(1 - rate) * density(0.0) + rate * density(shift) for shift in shifts]
+    excess = [np.trapezoid(np.maximum(p - math.exp(epsilon) * q, 0), x) for p, q in (laws, laws[::-1])]
+    return max(excess)
+
+
+@pytest.mark.parametrize("rate, noise_multiplier, epsilon", [(0.01, 1.0, 1.0), (0.1, 1.0, 0.1), (0.3, 3.0, 0.2), (0.001, 0.7, 2.0)])
+def test_the_bill_of_a_removed_row_covers_the_row_that_takes_its_place(rate, noise_multiplier, epsilon):
+    """All others at -1, this one at +1 or not there: a batch with its slot has 2, or 1, more than one without. In units of one row.
+
+    The cost of a slot whose content is replaced, with which it was billed once, is too low by orders of magnitude.
+    """
+    batch = FixedBatch(round(rate * 10_000), 10_000)
+    worst = true_delta(rate, (2.0, 1.0), noise_multiplier, epsilon)
+    for query in (Gradient(1.0, noise_multiplier, batch), MinibatchRatio(1.0, noise_multiplier, batch, 1e-4)):
+        cost = query.cost(ADD)
+        assert cost.rate == pytest.approx(rate, rel=1e-9)
+        assert accountants.delta({dataclasses.replace(cost, distance=0.0): 1}, epsilon) >= worst
+        twin = dataclasses.replace(cost, neighbours=Neighbours.REPLACE_ONE, distance=0.0)
+        assert accountants.delta({twin: 1}, epsilon) < 0.7 * worst

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpmcmc.accounting import accountants, filters
-from dpmcmc.accounting.costs import SubsampledGaussian, from_json
+from dpmcmc.accounting.costs import from_json
 from dpmcmc.accounting.search import LIMIT
 from dpmcmc.accounting.statement import ATTRIBUTE, FEDERATED_FORMAT, FORMAT, promise_text
 from dpmcmc.types import Neighbours
@@ -96,16 +96,10 @@ def costs_of(document: dict[str, Any]) -> dict[Any, int]:
         count, cost = _part(entry, "count", int), from_json(_part(entry, "cost", dict))
         if not 0 <= count <= LIMIT:
             raise ValueError("a count must be a whole number from 0 to 2^60")
-        if not _is_for(cost, relation):
+        if getattr(cost, "neighbours", relation) is not relation:
             raise ValueError(f"a cost is for {cost.neighbours.value!r}, the ledger's promise for {relation.value!r}")
         total[cost] = total.get(cost, 0) + count
     return total
-
-
-def _is_for(cost: Any, relation: Neighbours) -> bool:
-    # A batch of a fixed size is drawn from the slots of a table: a row added or removed replaces what is in one of them.
-    is_of_slots = isinstance(cost, SubsampledGaussian) and cost.scheme == "fixed" and cost.neighbours is Neighbours.REPLACE_ONE
-    return is_of_slots or getattr(cost, "neighbours", relation) is relation
 
 
 def verify(document: dict[str, Any]) -> Verdict:

@@ -34,7 +34,7 @@ from dpmcmc.accounting import costs
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import Table
 from dpmcmc.errors import UnsupportedQuery
-from dpmcmc.types import Neighbours, Unit
+from dpmcmc.types import Unit
 
 TAIL_BITS = 80
 MAX_DRAWS = 2**24
@@ -60,7 +60,7 @@ def subsampled_cost(
         batch.scheme,
         batch.rate * (1 + RATE_ROUNDING),
         noise_multiplier,
-        batch.neighbours(unit.neighbours),
+        unit.neighbours,
         distance=noise_distance + DISTANCE,
     )
 
@@ -89,10 +89,6 @@ class PoissonBatch:
     def scheme(self) -> str:
         return "poisson"
 
-    def neighbours(self, relation: Neighbours) -> Neighbours:
-        """The relation in which the batch is accounted: the table's."""
-        return relation
-
     def draw(self, key, table: Table):
         """Slots and whether each counts."""
         num_slots = table.num_slots if table.capacity is None else table.capacity
@@ -106,7 +102,11 @@ class PoissonBatch:
 
 @dataclass(frozen=True)
 class FixedBatch:
-    """`size` of the `of` rows, all choices equally likely. `of` is public: n, or the capacity where n is private."""
+    """`size` of the `of` rows, all choices equally likely. `of` is public: n, or the capacity where n is private.
+
+    A batch without one slot has another in its place. So a row that is added or removed is swapped for another row in some batches,
+    which moves a sum by twice what the row alone can: `costs.SubsampledGaussian` counts it.
+    """
 
     size: int
     of: int
@@ -124,14 +124,6 @@ class FixedBatch:
     @property
     def scheme(self) -> str:
         return "fixed"
-
-    def neighbours(self, relation: Neighbours) -> Neighbours:
-        """The relation in which the batch is accounted.
-
-        Slots are drawn, filled or not: a row that is added or removed is a slot whose content is replaced, and the noise is in
-        units of that change.
-        """
-        return Neighbours.REPLACE_ONE
 
     @property
     def rate(self) -> float:

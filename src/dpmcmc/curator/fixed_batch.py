@@ -17,6 +17,9 @@ attained, together with the largest change of S, so the sensitivity of l* - v* /
 
     2 g + 2 g h  (replace),     g + 3/2 g h  (add or remove),        g = n T B / b,  h = (1 - b/n) g.
 
+That is for one and the same batch. Between batches that differ in one slot a row is swapped for another, which is a replacement
+under both relations: at most twice the latter, as `costs.SubsampledGaussian` assumes.
+
 **Integers.** S is a sum of 30-bit integers. Their squares would not fit, so v* is made of v_i rounded to a coarser grid 2^-c, such
 that b Q - S^2 fits 63 bits. The bounds above hold on any grid, each by itself, so they are facts about integers.
 """
