@@ -4,6 +4,7 @@ import json
 import os
 import threading
 
+import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -78,7 +79,7 @@ def test_another_table_or_promise_is_refused(change, path):
 )
 def test_another_file_is_refused(text, path):
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"table\.ledger is not a ledger that a curator keeps: name another file"):
+    with pytest.raises(ValueError, match=r"table\.ledger is not a ledger that a curator keeps: .* name another file"):
         curator(path)
     assert path.read_text() == text
 
@@ -99,6 +100,33 @@ def test_a_link_to_a_ledger_is_that_ledger(is_there, path, tmp_path):
     curator(link, shared_by="zcdp").grant(PLAN)
     assert link.is_symlink() and len(kept(path)) == 2
     assert not (tmp_path / "link.ledger.lock").exists()
+
+
+def test_a_ledger_with_two_names_is_refused(path, tmp_path):
+    """A file is replaced under one name: under the other it would be spent again."""
+    curator(path, shared_by="zcdp").grant(PLAN)
+    os.link(path, tmp_path / "second.ledger")
+    for name in (path, tmp_path / "second.ledger"):
+        with pytest.raises(ValueError, match="has a second name"):
+            curator(name, shared_by="zcdp")
+
+
+@pytest.mark.parametrize("shared_by", [None, "gaussian-dp", "zcdp"])
+def test_a_negative_count_pays_for_nothing(shared_by):
+    """Equal costs are added: 1000 asks less 999 of another query were billed as one."""
+    free = tiny.make_curator(shared_by=shared_by)
+    plan = {LogRatio(1.0, 5.0): 1000, LogRatio(2.0, 5.0): -999}
+    for refuse in (free.grant, free.check, lambda plan: free.max_steps({}, plan)):
+        with pytest.raises(ValueError, match="-999 is less than never"):
+            refuse(plan)
+    assert free._ledger.grants == []
+
+
+def test_the_bill_of_a_program_cannot_be_changed():
+    free = tiny.make_curator()
+    traced = free.trace(lambda ask, key: ask(key, tiny.RATIO, tiny.START, tiny.START).value, jax.random.key(0))
+    with pytest.raises(TypeError):
+        traced.plan[tiny.RATIO] = 0
 
 
 def test_of_two_that_hold_the_same_ledger_one_is_refused(path):

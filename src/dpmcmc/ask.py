@@ -22,6 +22,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -86,7 +87,8 @@ ad.primitive_jvps[asked_p] = _refuse_derivative
 
 def count_queries(closed_jaxpr) -> Plan:
     """How often each query is asked when the traced program runs once. Refuses what has no fixed count."""
-    return total_plan((_Walk().calls(closed_jaxpr.jaxpr, [object() for _ in closed_jaxpr.jaxpr.invars])[0], 1))
+    plan = total_plan((_Walk().calls(closed_jaxpr.jaxpr, [object() for _ in closed_jaxpr.jaxpr.invars])[0], 1))
+    return MappingProxyType(dict(plan))  # read only: it is what the program will be billed for
 
 
 def total_plan(*parts: tuple[Mapping[Query, int], int]) -> Plan:

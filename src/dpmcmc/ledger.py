@@ -35,8 +35,16 @@ class Entry:
 
 def entries(plan: Mapping[Query, int], unit: Unit) -> tuple[Entry, ...]:
     """The bill of a plan: each query with the cost of asking it once."""
-    counts = {query: operator.index(count) for query, count in plan.items()}  # NumPy's would wrap around in sums
+    counts = checked(plan)
     return tuple(Entry(repr(query), query.released, query.cost(unit), count) for query, count in counts.items() if count)
+
+
+def checked(plan: Mapping[Query, int]) -> dict[Query, int]:
+    """A copy with whole numbers: NumPy's would wrap around in sums, and a negative one would pay for others of the same cost."""
+    counts = {query: operator.index(count) for query, count in plan.items()}
+    if any(count < 0 for count in counts.values()):
+        raise ValueError(f"a plan counts how often each query is asked: {min(counts.values())} is less than never")
+    return counts
 
 
 def total_costs(bill: tuple[Entry, ...]) -> dict[Cost, int]:
@@ -81,6 +89,8 @@ class Ledger:
             if not path.parent.is_dir():
                 raise ValueError(f"the ledger {path} cannot be kept: its folder does not exist; make it first")
             return cls(facts, path)
+        if path.stat().st_nlink > 1:
+            raise ValueError(f"the ledger {path} has a second name (a hard link), under which it would be spent again: remove one")
         kept = _read(path)
         for name, value in facts.items():
             if kept["facts"].get(name) != value:
@@ -200,7 +210,9 @@ def _read(path: Path) -> dict[str, Any]:
             return kept
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
-    raise ValueError(f"{path} is not a ledger that a curator keeps: name another file")
+    raise ValueError(
+        f"{path} is not a ledger that a curator keeps: if it was one, bring it back from a copy; else name another file"
+    )
 
 
 def _sync_folder(path: Path) -> None:

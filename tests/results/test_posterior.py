@@ -115,12 +115,13 @@ def test_the_summary_of_very_few_draws_is_quiet(capsys):
 
 
 @pytest.mark.parametrize("name, forged", [("epsilon", 0.001), ("delta", 1e-12), ("privacy_statement", "Promise: (0.001, 1e-06)")])
-def test_a_file_that_says_something_else_than_its_ledger_is_not_reproduced(name, forged, tmp_path):
+@pytest.mark.parametrize("group", ["posterior", "/"])
+def test_a_file_that_says_something_else_than_its_ledger_is_not_reproduced(group, name, forged, tmp_path):
     curator = tiny.make_curator(fixed_secret=None)
     tiny.run(curator, path=tmp_path / "posterior.nc")
     arguments = ["account", "ledger", str(tmp_path / "posterior.nc"), "--json"]
     assert CliRunner().invoke(main, arguments).exit_code == 0
     with h5py.File(tmp_path / "posterior.nc", "a") as file:
-        file["posterior"].attrs[name] = forged
+        file[group].attrs[name] = forged
     found = CliRunner().invoke(main, arguments)
     assert found.exit_code == 1 and '"is_reproduced": false' in found.output and "contradicts its own ledger" in found.output

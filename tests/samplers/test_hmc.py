@@ -190,7 +190,7 @@ def test_runs_within_a_budget():
     sampler = hmc(MODEL.log_prior, Gradient(4.0, 60.0), LogRatio(4.0, 60.0), 0.01, 3)
     result = sample(jax.random.key(0), sampler, curator, np.zeros(2), num_chains=2, progress=False)
     assert 3.5 < result.posterior.attrs["epsilon"] <= 4.0
-    assert set(result.sample_stats) == {"acceptance", "diverging"}
+    assert set(result.sample_stats) == {"acceptance", "diverging", "move_length"}
 
 
 # -- details ---------------------------------------------------------------------------------------------------------------------

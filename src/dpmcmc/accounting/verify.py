@@ -38,7 +38,7 @@ def read(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         start = file.read(8)
     is_netcdf = start.startswith(b"\x89HDF")
-    document = json.loads(_netcdf_attributes(path)[ATTRIBUTE]) if is_netcdf else json.loads(path.read_text())
+    document = json.loads(_netcdf_attributes(path)[0][ATTRIBUTE]) if is_netcdf else json.loads(path.read_text())
     if isinstance(document, dict) and isinstance(document.get(ATTRIBUTE), dict | str):
         document = document[ATTRIBUTE]
     document = json.loads(document) if isinstance(document, str) else document
@@ -63,8 +63,7 @@ def contradictions(path: Path) -> list[str]:
     with path.open("rb") as file:
         if not file.read(8).startswith(b"\x89HDF"):
             return []
-    attributes, document = _netcdf_attributes(path), read(path)
-    ledgers = list(by_owner(document).values())
+    ledgers = list(by_owner(read(path)).values())
     claims = [_part(ledger, "claim", dict) for ledger in ledgers]
     wanted = {
         "epsilon": max(_number(claim, "epsilon") for claim in claims),
@@ -72,21 +71,27 @@ def contradictions(path: Path) -> list[str]:
         "neighbours": ", ".join(dict.fromkeys(_relation(ledger).value for ledger in ledgers)),
         "rows_per_person": min(ledger.get("rows_per_person", 1) for ledger in ledgers),
     }
-    found = [f"{name}={attributes[name]}" for name, value in wanted.items() if name in attributes and attributes[name] != value]
-    text = str(attributes.get("privacy_statement", ""))
     promises = [promise_text(_number(claim, "epsilon"), _number(claim, "delta")) for claim in claims]
-    found += [f"the printed statement does not say {promise}" for promise in promises if text and promise not in text]
-    return found
+    found = []
+    for attributes in _netcdf_attributes(path):
+        found += [
+            f"{name}={attributes[name]}" for name, value in wanted.items() if name in attributes and attributes[name] != value
+        ]
+        text = str(attributes.get("privacy_statement", ""))
+        found += [f"the printed statement does not say {promise}" for promise in promises if text and promise not in text]
+    return list(dict.fromkeys(found))
 
 
-def _netcdf_attributes(path: Path) -> dict[str, Any]:
+def _netcdf_attributes(path: Path) -> list[dict[str, Any]]:
+    """Of the posterior and of the whole file, the one with a ledger first."""
     import h5py
 
     with h5py.File(path, "r") as file:
-        for group in (file.get("posterior"), file):
-            if group is not None and ATTRIBUTE in group.attrs:
-                return {name: value.decode() if isinstance(value, bytes) else value for name, value in group.attrs.items()}
-    raise ValueError(f"{path.name} holds no ledger: no attribute {ATTRIBUTE!r} in its posterior group or its root")
+        groups = [group.attrs for group in (file.get("posterior"), file) if group is not None]
+        found = [{name: value.decode() if isinstance(value, bytes) else value for name, value in attrs.items()} for attrs in groups]
+    if not any(ATTRIBUTE in attributes for attributes in found):
+        raise ValueError(f"{path.name} holds no ledger: no attribute {ATTRIBUTE!r} in its posterior group or its root")
+    return sorted(found, key=lambda attributes: ATTRIBUTE not in attributes)
 
 
 def costs_of(document: dict[str, Any]) -> dict[Any, int]:

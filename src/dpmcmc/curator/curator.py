@@ -15,7 +15,6 @@ import dataclasses
 import functools
 import itertools
 import math
-import operator
 import threading
 import warnings
 from collections import Counter
@@ -52,7 +51,7 @@ from dpmcmc.curator.program import (
 )
 from dpmcmc.curator.statistic import with_statistic
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnboundedQueries, UnsupportedQuery
-from dpmcmc.ledger import Entry, Ledger, entries, record_all, to_json, total_costs
+from dpmcmc.ledger import Entry, Ledger, checked, entries, record_all, to_json, total_costs
 from dpmcmc.precision import in_double
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit, is_standing
 
@@ -165,7 +164,8 @@ class Curator:
         traced = trace_held(self._spread(self._bind(program, in_double(), AXIS)), held, arguments)
         plan = count_queries(_inside_shard_map(traced.jaxpr))
         if plan != alone:
-            raise UnboundedQueries(f"the program asks {plan} on several devices and {alone} on one: it must not look at devices")
+            told = f"{dict(plan)} on several devices and {dict(alone)} on one"
+            raise UnboundedQueries(f"the program asks {told}: it must not look at devices")
         return Traced(plan, traced.out_info, traced, self)
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
@@ -367,7 +367,7 @@ class Grant:
 
     def __init__(self, curator: Curator, plan: Plan, statement: Statement) -> None:
         self._curator, self._statement = curator, statement
-        self._left = Counter({query: operator.index(count) for query, count in plan.items()})
+        self._left = Counter(plan)
         self._secret, self._runs = curator._fresh_secret(), itertools.count()
         self._meter = Meter()
 
@@ -402,6 +402,7 @@ class Grant:
 
 def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
     """Bill every owner for the whole plan, or none of them."""
+    plan = checked(plan)  # one copy for the check, the bill and the grant
     with contextlib.ExitStack() as tills:
         for owner in sorted(owners, key=id):  # in one order, whoever asks: nobody waits for one who waits for him
             tills.enter_context(owner._till)
