@@ -11,15 +11,20 @@ from dpmcmc.types import Model
 
 HARDLY = 0.01  # of the steps
 CLOSE = 1e-6  # a clip that is meant to be the proved bound may be rounded
-SLOW_ENOUGH = 0.6  # correlation of two steps of Langevin dynamics: below, a variance is a quarter too large or more
-SURE = 4.0  # standard errors
+ROUNDING = 4 * 2.0**-23  # of positions in float32
+AT_THE_LIMIT = 0.05  # of the steps
+STIFF = 0.8  # step size times precision, of Langevin dynamics: beyond, a variance is a quarter too large or more
+SURE, FEWEST = 4.0, 50  # standard errors, and draws to have any
 BIAS = "Clipped rows bias the draws, in standard deviations the more the larger the table"
 
 
 def of_settings(model: Model, plan: Mapping[Any, int]) -> list[str]:
     """Clips that some row could reach, which then counts for less than it says, and likelihoods that are not taken as they are."""
     told = []
+    is_tested = any(not getattr(query, "is_direction", False) for query in plan)
     for query in plan:
+        if getattr(query, "is_direction", False) and is_tested:
+            continue  # its errors cost acceptance and nothing else
         name = getattr(query, "bounded_by", "lipschitz")
         clip, bound, proved = getattr(query, "clip", None), getattr(query, "bound", None), getattr(model, name)
         if clip is not None and proved is not None and clip < proved * (1 - CLOSE):
@@ -35,34 +40,37 @@ def of_settings(model: Model, plan: Mapping[Any, int]) -> list[str]:
     return told
 
 
-def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int) -> list[str]:
+def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warmup: float = 0.0) -> list[str]:
     """What is plainly wrong, for those who look at R-hat alone. Draws: of each block, positions (steps, chains, d) and info."""
     positions = np.concatenate([np.asarray(part, float) for part, _ in draws])
-    info = {name: np.concatenate([np.asarray(getattr(part, name)) for _, part in draws]) for name in _fields(draws[0][1])}
+    kept = slice(int(len(positions) * warmup), None)
+    positions = positions[kept]
+    info = {name: np.concatenate([np.asarray(getattr(part, name)) for _, part in draws])[kept] for name in _fields(draws[0][1])}
+    share = {name: float(np.mean(values)) for name, values in info.items() if name.startswith("is_")}
     told = []
-    if "is_accepted" in info and np.mean(info["is_accepted"]) < HARDLY:
-        accepted = f"{np.mean(info['is_accepted']):.1%}"
-        told.append(f"{accepted} of all moves were accepted, so the draws say little: too long moves, or too much noise")
-    if "is_saturated" in info and np.mean(info["is_saturated"]) > HARDLY:
+    if share.get("is_accepted", 1.0) < HARDLY:
         told.append(
-            f"in {np.mean(info['is_saturated']):.0%} of the steps the gradient's noise was more than the step may add, so the "
-            "draws are spread too widely: steps were too long for this noise (sgld: step_size * variance * preconditioner may be 4 "
-            "at most; sgnht: half of that product at most the friction)"
+            f"{share['is_accepted']:.1%} of all moves were accepted: the draws say little. Too long moves, or too much noise"
         )
-    if "is_outside" in info and np.mean(info["is_outside"]) > HARDLY:
+    if share.get("is_saturated", 0.0) > HARDLY:
         told.append(
-            f"{np.mean(info['is_outside']):.0%} of the steps led to where the prior has no density, and were not taken: the draws "
-            "pile up at its limits. Are these too narrow?"
+            f"in {share['is_saturated']:.0%} of the steps the gradient's noise was more than the step may add, so the draws are "
+            "spread too widely: steps were too long for this noise (sgld: step_size * variance * preconditioner may be 4 at most; "
+            "sgnht: half of that product at most the friction)"
         )
-    if "gradient" in info and (factor := _too_wide(positions, thin)) is not None:
+    if "is_accepted" not in info and share.get("is_divergent", 0.0) > 0:
+        told.append(f"{share['is_divergent']:.0%} of the steps left the numbers: they are much too long")
+    if share.get("is_outside", 0.0) > AT_THE_LIMIT:
         told.append(
-            f"the steps are too long for this posterior: the draws are spread {factor}too widely. step_size times the posterior's "
-            "largest precision (1 / variance, times the preconditioner) should be well below 1"
+            f"{share['is_outside']:.0%} of the steps led to where the prior has no density, and were not taken: the draws pile up "
+            "at its limits. Are these too narrow?"
         )
+    if "gradient" in info:
+        told += _of_langevin(positions, info["move"], plan)
     bounds = [query.bound for query in plan if getattr(query, "bound", None) is not None]
     if bounds and model.lipschitz is not None:
         longest, allowed = _longest(positions, info, thin), min(bounds) / model.lipschitz
-        if longest > allowed * (1 + CLOSE):
+        if longest > allowed * (1 + CLOSE) + ROUNDING * np.max(np.abs(positions)):
             told.append(
                 f"rows may have been clipped: moves of up to {longest:.3g} were accepted, the bound is proved up to {allowed:.3g} "
                 f"(give the proposal that max_move). {BIAS}"
@@ -81,24 +89,36 @@ def _longest(positions: np.ndarray, info: Mapping[str, np.ndarray], thin: int) -
     return float(np.max(np.linalg.norm(np.diff(positions, axis=0), axis=-1), initial=0.0)) if thin == 1 else 0.0
 
 
-def _too_wide(positions: np.ndarray, thin: int) -> str | None:
+def _of_langevin(positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, int]) -> list[str]:
+    told = []
+    if (factor := _too_wide(positions, moves)) is not None:
+        told.append(
+            f"the steps are too long for this posterior: the draws are spread {factor} too widely. step_size times the posterior's "
+            "largest precision (1 / variance, times the preconditioner) should be well below 1"
+        )
+    if any(getattr(query, "batch", None) is not None for query in plan):
+        told.append(
+            "the batches' own noise is not taken off what sgld adds, because nobody knows it: the draws are spread too widely "
+            "where step_size times its variance is not well below 4 (sgnht absorbs it)"
+        )
+    return told
+
+
+def _too_wide(positions: np.ndarray, moves: np.ndarray) -> str | None:
     """Whether Langevin dynamics takes too long steps, and by what factor its draws are then too wide, in words.
 
-    Along a direction of posterior precision p a step of size h multiplies what the chain remembers by r = 1 - h p / 2, and the
-    variance of the draws is 1 / (p (1 - h p / 4)). r is seen in the draws: r^thin is the correlation of one and the next.
+    Along a direction of posterior precision p a step of size h has, on average, the square h p times the variance of the draws, and
+    that variance is 1 / (p (1 - h p / 4)).
     """
-    kept = positions[len(positions) // 2 :]
-    kept = kept - kept.mean(axis=(0, 1))
-    _, axes = np.linalg.eigh(np.cov(kept.reshape(-1, kept.shape[-1]).T).reshape(kept.shape[-1], -1))
-    along = kept @ axes
-    variances = np.mean(along**2, axis=(0, 1))
-    moving = variances > 0
-    if not moving.any() or len(kept) < 2:
+    centred = positions - positions.mean(axis=(0, 1))
+    count, dimension = centred[..., 0].size, centred.shape[-1]
+    if count < FEWEST:
         return None
-    correlation = float(np.min(np.mean(along[1:] * along[:-1], axis=(0, 1))[moving] / variances[moving]))
-    unsure = SURE / np.sqrt(along[1:, :, 0].size)
-    if not correlation < max(SLOW_ENOUGH**thin, unsure) - 2 * unsure:
+    variances, axes = np.linalg.eigh(np.cov(centred.reshape(count, dimension).T).reshape(dimension, dimension))
+    is_moving = variances > (ROUNDING * np.max(np.abs(positions))) ** 2
+    if not is_moving.any():
         return None
-    if thin > 1 or correlation <= -1 + unsure:
-        return "much "
-    return f"{(1 - (1 - correlation) / 2) ** -0.5:.2g} times "
+    stiffness = float(np.max(np.mean((moves @ axes) ** 2, axis=(0, 1)) / np.where(is_moving, variances, np.inf)))
+    if not stiffness > STIFF * (1 + SURE * (2 / count) ** 0.5):
+        return None
+    return "much" if stiffness > 3.9 else f"{(1 - stiffness / 4) ** -0.5:.2g} times"

@@ -157,14 +157,15 @@ class _Run:
         result = None
         try:
             with contextlib.suppress(Exception):  # a sampler of one's own may name its statistics as it likes
-                notes += doubts.of_draws(self.curator.model, self.per_step, self.draws, self.thin)
-            for note in notes:
-                bar.warn(note)
+                notes += doubts.of_draws(self.curator.model, self.per_step, self.draws, self.thin, self.warmup)
             result = self.posterior(*notes)
-            self._save(result)
             with contextlib.suppress(Exception):
                 if why := posterior.doubt(result):
-                    bar.warn(f"DO NOT RELY on these draws: {why}")
+                    notes.append(f"DO NOT RELY on these draws: {why}")
+                    result = self.posterior(*notes)
+            for note in notes:
+                bar.warn(note)
+            self._save(result)
             return result
         except (Exception, KeyboardInterrupt) as error:
             told = "made into a posterior" if result is None else f"written to {self.path}; they are in .posterior"

@@ -124,6 +124,7 @@ class Query(Protocol):
     ``adds = True``         it may be asked of several owners: their answers add in both fields
     ``is_bit = True``       the answer is an accept bit, and the points end with the public part of the log-ratio
     ``is_standing = True``  its cost covers all its asks in one grant: the curator keeps a running sum
+    ``is_direction = True`` it says where to go: if something else is asked in the step, a test, that decides about it
     ``bounded_by``          which bound of the model its clip is compared with: "lipschitz", by default, or "curvature"
     """
 

@@ -87,7 +87,10 @@ def test_saving_again_replaces_the_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("sampler", "expected"),
-    [(tiny.PENALTY, {"acceptance", "log_ratio", "move_length"}), (tiny.BARKER, {"acceptance", "move_length"})],
+    [
+        (tiny.PENALTY, {"acceptance", "log_ratio", "move_length", "is_outside"}),
+        (tiny.BARKER, {"acceptance", "move_length", "is_outside"}),
+    ],
     ids=["penalty", "Barker"],
 )
 def test_statistics_are_what_was_released(sampler, expected):

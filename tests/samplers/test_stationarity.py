@@ -50,7 +50,9 @@ def without_correction(log_prior, ratio, proposal):
         answer = ask(key_ask, ratio, state.position, point)
         log_ratio = answer.value + log_prior(point) - log_prior(state.position)
         is_accepted = -jax.random.exponential(key_accept) < log_ratio
-        return choose(is_accepted, point, if_accepted, state, if_rejected), PenaltyInfo(is_accepted, log_ratio, 0.0 * log_ratio)
+        return choose(is_accepted, point, if_accepted, state, if_rejected), PenaltyInfo(
+            is_accepted, log_ratio, 0.0 * log_ratio, ~is_accepted
+        )
 
     return Sampler(lambda key, position, ask: WalkState(position, ()), step)
 

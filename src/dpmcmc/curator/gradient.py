@@ -49,6 +49,7 @@ class Gradient:
 
     released: ClassVar[str] = "gradients of the log-likelihood, each row's clipped, with Gaussian noise"
     adds: ClassVar[bool] = True  # the answers of several owners
+    is_direction: ClassVar[bool] = True
 
     clip: float
     noise_multiplier: float

@@ -117,8 +117,8 @@ def doubt(result: Any) -> str | None:
         r_hats, draws = (measure(result.posterior).to_array() for measure in (_arviz().rhat, _arviz().ess))
     r_hat, effective = float(r_hats.max()), float(draws.min(skipna=False))
     found = []
-    if any(np.any(np.ptp(values.to_numpy(), axis=(0, 1)) == 0) for values in result.posterior.values()):
-        found.append("some parameter has the same value in all draws: the chains never moved")
+    if all(np.all(np.ptp(values.to_numpy(), axis=(0, 1)) == 0) for values in result.posterior.values()):
+        found.append("all draws are the same: the chains never moved")
     if r_hat > MAX_R_HAT:  # a single chain has none
         found.append(f"R-hat is up to {r_hat:.2f} (good: at most {MAX_R_HAT})")
     if np.isnan(effective):

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from dpmcmc.samplers import roles
-from dpmcmc.samplers.penalty import WalkState, choose
+from dpmcmc.samplers.penalty import WalkState, choose, is_outside
 from dpmcmc.samplers.proposals import Proposal
 from dpmcmc.types import Array, Position, Query, Sampler, is_standing
 
@@ -24,6 +24,7 @@ class AcceptInfo(NamedTuple):
 
     is_accepted: Array
     move_length: Array  # of what was proposed
+    is_outside: Array  # the prior has no density there
 
 
 class FilteredInfo(NamedTuple):
@@ -49,6 +50,6 @@ def accept_walk(log_prior: Callable[[Position], Array], bit: Query, proposal: Pr
         state = choose(answer.value, point, if_accepted, state, if_rejected)
         if is_standing(bit):
             return state, FilteredInfo(answer.value, jnp.isfinite(answer.variance))
-        return state, AcceptInfo(answer.value, move_length)
+        return state, AcceptInfo(answer.value, move_length, is_outside(log_prior, point))
 
     return Sampler(init, step)

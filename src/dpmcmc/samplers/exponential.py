@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from dpmcmc.precision import always_double
 from dpmcmc.samplers import roles
-from dpmcmc.samplers.penalty import PenaltyInfo, WalkState, choose, passes
+from dpmcmc.samplers.penalty import PenaltyInfo, WalkState, choose, is_outside, passes
 from dpmcmc.samplers.proposals import Proposal
 from dpmcmc.types import Array, Family, Model, Position, Query, Sampler
 
@@ -49,7 +49,8 @@ def exponential_penalty(model: Model, statistic: Query, proposal: Proposal) -> S
         ratio, variance = _log_ratio(change(family, state.position, point), answer, state.position.dtype)
         log_ratio = ratio + model.log_prior(point) - model.log_prior(state.position)
         is_accepted = passes(key_accept, log_ratio, variance)
-        info = PenaltyInfo(is_accepted, log_ratio, jnp.linalg.norm(point - state.position))
+        length = jnp.linalg.norm(point - state.position)
+        info = PenaltyInfo(is_accepted, log_ratio, length, is_outside(model.log_prior, point))
         return choose(is_accepted, point, if_accepted, state, if_rejected), info
 
     return Sampler(init, step)

@@ -34,8 +34,10 @@ class LangevinInfo(NamedTuple):
     """What was released on the way."""
 
     gradient: Array  # of the log-likelihood, as released
+    move: Array  # from the position before
     is_saturated: Array  # the noise of the gradient exceeds what the step injects, in some direction
     is_outside: Array  # the step led to where the prior has no density, and was not taken
+    is_divergent: Array  # the step left the numbers, and was not taken
 
 
 def sgld(
@@ -79,8 +81,11 @@ def sgld(
         normal = jax.random.normal(key_noise, state.position.shape, state.position.dtype)
         move = precondition.out_of(h / 2 * scales * slope + deviation * normal)
         proposal = (state.position + move).astype(state.position.dtype)
-        is_outside = ~(log_prior(proposal) > -jnp.inf)
-        position = jnp.where(is_outside, state.position, proposal)
-        return LangevinState(position, state.index + 1), LangevinInfo(answer.value, jnp.any(taken > 1), is_outside)
+        is_divergent = scaling.is_lost(proposal)
+        is_outside = ~is_divergent & ~(log_prior(proposal) > -jnp.inf)
+        position = jnp.where(is_outside | is_divergent, state.position, proposal)
+        is_saturated = jnp.any(taken > 1 + scaling.ROUNDING)
+        info = LangevinInfo(answer.value, position - state.position, is_saturated, is_outside, is_divergent)
+        return LangevinState(position, state.index + 1), info
 
     return Sampler(init, step)

@@ -33,6 +33,7 @@ class PenaltyInfo(NamedTuple):
     is_accepted: Array
     log_ratio: Array  # as released: noisy, prior included
     move_length: Array  # of what was proposed
+    is_outside: Array  # the prior has no density there
 
 
 def penalty(log_prior: Callable[[Position], Array], ratio: Query, proposal: Proposal) -> Sampler:
@@ -49,10 +50,15 @@ def penalty(log_prior: Callable[[Position], Array], ratio: Query, proposal: Prop
         answer = ask(key_ask, ratio, state.position, point)
         log_ratio = answer.value + log_prior(point) - log_prior(state.position)
         is_accepted = passes(key_accept, log_ratio, answer.variance)
-        info = PenaltyInfo(is_accepted, log_ratio, jnp.linalg.norm(point - state.position))
+        info = PenaltyInfo(is_accepted, log_ratio, jnp.linalg.norm(point - state.position), is_outside(log_prior, point))
         return choose(is_accepted, point, if_accepted, state, if_rejected), info
 
     return Sampler(init, step)
+
+
+def is_outside(log_prior: Callable[[Position], Array], point: Position) -> Array:
+    """Whether the prior has no density there."""
+    return ~(log_prior(point) > -jnp.inf)
 
 
 def passes(rng_key, log_ratio, variance):

@@ -11,6 +11,8 @@ import numpy as np
 
 from dpmcmc.types import Array
 
+ROUNDING = 1e-4  # noise that is meant to be just what a step may add is not told to be more
+
 
 class Axes(NamedTuple):
     """A positive definite matrix by its eigenvectors and eigenvalues."""
@@ -40,6 +42,11 @@ def axes(name: str, matrix: Any) -> Axes:
     if not np.all(scales > 0):
         raise ValueError(f"{name}={array.tolist()} must be positive, as a matrix positive definite: it is like a covariance")
     return Axes(None if vectors is None else vectors.astype(np.float32), scales.astype(np.float32))
+
+
+def is_lost(position: Array) -> Array:
+    """Whether it has left the numbers, or those whose square is one: a prior without limits has no density there either."""
+    return ~jnp.all(jnp.abs(position) < jnp.finfo(position.dtype).max ** 0.5 / 16)
 
 
 def schedule(step_size: float | Callable[[Array], Array]) -> Callable[[Array], Any]:

@@ -40,6 +40,7 @@ class ThermostatInfo(NamedTuple):
     friction: Array
     is_saturated: Array  # the noise of the gradient exceeds what the step injects, in some direction
     is_outside: Array  # the step led to where the prior has no density, and was not taken
+    is_divergent: Array  # the step left the numbers, and was not taken
 
 
 def sgnht(
@@ -96,10 +97,12 @@ def sgnht(
         momentum = momentum + kick
 
         proposal = (middle + h / 2 * precondition.out_of(roots * momentum)).astype(middle.dtype)
-        is_outside = ~(log_prior(proposal) > -jnp.inf)
-        position = jnp.where(is_outside, state.position, proposal)
-        momentum = jnp.where(is_outside, -state.momentum, momentum)
-        info = ThermostatInfo(heat, jnp.any(known > injected), is_outside)
+        is_divergent = scaling.is_lost(proposal)
+        is_outside = ~is_divergent & ~(log_prior(proposal) > -jnp.inf)
+        position = jnp.where(is_outside | is_divergent, state.position, proposal)
+        momentum = jnp.where(is_outside | is_divergent, -state.momentum, momentum)
+        is_saturated = jnp.any(known > injected * (1 + scaling.ROUNDING))
+        info = ThermostatInfo(heat, is_saturated, is_outside, is_divergent)
         return ThermostatState(position, momentum, heat, state.index + 1), info
 
     return Sampler(init, step)
