@@ -167,6 +167,19 @@ def test_a_data_frame_is_a_table_too():
     np.testing.assert_array_equal(tables.labels(frame["ill"], "yes"), tables.labels(FRAME["ill"], "yes"))
 
 
+@pytest.mark.parametrize("positive", [1, 1.0, "1", True, "true"])
+def test_a_label_is_found_as_text_or_as_a_number(positive):
+    for cells in ([1, 0, None], np.array([1.0, 0.0, None], object), ["True", "False", ""], np.array([True, False, False])):
+        np.testing.assert_array_equal(tables.labels(cells, positive), [1, 0, 0])
+    np.testing.assert_array_equal(tables.labels(["yes", "no", "nan"], "nan"), [0, 0, 1])
+
+
+def test_times_with_a_zone_are_refused():
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(ValueError, match="cannot be used"):
+        tables.scaled({"when": pandas.Series(pandas.to_datetime(["2020-01-01"]).tz_localize("UTC"))}, {"when": (0, 1)})
+
+
 @pytest.mark.parametrize(
     ("limits", "words"),
     [

@@ -88,17 +88,17 @@ def numbers(cells: Cells, bounds: Bounds) -> np.ndarray:
     return np.where(np.isnan(values), bounds.middle, np.clip(values, bounds.low, bounds.high))
 
 
-def labels(cells: Cells, positive: str | None = None) -> np.ndarray:
-    """1 for a cell that equals `positive` (without it: a number above 1/2), 0 for any other, a bad one too (float32)."""
+def labels(cells: Cells, positive: Any = None) -> np.ndarray:
+    """1 for a cell that equals `positive`, as text or number (without it: a number above 1/2), 0 for any other, even a bad one."""
     if positive is None:
         return (_as_numbers(cells) > 0.5).astype(np.float32)
-    cells = _as_cells(cells)
+    cells, text = _as_cells(cells), _text(positive)
+    wanted = _number(text)
     if cells.dtype.kind in "biuf":
-        wanted = _as_numbers([positive])[0]
         if math.isnan(wanted):
             raise ValueError(f"the label column holds numbers: {positive!r} is none")
         return (_as_numbers(cells) == wanted).astype(np.float32)
-    return np.array([_text(cell) == positive.strip() for cell in cells], np.float32)
+    return np.array([_text(cell) == text or _number(_text(cell)) == wanted for cell in cells], np.float32)
 
 
 def read_columns(path: Path, names: Sequence[str] | None, delimiter: str = ",") -> dict[str, Cells]:
@@ -200,7 +200,8 @@ def _as_numbers(cells: Cells) -> np.ndarray:
 def _as_cells(cells: Cells) -> np.ndarray:
     """A column as an array of numbers, text or whatever has cells to be read as text."""
     array = np.asarray(cells) if hasattr(cells, "__array__") else np.array(cells, object)
-    if array.ndim != 1 or array.dtype.kind not in "biufUSO":
+    is_time = getattr(getattr(cells, "dtype", None), "kind", "O") in "mM"  # with a time zone pandas makes objects of it
+    if array.ndim != 1 or array.dtype.kind not in "biufUSO" or is_time:
         axes = "" if array.ndim == 1 else f" with {array.ndim} axes"
         raise ValueError(f"a column of dtype {array.dtype}{axes} cannot be used: it must hold numbers or text, one per row")
     return array
