@@ -65,7 +65,7 @@ def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warm
             f"{share['is_outside']:.0%} of the steps led to where the prior has no density, and were not taken: the draws pile up "
             "at its limits. Are these too narrow?"
         )
-    if "gradient" in info:
+    if {"gradient", "move"} <= info.keys():
         told += _of_langevin(positions, info["move"], plan)
     bounds = [query.bound for query in plan if getattr(query, "bound", None) is not None]
     if bounds and model.lipschitz is not None:
@@ -84,7 +84,7 @@ def _fields(info: Any) -> tuple[str, ...]:
 
 def _longest(positions: np.ndarray, info: Mapping[str, np.ndarray], thin: int) -> float:
     """Of the accepted moves."""
-    if "move_length" in info:
+    if {"move_length", "is_accepted"} <= info.keys():
         return float(np.max(info["move_length"], initial=0.0, where=info["is_accepted"]))
     return float(np.max(np.linalg.norm(np.diff(positions, axis=0), axis=-1), initial=0.0)) if thin == 1 else 0.0
 
