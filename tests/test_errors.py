@@ -33,6 +33,7 @@ from dpmcmc import (
     load,
     loop,
     models,
+    newton_start,
     penalty,
     progress,
     random_walk,
@@ -40,6 +41,7 @@ from dpmcmc import (
     save,
     sgld,
     statement_of,
+    tuning,
 )
 from dpmcmc.acceptance import Metropolis
 from dpmcmc.accounting.statement import Statement
@@ -84,6 +86,14 @@ VALUES = [
     (lambda: random_walk(0.0), "scale=0.0 must be positive"),
     (lambda: random_walk(float("nan")), "must be finite"),
     (lambda: random_walk(1.0, max_move=0.0), "max_move=0.0 must be positive"),
+    (lambda: tiny.run(sampler=penalty(tiny.log_prior, tiny.RATIO, random_walk([1.0, 1.0]))), r"scale of shape \(2,\) does not fit"),
+    (lambda: tiny.run(sampler=penalty(tiny.log_prior, tiny.RATIO, guided_walk([1.0, 1.0]))), r"scale of shape \(2,\) does not fit"),
+    (lambda: tiny.run(sampler=sgld(tiny.log_prior, Gradient(1.0, 9.0), 0.1, [1.0, 2.0])), "a matrix for 2 entries does not fit"),
+    (lambda: newton_start(tiny.log_prior, None, None, 2.5), "num_steps=2.5 must be a whole number"),
+    (lambda: tuning.langevin(models.logistic(1, 1.0), 0, tiny.BUDGET), "num_rows must be a whole number, at least 1"),
+    (lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, num_chains=0), "num_chains must be a whole number"),
+    (lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, stiffness=0.0), "stiffness=0.0 must be positive"),
+    (lambda: tiny.make_curator(fixed_secret=np.zeros(8, np.uint32)), r"fixed_secret of shape \(8,\) must be 16 words"),
 ]
 
 
@@ -98,6 +108,13 @@ TYPES = [
     (lambda: sgld(None, Gradient(1.0, 1.0), 0.1), "log_prior is a NoneType: it must be a function of the position"),
     (lambda: penalty(tiny.log_prior, tiny.WALK, tiny.RATIO), "proposal is a LogRatio: it comes last, after the query"),
     (lambda: exponential_penalty(tiny.log_prior, tiny.RATIO, tiny.WALK), "model is a function: this sampler needs the whole Model"),
+    (lambda: tiny.make_curator(model=models.logistic), "the model is a function: it must be a Model"),
+    (lambda: tiny.make_curator(model=tiny.BUDGET, budget=tiny.MODEL), "the budget is a Model: give a Budget"),
+    (lambda: tuning.langevin(models.logistic(1, 1.0), 100, 4.0), "budget is a float: give the curator's Budget"),
+    (
+        lambda: sample(jax.random.key(0), tiny.PENALTY, tiny.make_curator(), tiny.START, start=[0.0]),
+        "start is a list: it must be a private start",
+    ),
     (lambda: tiny.run(start={"mean": 0.0}), "initial_position is a dict: it must be a flat array of 1 numbers"),
     (
         lambda: tiny.run(sampler=accept_walk(tiny.log_prior, Barker(), tiny.WALK)),
@@ -134,7 +151,7 @@ TABLES = [
     ({"rows": np.array([1, None])}, TypeError, "rows of dtype object cannot be used: encode them as numbers"),
     ({"rows": np.zeros(3, complex)}, TypeError, "rows of dtype complex128 cannot be used"),
     ({"rows": np.zeros(3, "datetime64[D]")}, TypeError, "cannot be used: encode them as numbers"),
-    ({"budget": 1.0}, TypeError, r"budget=1.0 must be a Budget\(epsilon, delta\), or None to promise nothing"),
+    ({"budget": 1.0}, TypeError, r"the budget is a float: give a Budget\(epsilon, delta\), or None to promise nothing"),
     ({"capacity": 41}, ValueError, "capacity=41 differs from n=40: under replace-one n is public, leave capacity out"),
     ({"capacity": 0}, ValueError, "capacity=0 must be a whole number between 1 and"),
     ({"budget": ADD_OR_REMOVE}, ValueError, "the number of rows is private here: declare capacity="),

@@ -358,6 +358,8 @@ def _check_roles(rng_key: Any, sampler: Any, curator: Any, start: Any) -> None:
     if not (isinstance(sampler, Sampler) or (callable(sampler) and start is not None)):
         told = " (a function is called with what start= returns, which is missing)" if callable(sampler) else ""
         raise TypeError(f"the sampler is a {type(sampler).__name__}{told}: {ORDER}")
+    if start is not None and not callable(start):
+        raise TypeError(f"start is a {type(start).__name__}: it must be a private start, such as newton_start(...)")
     if not hasattr(curator, "grant"):
         raise TypeError(f"the curator is a {type(curator).__name__}: {ORDER}")
 

@@ -26,6 +26,7 @@ steps, which change nothing else but the time.
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -103,6 +104,13 @@ def langevin(model: Model, num_rows: int, budget: Budget, num_chains: int = 2, s
     """
     from dpmcmc import Gradient, sgld
 
+    if not isinstance(budget, Budget):
+        raise TypeError(f"budget is a {type(budget).__name__}: give the curator's Budget(epsilon, delta)")
+    for name, value in (("num_rows", num_rows), ("num_chains", num_chains)):
+        if not isinstance(value, numbers.Integral) or value < 1:
+            raise ValueError(f"{name} must be a whole number, at least 1")
+    if not stiffness > 0:
+        raise ValueError(f"stiffness={stiffness} must be positive: it is the longest step times the largest precision")
     if model.lipschitz is None or model.curvature is None:
         raise ValueError(
             "this recipe needs a model with proved bounds (lipschitz and curvature), such as logistic regression, or a Gaussian "

@@ -97,7 +97,11 @@ class Curator:
         fixed_secret: np.ndarray | None = None,
     ) -> None:
         if budget is not None and not isinstance(budget, Budget):
-            raise TypeError(f"budget={budget!r} must be a Budget(epsilon, delta), or None to promise nothing")
+            raise TypeError(f"the budget is a {type(budget).__name__}: give a Budget(epsilon, delta), or None to promise nothing")
+        if not isinstance(model, Model):
+            raise TypeError(f"the model is a {type(model).__name__}: it must be a Model, such as models.logistic(2, radius=1.0)")
+        if fixed_secret is not None and np.shape(fixed_secret) != SECRET_SHAPE.shape:
+            raise ValueError(f"fixed_secret of shape {np.shape(fixed_secret)} must be 16 words of 32 bits")
         if shared_by is not None and shared_by not in filters.FILTERS:
             raise ValueError(f"shared_by={shared_by!r} must be None or one of {sorted(filters.FILTERS)}")
         self._model, self._budget = model, budget

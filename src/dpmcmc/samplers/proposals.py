@@ -36,6 +36,7 @@ def random_walk(scale: Any, max_move: float = np.inf) -> Proposal:
     scale = _check(scale, max_move, largest_rank=2)
 
     def propose(rng_key, position, memory):
+        _check_length(scale, position)
         normal = jax.random.normal(rng_key, position.shape, position.dtype)
         move = scale @ normal if scale.ndim == 2 else scale * normal
         return position + _shorten(move, max_move).astype(position.dtype), memory, memory
@@ -73,7 +74,13 @@ def guided_walk(scale: Any, max_move: float = np.inf) -> Proposal:
     return Proposal(init, propose)
 
 
+def _check_length(scale, position) -> None:
+    if scale.ndim and scale.shape != (position.size,) * scale.ndim:
+        raise ValueError(f"scale of shape {scale.shape} does not fit positions of {position.size} entries")
+
+
 def _component_move(rng_key, position, scale, max_move):
+    _check_length(scale, position)
     key_component, key_move = jax.random.split(rng_key)
     component = jax.random.randint(key_component, (), 0, position.size)
     own_scale = jnp.broadcast_to(scale, position.shape)[component]

@@ -22,6 +22,8 @@ class Axes(NamedTuple):
 
     def into(self, vector: Array) -> Array:
         """Components along the axes."""
+        if self.scales.shape not in ((), vector.shape):
+            raise ValueError(f"a matrix for {self.scales.shape[0]} entries does not fit positions of {vector.size}")
         return vector if self.vectors is None else jnp.dot(self.vectors.T, vector, precision="highest")
 
     def out_of(self, components: Array) -> Array:

@@ -12,6 +12,7 @@ preconditioner may be made of it.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -37,8 +38,8 @@ def newton_start(
 ) -> Callable[[Key, Position, Ask], Start]:
     """A start for `sample(start=...)`: asks `curvature` once and `gradient` `num_steps` times, whatever the number of chains."""
     roles.check_prior(log_prior)
-    if num_steps < 1:
-        raise ValueError(f"num_steps={num_steps} must be at least 1")
+    if not isinstance(num_steps, numbers.Integral) or num_steps < 1:
+        raise ValueError(f"num_steps={num_steps!r} must be a whole number, at least 1")
 
     def start(rng_key, position, ask):
         key_curvature, key_steps = jax.random.split(rng_key)
