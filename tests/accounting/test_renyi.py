@@ -171,3 +171,17 @@ def test_rare_rows_cost_something(rate, noise_multiplier, order, neighbours):
             moment = mpmath.quad(integrand, mpmath.linspace(-reach, reach, 60))
         true = mpmath.log(moment) / (order - 1)
         assert 1 - 1e-10 < found / true < 1.05
+
+
+@pytest.mark.parametrize("rate, noise_multiplier, order", [(0.001, 100.0, 3000), (0.01, 30.0, 3000), (0.3, 300.0, 2000)])
+def test_large_orders_are_not_rounded_down(rate, noise_multiplier, order):
+    """Logarithms of binomial coefficients have errors of 1e-11 there."""
+    found = SubsampledGaussian("poisson", rate, noise_multiplier, Neighbours.ADD_OR_REMOVE_ONE).rdp([float(order)])[0]
+    with mpmath.workdps(40):
+        q, mu = mpmath.mpf(rate), 1 / mpmath.mpf(noise_multiplier)
+        weight, moment = (1 - q) ** order, mpmath.mpf(0)
+        for k in range(order + 1):
+            moment += weight * mpmath.exp(k * (k - 1) * mu**2 / 2)
+            weight *= q / (1 - q) * (order - k) / (k + 1)
+        true = mpmath.log(moment) / (order - 1)
+        assert 1 <= found / true < 1 + 1e-8

@@ -20,7 +20,7 @@ from dpmcmc.accounting.renyi import chord
 
 MOST_TERMS = 4096
 LARGEST_EXPONENT = 600.0
-ROUNDING = 1e-14  # of the terms, each and in their sum
+ROUNDING, FAR_ROUNDING = 1e-14, 1e-10  # of the terms, each and in their sum; of those with large logarithms
 FARTHEST = 300.0  # standard deviations; orders that look further are left to the bound without sampling
 
 
@@ -39,7 +39,7 @@ def _log_moment(rate: float, noise_multiplier: float, order: int) -> float:
     choose = special.gammaln(order + 1) - special.gammaln(k + 1) - special.gammaln(order - k + 1)
     chances = choose + special.xlog1py(order - k, -rate) + k * math.log(rate)
     exponents = k * (k - 1) / (2 * noise_multiplier**2)
-    return _log_mean_exp(chances, exponents)
+    return _log_mean_exp(chances, exponents, FAR_ROUNDING)
 
 
 def replace_rdp(rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
@@ -57,19 +57,19 @@ def _replace_one(rate: float, shift: float, order: float) -> float:
     x, step = np.linspace(-reach, reach, 2 * math.ceil(reach * 20 * max(1.0, shift)) + 1, retstep=True)
     up, down = (_log_mixture(rate, sign * shift * x - shift**2 / 2) for sign in (1, -1))
     logs = -0.5 * x * x - 0.5 * math.log(2 * math.pi) + math.log(step)
-    return _log_mean_exp(logs, order * up + (1 - order) * down) / (order - 1)
+    return _log_mean_exp(logs, order * up + (1 - order) * down, ROUNDING) / (order - 1)
 
 
-def _log_mean_exp(log_weights: np.ndarray, exponents: np.ndarray) -> float:
+def _log_mean_exp(log_weights: np.ndarray, exponents: np.ndarray, rounding: float) -> float:
     """log sum_i w_i e^(x_i), not below it, for weights that add up to 1.
 
     The excess over 1 is summed by itself, so that a small divergence keeps its digits, and what rounding may take off is added.
     """
     if np.max(log_weights + exponents) > LARGEST_EXPONENT:
-        return float(special.logsumexp(log_weights + exponents))
+        return float(special.logsumexp(log_weights + exponents)) + FAR_ROUNDING
     is_far = exponents > 30  # there 1 is nothing
     terms = np.exp(log_weights + np.where(is_far, exponents, 0.0)) * np.where(is_far, 1.0, np.expm1(np.minimum(exponents, 30)))
-    return math.log1p(max(0.0, float(np.sum(terms)) + ROUNDING * float(np.sum(np.abs(terms)))))
+    return math.log1p(max(0.0, float(np.sum(terms)) + float(np.sum(np.where(is_far, FAR_ROUNDING, rounding) * np.abs(terms)))))
 
 
 def _log_mixture(rate: float, log_ratio: np.ndarray) -> np.ndarray:
