@@ -108,6 +108,7 @@ def test_long_runs(cost, listed, ceiling):
         assert listed[i] * 0.99 <= steps <= top
 
 
+@pytest.mark.slow
 def test_recursion_is_below_renyi_and_consistent_with_itself():
     cost = AcceptBit(Barker(), 0.2)
     for count in (5, 20):

@@ -69,12 +69,14 @@ def test_the_bias_vanishes_with_the_square_of_the_step(subtract, axis):
     assert abs(value) < LIMIT * error and error < 0.05
 
 
+@pytest.mark.slow
 def test_a_frozen_friction_is_caught():
     # The kicks heat the momentum by h v / 2 A, linear in h: the extrapolation in h^2 misses zero.
     value, error = intercept(runs(False, is_frozen=True)[0], 1)
     assert abs(value) > 6 * error
 
 
+@pytest.mark.slow
 def test_the_friction_absorbs_what_is_not_subtracted():
     for index, step_size in enumerate(STEPS[:2]):
         kept, absorbed = runs(True)[1][index], runs(False)[1][index]
