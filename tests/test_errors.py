@@ -23,6 +23,7 @@ from dpmcmc import (
     Neighbours,
     Penalty,
     PenaltyAccept,
+    PoissonBatch,
     Sampler,
     UnboundedQueries,
     UnsupportedQuery,
@@ -201,6 +202,7 @@ def test_numpys_numbers_in_a_budget_lose_no_draws(tmp_path):
     curator = tiny.make_curator(budget=budget, capacity=64, ledger=tmp_path / "spent.json")
     assert json.loads(tiny.run(curator).attrs["dpmcmc_ledger"])["rows_per_person"] == 2
     assert all(type(size) is int for size in dataclasses.astuple(FixedBatch(np.int64(50), np.int32(500))))
+    assert type(PoissonBatch(np.float32(0.1)).rate) is float
 
 
 def test_a_statement_that_cannot_be_written_spends_nothing(monkeypatch):

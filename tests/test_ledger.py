@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import threading
 
 import jax
@@ -100,6 +101,20 @@ def test_a_link_to_a_ledger_is_that_ledger(is_there, path, tmp_path):
     curator(link, shared_by="zcdp").grant(PLAN)
     assert link.is_symlink() and len(kept(path)) == 2
     assert not (tmp_path / "link.ledger.lock").exists()
+
+
+def test_the_folder_is_synced_with_the_file(path, monkeypatch):
+    """Or a power cut could bring back the ledger without the grant."""
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(stat.S_ISDIR(os.fstat(number).st_mode)) or fsync(number))
+    curator(path).grant(PLAN)
+    assert synced == [False, True]
+
+
+def test_the_owners_of_a_federation_cannot_be_changed():
+    federation = Federation([tiny.make_curator()])
+    with pytest.raises(TypeError):
+        federation.owners["1"] = tiny.make_curator()
 
 
 def test_a_ledger_with_two_names_is_refused(path, tmp_path):

@@ -174,6 +174,11 @@ def test_a_label_is_found_as_text_or_as_a_number(positive):
     np.testing.assert_array_equal(tables.labels(["yes", "no", "nan"], "nan"), [0, 0, 1])
 
 
+def test_a_cell_that_is_a_list_is_a_bad_cell():
+    """If all are, too: one that is none must not be seen by what the others then are."""
+    np.testing.assert_array_equal(tables.scaled({"a": [[1], [2]], "b": [1, [2]]}, {"a": (0, 4), "b": (0, 4)}), [[0, -0.5], [0, 0]])
+
+
 def test_times_with_a_zone_are_refused():
     pandas = pytest.importorskip("pandas")
     with pytest.raises(ValueError, match="cannot be used"):

@@ -199,7 +199,8 @@ def _as_numbers(cells: Cells) -> np.ndarray:
 
 def _as_cells(cells: Cells) -> np.ndarray:
     """A column as an array of numbers, text or whatever has cells to be read as text."""
-    array = np.asarray(cells) if hasattr(cells, "__array__") else np.array(cells, object)
+    # One cell for each entry of a list, whatever it is: a cell that is a list itself must not show by an axis more.
+    array = np.asarray(cells) if hasattr(cells, "__array__") else np.fromiter(cells, object)
     is_time = getattr(getattr(cells, "dtype", None), "kind", "O") in "mM"  # with a time zone pandas makes objects of it
     if array.ndim != 1 or array.dtype.kind not in "biufUSO" or is_time:
         axes = "" if array.ndim == 1 else f" with {array.ndim} axes"
