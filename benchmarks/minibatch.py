@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from steps import medians, private_block, simulated_rows
 
-from dpmcmc import Accept, Barker, MinibatchAccept, accept_walk, models, random_walk
+from dpmcmc import Accept, Barker, TunaBarker, accept_walk, models, random_walk
 
 RATIO = 1.0
 WALK = random_walk(0.005)
@@ -36,14 +36,14 @@ def against_all_rows(num_chains: int) -> dict[str, float]:
     rows, bound = simulated_rows(10**6, 50), bound_for(0.01)
     programs = {
         "all rows": program(Accept(Barker(), bound), rows, 24, num_chains),
-        "batch": program(MinibatchAccept(bound, RATIO), rows, 24, num_chains),
+        "batch": program(TunaBarker(bound, RATIO), rows, 24, num_chains),
     }
     return medians(programs, 24)
 
 
 def against_table_size(draws: int, sizes=(10**5, 10**6, 10**7)) -> dict[int, float]:
     """Milliseconds per step by the number of rows, at a fixed mean number of draws and d = 50."""
-    programs = {size: program(MinibatchAccept(bound_for(draws / size), RATIO), simulated_rows(size, 50), 50) for size in sizes}
+    programs = {size: program(TunaBarker(bound_for(draws / size), RATIO), simulated_rows(size, 50), 50) for size in sizes}
     return medians(programs, 50)
 
 

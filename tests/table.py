@@ -14,6 +14,7 @@ from dpmcmc import (
     Accept,
     Barker,
     BatchBarker,
+    BatchRatio,
     Curator,
     ExactAccept,
     ExactGradient,
@@ -24,14 +25,13 @@ from dpmcmc import (
     LazyBarker,
     LogRatio,
     Metropolis,
-    MinibatchAccept,
-    MinibatchNoisyRatio,
-    MinibatchRatio,
     Penalty,
     PenaltyAccept,
     PublishedFastMH,
     SufficientStatistic,
-    TunaAccept,
+    TunaBarker,
+    TunaMetropolis,
+    TunaRatio,
     accept_walk,
     exponential_penalty,
     guided_walk,
@@ -105,9 +105,9 @@ OTHERS = [
 # Short moves: rows' log-ratios reach 2.1, so each row is drawn only 3.15 times a step on average.
 BATCH_PROPOSAL = random_walk(0.2, 0.45)
 BATCH_TESTS: dict[str, tuple[Callable, Any]] = {
-    "minibatch barker": (accept_walk, MinibatchAccept(bound=2.8, ratio=8.0)),
-    "minibatch noisy ratio": (penalty, MinibatchNoisyRatio(bound=2.8, noise_multiplier=0.4, ratio=8.0)),
-    "tuna, not private": (accept_walk, TunaAccept(bound=2.8, ratio=8.0)),
+    "minibatch barker": (accept_walk, TunaBarker(bound=2.8, ratio=8.0)),
+    "minibatch noisy ratio": (penalty, TunaRatio(bound=2.8, noise_multiplier=0.4, ratio=8.0)),
+    "tuna, not private": (accept_walk, TunaMetropolis(bound=2.8, ratio=8.0)),
 }
 OTHERS += [Case(name, make(MODEL.log_prior, query, BATCH_PROPOSAL), query) for name, (make, query) in BATCH_TESTS.items()]
 # Not private: epsilon is infinite.
@@ -189,8 +189,8 @@ def _coins(name: str, make: Callable, query: Any, scale: float, cap: float, mean
 
 
 APPROXIMATE = [
-    _coins("penalty, batch of 50", penalty, MinibatchRatio(2.2, 0.5, FixedBatch(50, 1000), 0.03), 0.2, 0.6, 0.006, 0.004),
-    _coins("penalty, batch of 5", penalty, MinibatchRatio(3.0, 0.1, FixedBatch(5, 1000), 0.005), 0.5, 1.5, 0.03, 0.045),
+    _coins("penalty, batch of 50", penalty, BatchRatio(2.2, 0.5, FixedBatch(50, 1000), 0.03), 0.2, 0.6, 0.006, 0.004),
+    _coins("penalty, batch of 5", penalty, BatchRatio(3.0, 0.1, FixedBatch(5, 1000), 0.005), 0.5, 1.5, 0.03, 0.045),
     _coins("barker, variance 2", accept_walk, BatchBarker(FixedBatch(100, 1000), 0.08, 2.0), 0.08, 0.08, 0.002, 0.004),
     _coins("barker, variance 1.5", accept_walk, BatchBarker(FixedBatch(100, 1000), 0.08, 1.5), 0.07, 0.07, 0.002, 0.001),
 ]

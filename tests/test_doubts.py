@@ -14,9 +14,9 @@ from dpmcmc import (
     Curvature,
     Gradient,
     LogRatio,
-    MinibatchAccept,
     PenaltyAccept,
     PoissonBatch,
+    TunaBarker,
     doubts,
     models,
     sample,
@@ -54,7 +54,7 @@ def test_a_clip_below_the_proved_bound_is_told(query, is_told):
     assert bool(doubts.of_settings(LOGISTIC, {query: 1})) is is_told
 
 
-@pytest.mark.parametrize("query", [Gradient(1.0, 9.0), LogRatio(1.0, 9.0), Accept(Barker(), 0.1), MinibatchAccept(0.1)], ids=str)
+@pytest.mark.parametrize("query", [Gradient(1.0, 9.0), LogRatio(1.0, 9.0), Accept(Barker(), 0.1), TunaBarker(0.1)], ids=str)
 def test_any_clip_is_told_where_nothing_is_proved(query):
     (told,) = doubts.of_settings(models.poisson(2), {query: 1})
     assert "the model has no proved `lipschitz`" in told

@@ -168,7 +168,7 @@ def exponential() -> Run:
 
 def minibatch_barker() -> Run:
     problem, longest = banana(), 0.15
-    query = dpmcmc.MinibatchAccept(problem.clip * longest, ratio=0.3)
+    query = dpmcmc.TunaBarker(problem.clip * longest, ratio=0.3)
     return walk_run("Minibatch Barker", dpmcmc.accept_walk, query, problem, random_walk(longest / 2**0.5, longest))._replace(
         num_shown=2500
     )
@@ -176,7 +176,7 @@ def minibatch_barker() -> Run:
 
 def minibatch_ratio() -> Run:
     problem, longest = banana(), 0.1
-    query = dpmcmc.MinibatchNoisyRatio(problem.clip * longest, noise_multiplier=10.0, ratio=0.1)
+    query = dpmcmc.TunaRatio(problem.clip * longest, noise_multiplier=10.0, ratio=0.1)
     return walk_run(
         "Penalty test on a batch's noisy ratio", dpmcmc.penalty, query, problem, random_walk(longest / 2**0.5, longest)
     )._replace(num_shown=2500)
@@ -185,7 +185,7 @@ def minibatch_ratio() -> Run:
 def minibatch_penalty() -> Run:
     temperature = 0.01
     problem = banana(temperature=temperature)
-    query = dpmcmc.MinibatchRatio(problem.clip, 8.0, FixedBatch(2000, ROWS), temperature)
+    query = dpmcmc.BatchRatio(problem.clip, 8.0, FixedBatch(2000, ROWS), temperature)
     title, proposal = "Minibatch penalty, b = 2 000, T = 0.01", random_walk(0.35, 0.5)
     return walk_run(title, dpmcmc.penalty, query, problem, proposal, Budget(1, 1e-6))
 

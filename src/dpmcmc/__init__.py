@@ -28,17 +28,17 @@ _HOMES = {
     "LogRatio": "dpmcmc.curator.queries",
     "Accept": "dpmcmc.curator.accept",
     "BatchBarker": "dpmcmc.curator.fixed_batch",
-    "MinibatchRatio": "dpmcmc.curator.fixed_batch",
+    "BatchRatio": "dpmcmc.curator.fixed_batch",
     "PenaltyAccept": "dpmcmc.curator.accept",
     "FilteredAccept": "dpmcmc.curator.filtered",
     "ExactAccept": "dpmcmc.curator.exact",
     "ExactGradient": "dpmcmc.curator.exact",
     "ExactRatio": "dpmcmc.curator.exact",
     "Gradient": "dpmcmc.curator.gradient",
-    "MinibatchAccept": "dpmcmc.curator.tuna",
-    "MinibatchNoisyRatio": "dpmcmc.curator.tuna",
+    "TunaBarker": "dpmcmc.curator.tuna",
+    "TunaRatio": "dpmcmc.curator.tuna",
     "PublishedFastMH": "dpmcmc.curator.tuna",
-    "TunaAccept": "dpmcmc.curator.tuna",
+    "TunaMetropolis": "dpmcmc.curator.tuna",
     "Curvature": "dpmcmc.curator.curvature",
     "SufficientStatistic": "dpmcmc.curator.statistic",
     "newton_start": "dpmcmc.samplers.start",
@@ -90,14 +90,14 @@ if TYPE_CHECKING:
     from dpmcmc.curator.federation import Federation as Federation
     from dpmcmc.curator.filtered import FilteredAccept as FilteredAccept
     from dpmcmc.curator.fixed_batch import BatchBarker as BatchBarker
-    from dpmcmc.curator.fixed_batch import MinibatchRatio as MinibatchRatio
+    from dpmcmc.curator.fixed_batch import BatchRatio as BatchRatio
     from dpmcmc.curator.gradient import Gradient as Gradient
     from dpmcmc.curator.queries import LogRatio as LogRatio
     from dpmcmc.curator.statistic import SufficientStatistic as SufficientStatistic
-    from dpmcmc.curator.tuna import MinibatchAccept as MinibatchAccept
-    from dpmcmc.curator.tuna import MinibatchNoisyRatio as MinibatchNoisyRatio
     from dpmcmc.curator.tuna import PublishedFastMH as PublishedFastMH
-    from dpmcmc.curator.tuna import TunaAccept as TunaAccept
+    from dpmcmc.curator.tuna import TunaBarker as TunaBarker
+    from dpmcmc.curator.tuna import TunaMetropolis as TunaMetropolis
+    from dpmcmc.curator.tuna import TunaRatio as TunaRatio
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded
     from dpmcmc.errors import PrivacyRefusal as PrivacyRefusal
     from dpmcmc.errors import RunFailed as RunFailed

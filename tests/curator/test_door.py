@@ -18,8 +18,8 @@ ONE, TWO, THREE = [(2,)], [(2,), (2,)], [(2,), (2,), ()]
 QUERIES = {
     dpmcmc.LogRatio(1.0, 1.0): TWO,
     dpmcmc.ExactRatio(): TWO,
-    dpmcmc.MinibatchRatio(1.0, 1.0, FIXED): TWO,
-    dpmcmc.MinibatchNoisyRatio(1.0, 1.0): TWO,
+    dpmcmc.BatchRatio(1.0, 1.0, FIXED): TWO,
+    dpmcmc.TunaRatio(1.0, 1.0): TWO,
     dpmcmc.Gradient(1.0, 1.0): ONE,
     dpmcmc.Gradient(1.0, 1.0, batch=FIXED): ONE,
     dpmcmc.ExactGradient(): ONE,
@@ -29,8 +29,8 @@ QUERIES = {
     dpmcmc.ExactAccept(Barker()): THREE,
     dpmcmc.PenaltyAccept(1.0, 1.0, 1.0): THREE,
     dpmcmc.FilteredAccept(1.0, 1.0): THREE,
-    dpmcmc.MinibatchAccept(1.0): THREE,
-    dpmcmc.TunaAccept(1.0): THREE,
+    dpmcmc.TunaBarker(1.0): THREE,
+    dpmcmc.TunaMetropolis(1.0): THREE,
     dpmcmc.BatchBarker(FIXED): THREE,
 }
 

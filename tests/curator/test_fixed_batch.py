@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc import BatchBarker, Budget, Curator, FixedBatch, Gradient, MinibatchRatio, Model, Neighbours, UnsupportedQuery
+from dpmcmc import BatchBarker, BatchRatio, Budget, Curator, FixedBatch, Gradient, Model, Neighbours, UnsupportedQuery
 from dpmcmc.accounting import accountants, calibrate, costs
 from dpmcmc.curator import batches, noise
 from dpmcmc.curator.correction import CORRECTIONS
@@ -73,7 +73,7 @@ def test_one_row_moves_the_ratio_by_at_most_its_sensitivity_which_is_attained(si
     with jax.enable_x64(True):
         sums = sums_of(before), sums_of(after)
         for temperature in (1e-4, 0.1, 1e3):  # from no part for the variance to all of it
-            query = MinibatchRatio(1.0, 1.0, FixedBatch(size, 20 * size), temperature)
+            query = BatchRatio(1.0, 1.0, FixedBatch(size, 20 * size), temperature)
             values = [integers_of(query, part, 1.0, unit) for part in sums]
             largest = max(abs(values[0] - values[1]))
             assert FULL - query.slack() <= largest <= FULL + query.slack()
@@ -93,7 +93,7 @@ def test_the_sensitivity_is_the_formula_in_float64(unit, g_part, gh_part):
         variance = (of * temperature) ** 2 * (1 - size / of) * ratios.var(1, ddof=1) / size
         lengths.append(of * temperature * ratios.mean(1) - variance / 2)
     assert np.abs(lengths[0] - lengths[1]).max() == pytest.approx(g_part * g + gh_part * g * h, rel=1e-12)
-    query = MinibatchRatio(1.0, 1.0, FixedBatch(size, of), temperature)
+    query = BatchRatio(1.0, 1.0, FixedBatch(size, of), temperature)
     with jax.enable_x64(True):
         integers, grid = jax.jit(lambda s: query.in_units_of_sensitivity(s, bound, unit))(sums_of(before))
     np.testing.assert_allclose(np.asarray(integers) * float(grid), lengths[0], atol=1e-4 * g)
@@ -102,7 +102,7 @@ def test_the_sensitivity_is_the_formula_in_float64(unit, g_part, gh_part):
 
 def test_leaving_out_the_variance_breaks_the_bound():
     """The twin: noise for the ratio alone."""
-    size, query = 5, MinibatchRatio(1.0, 1.0, FixedBatch(5, 100), 0.3)
+    size, query = 5, BatchRatio(1.0, 1.0, FixedBatch(5, 100), 0.3)
     before, after = neighbours(size, REPLACE, 0)
     with jax.enable_x64(True):
         values = []
@@ -136,7 +136,7 @@ def test_hostile_rows_stay_within_the_bounds():
     before = rng.choice(EXTREME, (2000, 8))
     after = before.copy()
     after[:, 0] = rng.choice(EXTREME, 2000)
-    query = MinibatchRatio(1.0, 1.0, FixedBatch(8, 100), 0.2)
+    query = BatchRatio(1.0, 1.0, FixedBatch(8, 100), 0.2)
     barker = BatchBarker(FixedBatch(8, 100), 0.2)
     for bound in (1.0, 0.0, 1e-40, np.inf, np.nan):
         with jax.enable_x64(True):
@@ -288,7 +288,7 @@ def test_ratio_and_variance_are_unbiased_over_all_batches(size):
     assert ratio.mean() == pytest.approx(temperature * rows.sum(), abs=1e-6)
     assert variance.mean() == pytest.approx(ratio.var(), rel=1e-3)
     assert variance.mean() * (1 - 1 / size) / (1 - size / of) != pytest.approx(ratio.var(), rel=0.04)  # as the papers have it
-    query = MinibatchRatio(2.0, 1.0, FixedBatch(size, of), temperature)
+    query = BatchRatio(2.0, 1.0, FixedBatch(size, of), temperature)
     with jax.enable_x64(True):
         integer, grid = query.in_units_of_sensitivity(sums, bound, REPLACE)
     np.testing.assert_allclose(np.asarray(integer) * float(grid), ratio - variance / 2, atol=1e-6)
@@ -330,7 +330,7 @@ def ask_many(query, rows, number: int, *points, unit=REPLACE, num_rows=None):
 @pytest.mark.parametrize("unit, sensitivity", [(REPLACE, (2, 2)), (ADD, (1, 1.5))], ids=["replace", "add"])
 def test_noise_has_the_stated_standard_deviation(unit, sensitivity):
     """False alarm: 1e-4 per unit (chi-squared of 4000 answers); noise 10 % smaller is caught."""
-    query = MinibatchRatio(2.0, 1.5, FixedBatch(3, 60), 0.5)
+    query = BatchRatio(2.0, 1.5, FixedBatch(3, 60), 0.5)
     answer = ask_many(query, np.zeros(60, np.float32), 4000, START, jnp.full(1, 0.25, jnp.float32), unit=unit)
     g = 60 * 0.5 * 2.0 * 0.25 / 3
     stated = 1.5 * (sensitivity[0] * g + sensitivity[1] * g * g * (1 - 3 / 60))
@@ -344,7 +344,7 @@ def test_noise_has_the_stated_standard_deviation(unit, sensitivity):
 def test_answers_have_the_mean_and_variance_of_their_batches():
     """False alarm: 1e-4 (normal score of the mean of 4000 answers), and 1e-4 for their variance (its error estimated)."""
     rows = np.repeat(np.array([-1.0, 1.0], np.float32), [30, 70])
-    query = MinibatchRatio(1.0, 0.05, FixedBatch(10, 100), 0.3)
+    query = BatchRatio(1.0, 0.05, FixedBatch(10, 100), 0.3)
     answer = ask_many(query, rows, 4000, START, jnp.full(1, 0.5, jnp.float32))
     numbers = np.arange(11)
     chances = stats.hypergeom(100, 70, 10).pmf(numbers)
@@ -383,7 +383,7 @@ def test_a_move_out_of_the_finite_and_a_prior_of_nan_are_rejected():
     assert np.asarray(ask_many(query, rows, 4000, START, END, jnp.float32(jnp.inf)).value).all()
 
 
-HALF = MinibatchRatio(1.0, 0.01, FixedBatch(20, 100), 0.001)
+HALF = BatchRatio(1.0, 0.01, FixedBatch(20, 100), 0.001)
 
 
 def test_slots_without_a_row_count_as_zero():
@@ -419,12 +419,12 @@ def test_devices_add_their_integers():
 
 
 def test_costs():
-    ratio = MinibatchRatio(1.0, 2.0, FixedBatch(10, 100), 0.1)
+    ratio = BatchRatio(1.0, 2.0, FixedBatch(10, 100), 0.1)
     for unit in (REPLACE, ADD):
         cost = ratio.cost(unit)
         assert (cost.scheme, cost.noise_multiplier, cost.neighbours) == ("fixed", 2.0, unit.neighbours)
         assert 0.1 < cost.rate < 0.1 + 1e-12 and batches.DISTANCE < cost.distance < 1e-17
-    assert ratio.cost(REPLACE) == MinibatchRatio(7.0, 2.0, FixedBatch(10, 100), 3.0).cost(REPLACE)
+    assert ratio.cost(REPLACE) == BatchRatio(7.0, 2.0, FixedBatch(10, 100), 3.0).cost(REPLACE)
     barker = BatchBarker(FixedBatch(50, 1000), 0.1)
     for unit in (REPLACE, ADD):
         cost = barker.cost(unit)
@@ -437,11 +437,11 @@ def test_costs():
 
 
 def test_noise_covers_the_slack():
-    query = MinibatchRatio(1.0, 2.0, FixedBatch(10, 100))
+    query = BatchRatio(1.0, 2.0, FixedBatch(10, 100))
     assert query._integer_sigma() >= 2.0 * (FULL + query.slack())
 
 
-@pytest.mark.parametrize("query", [MinibatchRatio(1.0, 5.0, FixedBatch(50, 2000), 0.01), BatchBarker(FixedBatch(50, 2000), 0.01)])
+@pytest.mark.parametrize("query", [BatchRatio(1.0, 5.0, FixedBatch(50, 2000), 0.01), BatchBarker(FixedBatch(50, 2000), 0.01)])
 def test_the_statement_names_the_query_and_its_cost(query):
     curator = Curator(np.zeros(2000, np.float32), MODEL, Budget(4.0, 1e-6))
     statement = curator.grant({query: 5}).statement()
@@ -450,11 +450,11 @@ def test_the_statement_names_the_query_and_its_cost(query):
 
 
 @pytest.mark.parametrize("make, text", [
-    (lambda: MinibatchRatio(0.0, 1.0, FixedBatch(10, 100)), "clip=0.0"),
-    (lambda: MinibatchRatio(1.0, -1.0, FixedBatch(10, 100)), "noise_multiplier=-1.0"),
-    (lambda: MinibatchRatio(1.0, 1.0, FixedBatch(10, 100), np.nan), "temperature=nan"),
-    (lambda: MinibatchRatio(1.0, 1.0, 0.1), "FixedBatch"),
-    (lambda: MinibatchRatio(1.0, 1.0, FixedBatch(1, 100)), "size=1"),
+    (lambda: BatchRatio(0.0, 1.0, FixedBatch(10, 100)), "clip=0.0"),
+    (lambda: BatchRatio(1.0, -1.0, FixedBatch(10, 100)), "noise_multiplier=-1.0"),
+    (lambda: BatchRatio(1.0, 1.0, FixedBatch(10, 100), np.nan), "temperature=nan"),
+    (lambda: BatchRatio(1.0, 1.0, 0.1), "FixedBatch"),
+    (lambda: BatchRatio(1.0, 1.0, FixedBatch(1, 100)), "size=1"),
     (lambda: BatchBarker(FixedBatch(5, 100)), "size=5"),
     (lambda: BatchBarker(FixedBatch(10, 100), 0.0), "temperature=0.0"),
     (lambda: BatchBarker(FixedBatch(10, 100), 1.0, 1.7), "noise_variance=1.7"),
@@ -482,7 +482,7 @@ def test_the_bill_of_a_removed_row_covers_the_row_that_takes_its_place(rate, noi
     """
     batch = FixedBatch(round(rate * 10_000), 10_000)
     worst = true_delta(rate, (2.0, 1.0), noise_multiplier, epsilon)
-    for query in (Gradient(1.0, noise_multiplier, batch), MinibatchRatio(1.0, noise_multiplier, batch, 1e-4)):
+    for query in (Gradient(1.0, noise_multiplier, batch), BatchRatio(1.0, noise_multiplier, batch, 1e-4)):
         cost = query.cost(ADD)
         assert cost.rate == pytest.approx(rate, rel=1e-9)
         assert accountants.delta({dataclasses.replace(cost, distance=0.0): 1}, epsilon) >= worst

@@ -16,7 +16,7 @@ from jax import lax
 from jax.scipy import special
 from scipy import stats
 
-from dpmcmc import BatchBarker, Curator, FixedBatch, MinibatchRatio, accept_walk, models, penalty, random_walk
+from dpmcmc import BatchBarker, BatchRatio, Curator, FixedBatch, accept_walk, models, penalty, random_walk
 from dpmcmc.acceptance import penalty_probability
 from dpmcmc.curator import noise
 from dpmcmc.curator.correction import Correction
@@ -91,11 +91,11 @@ MOVES = {5: (0.5, 1.5, 20), 50: (0.2, 0.6, 20), 2.0: (0.08, 0.08, 4), 1.5: (0.07
 
 
 def moves_of(query):
-    return MOVES[query.batch.size if isinstance(query, MinibatchRatio) else query.noise_variance]
+    return MOVES[query.batch.size if isinstance(query, BatchRatio) else query.noise_variance]
 
 
 @dataclasses.dataclass(frozen=True)
-class BiasedVariance(MinibatchRatio):
+class BiasedVariance(BatchRatio):
     """The papers' estimate of the batch's variance: divided by b, as if drawn with replacement."""
 
     def in_units_of_sensitivity(self, sums, bound, unit):
@@ -104,7 +104,7 @@ class BiasedVariance(MinibatchRatio):
 
 
 @dataclasses.dataclass(frozen=True)
-class IgnoredVariance(MinibatchRatio):
+class IgnoredVariance(BatchRatio):
     """The penalty for the noise alone, none for the batch."""
 
     def in_units_of_sensitivity(self, sums, bound, unit):
@@ -163,7 +163,7 @@ SKEWED = [-1.0, 3.0], [9000, 3000]
 def penalty_bias(rows, size: int, rows_tempered: float):
     """Of moves about as long as the posterior's standard deviation: the variance of l* is near rows_tempered / size."""
     number, sd = sum(rows[1]), (rows_tempered + 1) ** -0.5
-    query = MinibatchRatio(8.0, 1e-3, FixedBatch(size, number), rows_tempered / number)
+    query = BatchRatio(8.0, 1e-3, FixedBatch(size, number), rows_tempered / number)
     return bias(query, *rows, sd, 3 * sd, 9)
 
 

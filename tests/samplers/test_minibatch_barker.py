@@ -20,12 +20,12 @@ from scipy import integrate, special, stats
 from dpmcmc import (
     Budget,
     Curator,
-    MinibatchAccept,
-    MinibatchNoisyRatio,
     Model,
     Neighbours,
     PublishedFastMH,
-    TunaAccept,
+    TunaBarker,
+    TunaMetropolis,
+    TunaRatio,
     UnsupportedQuery,
     accept_walk,
     penalty,
@@ -98,7 +98,7 @@ def score(bits, probability):
     return abs(bits.mean() - probability) / math.sqrt(probability * (1 - probability) / len(bits))
 
 
-@pytest.mark.parametrize("query, test", [(MinibatchAccept, special.expit), (TunaAccept, metropolis)], ids=["barker", "tuna"])
+@pytest.mark.parametrize("query, test", [(TunaBarker, special.expit), (TunaMetropolis, metropolis)], ids=["barker", "tuna"])
 def test_the_bit_has_the_enumerated_probability(query, test):
     """False alarm: 1e-4, with the next ones; the other test's probability is caught."""
     bits, _ = answers(query(BOUND, RATIO), PIECES, 3, DRAWS, PUBLIC)
@@ -111,14 +111,14 @@ def test_the_bit_has_the_enumerated_probability(query, test):
 def test_keeping_every_draw_is_caught(monkeypatch):
     """The twin of the test above: without the coins of its thinning the bit has another law."""
     monkeypatch.setattr(tuna, "keep_probability", lambda terms, ratio: jnp.ones(terms.shape, jnp.float64))
-    bits, _ = answers(MinibatchAccept(BOUND, RATIO, temperature=1), PIECES, 3, DRAWS, PUBLIC)
+    bits, _ = answers(TunaBarker(BOUND, RATIO, temperature=1), PIECES, 3, DRAWS, PUBLIC)
     compiled.cache_clear()
     assert score(bits, chance(special.expit, CLIPPED, PUBLIC, BOUND, RATIO)) > LIMIT
 
 
 @pytest.mark.slow
 def test_temperature_multiplies_the_clipped_ratios():
-    bits, _ = answers(MinibatchAccept(2 * BOUND, RATIO, 0.5), ([0.8, -0.5], [9.0, 7.0]), 3, DRAWS, PUBLIC)
+    bits, _ = answers(TunaBarker(2 * BOUND, RATIO, 0.5), ([0.8, -0.5], [9.0, 7.0]), 3, DRAWS, PUBLIC)
     assert score(bits, chance(special.expit, CLIPPED, PUBLIC, BOUND, RATIO)) < LIMIT
 
 
@@ -161,7 +161,7 @@ def test_every_row_is_drawn_a_poisson_number_of_times(num_pieces):
     assert np.abs(correlations).max() < stats.norm.isf(1e-4 / 21 / 2) / math.sqrt(number)
 
 
-NOISY = MinibatchNoisyRatio(BOUND, 0.5, ratio=RATIO)
+NOISY = TunaRatio(BOUND, 0.5, ratio=RATIO)
 
 
 def test_released_noise_has_the_stated_deviation():
@@ -210,7 +210,7 @@ def test_a_row_that_is_not_drawn_does_not_matter_and_a_bad_row_adds_nothing():
     @jax.jit
     def run(keys, pieces):
         table = Table(pieces, jnp.int64(40), Unit(), capacity=40)
-        return jax.vmap(lambda key: tuna.batch_ratio(key, MinibatchAccept(0.1, 2.0), PLAIN, table, HERE, THERE))(keys)
+        return jax.vmap(lambda key: tuna.batch_ratio(key, TunaBarker(0.1, 2.0), PLAIN, table, HERE, THERE))(keys)
 
     def totals(values):
         with jax.enable_x64(True):
@@ -258,7 +258,7 @@ LOG_RATIOS = np.linspace(-12, 12, 481)
 def test_losses_of_the_implemented_law_stay_within_the_bill(bound, ratio):
     differences = np.linspace(-bound, bound, 81)
     accept, reject = log_chances(barker, LOG_RATIOS, differences, bound, ratio)
-    cost = MinibatchAccept(bound, ratio).cost(Unit())
+    cost = TunaBarker(bound, ratio).cost(Unit())
     most = minibatch.pure_losses(bound, ratio)
     assert spread(accept) <= most[0] * (1 + 1e-9) and spread(reject) <= most[1] * (1 + 1e-9)
     assert max(spread(accept), spread(reject)) <= cost.pure() * (1 + 1e-9)
@@ -283,7 +283,7 @@ def test_a_bound_read_off_the_rows_breaks_the_bill():
     for rows in (here, there):
         bound = max(map(abs, rows))
         found.append(1 - chance(special.expit, rows, 0.0, bound, 1.0))
-    claimed = MinibatchAccept(max(here), 1.0).cost(Unit()).pure()
+    claimed = TunaBarker(max(here), 1.0).cost(Unit()).pure()
     assert math.log(found[0] / found[1]) > 3 * claimed
     clipped = [min(row, 0.1) for row in there]  # a public bound is a clip
     kept = 1 - chance(special.expit, clipped, 0.0, 0.1, 1.0)
@@ -303,7 +303,7 @@ def hockey_stick(difference, other, bound, ratio, std, epsilon):
 
 @pytest.mark.parametrize("unit, others", [(Unit(), (-0.5, 0.5, 0.2)), (ADD, (None,))], ids=["replace", "add"])
 def test_no_row_exceeds_the_profile_of_the_noisy_ratio(unit, others):
-    query = MinibatchNoisyRatio(0.5, 0.8, ratio=3.0)
+    query = TunaRatio(0.5, 0.8, ratio=3.0)
     cost, std = query.cost(unit), 0.8 * math.log(4.0)
     pair = cost.profiles()
     for epsilon in (0.05, 0.5):
@@ -319,12 +319,12 @@ def test_no_row_exceeds_the_profile_of_the_noisy_ratio(unit, others):
 
 
 def test_costs():
-    query = MinibatchAccept(0.02, 4.0, temperature=0.5)
+    query = TunaBarker(0.02, 4.0, temperature=0.5)
     for unit in (Unit(), ADD):
         cost = query.cost(unit)
         assert cost == MinibatchBarker(0.01, 4.0, distance=batches.DISTANCE, rounding=cost.rounding)
         assert ROUNDING < cost.rounding < 2 * ROUNDING and 0 < cost.distance < 1e-20
-        ratio = MinibatchNoisyRatio(0.02, 2.0, ratio=4.0, temperature=0.5).cost(unit)
+        ratio = TunaRatio(0.02, 2.0, ratio=4.0, temperature=0.5).cost(unit)
         rate = 0.0125 * (1 + batches.RATE_ROUNDING)
         assert ratio == PoissonMixture(rate, math.log(5.0), 2 * math.log(5.0), unit.neighbours, distance=ratio.distance)
         assert batches.DISTANCE < ratio.distance < 1e-19
@@ -360,25 +360,23 @@ def test_the_noisy_ratios_bill_covers_any_chance_of_keeping(rate, weight):
 
 def test_a_larger_budget_buys_more_steps():
     """An accept coin that is only nearly fair, charged to delta, would end it at epsilon = 8."""
-    cost = MinibatchAccept(0.02).cost(Unit())
+    cost = TunaBarker(0.02).cost(Unit())
     steps = [calibrate.steps({cost: 1}, epsilon, 1e-6) for epsilon in (8.0, 12.0)]
     assert steps[1] > 1.8 * steps[0]
     coin = dataclasses.replace(cost, distance=cost.distance + 2 * noise.COIN_DISTANCE)
     assert calibrate.steps({coin: 1}, 12.0, 1e-6) < steps[0]
-    noisy = MinibatchNoisyRatio(0.02, 10.0, ratio=0.1).cost(Unit())
+    noisy = TunaRatio(0.02, 10.0, ratio=0.1).cost(Unit())
     assert calibrate.steps({noisy: 1}, 12.0, 1e-6) > 1.5 * calibrate.steps({noisy: 1}, 8.0, 1e-6)
 
 
-@pytest.mark.parametrize("query", [MinibatchAccept(0.02), MinibatchNoisyRatio(0.02, 1.0)], ids=["bit", "ratio"])
+@pytest.mark.parametrize("query", [TunaBarker(0.02), TunaRatio(0.02, 1.0)], ids=["bit", "ratio"])
 def test_several_rows_per_person_are_refused(query):
     with pytest.raises(UnsupportedQuery, match="one row per person"):
         query.cost(Unit(Neighbours.REPLACE_ONE, 2))
 
 
 @pytest.mark.parametrize("bad", [{"bound": 0.0}, {"bound": math.inf}, {"ratio": -1.0}, {"ratio": 51.0}, {"temperature": 0.0}])
-@pytest.mark.parametrize(
-    "query", [MinibatchAccept, TunaAccept, lambda **settings: MinibatchNoisyRatio(noise_multiplier=1.0, **settings)]
-)
+@pytest.mark.parametrize("query", [TunaBarker, TunaMetropolis, lambda **settings: TunaRatio(noise_multiplier=1.0, **settings)])
 def test_bad_settings_are_refused(query, bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         query(**{"bound": 1.0, **bad})
@@ -387,7 +385,7 @@ def test_bad_settings_are_refused(query, bad):
 PUBLISHED = PublishedFastMH(bound=2.8, epsilon=500.0, delta=1e-2, max_batch=100, ratio=8.0)
 
 
-@pytest.mark.parametrize("query", [TunaAccept(0.1), PUBLISHED], ids=["tuna", "published"])
+@pytest.mark.parametrize("query", [TunaMetropolis(0.1), PUBLISHED], ids=["tuna", "published"])
 def test_exhibits_promise_nothing(query):
     assert isinstance(query.cost(Unit()), NonPrivate)
     curator = Curator(np.zeros(8, np.float32), PLAIN, None)
@@ -399,7 +397,7 @@ def test_exhibits_promise_nothing(query):
 
 def test_a_private_run_has_a_finite_promise():
     curator = Curator(np.linspace(-1, 1, 60, dtype=np.float32), PLAIN, Budget(1.0, 1e-6))
-    statement = curator.grant({MinibatchAccept(0.01): 100}).statement()
+    statement = curator.grant({TunaBarker(0.01): 100}).statement()
     assert 0 < statement.epsilon < 1 and "accept bits" in str(statement)
 
 
@@ -415,12 +413,12 @@ def worst_score(sampler, query, num_steps=400):
 
 
 @dataclasses.dataclass(frozen=True)
-class UniformNoise(MinibatchNoisyRatio):
+class UniformNoise(TunaRatio):
     """The published code's noise: uniform on [0, s), s the deviation that is stated."""
 
     def answer(self, key, model, rows, position, proposal):
         key_batch, key_noise = noise.random_words(key, (2, 8))
-        exact = MinibatchNoisyRatio(self.bound, 1e-6, self.ratio).answer(key_batch, model, rows, position, proposal)
+        exact = TunaRatio(self.bound, 1e-6, self.ratio).answer(key_batch, model, rows, position, proposal)
         stated = super().answer(key, model, rows, position, proposal).variance
         uniform = noise.random_words(key_noise, (1,))[0].astype(jnp.float64) * 2.0**-32
         return Answer(exact.value + jnp.sqrt(stated) * uniform, stated)
@@ -445,10 +443,10 @@ def test_uniform_noise_is_caught():
 SHARDED = """
 import jax, numpy as np, sys
 sys.path.insert(0, ".")
-from dpmcmc import MinibatchAccept, accept_walk, random_walk
+from dpmcmc import TunaBarker, accept_walk, random_walk
 from dpmcmc.curator import exact_sum
 from tests.curator import test_exactness as t
-sampler = accept_walk(t.MODEL.log_prior, MinibatchAccept(0.1, 2.0), random_walk(0.04))
+sampler = accept_walk(t.MODEL.log_prior, TunaBarker(0.1, 2.0), random_walk(0.04))
 for exact_sum.TARGET_PIECE in (300, 5000):
     single = t.chain((t.FEATURES, t.LABELS), sampler)
     spread = t.chain((t.FEATURES, t.LABELS), sampler, devices=jax.devices())
@@ -469,7 +467,7 @@ def test_memory_does_not_grow_with_the_table():
     """A step on some hundred rows of a table in many pieces needs no copy of any piece."""
     rows = np.zeros((40_000, 8), np.float32)
     model = Model(lambda position, row: row @ position, lambda p: 0.0 * p[0], lambda p: {"x": p}, 8)
-    query = MinibatchAccept(0.001)
+    query = TunaBarker(0.001)
 
     def run(pieces, key):
         table = Table(pieces, jnp.int64(40_000), Unit(), capacity=40_000)

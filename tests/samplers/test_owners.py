@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc import Curator, Federation, FixedBatch, MinibatchRatio, models, penalty, random_walk
+from dpmcmc import BatchRatio, Curator, Federation, FixedBatch, models, penalty, random_walk
 from tests.table import COINS, COINS_MODEL, CONTRACT, EXACT_MEAN, MODEL, ROWS, SECRET, run_chains
 
 NUM_STEPS = 300
@@ -71,7 +71,7 @@ COIN_MEAN, COIN_VARIANCE = (
 
 def coin_moments(parts, seed: int):
     """51 of 999 rows, or as many of all owners together: the first owner has tails only, the last one heads only."""
-    query = MinibatchRatio(2.2, 0.3, FixedBatch(51 // len(parts), 999 // len(parts)), 0.03)
+    query = BatchRatio(2.2, 0.3, FixedBatch(51 // len(parts), 999 // len(parts)), 0.03)
     curators = [Curator(part, COINS_MODEL, None, fixed_secret=SECRET + np.uint32(index)) for index, part in enumerate(parts)]
     sampler = penalty(COINS_MODEL.log_prior, query, random_walk(0.2, 0.6))
     root = np.sqrt(COIN_VARIANCE)
@@ -94,13 +94,13 @@ def test_one_owner_and_three_agree_with_batches_of_fixed_size():
 
 @pytest.mark.slow
 def test_answers_that_are_too_small_are_caught(monkeypatch):
-    one, answer = coins_of_one(), MinibatchRatio.answer
+    one, answer = coins_of_one(), BatchRatio.answer
 
     def scaled(*arguments):
         found = answer(*arguments)
         return found._replace(value=0.7 * found.value)
 
-    monkeypatch.setattr(MinibatchRatio, "answer", scaled)
+    monkeypatch.setattr(BatchRatio, "answer", scaled)
     assert least_p_value(one, coin_moments(np.split(COINS[:999], 3), 1)) < 1e-6
 
 
@@ -109,5 +109,5 @@ def test_every_query_that_adds_is_here():
         "LogRatio",
         "Gradient",
         "SufficientStatistic",
-        "MinibatchNoisyRatio",
+        "TunaRatio",
     }

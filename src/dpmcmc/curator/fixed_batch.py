@@ -72,7 +72,7 @@ def batch_sums(model: Model, table: Table, position, proposal, bound, size: int,
 
 
 @dataclass(frozen=True)
-class MinibatchRatio:
+class BatchRatio:
     """Release  l* - v* / 2 + N(0, s^2)  of a batch, for the `penalty` sampler (:cite:p:`raisa2021thesis` section 3.4).
 
     Each row's log-ratio is clipped to B = clip * |proposal - position|. l* estimates T times the log-ratio of all rows, T =

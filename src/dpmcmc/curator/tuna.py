@@ -53,7 +53,7 @@ MAX_RATIO = 50.0  # beyond, reading fewer rows costs more than it saves
 
 
 @dataclass(frozen=True)
-class MinibatchAccept:
+class TunaBarker:
     """Release Barker's accept bit on a random batch: private without noise, exact when no row reaches the clip.
 
     Asked with (position, proposal, log_ratio), as `Accept`. Each row's log-ratio is clipped to the constant +-bound and then
@@ -85,10 +85,10 @@ class MinibatchAccept:
 
 
 @dataclass(frozen=True)
-class MinibatchNoisyRatio:
+class TunaRatio:
     """Release the log-ratio of a random batch with Gaussian noise, for the `penalty` sampler: several owners' answers add.
 
-    Rows are clipped and drawn as in `MinibatchAccept`. The noise has the standard deviation noise_multiplier * log(1 + ratio): one
+    Rows are clipped and drawn as in `TunaBarker`. The noise has the standard deviation noise_multiplier * log(1 + ratio): one
     draw of one row moves the log-ratio by at most log(1 + ratio), and a row may be drawn more than once.
     """
 
@@ -119,7 +119,7 @@ class MinibatchNoisyRatio:
 
 
 @dataclass(frozen=True)
-class TunaAccept:
+class TunaMetropolis:
     """Release Metropolis' accept bit on a random batch: TunaMH itself, exact and NOT private, for comparison."""
 
     released: ClassVar[str] = "accept bits of Metropolis' test, without any protection"
