@@ -110,6 +110,7 @@ def check_model(model: Model, rows: Any) -> None:
     row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
     position, number = jax.ShapeDtypeStruct((model.dimension,), dtype), jax.ShapeDtypeStruct((), dtype)
     with own_settings(is_double):
+        _check_prior(model, position)
         _check_scalar("log_likelihood", model.log_likelihood, position, row)
         if model.linear is not None:
             _check_scalar("linear.predictor", model.linear.predictor, position, row)
@@ -120,11 +121,28 @@ def check_model(model: Model, rows: Any) -> None:
             _check_silent("family.statistic", model.family.statistic, row)
 
 
+def _check_prior(model: Model, position: Any) -> None:
+    try:
+        found = jax.eval_shape(model.log_prior, position)
+    except Exception as error:
+        raise ValueError(
+            f"the model's log_prior does not take a position of {model.dimension} numbers, the model's dimension "
+            f"({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+        ) from error
+    if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
+        raise ValueError(f"the model's log_prior must return one floating-point scalar, it returned {_told(found)}: sum it")
+
+
 def _check_scalar(name: str, function: Callable[..., Any], *arguments: Any) -> None:
     found = _check_silent(name, function, *arguments)
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
-        told = f"{found.dtype} of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
-        raise ValueError(f"{name} must return one floating-point scalar for one row, it returned {told}: sum what belongs to a row")
+        raise ValueError(
+            f"{name} must return one floating-point scalar for one row, it returned {_told(found)}: sum what belongs to a row"
+        )
+
+
+def _told(found: Any) -> str:
+    return f"{found.dtype} of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
 
 
 def _check_silent(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
