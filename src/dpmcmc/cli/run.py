@@ -15,75 +15,26 @@ Exit codes: 0 done; 1 broke off after the budget was spent; 2 refused, nothing s
 from __future__ import annotations
 
 import enum
-import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
-from dpmcmc.cli_options import Relation
+from dpmcmc.cli import choices
+from dpmcmc.cli.choices import Chosen, SamplerName
+from dpmcmc.cli.options import Relation
+from dpmcmc.cli.problems import ModelName, Settings, problem_of
 
-FEW_DRAWS = 10
-FEW_ON_AVERAGE, FEW_AT_WORST = 60, 25  # of Langevin dynamics: some parameter may have a quarter of the average
 MAX_SEED = 2**32 - 1  # JAX takes a larger one modulo 2^32, or not at all
-
-
-class ModelName(enum.StrEnum):
-    logistic = "logistic"
-    gaussian = "gaussian"
-    banana = "banana"
-    circle = "circle"
-    mixture = "mixture"
-
-
-class SamplerName(enum.StrEnum):
-    sgld = "sgld"
-    barker = "barker"
-    lazy_barker = "lazy-barker"
-    penalty = "penalty"
-    penalty_bit = "penalty-bit"
 
 
 class SharedBy(enum.StrEnum):
     gaussian_dp = "gaussian-dp"
     zcdp = "zcdp"
     renyi = "renyi"
-
-
-class Settings(NamedTuple):
-    """What was typed about the model."""
-
-    columns: tuple[str, ...]
-    label: str | None
-    positive: str | None
-    bounds: dict[str, Any]
-    intercept: bool
-    prior_scale: float
-    variances: tuple[float, ...] | None
-    curvature: float | None
-    sharpness: float | None
-    position_bound: float | None
-
-    @property
-    def limits(self) -> dict[str, Any]:
-        """The bounds of the columns that are used, in their order."""
-        return {name: self.bounds[name] for name in self.columns}
-
-
-class Problem(NamedTuple):
-    """A model, its rows, and public facts about both."""
-
-    model: Any
-    rows: Any
-    start: Any
-    information: Any  # what one row is guessed to say about each component: an inverse variance
-    prior_precision: Any  # a number, or one for each component
-    notes: tuple[str, ...] = ()  # how to read the parameters
-    is_exact: bool = False  # the information is what a row says, no guess
 
 
 TABLE, PROMISE, MODEL, SAMPLER = "The table", "The promise", "The model", "The sampler (by default from public facts)"
@@ -123,7 +74,8 @@ def run(
     sharpness: Annotated[float | None, _option(MODEL, "Circle: how sharply a row tells the distance.")] = None,
     position_bound: Annotated[float | None, _option(MODEL, "Mixture: half the side of the prior's square.")] = None,
     sampler: Annotated[
-        SamplerName | None, _option(SAMPLER, "What is released in each step; by default sgld where bounds are proved, else barker.")
+        SamplerName | None,
+        _option(SAMPLER, "What is released in each step; by default sgld where bounds are proved, else barker."),
     ] = None,
     kappa: Annotated[float, _option(SAMPLER, "Lazy Barker: the chance that the rows are looked at.")] = 0.5,
     steps: Annotated[int | None, _option(SAMPLER, "Per chain; by default all that the budget allows.")] = None,
@@ -166,7 +118,7 @@ def run(
             sharpness,
             position_bound,
         )
-        problem = _problem(model, table, delimiter, settings)
+        problem = problem_of(model, table, delimiter, settings)
         filter_name = None if shared_by is None else shared_by.value
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "delta=.* is above 1/n")  # the plan says it
@@ -179,11 +131,11 @@ def run(
             has_bounds = problem.model.lipschitz is not None and problem.model.curvature is not None
             sampler = SamplerName.sgld if has_bounds and not given else SamplerName.barker
         if sampler is SamplerName.sgld:
-            chosen = _langevin(problem, curator, chains, given)
+            chosen = choices.langevin(problem, curator, chains, given)
             if not is_named:
-                _check_hope(curator, chosen, problem)
+                choices.check_hope(curator, chosen, problem)
         else:
-            chosen = _walk(sampler, problem, curator, clip, step_size, max_move, noise_multiplier, kappa)
+            chosen = choices.walk(sampler, problem, curator, clip, step_size, max_move, noise_multiplier, kappa)
         thin = _thin(chosen.thin, steps) if thin is None else thin
         warmup = chosen.warmup if warmup is None else warmup
         num_steps = _num_steps(curator, chosen, steps, chains, thin)
@@ -211,227 +163,6 @@ def _check_open(curator: Any, ledger: Path | None) -> None:
             f"the budget in {ledger} went to one run and is closed: a further run would be beyond the promise. Runs that share a "
             "budget say so from the first one on, with --shared-by zcdp (gaussian-dp for sgld and penalty) and some --steps each"
         ) from refusal
-
-
-def _check_hope(curator: Any, chosen: Chosen, problem: Problem) -> None:
-    from dpmcmc import forecast, tuning
-
-    rows, budget, dimension = curator.capacity, curator.budget, problem.model.dimension
-    draws = _langevin_draws(curator, chosen, problem, tuning.langevin_steps(chosen.query.noise_multiplier, budget))
-    if draws <= forecast.HOPELESS**-2:
-        error = f"off by about {draws**-0.5:.1f} posterior standard deviations" if draws > 0 else "of nothing but noise"
-        way_out = "More rows, a larger budget or narrower bounds would help"
-        if not problem.is_exact:
-            enough, epsilon = forecast.needed("sgld", rows, dimension, budget)
-            way_out = f"For half of one you would need n = {enough:,} or epsilon = {epsilon:.2g}"
-        raise ValueError(
-            f"hopeless: with {rows} rows and {dimension} parameters epsilon = {budget.epsilon:g} gives posterior means {error}. "
-            f"{way_out}. To spend the budget all the same, name the --sampler"
-        )
-
-
-def _langevin_draws(curator: Any, chosen: Chosen, problem: Problem, num_gradients: int) -> float:
-    """About how many independent draws so many gradients are worth: on average, or for the worst parameter if that is known."""
-    from dpmcmc import forecast, tuning
-
-    rows, budget, query = curator.capacity, curator.budget, chosen.query
-    if problem.is_exact:
-        return num_gradients * tuning.step_size(query, budget) * min(rows * problem.information + problem.prior_precision) / 4
-    draws = forecast.forecast_error("sgld", rows, problem.model.dimension, budget) ** -2
-    return draws * num_gradients / max(1, tuning.langevin_steps(query.noise_multiplier, budget))
-
-
-def _problem(model: ModelName, table: Path, delimiter: str, settings: Settings) -> Problem:
-    from dpmcmc.tables import read_columns
-
-    if not settings.columns:
-        raise ValueError("name the columns with --features, and their public limits with --bounds")
-    if len(set(settings.columns)) < len(settings.columns) or settings.label in settings.columns:
-        raise ValueError(f"--features {','.join(settings.columns)}: every column once, and the label not among them")
-    without = [name for name in settings.columns if name not in settings.bounds]
-    if without:
-        raise ValueError(
-            f"no bounds for {', '.join(without)}: declare them, as in --bounds {without[0]}=LOW:HIGH, "
-            "from public knowledge and not from the table"
-        )
-    if (model is ModelName.logistic) != (settings.label is not None):
-        raise ValueError("the logistic model, and no other, needs --label: the column to explain")
-    names = settings.columns if settings.label is None else (*settings.columns, settings.label)
-    return _PROBLEMS[model](read_columns(table, names, delimiter), settings)
-
-
-def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
-    import numpy as np
-
-    from dpmcmc import models
-    from dpmcmc.tables import labels, scaled
-
-    assert settings.label is not None
-    features = scaled(columns, settings.limits)
-    names = (["intercept"] if settings.intercept else []) + list(settings.columns)
-    count = len(settings.columns)
-    model = models.logistic(count, math.sqrt(count), settings.prior_scale, settings.intercept, names)
-    rows = (features, labels(columns[settings.label], settings.positive))
-    # A row says at most 1/4 about its logit, say 1/5; a scaled feature has a square of about 1/5 on average.
-    information = ([1 / 5] if settings.intercept else []) + [1 / 25] * count
-    read = [f"{name}: log-odds per {limits.half:g}, half the width of its bounds" for name, limits in settings.limits.items()]
-    read += ["intercept: log-odds at the middle of all bounds"] * settings.intercept
-    notes = (*read, f"prior: each is normal around 0, with a standard deviation of {settings.prior_scale:g}")
-    return Problem(model, rows, np.zeros(len(names)), information, settings.prior_scale**-2, notes)
-
-
-def _gaussian(columns: dict[str, Any], settings: Settings) -> Problem:
-    import numpy as np
-
-    from dpmcmc import models
-    from dpmcmc.tables import scaled
-
-    count = len(settings.columns)
-    half = np.array([limits.half for limits in settings.limits.values()])
-    middle = np.array([limits.middle for limits in settings.limits.values()])
-    # In units of its standard deviation every column says as much as any other, and gradients have the same size in all of them.
-    deviation = np.sqrt(_variances(settings, count))
-    width = half / deviation
-    model = models.gaussian(np.ones(count), settings.prior_scale * width, radius=math.sqrt(math.fsum(width**2)))
-
-    def unravel(position):
-        return {name: middle[i] + deviation[i] * position[i] for i, name in enumerate(settings.columns)}
-
-    prior = f"prior: normal around the middle of the bounds, with a standard deviation of {settings.prior_scale:g} half widths"
-    notes = ("the parameters are means, in the units of the table", prior)
-    rows = scaled(columns, settings.limits) * width.astype(np.float32)
-    precision = (settings.prior_scale * width) ** -2
-    named = model._replace(unravel=unravel)
-    return Problem(named, rows, np.zeros(count), np.ones(count), precision, notes, is_exact=True)
-
-
-def _banana(columns: dict[str, Any], settings: Settings) -> Problem:
-    import numpy as np
-
-    from dpmcmc import models
-
-    if settings.curvature is None:
-        raise ValueError("the banana model needs --curvature")
-    count = len(settings.columns)
-    if count < 2:
-        raise ValueError("the banana model needs two columns or more")
-    variances = _variances(settings, count)
-    model = models.banana(variances, settings.curvature, prior_scale=settings.prior_scale)
-    prior = f"prior: normal around 0 along the parabola, with a standard deviation of {settings.prior_scale:g}"
-    return Problem(model, _plain(columns, settings), np.zeros(count), 1 / variances, settings.prior_scale**-2, (prior,))
-
-
-def _circle(columns: dict[str, Any], settings: Settings) -> Problem:
-    from dpmcmc import models
-
-    if settings.sharpness is None:
-        raise ValueError("the circle model needs --sharpness")
-    radius = _largest_size(settings)
-    # A ring of radius r has the width 1 / sqrt(8 n a r^2); r is guessed as half of the largest.
-    information = [2 * settings.sharpness * radius**2] * 2
-    rows = _plain(columns, settings)[:, 0]
-    return Problem(models.circle(settings.sharpness, radius), rows, [radius / 2, 0.0], information, 0.0)
-
-
-def _mixture(columns: dict[str, Any], settings: Settings) -> Problem:
-    from dpmcmc import models
-
-    row_bound = _largest_size(settings)
-    (variance,) = _variances(settings, 1)
-    bound = row_bound if settings.position_bound is None else settings.position_bound
-    rows = _plain(columns, settings)[:, 0]
-    # The two components overlap, which costs about three quarters of the information.
-    return Problem(models.mixture(variance, row_bound, bound), rows, [0.0, bound / 3], [1 / (4 * variance)] * 2, 0.0)
-
-
-_PROBLEMS: dict[ModelName, Callable[[dict[str, Any], Settings], Problem]] = {
-    ModelName.logistic: _logistic,
-    ModelName.gaussian: _gaussian,
-    ModelName.banana: _banana,
-    ModelName.circle: _circle,
-    ModelName.mixture: _mixture,
-}
-
-
-def _plain(columns: dict[str, Any], settings: Settings) -> Any:
-    """The columns within their bounds, shape (rows, columns)."""
-    import numpy as np
-
-    from dpmcmc.tables.columns import numbers
-
-    values = [numbers(columns[name], limits) for name, limits in settings.limits.items()]
-    return np.stack(values, axis=1).astype(np.float32)
-
-
-def _variances(settings: Settings, count: int) -> Any:
-    import numpy as np
-
-    if settings.variances is None or len(settings.variances) != count:
-        raise ValueError(f"this model needs --variances: {count} known variance{'s' * (count > 1)}, in the order of --features")
-    if not all(math.isfinite(value) and value > 0 for value in settings.variances):
-        raise ValueError(f"--variances {','.join(f'{value:g}' for value in settings.variances)} must be positive and finite")
-    return np.array(settings.variances)
-
-
-def _largest_size(settings: Settings) -> float:
-    if len(settings.columns) != 1:
-        raise ValueError(f"this model takes one column, {len(settings.columns)} were named: {', '.join(settings.columns)}")
-    return max(map(abs, settings.bounds[settings.columns[0]]))
-
-
-class Chosen(NamedTuple):
-    """A sampler, the query it asks, what to say about it, and how to run it."""
-
-    sampler: Any
-    query: Any
-    name: SamplerName
-    words: str
-    start: Any = None
-    initial: Mapping[Any, int] = MappingProxyType({})  # what the start asks
-    thin: int = 1
-    warmup: float = 0.5
-
-
-def _langevin(problem, curator, chains: int, given: list[str]) -> Chosen:
-    from dpmcmc import tuning
-
-    if given:
-        raise ValueError(f"{', '.join(given)}: sgld takes these from public facts; leave them out, or choose another --sampler")
-    model, budget = problem.model, curator.budget
-    stiffness = tuning.ATTAINED if problem.is_exact else tuning.STIFFNESS
-    recipe = tuning.langevin(model, curator.capacity, budget, max(1, chains), stiffness)
-    words = (
-        f"sgld after a private start, step size {tuning.step_size(recipe.query, budget):.3g}, clip {model.lipschitz:.4g} "
-        f"(proved: no row reaches it), noise multiplier {recipe.query.noise_multiplier:g}"
-    )
-    name = SamplerName.sgld
-    return Chosen(recipe.sampler, recipe.query, name, words, recipe.start, recipe.initial, recipe.thin, recipe.warmup)
-
-
-def _walk(name, problem, curator, clip, step_size, max_move, noise_multiplier, kappa) -> Chosen:
-    import dpmcmc
-    from dpmcmc import tuning
-
-    model, proved = problem.model, problem.model.lipschitz
-    if clip is None and proved is None:
-        raise ValueError("this model has no proved bound: choose --clip, the most that a row's log-ratio may be per unit of move")
-    bound = proved if clip is None else clip
-    walk = tuning.walk(problem.information, problem.prior_precision, curator.capacity, step_size)
-    longest = walk.max_move if max_move is None else max_move
-    proposal = dpmcmc.random_walk(walk.scale, longest)
-    is_proved = "proved: no row reaches it" if proved is not None and bound >= proved else "rows beyond it are clipped, with a bias"
-    words = f"{name.value}, moves up to {longest:.3g}, clip {bound:.4g} ({is_proved})"
-    if name in (SamplerName.barker, SamplerName.lazy_barker):
-        test = dpmcmc.Barker() if name is SamplerName.barker else dpmcmc.LazyBarker(kappa)
-        query: Any = dpmcmc.Accept(test, bound * longest)
-        return Chosen(dpmcmc.accept_walk(model.log_prior, query, proposal), query, name, words)
-    noise = tuning.noise_multiplier(name.value, bound, longest, curator.budget) if noise_multiplier is None else noise_multiplier
-    words += f", noise multiplier {noise:.4g}"
-    if name is SamplerName.penalty:
-        query = dpmcmc.LogRatio(bound, noise)
-        return Chosen(dpmcmc.penalty(model.log_prior, query, proposal), query, name, words)
-    query = dpmcmc.PenaltyAccept(bound, noise, longest)
-    return Chosen(dpmcmc.accept_walk(model.log_prior, query, proposal), query, name, words)
 
 
 def _thin(wanted: int, steps: int | None) -> int:
@@ -477,7 +208,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     yield f"Budget:   epsilon = {budget.epsilon:g}, delta = {budget.delta:g}: {num_steps} steps for each of {chains} chains"
     if is_automatic:
         if chosen.name is SamplerName.sgld:
-            draws = _langevin_draws(curator, chosen, problem, num_steps * chains)
+            draws = choices.langevin_draws(curator, chosen, problem, num_steps * chains)
         else:
             draws = tuning.effective_draws(chosen.name.value, num_steps * chains, dimension, kappa)
         yield f"Expect:   roughly {max(1, round(draws))} independent draws' worth, warm-up included"
@@ -485,7 +216,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
         is_held_back = calibrate.held_back({chosen.query.cost(curator.unit): chains}, budget.epsilon, budget.delta, first)
         if is_held_back:
             yield f"          {forecast.HELD_BACK}"
-        if draws < (FEW_DRAWS if chosen.name is not SamplerName.sgld else FEW_AT_WORST if problem.is_exact else FEW_ON_AVERAGE):
+        if choices.is_few(draws, chosen, problem):
             larger = "table or delta" if is_held_back else "table or budget"
             fits = curator.max_steps(chosen.initial, {chosen.query: chains})
             more = f"more steps ({fits} would fit), " if fits > 1.1 * num_steps else ""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import Budget, cli, cli_account, cli_run, forecast, load, statement_of
+from dpmcmc import Budget, cli, forecast, load, statement_of
 from dpmcmc.cli import main
 from dpmcmc.curator import noise
 from dpmcmc.progress import Progress
@@ -161,7 +161,7 @@ def test_next_to_no_budget_is_hopeless_and_no_error(table):
 
 
 def test_steps_are_thinned_by_a_number_that_divides_them():
-    assert [cli_run._thin(wanted, steps) for wanted, steps in ((3, None), (3, 100), (4, 100), (7, 14), (7, 13))] == [3, 2, 4, 7, 1]
+    assert [cli.run._thin(wanted, steps) for wanted, steps in ((3, None), (3, 100), (4, 100), (7, 14), (7, 13))] == [3, 2, 4, 7, 1]
 
 
 def test_one_step_more_than_the_budget_allows_is_refused():
@@ -289,7 +289,7 @@ def test_a_crash_exits_with_one_and_keeps_the_draws(monkeypatch):
     assert load("posterior.nc").posterior.sizes["draw"] == 1
 
 
-@pytest.mark.parametrize("module", [cli, cli_account], ids=["cli", "cli_account"])
+@pytest.mark.parametrize("module", [cli, cli.account], ids=["cli", "account"])
 def test_a_traceback_shows_no_local_values(module):
     """They are rows. Said outright everywhere: what typer does by default depends on its version."""
     source = inspect.getsource(module)

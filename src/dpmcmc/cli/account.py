@@ -23,7 +23,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from dpmcmc.cli_options import Relation
+from dpmcmc.cli.options import Relation
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_show_locals=False, help="Privacy accounting: how many steps fit, or what they cost."

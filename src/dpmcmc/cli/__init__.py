@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dpmcmc import cli_account, cli_run
-from dpmcmc.cli_options import Relation
+from dpmcmc.cli import account, run
+from dpmcmc.cli.options import Relation
 
 main = typer.Typer(
     no_args_is_help=True,
@@ -16,16 +16,14 @@ main = typer.Typer(
     pretty_exceptions_show_locals=False,  # local values are rows; some versions of typer show them by default
     help="Differentially private Markov chain Monte Carlo.",
 )
-main.add_typer(cli_account.app, name="account")
-main.command("run", no_args_is_help=True)(cli_run.run)
+main.add_typer(account.app, name="account")
+main.command("run", no_args_is_help=True)(run.run)
 
 
 @main.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the posterior and the figure.")] = Path("demo-output"),
-    seed: Annotated[
-        int, typer.Option(min=0, max=cli_run.MAX_SEED, help="Of the chains; the privacy noise never comes from it.")
-    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=run.MAX_SEED, help="Of the chains; the privacy noise never comes from it.")] = 0,
 ) -> None:
     """A private logistic regression on an embedded table of 61 395 workers, beside the answer without privacy."""
     from dpmcmc import demo as demo_module

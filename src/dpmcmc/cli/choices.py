@@ -1,0 +1,114 @@
+"""Which sampler `dpmcmc run` takes, with which settings, and what may be hoped for: from public facts."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from dpmcmc.cli.problems import Problem
+
+FEW_DRAWS = 10
+FEW_ON_AVERAGE, FEW_AT_WORST = 60, 25  # of Langevin dynamics: some parameter may have a quarter of the average
+
+
+class SamplerName(enum.StrEnum):
+    sgld = "sgld"
+    barker = "barker"
+    lazy_barker = "lazy-barker"
+    penalty = "penalty"
+    penalty_bit = "penalty-bit"
+
+
+class Chosen(NamedTuple):
+    """A sampler, the query it asks, what to say about it, and how to run it."""
+
+    sampler: Any
+    query: Any
+    name: SamplerName
+    words: str
+    start: Any = None
+    initial: Mapping[Any, int] = MappingProxyType({})  # what the start asks
+    thin: int = 1
+    warmup: float = 0.5
+
+
+def langevin(problem, curator, chains: int, given: list[str]) -> Chosen:
+    """Langevin dynamics after a private start."""
+    from dpmcmc import tuning
+
+    if given:
+        raise ValueError(f"{', '.join(given)}: sgld takes these from public facts; leave them out, or choose another --sampler")
+    model, budget = problem.model, curator.budget
+    stiffness = tuning.ATTAINED if problem.is_exact else tuning.STIFFNESS
+    recipe = tuning.langevin(model, curator.capacity, budget, max(1, chains), stiffness)
+    words = (
+        f"sgld after a private start, step size {tuning.step_size(recipe.query, budget):.3g}, clip {model.lipschitz:.4g} "
+        f"(proved: no row reaches it), noise multiplier {recipe.query.noise_multiplier:g}"
+    )
+    name = SamplerName.sgld
+    return Chosen(recipe.sampler, recipe.query, name, words, recipe.start, recipe.initial, recipe.thin, recipe.warmup)
+
+
+def walk(name, problem, curator, clip, step_size, max_move, noise_multiplier, kappa) -> Chosen:
+    """A random walk with a test, its settings from public facts where they are not given."""
+    import dpmcmc
+    from dpmcmc import tuning
+
+    model, proved = problem.model, problem.model.lipschitz
+    if clip is None and proved is None:
+        raise ValueError("this model has no proved bound: choose --clip, the most that a row's log-ratio may be per unit of move")
+    bound = proved if clip is None else clip
+    walk = tuning.walk(problem.information, problem.prior_precision, curator.capacity, step_size)
+    longest = walk.max_move if max_move is None else max_move
+    proposal = dpmcmc.random_walk(walk.scale, longest)
+    is_proved = "proved: no row reaches it" if proved is not None and bound >= proved else "rows beyond it are clipped, with a bias"
+    words = f"{name.value}, moves up to {longest:.3g}, clip {bound:.4g} ({is_proved})"
+    if name in (SamplerName.barker, SamplerName.lazy_barker):
+        test = dpmcmc.Barker() if name is SamplerName.barker else dpmcmc.LazyBarker(kappa)
+        query: Any = dpmcmc.Accept(test, bound * longest)
+        return Chosen(dpmcmc.accept_walk(model.log_prior, query, proposal), query, name, words)
+    noise = tuning.noise_multiplier(name.value, bound, longest, curator.budget) if noise_multiplier is None else noise_multiplier
+    words += f", noise multiplier {noise:.4g}"
+    if name is SamplerName.penalty:
+        query = dpmcmc.LogRatio(bound, noise)
+        return Chosen(dpmcmc.penalty(model.log_prior, query, proposal), query, name, words)
+    query = dpmcmc.PenaltyAccept(bound, noise, longest)
+    return Chosen(dpmcmc.accept_walk(model.log_prior, query, proposal), query, name, words)
+
+
+def check_hope(curator: Any, chosen: Chosen, problem: Problem) -> None:
+    """Refuse to spend a budget that would buy next to nothing."""
+    from dpmcmc import forecast, tuning
+
+    rows, budget, dimension = curator.capacity, curator.budget, problem.model.dimension
+    draws = langevin_draws(curator, chosen, problem, tuning.langevin_steps(chosen.query.noise_multiplier, budget))
+    if draws <= forecast.HOPELESS**-2:
+        error = f"off by about {draws**-0.5:.1f} posterior standard deviations" if draws > 0 else "of nothing but noise"
+        way_out = "More rows, a larger budget or narrower bounds would help"
+        if not problem.is_exact:
+            enough, epsilon = forecast.needed("sgld", rows, dimension, budget)
+            way_out = f"For half of one you would need n = {enough:,} or epsilon = {epsilon:.2g}"
+        raise ValueError(
+            f"hopeless: with {rows} rows and {dimension} parameters epsilon = {budget.epsilon:g} gives posterior means {error}. "
+            f"{way_out}. To spend the budget all the same, name the --sampler"
+        )
+
+
+def langevin_draws(curator: Any, chosen: Chosen, problem: Problem, num_gradients: int) -> float:
+    """About how many independent draws so many gradients are worth: on average, or for the worst parameter if that is known."""
+    from dpmcmc import forecast, tuning
+
+    rows, budget, query = curator.capacity, curator.budget, chosen.query
+    if problem.is_exact:
+        return num_gradients * tuning.step_size(query, budget) * min(rows * problem.information + problem.prior_precision) / 4
+    draws = forecast.forecast_error("sgld", rows, problem.model.dimension, budget) ** -2
+    return draws * num_gradients / max(1, tuning.langevin_steps(query.noise_multiplier, budget))
+
+
+def is_few(draws: float, chosen: Chosen, problem: Problem) -> bool:
+    """Whether one should not expect much of so many independent draws."""
+    if chosen.name is not SamplerName.sgld:
+        return draws < FEW_DRAWS
+    return draws < (FEW_AT_WORST if problem.is_exact else FEW_ON_AVERAGE)

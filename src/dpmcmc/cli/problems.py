@@ -1,0 +1,188 @@
+"""What `dpmcmc run` makes of a table: a built-in model, its rows, and public facts about both."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class ModelName(enum.StrEnum):
+    logistic = "logistic"
+    gaussian = "gaussian"
+    banana = "banana"
+    circle = "circle"
+    mixture = "mixture"
+
+
+class Settings(NamedTuple):
+    """What was typed about the model."""
+
+    columns: tuple[str, ...]
+    label: str | None
+    positive: str | None
+    bounds: dict[str, Any]
+    intercept: bool
+    prior_scale: float
+    variances: tuple[float, ...] | None
+    curvature: float | None
+    sharpness: float | None
+    position_bound: float | None
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The bounds of the columns that are used, in their order."""
+        return {name: self.bounds[name] for name in self.columns}
+
+
+class Problem(NamedTuple):
+    """A model, its rows, and public facts about both."""
+
+    model: Any
+    rows: Any
+    start: Any
+    information: Any  # what one row is guessed to say about each component: an inverse variance
+    prior_precision: Any  # a number, or one for each component
+    notes: tuple[str, ...] = ()  # how to read the parameters
+    is_exact: bool = False  # the information is what a row says, no guess
+
+
+def problem_of(model: ModelName, table: Path, delimiter: str, settings: Settings) -> Problem:
+    """The model with the rows of a file."""
+    from dpmcmc.tables import read_columns
+
+    if not settings.columns:
+        raise ValueError("name the columns with --features, and their public limits with --bounds")
+    if len(set(settings.columns)) < len(settings.columns) or settings.label in settings.columns:
+        raise ValueError(f"--features {','.join(settings.columns)}: every column once, and the label not among them")
+    without = [name for name in settings.columns if name not in settings.bounds]
+    if without:
+        raise ValueError(
+            f"no bounds for {', '.join(without)}: declare them, as in --bounds {without[0]}=LOW:HIGH, "
+            "from public knowledge and not from the table"
+        )
+    if (model is ModelName.logistic) != (settings.label is not None):
+        raise ValueError("the logistic model, and no other, needs --label: the column to explain")
+    names = settings.columns if settings.label is None else (*settings.columns, settings.label)
+    return _PROBLEMS[model](read_columns(table, names, delimiter), settings)
+
+
+def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
+    import numpy as np
+
+    from dpmcmc import models
+    from dpmcmc.tables import labels, scaled
+
+    assert settings.label is not None
+    features = scaled(columns, settings.limits)
+    names = (["intercept"] if settings.intercept else []) + list(settings.columns)
+    count = len(settings.columns)
+    model = models.logistic(count, math.sqrt(count), settings.prior_scale, settings.intercept, names)
+    rows = (features, labels(columns[settings.label], settings.positive))
+    # A row says at most 1/4 about its logit, say 1/5; a scaled feature has a square of about 1/5 on average.
+    information = ([1 / 5] if settings.intercept else []) + [1 / 25] * count
+    read = [f"{name}: log-odds per {limits.half:g}, half the width of its bounds" for name, limits in settings.limits.items()]
+    read += ["intercept: log-odds at the middle of all bounds"] * settings.intercept
+    notes = (*read, f"prior: each is normal around 0, with a standard deviation of {settings.prior_scale:g}")
+    return Problem(model, rows, np.zeros(len(names)), information, settings.prior_scale**-2, notes)
+
+
+def _gaussian(columns: dict[str, Any], settings: Settings) -> Problem:
+    import numpy as np
+
+    from dpmcmc import models
+    from dpmcmc.tables import scaled
+
+    count = len(settings.columns)
+    half = np.array([limits.half for limits in settings.limits.values()])
+    middle = np.array([limits.middle for limits in settings.limits.values()])
+    # In units of its standard deviation every column says as much as any other, and gradients have the same size in all of them.
+    deviation = np.sqrt(_variances(settings, count))
+    width = half / deviation
+    model = models.gaussian(np.ones(count), settings.prior_scale * width, radius=math.sqrt(math.fsum(width**2)))
+
+    def unravel(position):
+        return {name: middle[i] + deviation[i] * position[i] for i, name in enumerate(settings.columns)}
+
+    prior = f"prior: normal around the middle of the bounds, with a standard deviation of {settings.prior_scale:g} half widths"
+    notes = ("the parameters are means, in the units of the table", prior)
+    rows = scaled(columns, settings.limits) * width.astype(np.float32)
+    precision = (settings.prior_scale * width) ** -2
+    named = model._replace(unravel=unravel)
+    return Problem(named, rows, np.zeros(count), np.ones(count), precision, notes, is_exact=True)
+
+
+def _banana(columns: dict[str, Any], settings: Settings) -> Problem:
+    import numpy as np
+
+    from dpmcmc import models
+
+    if settings.curvature is None:
+        raise ValueError("the banana model needs --curvature")
+    count = len(settings.columns)
+    if count < 2:
+        raise ValueError("the banana model needs two columns or more")
+    variances = _variances(settings, count)
+    model = models.banana(variances, settings.curvature, prior_scale=settings.prior_scale)
+    prior = f"prior: normal around 0 along the parabola, with a standard deviation of {settings.prior_scale:g}"
+    return Problem(model, _plain(columns, settings), np.zeros(count), 1 / variances, settings.prior_scale**-2, (prior,))
+
+
+def _circle(columns: dict[str, Any], settings: Settings) -> Problem:
+    from dpmcmc import models
+
+    if settings.sharpness is None:
+        raise ValueError("the circle model needs --sharpness")
+    radius = _largest_size(settings)
+    # A ring of radius r has the width 1 / sqrt(8 n a r^2); r is guessed as half of the largest.
+    information = [2 * settings.sharpness * radius**2] * 2
+    rows = _plain(columns, settings)[:, 0]
+    return Problem(models.circle(settings.sharpness, radius), rows, [radius / 2, 0.0], information, 0.0)
+
+
+def _mixture(columns: dict[str, Any], settings: Settings) -> Problem:
+    from dpmcmc import models
+
+    row_bound = _largest_size(settings)
+    (variance,) = _variances(settings, 1)
+    bound = row_bound if settings.position_bound is None else settings.position_bound
+    rows = _plain(columns, settings)[:, 0]
+    # The two components overlap, which costs about three quarters of the information.
+    return Problem(models.mixture(variance, row_bound, bound), rows, [0.0, bound / 3], [1 / (4 * variance)] * 2, 0.0)
+
+
+_PROBLEMS: dict[ModelName, Callable[[dict[str, Any], Settings], Problem]] = {
+    ModelName.logistic: _logistic,
+    ModelName.gaussian: _gaussian,
+    ModelName.banana: _banana,
+    ModelName.circle: _circle,
+    ModelName.mixture: _mixture,
+}
+
+
+def _plain(columns: dict[str, Any], settings: Settings) -> Any:
+    """The columns within their bounds, shape (rows, columns)."""
+    import numpy as np
+
+    from dpmcmc.tables.columns import numbers
+
+    values = [numbers(columns[name], limits) for name, limits in settings.limits.items()]
+    return np.stack(values, axis=1).astype(np.float32)
+
+
+def _variances(settings: Settings, count: int) -> Any:
+    import numpy as np
+
+    if settings.variances is None or len(settings.variances) != count:
+        raise ValueError(f"this model needs --variances: {count} known variance{'s' * (count > 1)}, in the order of --features")
+    if not all(math.isfinite(value) and value > 0 for value in settings.variances):
+        raise ValueError(f"--variances {','.join(f'{value:g}' for value in settings.variances)} must be positive and finite")
+    return np.array(settings.variances)
+
+
+def _largest_size(settings: Settings) -> float:
+    if len(settings.columns) != 1:
+        raise ValueError(f"this model takes one column, {len(settings.columns)} were named: {', '.join(settings.columns)}")
+    return max(map(abs, settings.bounds[settings.columns[0]]))
