@@ -267,6 +267,7 @@ RUNS = [
     ({"start": np.array([np.nan])}, ValueError, r"initial_position=\[nan\] must be finite"),
     ({"start": np.array([[0.0], [np.inf]])}, ValueError, "must be finite"),
     ({"path": "missing/folder/posterior.nc"}, ValueError, "posterior.nc cannot be written: its folder does not exist"),
+    ({"path": "p" * 250}, ValueError, "p cannot be written .*: name a file in another folder"),
     ({"path": __file__}, ValueError, r"test_errors\.py exists: name another file, a posterior that was paid for is not replaced"),
     ({"num_steps": 100_000}, BudgetExceeded, r"costs epsilon=.* the budget is epsilon=1: ask for fewer steps or add noise"),
     ({"sampler": penalty(tiny.log_prior, CALM, tiny.WALK), "num_steps": None}, BudgetExceeded, "allows 0 steps of 2 chains"),
@@ -298,6 +299,9 @@ MODELS = [
     (model(log_prior=nowhere), "has no prior density: start the chains where the prior allows them"),
     (model(log_prior=lambda position: jnp.nan * position[0]), "has no prior density"),
     (model(unravel=lambda position: position), "unravel must return a dict"),
+    (model(unravel=lambda position: {}), "unravel returned no parameter"),
+    (model(unravel=lambda position: {"a/b": position[0]}), "'a/b' cannot be the name of a variable in a NetCDF file: no '/'"),
+    (model(unravel=lambda position: {".": position[0]}), "'.' cannot be the name of a variable in a NetCDF file"),
     (
         model(unravel=lambda position: {"mean": [position[0], position[0]]}),
         "'mean' is a list.*: unravel must return a dict",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from dpmcmc import BudgetExceeded, Gradient, RunFailed, Sampler, accept_walk, load, loop, random_walk, sgld, statement_of
+from dpmcmc import BudgetExceeded, Curator, Gradient, RunFailed, Sampler, accept_walk, load, loop, random_walk, sgld, statement_of
 from dpmcmc.curator import noise
 from dpmcmc.curator.curator import Grant
 from dpmcmc.curator.program import Traced
@@ -283,6 +283,57 @@ def test_draws_that_cannot_be_written_are_handed_over(monkeypatch, tmp_path):
     with pytest.raises(RunFailed, match=r"in \.posterior") as caught:
         tiny.run(path=tmp_path / "posterior.nc", num_steps=1)
     assert tiny.means(caught.value.posterior).shape == (2, 1)
+
+
+def test_a_full_disk_on_the_way_ends_no_run(monkeypatch, tmp_path, caplog):
+    save, calls = loop._Run._save, []
+
+    def fail(self, result):
+        calls.append(result)
+        if len(calls) < 12:
+            raise OSError("no space left")
+        save(self, result)
+
+    monkeypatch.setattr(loop._Run, "_save", fail)
+    whole = tiny.means(tiny.run(path=tmp_path / "posterior.nc"))
+    assert len(calls) == 12
+    np.testing.assert_array_equal(tiny.means(load(tmp_path / "posterior.nc")), whole)
+    assert caplog.text.count("could not be written to") == 1 and "(no space left); the run goes on" in caplog.text
+
+
+def test_two_runs_do_not_write_to_one_file(monkeypatch, tmp_path):
+    """The second began when there was no file yet: it is refused when the first has claimed it, and spends nothing."""
+    path, curator, compile_it = tmp_path / "posterior.nc", tiny.make_curator(), Traced.compile
+    monkeypatch.setattr(Traced, "compile", lambda self: (path.touch(), compile_it(self))[1])
+    with pytest.raises(ValueError, match="exists: another run has made it just now; name another file"):
+        tiny.run(curator, path=path)
+    assert curator._ledger.grants == [] and path.exists()
+
+
+@pytest.mark.parametrize("owner", [Curator, Grant])
+def test_a_run_without_draws_leaves_no_file(owner, monkeypatch, tmp_path):
+    def strike(self, *arguments):
+        assert os.listdir(tmp_path) == ["posterior.nc"]  # it is claimed
+        raise MemoryError
+
+    monkeypatch.setattr(owner, "grant" if owner is Curator else "run", strike)
+    with pytest.raises((MemoryError, RunFailed)):
+        tiny.run(path=tmp_path / "posterior.nc")
+    assert os.listdir(tmp_path) == []
+
+
+def test_who_is_terminated_saves_the_draws_first(monkeypatch, tmp_path):
+    told, advance = [], Progress.advance
+
+    def strike(self, *arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        advance(self, *arguments)
+
+    monkeypatch.setattr(Progress, "advance", strike)
+    monkeypatch.setattr(loop.signal, "raise_signal", told.append)
+    run_through(path=tmp_path / "posterior.nc")
+    assert told == [signal.SIGTERM] and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert "interrupted after 1 of 12 steps" in statement_of(load(tmp_path / "posterior.nc"))
 
 
 def test_draws_that_make_no_posterior_are_no_refusal(monkeypatch):

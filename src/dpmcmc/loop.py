@@ -80,7 +80,7 @@ def sample(
         return curator.trace(block_program(sampler, size, thin), keys, *begin.shapes, jnp.int32(0))
 
     one_step = trace_block(1, 1)
-    _rehearse(curator.model, one_step.shapes, num_chains)
+    _rehearse(curator.model, one_step.shapes, num_chains, path)
     num_steps = _num_steps(curator, begin.plan, one_step.plan, num_steps, num_chains, thin)
     sizes = _block_sizes(num_steps, thin)
     blocks = {size: trace_block(size, thin) for size in set(sizes)}
@@ -96,8 +96,9 @@ def sample(
         if interrupts:
             bar.say("interrupted before the budget was touched: nothing is spent")
             raise KeyboardInterrupt
-        run = _Run(curator, curator.grant(plan), one_step.plan, keys, sizes, thin, warmup, path, notes)
-        return run.go(positions, starter, runners, bar, interrupts)
+        with _claimed(path):
+            run = _Run(curator, curator.grant(plan), one_step.plan, keys, sizes, thin, warmup, path, notes)
+            return run.go(positions, starter, runners, bar, interrupts)
 
 
 class _Run:
@@ -106,7 +107,7 @@ class _Run:
     def __init__(self, curator, grant, per_step, keys, sizes, thin, warmup, path, notes) -> None:
         self.curator, self.grant, self.per_step, self.keys, self.sizes = curator, grant, per_step, keys, sizes
         self.thin, self.warmup, self.path, self.notes = thin, warmup, path, notes
-        self.num_done = 0
+        self.num_done, self.is_warned = 0, False
         self.draws: list[Any] = []
 
     def go(self, positions, starter, runners, bar: Progress, interrupts: list):
@@ -147,9 +148,20 @@ class _Run:
             if self.num_done < sum(self.sizes):
                 if interrupts:
                     raise KeyboardInterrupt
-                if self.path is not None:
-                    self._save(self.posterior(f"{self.num_done} of {sum(self.sizes)} steps so far; the grant is spent in full"))
+                self._save_so_far(bar)
         return ""
+
+    def _save_so_far(self, bar: Progress) -> None:
+        if self.path is None:
+            return
+        try:
+            self._save(self.posterior(f"{self.num_done} of {sum(self.sizes)} steps so far; the grant is spent in full"))
+        except Exception as error:  # a full disk may have room again: the draws are safe here, and the last attempt counts
+            if not self.is_warned:
+                bar.warn(
+                    f"the draws so far could not be written to {self.path} ({str(error).partition(chr(10))[0]}); the run goes on"
+                )
+            self.is_warned = True
 
     def _finish(self, bar: Progress, notes: list[str]):
         from dpmcmc.results import posterior
@@ -209,22 +221,24 @@ def _declared(model) -> list[str]:
 
 @contextlib.contextmanager
 def _interrupts_held() -> Iterator[list[int]]:
-    """Ctrl-C is noted in the list instead of raised: at some moments it would lose a block, or all draws while they are saved,
-    and in the compiler it ends the process.
+    """Ctrl-C, and the signal to terminate, are noted in the list instead of raised: at some moments they would lose a block, or
+    all draws while they are saved, and in the compiler they end the process.
 
-    Only where it would be raised: in the main thread, and if nobody else handles it.
+    Only where they would be raised: in the main thread, and if nobody else handles them. Who was to be terminated is, at the end.
     """
     held: list[int] = []
-    is_ours = (
-        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
-    if is_ours:
-        signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    is_main = threading.current_thread() is threading.main_thread()
+    ours = {number: handler for number, handler in usual.items() if is_main and signal.getsignal(number) is handler}
+    for number in ours:
+        signal.signal(number, lambda number, frame: held.append(number))
     try:
         yield held
     finally:
-        if is_ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+        if signal.SIGTERM in held:
+            signal.raise_signal(signal.SIGTERM)
 
 
 def begin_program(sampler: Sampler | Callable[[Any], Sampler], start: Callable | None = None):
@@ -317,11 +331,17 @@ def _block_sizes(num_steps: int, thin: int) -> list[int]:
     return [size * thin] * num_blocks + ([rest * thin] if rest else [])
 
 
-def _rehearse(model, shapes, num_chains: int) -> None:
+def _rehearse(model, shapes, num_chains: int, path: str | Path | None) -> None:
     from dpmcmc.results import posterior
 
     _, (positions, info) = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), shapes)
-    posterior.rehearse(num_chains, positions, info, model.unravel)
+    posterior.rehearse(num_chains, positions, info, model.unravel, path)
+
+
+def _claimed(path: str | Path | None) -> contextlib.AbstractContextManager[None]:
+    from dpmcmc.results import posterior
+
+    return posterior.claimed(path)
 
 
 def _check_path(path: str | Path | None) -> None:

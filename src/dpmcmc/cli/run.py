@@ -17,7 +17,7 @@ from __future__ import annotations
 import enum
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,6 +102,8 @@ def run(
             raise ValueError(f"--out {out} exists: name another file, a posterior that was paid for is not replaced")
         if not out.absolute().parent.is_dir():
             raise ValueError(f"--out {out} cannot be written: its folder does not exist")
+        if ledger is not None and ledger.resolve() == out.resolve():
+            raise ValueError(f"--out and --ledger are both {out}: the posterior would replace what is kept of the spends")
         if shared_by is not None and ledger is None:
             raise ValueError(f"--shared-by {shared_by.value} needs --ledger FILE: the runs share what is left in it")
         budget = Budget(epsilon, delta, neighbours.neighbours)
@@ -247,9 +249,23 @@ def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out
             )
     except RunFailed as error:
         typer.echo(f"failed: {error.__cause__ or error}", err=True)
-        told = f"finished draws are in {out}" if error.posterior is not None and out.exists() else "there are no draws"
+        told = "there are no draws" if error.posterior is None else f"finished draws are in {_kept(error.posterior, out)}"
         typer.echo(f"The budget is spent; {told}.", err=True)
         raise typer.Exit(1) from error
+
+
+def _kept(result: Any, out: Path) -> str:
+    """Where the draws are: if they cannot be written where they should be, among temporary files, or on the screen."""
+    import tempfile
+
+    from dpmcmc import save, statement_of, summary
+
+    for path in (out, Path(tempfile.mkdtemp(prefix="dpmcmc-")) / out.name):
+        with suppress(Exception):
+            save(result, path)
+            return str(path)
+    typer.echo(f"\n{summary(result)}\n\n{statement_of(result)}\n")
+    return "no file: this summary is all that is left of them"
 
 
 def _report(result: Any, out: Path, ledger: Path | None, steps: int | None) -> None:

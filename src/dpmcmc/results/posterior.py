@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import os
+import secrets
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -36,8 +37,10 @@ def from_draws(
     return result
 
 
-def rehearse(num_chains: int, position: Any, info: Any, unravel: Callable[[Any], dict[str, Any]]) -> None:
-    """Fail now, with zeros of these shapes, rather than after the budget is spent."""
+def rehearse(
+    num_chains: int, position: Any, info: Any, unravel: Callable[[Any], dict[str, Any]], path: str | Path | None = None
+) -> None:
+    """Fail now, with zeros of these shapes, rather than after the budget is spent. With a path they are written beside it once."""
     positions, infos = jax.tree.map(lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info))
     try:
         result = _inference_data(positions, infos, unravel, num_warmup=1)
@@ -45,6 +48,10 @@ def rehearse(num_chains: int, position: Any, info: Any, unravel: Callable[[Any],
         for name, value in {**named, **_fields(info)}.items():
             if not hasattr(value, "shape"):  # of a list the axes would be taken for chains and draws
                 raise ValueError(f"{name!r} is a {type(value).__name__}")
+        if not named:
+            raise ValueError("unravel returned no parameter")
+        if bad := [name for name in named if not _is_name(name)]:
+            raise ValueError(f"{bad[0]!r} cannot be the name of a variable in a NetCDF file: no '/', for example; rename it")
         if missing := set(named) - set(getattr(result, "posterior", ())):
             raise ValueError(f"no place for {sorted(missing)}")
     except ImportError:
@@ -54,6 +61,19 @@ def rehearse(num_chains: int, position: Any, info: Any, unravel: Callable[[Any],
             f"these draws could not be made into a posterior ({type(error).__name__}: {error}): unravel must return a dict of "
             "arrays by name (not 'chain' or 'draw'), and the sampler's info a NamedTuple of arrays"
         ) from error
+    if path is not None:
+        try:
+            _write(result, path).unlink()
+        except Exception as error:
+            raise ValueError(f"path={path} cannot be written ({_first_line(error)}): name a file in another folder") from error
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and name not in ("", ".") and "/" not in name and "\0" not in name
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _inference_data(positions, info, unravel, num_warmup: int):
@@ -130,9 +150,35 @@ def doubt(result: Any) -> str | None:
 
 def save(result: Any, path: str | Path) -> None:
     """Write NetCDF; the file is replaced at once, so a reader never sees half of it."""
-    draft = Path(path).with_name(Path(path).name + ".draft")
-    result.to_netcdf(str(draft), engine="h5netcdf")
-    os.replace(draft, path)
+    os.replace(_write(result, path), path)
+
+
+def _write(result: Any, path: str | Path) -> Path:
+    """The result in a new file beside the path."""
+    draft = Path(path).with_name(f"{Path(path).name}.{secrets.token_hex(4)}.draft")
+    try:
+        result.to_netcdf(str(draft), engine="h5netcdf")
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    return draft
+
+
+@contextlib.contextmanager
+def claimed(path: str | Path | None) -> Iterator[None]:
+    """Have the path for oneself: an empty file stands there until draws do, so that no other run writes to it."""
+    if path is None:
+        yield
+        return
+    try:
+        Path(path).open("x").close()
+    except FileExistsError:
+        raise ValueError(f"path={path} exists: another run has made it just now; name another file") from None
+    try:
+        yield
+    finally:
+        if Path(path).exists() and Path(path).stat().st_size == 0:
+            Path(path).unlink()
 
 
 def load(path: str | Path):
