@@ -101,8 +101,8 @@ def test_one_jitted_body_at_two_spots_is_refused():
     assert plan(apart, KEY) == {Q: 6}
 
 
-def test_one_body_in_two_loops_is_refused_and_in_branches_of_one_choice_is_not():
-    """JAX traces a body once for both loops. Of a choice only one branch runs."""
+def test_one_body_in_two_loops_or_branches_is_refused():
+    """JAX traces a body once for both. Of a choice only one branch runs, but in the next turn of a loop it may be another."""
 
     def body(total, key):
         return total + ask(key, Q, POINT), None
@@ -118,7 +118,22 @@ def test_one_body_in_two_loops_is_refused_and_in_branches_of_one_choice_is_not()
     def branch(key):
         return ask(key, Q, POINT)
 
-    assert plan(lambda key: lax.switch(1, [branch, branch, lambda key: 0.0], key), KEY) == {Q: 1}
+    with pytest.raises(UnboundedQueries, match="such as a lambda around it"):
+        plan(lambda key, which: lax.switch(which, [branch, branch, lambda key: 0.0], key), KEY, 1)
+    apart = [lambda key: branch(key), lambda key: branch(key)]
+    assert plan(lambda key, which: lax.switch(which, apart, key), KEY, 1) == {Q: 1}
+
+
+@pytest.mark.parametrize("unroll", [2, 3, True])
+def test_an_unrolled_loop_is_refused(unroll):
+    """Its turns are compiled one by one: with equal keys, which are not seen here, they would share their noise."""
+
+    def program(key):
+        body = lambda total, key: (total + ask(key, Q, POINT), None)  # noqa: E731
+        return lax.scan(body, jnp.float32(0), jnp.stack([key] * 6), unroll=unroll)[0]
+
+    with pytest.raises(UnboundedQueries, match="leave unroll out"):
+        plan(program, KEY)
 
 
 def test_an_ask_while_the_program_is_traced_is_refused():

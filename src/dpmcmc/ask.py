@@ -14,14 +14,16 @@ The same walk refuses a key that visibly serves two asks. Every value gets a num
 seen through slices and fold_ins; a loop is walked twice, so a key that does not change from turn to turn is seen as well.
 
 Where equal keys cannot be seen, the asks must not share their noise all the same: each ask has a number, its place in the program,
-vmap folds the lane into the key, and a function that jit, scan or cond would bring to two spots of the program is refused.
+vmap folds the lane into the key, and a function that jit, scan or cond would bring to two spots of the program is refused, and
+so is a loop that is unrolled.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -160,6 +162,11 @@ class _Walk:
         return self.calls(_open(equation.params["jaxpr"]), inputs)
 
     def scan(self, equation, inputs: list) -> tuple[Counter, list]:
+        if equation.params.get("unroll", 1) not in (1, False):
+            raise UnboundedQueries(
+                "queries inside a loop with unroll= might share their noise: its turns are compiled one by one, and rows may round "
+                "to other numbers in each; leave unroll out"
+            )
         jaxpr, length = _open(equation.params["jaxpr"]), equation.params["length"]
         num_carry, num_slices = _scan_layout(equation, jaxpr)
         num_consts = len(inputs) - num_carry - num_slices
@@ -175,11 +182,12 @@ class _Walk:
     def cond(self, equation, inputs: list) -> tuple[Counter, list]:
         before, after = set(self.used), set(self.used)
         total: Counter = Counter()
-        for branch in equation.params["branches"]:
-            self.used = set(before)
+        outside = self.path
+        for index, branch in enumerate(equation.params["branches"]):
+            self.used, self.path = set(before), (*outside, index)
             total |= self.calls(_open(branch), inputs[1:])[0]
             after |= self.used
-        self.used = after
+        self.used, self.path = after, outside
         return total, [self.number(object()) for _ in equation.outvars]
 
 
@@ -205,16 +213,42 @@ def _inner_jaxprs(equation):
 
 
 def _asks(jaxpr) -> bool:
-    return any(equation.primitive is asked_p or any(_asks(inner) for inner in _inner_jaxprs(equation)) for equation in jaxpr.eqns)
+    return _contains(jaxpr, lambda equation: equation.primitive is asked_p)
+
+
+@dataclass(frozen=True)
+class OwnCallback:
+    """A callback of the curator's own: it is given nothing that depends on rows."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, *arguments):
+        return self.function(*arguments)
 
 
 def speaks(jaxpr) -> bool:
     """Whether a traced function prints, or calls back to Python."""
-    return any(
-        any(word in equation.primitive.name for word in ("callback", "debug", "outfeed"))
-        or any(map(speaks, _inner_jaxprs(equation)))
-        for equation in jaxpr.eqns
-    )
+    return _contains(jaxpr, _is_heard)
+
+
+def mixes_rows(jaxpr) -> bool:
+    """Whether a function of one row has a rule of its own for many: it would see them all."""
+    return _contains(jaxpr, lambda equation: "custom_vmap" in equation.primitive.name)
+
+
+def has_rules(jaxpr) -> bool:
+    """Whether it has a rule of its own for derivatives, which is no part of the trace."""
+    return _contains(jaxpr, lambda equation: "custom_" in equation.primitive.name)
+
+
+def _contains(jaxpr, is_it: Callable[[Any], bool]) -> bool:
+    return any(is_it(equation) or any(_contains(inner, is_it) for inner in _inner_jaxprs(equation)) for equation in jaxpr.eqns)
+
+
+def _is_heard(equation) -> bool:
+    if isinstance(getattr(equation.params.get("callback"), "callback_func", None), OwnCallback):
+        return False
+    return any(word in equation.primitive.name for word in ("callback", "debug", "outfeed"))
 
 
 def _frozen(params) -> tuple:

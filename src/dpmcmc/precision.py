@@ -28,13 +28,14 @@ def always_double(function: Callable[..., Any]) -> Callable[..., Any]:
     return functools.partial(_mapped(lambda _, *arguments: function(*arguments)), ())
 
 
-def in_lanes(function: Callable[..., Any], shared: Any, *arguments: Any) -> Any:
-    """function(shared, *arguments), with vmap as above. `shared` is the same in all lanes.
+def in_lanes(function: Callable[..., Any], check: Callable[[Any], None], shared: Any, *arguments: Any) -> Any:
+    """function(shared, *arguments), with vmap as above, its trace having been checked. `shared` is the same in all lanes.
 
     Under vmap a cond whose predicate differs from lane to lane hands its branches everything once for each lane: the shared
     arguments, and the constants of the function, too. All copies are alike, so the first will do.
     """
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(shared, *arguments)
+    check(traced.jaxpr)
 
     def run(held, *arguments):
         consts, shared = held

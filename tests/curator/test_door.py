@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.custom_batching import custom_vmap
 
 import dpmcmc
 from dpmcmc import Barker, Curator, UnboundedQueries, models
@@ -88,6 +89,95 @@ def test_a_model_does_not_speak(part, call):
         model = MODEL._replace(family=MODEL.family._replace(statistic=lambda row: speak(MODEL.family.statistic(row))))
     with pytest.raises(ValueError, match=f"{part} prints or calls back"):
         Curator(ROWS, model, None)
+
+
+@jax.custom_vjp
+def loud_backwards(value):
+    return value
+
+
+def _print_back(_, slope):
+    jax.debug.print("{}", slope)
+    return (slope,)
+
+
+loud_backwards.defvjp(lambda value: (value, None), _print_back)
+
+
+@jax.custom_jvp
+def loud_forwards(value):
+    return value
+
+
+@loud_forwards.defjvp
+def _print_forwards(primals, tangents):
+    jax.debug.print("{}", primals[0])
+    return primals[0], tangents[0]
+
+
+@custom_vmap
+def mixed(value):
+    return value
+
+
+@mixed.def_vmap
+def _mix(size, is_batched, value):
+    return value / jnp.max(jnp.abs(value)), True
+
+
+@jax.custom_vjp
+def mixed_backwards(value):
+    return value
+
+
+mixed_backwards.defvjp(lambda value: (value, None), lambda _, slope: (mixed(slope),))
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (loud_backwards, "the derivative of log_likelihood prints"),
+        (loud_forwards, "the derivative of log_likelihood prints"),
+        (mixed, "^log_likelihood uses custom_vmap, whose rule would see all rows at once"),
+        (mixed_backwards, "the derivative of log_likelihood uses custom_vmap"),
+    ],
+    ids=["vjp", "jvp", "vmap", "vmap in vjp"],
+)
+def test_rules_for_derivatives_and_vmap_are_looked_at(rule, words):
+    """The first two printed rows; the others let one row move the terms of all."""
+    model = MODEL._replace(log_likelihood=lambda position, row: rule(MODEL.log_likelihood(position, row)))
+    with pytest.raises(ValueError, match=words):
+        Curator(ROWS, model, None)
+
+
+LATER = [("log_likelihood", dpmcmc.LogRatio(1.0, 1.0)), ("log_likelihood", dpmcmc.Gradient(1.0, 1.0)),
+         ("rule", dpmcmc.Gradient(1.0, 1.0)), ("statistic", dpmcmc.LogRatio(1.0, 1.0))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "query"), LATER, ids=lambda value: value if isinstance(value, str) else type(value).__name__)
+def test_a_model_that_begins_to_speak_later_is_refused_as_well(part, query):
+    is_loud = []
+
+    def speak(value):
+        if is_loud:
+            jax.debug.print("{}", value)
+        return value
+
+    @jax.custom_jvp
+    def rule(value):
+        return value
+
+    rule.defjvp(lambda primals, tangents: (speak(primals[0]), tangents[0]))
+    if part == "statistic":
+        model = MODEL._replace(family=MODEL.family._replace(statistic=lambda row: speak(MODEL.family.statistic(row))))
+    else:
+        own = rule if part == "rule" else speak
+        model = MODEL._replace(log_likelihood=lambda position, row: own(MODEL.log_likelihood(position, row)))
+    curator = Curator(ROWS, model, None)
+    trace(curator, query, QUERIES[query])
+    is_loud.append(True)
+    with pytest.raises(ValueError, match="the model prints or calls back to Python"):
+        trace(curator, query, QUERIES[query])
 
 
 @pytest.mark.parametrize("name, value", [("budget", dpmcmc.Budget(100.0, 0.1)), ("capacity", 7), ("unit", None), ("model", None)])

@@ -47,6 +47,7 @@ from dpmcmc.curator.program import (
     check_traced_by,
     execute,
     own_settings,
+    silently,
     trace_held,
 )
 from dpmcmc.curator.statistic import with_statistic
@@ -64,7 +65,7 @@ class Curator:
     Parameters
     ----------
     rows
-        an array, or a pytree of arrays with a common leading axis. They are copied.
+        an array, or a pytree of arrays with a common leading axis. They are copied. The arrays' types are public.
     model
         says what one row contributes.
     budget
@@ -250,7 +251,7 @@ class Curator:
         charge = charging(lambda: self._meter)
         rows, occupied = stored
         table = Table(rows, num_rows, self.unit, axis, self.capacity, charge=charge, occupied=occupied, by_columns=self._by_columns)
-        return with_statistic(with_scales(table, self.model), self.model), secret
+        return silently(lambda table: with_statistic(with_scales(table, self.model), self.model), table), secret
 
     def answer(self, held: Held, rng_key: Any, query: Query, points: Any, place: int) -> Answer:
         """How this owner answers, in float64."""

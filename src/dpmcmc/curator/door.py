@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import numbers
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.ask import speaks
+from dpmcmc.ask import has_rules, mixes_rows, speaks
 from dpmcmc.curator.exact_sum import MAX_ROWS
 from dpmcmc.curator.program import own_settings
 from dpmcmc.types import Model, Query, Unit
@@ -21,6 +22,12 @@ from dpmcmc.types import Model, Query, Unit
 def as_column(leaf: Any) -> np.ndarray:
     if isinstance(leaf, np.ma.MaskedArray):
         raise TypeError("rows in a masked array would lose their mask: fill it first, with array.filled(nan) for missing numbers")
+    if hasattr(leaf, "__array__") and not isinstance(leaf, np.ndarray | np.generic | jax.Array):
+        # One missing cell makes another type of a whole column there, with which all rows would round in another way.
+        raise TypeError(
+            f"rows in a {type(leaf).__name__} have a type that may depend on their cells: declare it, with "
+            "np.asarray(column, np.float32), or make rows with dpmcmc.tables.scaled"
+        )
     array = np.asarray(leaf)
     if array.ndim == 0:
         raise ValueError(
@@ -154,6 +161,19 @@ def _check_silent(name: str, function: Callable[..., Any], *arguments: Any) -> A
             f"the model does not take such rows: one of them is {row}, and {name} failed on it "
             f"({type(error).__name__}: {str(error).partition(chr(10))[0]})"
         ) from error
-    if speaks(traced.jaxpr):
-        raise ValueError(f"{name} prints or calls back to Python, which would show rows: leave jax.debug and callbacks out of it")
+    _check_heard(name, traced.jaxpr)
+    if has_rules(traced.jaxpr):  # for derivatives, too: they are seen where derivatives are taken
+        for derivative in (jax.grad, jax.hessian):
+            with contextlib.suppress(Exception):  # one that cannot be taken is not
+                traced = jax.make_jaxpr(derivative(function))(*arguments)
+            _check_heard(f"the derivative of {name}", traced.jaxpr)
     return found
+
+
+def _check_heard(name: str, jaxpr: Any) -> None:
+    if speaks(jaxpr):
+        raise ValueError(f"{name} prints or calls back to Python, which would show rows: leave jax.debug and callbacks out of it")
+    if mixes_rows(jaxpr):
+        raise ValueError(
+            f"{name} uses custom_vmap, whose rule would see all rows at once: one could move the others' terms; leave it out"
+        )

@@ -24,6 +24,7 @@ from jax.experimental import io_callback
 
 from dpmcmc.acceptance import Barker
 from dpmcmc.accounting import costs
+from dpmcmc.ask import OwnCallback
 from dpmcmc.curator.accept import ROUNDING, clamped_log_ratio, decide, noise_of
 from dpmcmc.curator.exact_sum import BITS, Table
 from dpmcmc.curator.queries import check_positive, log_ratio_sum, move_length
@@ -104,7 +105,7 @@ def charging(meter):
             return np.reshape(np.array(answers, bool), np.shape(amounts))
 
         def call(word, amounts):
-            return io_callback(on_host, jax.ShapeDtypeStruct(amounts.shape, bool), word, amounts)
+            return io_callback(OwnCallback(on_host), jax.ShapeDtypeStruct(amounts.shape, bool), word, amounts)
 
         one = custom_vmap(call)
         one.def_vmap(lambda size, _, word, amount: (call(word, jnp.broadcast_to(amount, size)), True))

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 
-from dpmcmc.ask import mark
+from dpmcmc.ask import mark, speaks
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.precision import in_double, in_lanes
 from dpmcmc.types import Answer, Plan, Query
@@ -77,12 +78,30 @@ def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_do
         place = next(places)
         rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)), place)
         with jax.enable_x64(True):
-            value, variance = in_lanes(lambda *given: answer(given[0], given[1], query, given[2:], place), held, rng_key, *marked)
+            value, variance = in_lanes(
+                lambda *given: answer(given[0], given[1], query, given[2:], place), refuse_speech, held, rng_key, *marked
+            )
             return Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype))
 
     # The sampler is user code: it sees the precision its author set, not the curator's.
     with jax.enable_x64(is_user_double):
         return program(ask, *arguments)
+
+
+def silently(function: Callable[[Any], Any], argument: Any) -> Any:
+    """function(argument), refused if it would show its argument to Python, where its tracers do not get either."""
+    traced, shapes = jax.make_jaxpr(function, return_shape=True)(argument)
+    refuse_speech(traced.jaxpr)
+    return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(traced)(*jax.tree.leaves(argument)))
+
+
+def refuse_speech(jaxpr: Any) -> None:
+    """Refuse what is computed on rows if it prints: looked at here, where the rules for vmap and derivatives have been applied."""
+    if speaks(jaxpr):
+        raise ValueError(
+            "the model prints or calls back to Python (perhaps in a rule for its derivatives), which would show rows: leave "
+            "jax.debug and callbacks out of it"
+        )
 
 
 def check_traced_by(owner: Any, executable: Executable) -> None:
