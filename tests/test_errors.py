@@ -198,6 +198,17 @@ def test_numbers_of_every_width_are_accepted(dtype):
     tiny.make_curator(rows=np.ones(5, dtype))
 
 
+def test_a_column_whose_type_depends_on_its_cells_is_refused():
+    """One missing cell made float64 of an Int64 column, and all other rows were rounded in another way."""
+    pandas = pytest.importorskip("pandas")
+    for dtype in ("Int64", "int64", "boolean", "float64"):
+        with pytest.raises(TypeError, match="rows in a Series have a type that may depend on their cells: declare it"):
+            tiny.make_curator(rows={"x": pandas.Series([1, 0, 1], dtype=dtype)})
+    with pytest.raises(TypeError, match="rows in a DataFrame"):
+        tiny.make_curator(rows=pandas.DataFrame({"x": [1.0]}))
+    tiny.make_curator(rows=np.asarray(pandas.Series([1, None, 1], dtype="Int64"), np.float32))
+
+
 def test_numpys_numbers_in_a_budget_lose_no_draws(tmp_path):
     """They are no JSON: the draws were lost after the grant was spent."""
     budget = Budget(np.float32(1.0), np.float32(1e-6), rows_per_person=np.int64(2))

@@ -179,6 +179,35 @@ def test_a_cell_that_is_a_list_is_a_bad_cell():
     np.testing.assert_array_equal(tables.scaled({"a": [[1], [2]], "b": [1, [2]]}, {"a": (0, 4), "b": (0, 4)}), [[0, -0.5], [0, 0]])
 
 
+def test_one_missing_cell_does_not_decide_about_an_error():
+    pandas = pytest.importorskip("pandas")
+    for cells in ([3, 3], [3, None]):
+        np.testing.assert_array_equal(tables.labels(pandas.Series(cells, dtype="Int64"), "yes"), [0, 0])
+    with pytest.raises(ValueError, match="the label column holds numbers: 'yes' is none"):
+        tables.labels(np.array([3, 3]), "yes")
+
+
+def test_a_number_that_python_does_not_print_is_a_bad_cell():
+    column = {"a": [10**5000, 1]}
+    np.testing.assert_array_equal(tables.scaled(column, {"a": (0, 4)}), [[0], [-0.5]])
+    np.testing.assert_array_equal(tables.labels(column["a"], 1), [0, 1])
+
+
+def test_the_name_of_a_column_is_no_column():
+    with pytest.raises(ValueError, match="not the text 'ill': give the column itself"):
+        tables.labels("ill", "yes")
+
+
+def test_bounds_are_by_name():
+    with pytest.raises(TypeError, match="bounds is a str: give a dict"):
+        tables.scaled(FRAME, "age=18:90")
+
+
+def test_columns_of_several_lengths_are_named():
+    with pytest.raises(ValueError, match="the columns 'a', 'b' have different numbers of rows: they must agree"):
+        tables.scaled({"a": [1], "b": [1, 2]}, {"a": (0, 1), "b": (0, 1)})
+
+
 def test_times_with_a_zone_are_refused():
     pandas = pytest.importorskip("pandas")
     with pytest.raises(ValueError, match="cannot be used"):

@@ -72,6 +72,8 @@ def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[float, float
     A row is then no longer than sqrt(k), the `radius` to give to a regression, and a coefficient is per half the width of the
     bounds. `columns` may be a dict of arrays or a DataFrame.
     """
+    if not isinstance(bounds, Mapping):
+        raise TypeError(f"bounds is a {type(bounds).__name__}: give a dict, such as {{'age': (21, 64)}}")
     limits = {name: _checked(name, pair) for name, pair in bounds.items()}
     if not limits:
         raise ValueError("no bounds: they name the columns to take")
@@ -79,6 +81,8 @@ def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[float, float
     if missing:
         raise ValueError(f"no column {', '.join(map(repr, missing))}, of those that the bounds name")
     values = [(numbers(columns[name], pair) - pair.middle) / pair.half for name, pair in limits.items()]
+    if len({len(column) for column in values}) > 1:
+        raise ValueError(f"the columns {', '.join(map(repr, limits))} have different numbers of rows: they must agree")
     return np.clip(np.stack(values, axis=1), -1, 1).astype(np.float32)
 
 
@@ -92,17 +96,18 @@ def labels(cells: Cells, positive: Any = None) -> np.ndarray:
     """1 for a cell that equals `positive`, as text or number (without it: a number above 1/2), 0 for any other, even a bad one."""
     if positive is None:
         return (_as_numbers(cells) > 0.5).astype(np.float32)
-    cells, text = _as_cells(cells), _text(positive)
+    array, text = _as_cells(cells), _text(positive)
     wanted = _number(text)
-    if cells.dtype.kind in "biuf":
-        if math.isnan(wanted):
+    if array.dtype.kind in "biuf":
+        if math.isnan(wanted) and isinstance(cells, np.ndarray):  # the type of a DataFrame's column may depend on its cells
             raise ValueError(f"the label column holds numbers: {positive!r} is none")
-        return (_as_numbers(cells) == wanted).astype(np.float32)
-    return np.array([_text(cell) == text or _number(_text(cell)) == wanted for cell in cells], np.float32)
+        return (_as_numbers(array) == wanted).astype(np.float32)
+    return np.array([_text(cell) == text or _number(_text(cell)) == wanted for cell in array], np.float32)
 
 
-def read_columns(path: Path, names: Sequence[str] | None, delimiter: str = ",") -> dict[str, Cells]:
+def read_columns(path: str | Path, names: Sequence[str] | None, delimiter: str = ",") -> dict[str, Cells]:
     """The cells of the named columns, all columns if no names are given; equally many in each."""
+    path = Path(path)
     name = path.name.lower()
     if not name.endswith(SUFFIXES):
         raise ValueError(f"{path.name} must end with one of {', '.join(SUFFIXES)}")
@@ -200,6 +205,8 @@ def _as_numbers(cells: Cells) -> np.ndarray:
 def _as_cells(cells: Cells) -> np.ndarray:
     """A column as an array of numbers, text or whatever has cells to be read as text."""
     # One cell for each entry of a list, whatever it is: a cell that is a list itself must not show by an axis more.
+    if isinstance(cells, str | bytes):
+        raise ValueError(f"a column is an array or a list of cells, not the text {cells!r}: give the column itself")
     array = np.asarray(cells) if hasattr(cells, "__array__") else np.fromiter(cells, object)
     is_time = getattr(getattr(cells, "dtype", None), "kind", "O") in "mM"  # with a time zone pandas makes objects of it
     if array.ndim != 1 or array.dtype.kind not in "biufUSO" or is_time:
@@ -209,7 +216,10 @@ def _as_cells(cells: Cells) -> np.ndarray:
 
 
 def _text(cell: Any) -> str:
-    return (cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)).strip()
+    try:
+        return (cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)).strip()
+    except Exception:  # Python prints no integer of 5000 digits
+        return ""
 
 
 def _number(text: str) -> float:
