@@ -15,6 +15,7 @@ from dpmcmc import (
     Barker,
     Budget,
     BudgetExceeded,
+    ExactRatio,
     FixedBatch,
     Gradient,
     LazyBarker,
@@ -196,6 +197,19 @@ def test_a_bad_table_is_refused(options, kind, words, tmp_path):
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.uint32, np.uint64, np.float16, np.float64, np.longdouble])
 def test_numbers_of_every_width_are_accepted(dtype):
     tiny.make_curator(rows=np.ones(5, dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16])
+def test_narrow_integers_do_not_wrap_around(dtype):
+    """A limit of 300 was 44 among numbers of eight bits."""
+    counts = np.full(50, 100, dtype)
+
+    def answer(rows):
+        curator = tiny.make_curator(rows=rows, model=models.binomial(300), budget=None)
+        program = curator.trace(lambda ask, key: ask(key, ExactRatio(), jnp.zeros(1), jnp.ones(1)).value, jax.random.key(0))
+        return curator.grant(program.plan).run(program.compile(), jax.random.key(0))
+
+    assert answer(counts) == answer(counts.astype(np.int64))
 
 
 def test_a_column_whose_type_depends_on_its_cells_is_refused():

@@ -87,3 +87,9 @@ def test_refuses_what_makes_no_sense():
         circle(1.0, radius=-1)
     with pytest.raises(ValueError, match="temperature=0 must be positive"):
         draw_circle_posterior(jax.random.key(0), 1, np.ones(2), 1.0, temperature=0)
+
+
+def test_the_square_of_a_large_integer_does_not_overflow():
+    position = jnp.array([1.0, 0.0])
+    likelihood = circle(1e-12).log_likelihood
+    assert likelihood(position, jnp.int32(50_000)) == likelihood(position, jnp.float32(50_000))

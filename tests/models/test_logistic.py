@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
+from dpmcmc import Curator, ExactGradient, ExactRatio
 from dpmcmc.models import logistic, simulate_logistic_rows
 
 
@@ -69,7 +70,22 @@ def test_the_bound_with_an_intercept_covers_the_constant_column():
     assert logistic(3, radius=2.0, intercept=True).lipschitz == pytest.approx(5**0.5)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 0.5, -7.0])
+def test_a_row_without_a_label_says_nothing():
+    model = logistic(2, radius=1.0)
+    assert np.isnan(model.log_likelihood(jnp.array([1.0, -2.0]), (jnp.array([0.3, 0.4]), jnp.nan)))
+    features = np.array([[0.3, 0.4], [0.1, 0.2], [0.5, 0.5]], np.float32)
+    rows, fewer = (features, np.array([1, np.nan, 0], np.float32)), (features[[0, 2]], np.array([1, 0], np.float32))
+
+    def answer(table, query, *points):
+        curator = Curator(table, model, None)
+        program = curator.trace(lambda ask, key: ask(key, query, *points).value, jax.random.key(0))
+        return curator.grant(program.plan).run(program.compile(), jax.random.key(0))
+
+    for query, *points in ((ExactRatio(1.0), jnp.zeros(2), jnp.ones(2)), (ExactGradient(1.0), jnp.ones(2))):
+        np.testing.assert_array_equal(answer(rows, query, *points), answer(fewer, query, *points))
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, 0.5, -7.0])
 def test_a_bad_label_counts_as_zero_or_one(bad):
     model = logistic(2, radius=1.0)
     features, position = jnp.array([0.3, 0.4]), jnp.array([1.0, -2.0])

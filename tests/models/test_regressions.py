@@ -162,3 +162,12 @@ def test_the_curvature_bound_holds_and_is_reached(kind, intercept):
 
 def test_without_limits_no_curvature_is_proved():
     assert build("linear", 2).curvature is None and build("poisson", 2).curvature is None
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.int64])
+def test_integers_have_the_same_statistic(dtype):
+    """The root of 2 in it was cast to an integer, and the posterior of two dummies 14 standard deviations off."""
+    family = linear(3, 1.0, radius=2.0, response_bound=1.0, position_radius=5.0, intercept=True).family
+    features = np.array([1, 0, 1], dtype)
+    exact = family.statistic((jnp.asarray(features, jnp.float32), jnp.float32(0.5)))
+    np.testing.assert_array_equal(family.statistic((jnp.asarray(features), jnp.float32(0.5))), exact)

@@ -65,7 +65,9 @@ class Curator:
     Parameters
     ----------
     rows
-        an array, or a pytree of arrays with a common leading axis. They are copied. The arrays' types are public.
+        an array, or a pytree of arrays with a common leading axis. They are copied. The arrays' types are public:
+        floats are taken as they are (half and extended precision as float32), integers and booleans as 32-bit integers, larger ones
+        as the largest.
     model
         says what one row contributes.
     budget

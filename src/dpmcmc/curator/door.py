@@ -38,9 +38,9 @@ def as_column(leaf: Any) -> np.ndarray:
         with np.errstate(all="ignore"):  # whether a wider number overflowed is not told
             return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
     if array.dtype.kind in "biu":
-        # Integers beyond 32 bits saturate: whether any did is not told.
+        # Narrow ones would wrap around in a model's arithmetic. Those beyond 32 bits saturate: whether any did is not told.
         if np.can_cast(array.dtype, np.int32):
-            return array
+            return array.astype(np.int32)
         least = 0 if array.dtype.kind == "u" else -(2**31)
         return np.clip(array, least, 2**31 - 1).astype(np.int32)
     raise TypeError(f"rows of dtype {array.dtype} cannot be used: encode them as numbers (float, int or bool) first")

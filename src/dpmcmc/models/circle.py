@@ -36,7 +36,7 @@ def circle(sharpness: float, radius: float | None = None) -> Model:
 
     def log_likelihood(position: Array, row: Array) -> Array:
         _checks.row(row, ())
-        return -sharpness * (jnp.sum(position**2) - row**2) ** 2
+        return -sharpness * (jnp.sum(position**2) - jnp.asarray(row, position.dtype) ** 2) ** 2
 
     def log_prior(position: Array) -> Array:
         flat = jnp.zeros((), position.dtype)

@@ -118,7 +118,8 @@ def _family(limits: _regression.Limits, dimension: int, noise_scale: float, inte
         return jnp.asarray(weights, vector.dtype) * vector[row] * vector[column]
 
     def statistic(given: Row) -> Array:
-        features = jnp.concatenate([jnp.ones(1, given[0].dtype), given[0]]) if intercept else given[0]
+        features = given[0].astype(jnp.promote_types(given[0].dtype, jnp.result_type(float)))  # a root of 2 is no integer
+        features = jnp.concatenate([jnp.ones(1, features.dtype), features]) if intercept else features
         return jnp.concatenate([triangle(features), given[1] * features])
 
     def natural(position: Array) -> Array:

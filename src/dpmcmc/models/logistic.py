@@ -37,16 +37,17 @@ def logistic(
     intercept: bool = False,
     names: Sequence[str] | None = None,
 ) -> Model:
-    """Rows (x, y) with x of shape (num_features,) and |x| <= radius; a label above 1/2 counts as 1, anything else as 0.
+    """Rows (x, y) with x of shape (num_features,) and |x| <= radius; a label above 1/2 counts as 1, one up to it as 0.
 
-    So labels in {0, 1}, {False, True} and {-1, 1} all work, and a bad one (NaN) is an ordinary 0. The intercept, if
+    So labels in {0, 1}, {False, True} and {-1, 1} all work; a row whose label is missing (NaN) says nothing. The intercept, if
     any, comes first in the position and in `names`. A row longer than the radius meets the curator's clip.
     """
     num_features = _checks.whole("num_features", num_features, 1, "the number of columns of x")
     dimension = num_features + bool(intercept)
 
     def log_likelihood(logit: Array, row: Row) -> Array:
-        return -_softplus(jnp.where(row[1] > 0.5, -logit, logit))
+        is_one, is_zero = row[1] > 0.5, row[1] <= 0.5
+        return -_softplus(jnp.where(is_one, -logit, jnp.where(is_zero, logit, jnp.nan)))
 
     lipschitz = _regression.row_radius(radius, intercept)
     linear = _regression.linear(log_likelihood, intercept)
