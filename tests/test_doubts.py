@@ -149,6 +149,15 @@ def test_directions_that_are_rounding_alone_say_nothing_of_the_steps():
     assert doubts.of_draws(LOGISTIC, {}, [(along, info)], 1) == []
 
 
+def test_one_component_that_never_moves_is_told():
+    """ArviZ takes it for perfect: 2400 effective draws."""
+    ((positions, info),) = langevin_draws(0.2, 1)
+    frozen = np.concatenate([positions, np.full((*positions.shape[:2], 1), 7.0)], axis=-1)
+    moves = np.concatenate([info.move, np.zeros((*positions.shape[:2], 1))], axis=-1)
+    (told,) = doubts.of_draws(LOGISTIC, {}, [(frozen, info._replace(move=moves))], 1)
+    assert told.startswith(f"component {positions.shape[-1]} of the position never moved, while others did")
+
+
 def test_what_happened_in_the_warm_up_is_not_told():
     ((positions, info),) = langevin_draws(0.2, 1)
     info = info._replace(is_saturated=np.arange(600)[:, None] < np.full(2, 200))

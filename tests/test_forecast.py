@@ -15,10 +15,30 @@ BUDGET = Budget(4.0, 1e-6)
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_the_langevin_step_uses_the_private_noise_in_full_and_resolves_the_stiffest_direction(neighbours):
     budget, reach = Budget(2.0, 1e-6, neighbours), 2 if neighbours is Neighbours.REPLACE_ONE else 1
-    noise_multiplier, step_size = tuning.langevin_step(50_000, 3.0, 9 / 4, budget)
+    noise_multiplier, step_size = tuning.langevin_step(50_000 * 9 / 4, 3.0, budget)
     variance = (reach * 3.0 * noise_multiplier) ** 2
     assert math.isclose(step_size * variance, 4)
     assert 0.99 * tuning.STIFFNESS < step_size * 50_000 * 9 / 4 <= tuning.STIFFNESS
+
+
+def test_the_step_resolves_a_strong_prior_too():
+    """Only rows were counted: with a prior of standard deviation 0.03 the dynamics left the numbers."""
+    for scale, largest in ((0.03, 0.03**-2), ([1.0, 0.1], 100.0)):
+        model = models.logistic(2, radius=1.0, prior_scale=scale)
+        query = tuning.langevin(model, 1000, Budget(4.0, 1e-6)).query
+        assert tuning.step_size(query, Budget(4.0, 1e-6)) * (1000 / 4 + largest) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_several_owners_noises_are_counted():
+    """Each adds its own: the step that one owner allows was too long for two, and the posterior too wide."""
+    model, budget = models.logistic(2, radius=1.0), Budget(4.0, 1e-6)
+    for num_owners in (1, 2, 5):
+        query = tuning.langevin(model, 1000, budget, num_owners=num_owners).query
+        variance = num_owners * (2 * model.lipschitz * query.noise_multiplier) ** 2
+        step_size = tuning.step_size(query, budget, num_owners)
+        assert step_size * variance == pytest.approx(4) and step_size * 251 == pytest.approx(1.0, rel=2e-3)
+    with pytest.raises(ValueError, match="num_owners must be a whole number"):
+        tuning.langevin(model, 1000, budget, num_owners=0)
 
 
 def test_a_model_without_proved_bounds_has_no_recipe():
@@ -116,6 +136,18 @@ def test_the_plan_command_recommends():
 def test_the_plan_command_says_hopeless_and_what_it_would_take():
     found = run("--rows", "2000", "--dimension", "10", "--epsilon", "0.5", "--delta", "1e-6")
     assert found.exit_code == 0 and "Hopeless: you would need n = " in found.stdout
+
+
+def test_the_plan_command_says_when_no_epsilon_is_enough():
+    found = run("--rows", 300, "--dimension", 20, "--epsilon", 4, "--delta", 1e-6)
+    assert "at this epsilon (at this n no epsilon is enough), for half a sd" in found.stdout
+
+
+def test_the_plan_command_says_when_draws_are_few_or_delta_is_large():
+    few = run("--rows", 3000, "--dimension", 5, "--epsilon", 8, "--delta", 1e-5)
+    assert "Recommended: sgld" in few.stdout and "FEW: with less than 60 effective draws" in few.stdout
+    many = run("--rows", 300_000, "--dimension", 5, "--epsilon", 8, "--delta", 1e-3)
+    assert "FEW" not in many.stdout and "delta = 0.001 is above 1/n" in many.stdout and "1/n" not in few.stdout
 
 
 def test_the_plan_command_says_when_a_larger_epsilon_buys_nothing():

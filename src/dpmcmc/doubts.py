@@ -65,6 +65,13 @@ def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warm
             f"{share['is_outside']:.0%} of the steps led to where the prior has no density, and were not taken: the draws pile up "
             "at its limits. Are these too narrow?"
         )
+    spread = np.ptp(positions, axis=(0, 1))
+    if len(positions) > 1 and np.any(spread == 0) and np.any(spread > 0):
+        still = ", ".join(map(str, np.flatnonzero(spread == 0)))
+        told.append(
+            f"component {still} of the position never moved, while others did: its moves are perhaps too short for float32, which "
+            "has seven digits: take off a public constant, or choose other units"
+        )
     if {"gradient", "move"} <= info.keys():
         told += _of_langevin(positions, info["move"], plan)
     bounds = [query.bound for query in plan if getattr(query, "bound", None) is not None]

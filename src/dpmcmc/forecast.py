@@ -14,10 +14,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dpmcmc import tuning
-from dpmcmc.types import Budget
+from dpmcmc.types import Budget, Neighbours
 
 TYPICAL_WEIGHT = 0.07  # of a row in the posterior precision: p (1 - p) times a feature's mean square, in units of R^2 / d
 HOPELESS = 1.0  # an error of a whole posterior standard deviation: the prior could be as good
+FEW = 60  # effective draws on average: some parameter may have a quarter of them, too few for the checks of a run
 
 
 class Constant(NamedTuple):
@@ -123,13 +124,13 @@ def _bill(name: str, num_rows: int, dimension: int, budget: Budget) -> tuple[dic
     from dpmcmc import Curvature, Gradient
 
     mu = tuning.gaussian_mu(budget)
-    # In units where R = 1 the curvature of a row is at most 1/4.
+    # In units where R = 1 the curvature of a row is at most 1/4, and the prior's precision 1 / R^2.
     start: dict[Any, int] = {
         Gradient(1.0, tuning.start_noise(mu)): tuning.START_STEPS,
         Curvature(0.25, tuning.curvature_noise(mu)): 1,
     }
     if name == "sgld":
-        query: Any = Gradient(1.0, tuning.langevin_step(num_rows, 1.0, 0.25, budget)[0])
+        query: Any = Gradient(1.0, tuning.langevin_step(num_rows / 4 + 1 / dimension, 1.0, budget)[0])
     else:
         query = walk_query(name, 1.0, longest_move(num_rows, dimension, 1.0), budget)
     first = {asked.cost(budget.unit): count for asked, count in start.items()}
@@ -153,16 +154,30 @@ def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
         lines.append("Hopeless: no sampler has a step left after the private start.")
     elif best.error < HOPELESS:
         lines.append(f"Recommended: {best.name}. Errors are of posterior means, in posterior sd; steps are of all chains together.")
+        if best.effective_draws < FEW:
+            lines.append(
+                f"FEW: with less than {FEW} effective draws on average a run is likely to fail its own checks, and to say so."
+            )
     else:
-        rows, epsilon = needed(best.name, num_rows, dimension, budget)
-        lines.append(f"Hopeless: you would need n = {rows:,} at this epsilon, or epsilon = {epsilon:.2g} at this n, for half a sd.")
+        lines.append(f"Hopeless: you would need {needed_text(best.name, num_rows, dimension, budget)}, for half a sd.")
+    if budget.neighbours is Neighbours.REPLACE_ONE and budget.delta > 1 / num_rows:
+        lines.append(f"delta = {budget.delta:g} is above 1/n: a release of one random row would be within the promise.")
     return "\n".join(lines)
 
 
+def needed_text(name: str, num_rows: int, dimension: int, budget: Budget) -> str:
+    """In words: the n, or else the epsilon, for half a standard deviation."""
+    rows, epsilon = needed(name, num_rows, dimension, budget)
+    other = f", or epsilon = {epsilon:.2g} at this n" if math.isfinite(epsilon) else " (at this n no epsilon is enough)"
+    return f"n = {rows:,} at this epsilon{other}"
+
+
 def needed(name: str, num_rows: int, dimension: int, budget: Budget, error: float = 0.5) -> tuple[int, float]:
-    """The n, or else the epsilon, that would bring the error down to so many standard deviations."""
+    """The n, or else the epsilon (infinite if none is enough), that would bring the error down to so many standard deviations."""
 
     def least(low: float, high: float, is_enough: Callable[[float], bool]) -> float:
+        if not is_enough(high):
+            return math.inf
         for _ in range(60):
             middle = math.sqrt(low * high)
             low, high = (low, middle) if is_enough(middle) else (middle, high)

@@ -17,8 +17,9 @@ deviation 2.38 (where s^2 Phi(-s/2) is largest), on its accept bit when 2.19; th
 each coordinate has variance v = (2 R z)^2, and k releases cost mu^2 = k / z^2 in Gaussian DP. The private noise may be all the
 noise the dynamics needs when  h v <= 4;  with h = 4 / v a direction of posterior precision p then gives  k h p / 4 =
 mu^2 p / (4 R^2)  effective draws, whatever z is, and a variance of  1 / (p (1 - h p / 4)).  z is set so that the step resolves the
-stiffest direction there could be,  h n c <= `stiffness`,  where c bounds a row's curvature. A smaller one takes more noise and more
-steps, which change nothing else but the time.
+stiffest direction there could be,  h (n c + q) <= `stiffness`,  where c bounds a row's curvature and q is the prior's precision. A
+smaller one takes more noise and more steps, which change nothing else but the time. The noises of several owners add:
+v = m (2 R z)^2  for m of them.
 
 **What to expect.** About 36 d steps of Barker's test, or 80 d of the penalty test, are worth one independent draw.
 """
@@ -52,7 +53,7 @@ class Walk(NamedTuple):
 
 def walk(information, prior_precision, num_rows: int, scale: float | None = None) -> Walk:
     """The rule above; `scale` replaces the standard deviations by one number."""
-    information = np.asarray(information, float)
+    information = np.atleast_1d(np.asarray(information, float))
     dimension = len(information)
     if scale is None:
         scales = LENGTH / np.sqrt(dimension * (num_rows * information + prior_precision))
@@ -97,16 +98,24 @@ def gaussian_mu(budget: Budget) -> float:
     return gaussian.mu(min(budget.epsilon, usable), (1 - accountants.RESERVE) * budget.delta)
 
 
-def langevin(model: Model, num_rows: int, budget: Budget, num_chains: int = 2, stiffness: float = STIFFNESS) -> Recipe:
+def langevin(
+    model: Model,
+    num_rows: int,
+    budget: Budget,
+    num_chains: int = 2,
+    stiffness: float = STIFFNESS,
+    num_owners: int = 1,
+) -> Recipe:
     """Full-data Langevin dynamics on the model's proved bounds, after a private Newton start.
 
-    Where rows have all the curvature that is proved, as Gaussian ones do, `ATTAINED` is the `stiffness` to choose.
+    Where rows have all the curvature that is proved, as Gaussian ones do, `ATTAINED` is the `stiffness` to choose. With several
+    owners `num_rows` counts the rows of all, and each has this budget.
     """
     from dpmcmc import Gradient, sgld
 
     if not isinstance(budget, Budget):
         raise TypeError(f"budget is a {type(budget).__name__}: give the curator's Budget(epsilon, delta)")
-    for name, value in (("num_rows", num_rows), ("num_chains", num_chains)):
+    for name, value in (("num_rows", num_rows), ("num_chains", num_chains), ("num_owners", num_owners)):
         if not isinstance(value, numbers.Integral) or value < 1:
             raise ValueError(f"{name} must be a whole number, at least 1")
     if not stiffness > 0:
@@ -116,7 +125,8 @@ def langevin(model: Model, num_rows: int, budget: Budget, num_chains: int = 2, s
             "this recipe needs a model with proved bounds (lipschitz and curvature), such as logistic regression, or a Gaussian "
             "with a radius"
         )
-    noise_multiplier, step_size = langevin_step(num_rows, model.lipschitz, model.curvature, budget, stiffness)
+    stiffest = num_rows * model.curvature + _prior_precision(model)
+    noise_multiplier, step_size = langevin_step(stiffest, model.lipschitz, budget, stiffness, num_owners)
     query = Gradient(model.lipschitz, noise_multiplier)
     return Recipe(
         sampler=sgld(model.log_prior, query, step_size),
@@ -156,18 +166,27 @@ def curvature_noise(mu: float) -> float:
     return _round_up(1 / math.sqrt(CURVATURE_SHARE) / mu)
 
 
+def _prior_precision(model: Model) -> float:
+    """The largest one at 0: of a normal prior, everywhere."""
+    import jax
+    import jax.numpy as jnp
+
+    hessian = np.asarray(jax.hessian(model.log_prior)(jnp.zeros(model.dimension)), float)
+    return max(0.0, float(np.linalg.eigvalsh(-hessian).max())) if np.all(np.isfinite(hessian)) else 0.0
+
+
 def langevin_step(
-    num_rows: int, lipschitz: float, curvature: float, budget: Budget, stiffness: float = STIFFNESS
+    stiffest: float, lipschitz: float, budget: Budget, stiffness: float = STIFFNESS, num_owners: int = 1
 ) -> tuple[float, float]:
-    """(noise multiplier, step size): h v = 4 and h n c = stiffness."""
-    reach = lipschitz * budget.unit.sensitivity
-    noise_multiplier = _round_up(math.sqrt(4 * num_rows * curvature / stiffness) / reach)
+    """(noise multiplier, step size): h v = 4, and h times the largest precision there could be is the stiffness."""
+    reach = lipschitz * budget.unit.sensitivity * math.sqrt(num_owners)
+    noise_multiplier = _round_up(math.sqrt(4 * stiffest / stiffness) / reach)
     return noise_multiplier, _step_size(reach * noise_multiplier)
 
 
-def step_size(gradient: Any, budget: Budget) -> float:
+def step_size(gradient: Any, budget: Budget, num_owners: int = 1) -> float:
     """The longest step whose noise is all from this `Gradient`: h v = 4."""
-    return _step_size(gradient.clip * budget.unit.sensitivity * gradient.noise_multiplier)
+    return _step_size(gradient.clip * budget.unit.sensitivity * gradient.noise_multiplier * math.sqrt(num_owners))
 
 
 def _step_size(deviation: float) -> float:

@@ -10,8 +10,9 @@ from dpmcmc import Accept, Barker, Curator, Curvature, Gradient, hmc, models, ne
 from dpmcmc.curator import noise
 from dpmcmc.curator.curvature import curvature_sum
 from dpmcmc.curator.exact_sum import BITS, Table
+from dpmcmc.samplers import start as start_module
 from dpmcmc.samplers.start import lift
-from dpmcmc.types import Unit
+from dpmcmc.types import Answer, Unit
 from tests.table import SECRET
 
 KEY = jax.random.key(0)
@@ -96,6 +97,56 @@ def exact_posterior():
 
 
 GRADIENT, CURVATURE = Gradient(MODEL.lipschitz, 0.05), Curvature(MODEL.curvature, 0.05)
+
+
+def logistic_start(initial, num_steps=8):
+    """Where the start ends, in posterior standard deviations from the mode, with noise like that of the recipe."""
+    features, labels = models.simulate_logistic_rows(jax.random.key(5), 20_000, [1.0, -1.0], radius=1.0)
+
+    def log_likelihood(position):
+        logits = features @ position
+        return jnp.sum(labels * logits - jax.nn.softplus(logits))
+
+    def log_prior(position):
+        return -0.02 * jnp.sum(position**2)
+
+    def ask(key, query, position):
+        exact = jax.grad(log_likelihood)(position) if query == "gradient" else -jax.hessian(log_likelihood)(position)
+        variance = jnp.float32(3000.0)
+        return Answer(exact + jnp.sqrt(variance) * jax.random.normal(key, exact.shape), variance)
+
+    mode = jnp.zeros(2)
+    for _ in range(20):
+        total = lambda position: log_likelihood(position) + log_prior(position)  # noqa: E731
+        precision = -jax.hessian(total)(mode)
+        mode = mode + jnp.linalg.solve(precision, jax.grad(total)(mode))
+    begin = jax.jit(lambda key, position: newton_start(log_prior, "gradient", "curvature", num_steps)(key, position, ask).position)
+    ends = [begin(key, jnp.asarray(initial)) for key in jax.random.split(jax.random.key(1), 4)]
+    return max(float(jnp.sqrt((end - mode) @ precision @ (end - mode))) for end in ends)
+
+
+@pytest.mark.parametrize("initial", [[0.0, 0.0], [3.0, -3.0], [6.0, -6.0]], ids=str)
+def test_the_start_arrives_from_where_rows_say_little(initial):
+    """There the curvature is small: the first step goes far beyond the posterior, and more of the same do not come back."""
+    assert logistic_start(initial) < 30
+
+
+def test_a_start_that_does_not_learn_from_its_steps_is_caught(monkeypatch):
+    monkeypatch.setattr(start_module, "raised", lambda precision, *_: (precision, False))
+    assert logistic_start([0.0, 0.0]) < 30 and logistic_start([6.0, -6.0]) > 300
+
+
+def test_noise_does_not_raise_the_precision():
+    """Steps that fall as assumed, with noise on both slopes: one in 700 is taken for more."""
+    precision, variance = jnp.diag(jnp.array([100.0, 3.0])), 50.0
+    steps = jax.random.normal(jax.random.key(0), (2000, 2))
+    falls = steps @ precision + jnp.sqrt(2 * variance) * jax.random.normal(jax.random.key(1), (2000, 2))
+    raised, is_raised = jax.vmap(lambda step, fall: start_module.raised(precision, step, fall, jnp.float32(variance)))(steps, falls)
+    assert is_raised.sum() < 12  # three are expected; a false alarm has a chance of 1e-4
+    np.testing.assert_array_equal(raised[~is_raised], jnp.broadcast_to(precision, raised[~is_raised].shape))
+    low, quiet = precision / 2, jnp.float32(1e-3)
+    _, is_seen = jax.vmap(lambda step: start_module.raised(low, step, precision @ step, quiet))(steps)
+    assert is_seen.mean() > 0.99
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from typing import NamedTuple
 
 import h5py
@@ -29,8 +30,12 @@ POSITIONS = np.random.default_rng(0).normal(size=(2, 10, 5)).astype(np.float32)
 INFO = Info(POSITIONS[..., 0] > 0, POSITIONS[..., 1])
 
 
+def make_statement():
+    return tiny.make_curator(fixed_secret=None).grant({tiny.RATIO: 20}).statement("a note")
+
+
 def make(**options):
-    statement = tiny.make_curator(fixed_secret=None).grant({tiny.RATIO: 20}).statement("a note")
+    statement = make_statement()
     return results.from_draws(POSITIONS, INFO, unravel, statement, **options), statement
 
 
@@ -110,6 +115,29 @@ def test_the_summary_has_a_line_for_every_component():
     names = {line.split()[0] for line in text.splitlines()[1:]}
     assert names == {"location", "scale", "weights[0]", "weights[1]", "weights[2]"}
     assert "ess_bulk" in text and "r_hat" in text
+
+
+def drifting(share, distance, num_draws=400):
+    """Two chains that begin at a distance, for this share of the draws, and are then where they belong."""
+    draws = np.random.default_rng(0).normal(size=(2, num_draws, 1))
+    draws[:, : int(share * num_draws)] += distance
+    return results.from_draws(draws, None, lambda position: {"x": position[0]}, make_statement())
+
+
+def test_chains_that_arrive_together_and_late_are_doubted():
+    """R-hat sees chains that differ. With normal draws a distance of 5 has no chance worth stating."""
+    told = results.doubt(drifting(0.08, 30.0))
+    assert re.search(r"they begin (29|30|31) standard deviations from where they end", told)
+    for share, distance, num_draws in ((0.0, 0.0, 400), (0.02, 30.0, 400), (0.08, 2.0, 400), (0.0, 0.0, 40)):
+        assert "they begin" not in (results.doubt(drifting(share, distance, num_draws)) or "")
+
+
+def test_sums_of_draws_are_taken_in_double_precision():
+    """In float32 the mean of these was off by a standard deviation."""
+    draws = np.float32(2004 + 0.05 * np.random.default_rng(0).normal(size=(4, 5000, 2)))
+    result = results.from_draws(draws, None, lambda position: {"x": position}, make_statement())
+    means = results.summary_table(result)["mean"].to_numpy()
+    np.testing.assert_allclose(means, draws.astype(float).mean((0, 1)), rtol=0, atol=1e-6)
 
 
 def test_the_summary_of_very_few_draws_is_quiet(capsys):

@@ -18,6 +18,7 @@ import numpy as np
 from dpmcmc.accounting.statement import ATTRIBUTE, FederatedStatement, Statement
 
 MAX_R_HAT, MIN_EFFECTIVE = 1.1, 15  # what draws must reach to be called a success
+MAX_DRIFT, FEWEST_FOR_DRIFT = 5.0, 50  # standard deviations, and draws to have any
 STATISTICS = {"is_accepted": "acceptance", "log_ratio": "log_ratio", "is_divergent": "diverging"}
 
 
@@ -77,7 +78,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _inference_data(positions, info, unravel, num_warmup: int):
-    named = {name: np.asarray(values) for name, values in jax.vmap(jax.vmap(unravel))(positions).items()}
+    named = {name: _wide(np.asarray(values)) for name, values in jax.vmap(jax.vmap(unravel))(positions).items()}
     statistics = {STATISTICS.get(name, name): np.asarray(values) for name, values in _fields(info).items()}
     with warnings.catch_warnings():
         # Few draws in many chains look to ArviZ like swapped axes.
@@ -89,6 +90,11 @@ def _inference_data(positions, info, unravel, num_warmup: int):
             warmup_sample_stats=(_part(statistics, slice(None, num_warmup)) or None) if num_warmup else None,
             save_warmup=bool(num_warmup),
         )
+
+
+def _wide(values: np.ndarray) -> np.ndarray:
+    """Floats as float64: sums of thousands of draws in float32, as ArviZ would take them, are off by a standard deviation."""
+    return values.astype(np.float64) if values.dtype.kind == "f" else values
 
 
 def _fields(info: Any) -> dict[str, Any]:
@@ -139,6 +145,8 @@ def doubt(result: Any) -> str | None:
     found = []
     if all(np.all(np.ptp(values.to_numpy(), axis=(0, 1)) == 0) for values in result.posterior.values()):
         found.append("all draws are the same: the chains never moved")
+    if (distance := _drift(result.posterior)) > MAX_DRIFT:
+        found.append(f"they begin {distance:.0f} standard deviations from where they end: more warm-up, or a better start")
     if r_hat > MAX_R_HAT:  # a single chain has none
         found.append(f"R-hat is up to {r_hat:.2f} (good: at most {MAX_R_HAT})")
     if np.isnan(effective):
@@ -146,6 +154,24 @@ def doubt(result: Any) -> str | None:
     elif effective < MIN_EFFECTIVE:
         found.append(f"some parameter has only {effective:.0f} effective draws (good: at least {MIN_EFFECTIVE})")
     return " and ".join(found) or None
+
+
+def _drift(posterior: Any) -> float:
+    """How far the first tenth of the draws is from the last half, in the latter's standard deviations, at most.
+
+    A way that all chains went together is not seen by R-hat. By medians and quartiles: the way itself must not be the scale.
+    """
+    found = [0.0]
+    for values in posterior.values():
+        array = values.to_numpy()
+        num_draws = array.shape[1]
+        if num_draws < FEWEST_FOR_DRIFT:
+            continue
+        low, middle, high = np.quantile(array[:, num_draws // 2 :], [0.25, 0.5, 0.75], axis=(0, 1))
+        begin = np.median(array[:, : num_draws // 10], axis=(0, 1))
+        scale = np.where(high > low, (high - low) / 1.349, np.inf)
+        found.append(float(np.max(np.abs(begin - middle) / scale)))
+    return max(found)
 
 
 def save(result: Any, path: str | Path) -> None:

@@ -5,9 +5,14 @@ One noisy curvature matrix at the public point, then noisy gradients:
     A = C + (minus the Hessian of the log prior),  its eigenvalues lifted to at least what the noise in C could fake
     x <- x + A^-1 (G(x) + grad log prior(x)),      `num_steps` times, each halved until it ends where the prior has density
 
-For logistic regression the curvature at zero is the largest anywhere (every row's weight p (1 - p) is at most 1/4), so the steps
-never overshoot. What was paid for is kept: the last point starts the chains, and A is handed to the sampler, whose mass matrix or
-preconditioner may be made of it.
+For logistic regression the curvature at zero is the largest anywhere (every row's weight p (1 - p) is at most 1/4), so steps from
+there never overshoot. From other points, and in other models, they may: the curvature on the way is larger than at the start. Two
+released gradients tell. With s the last step and y the fall of the slope along it, s.y is the curvature found and s.A s the one
+assumed; where the first is larger by more than the gradients' noise explains, A is raised to it along s (the BFGS update), and if
+the slope has not become smaller the step is taken back and tried again with the new A. All this costs nothing.
+
+What was paid for is kept: the last point starts the chains, and A is handed to the sampler, whose mass matrix or preconditioner
+may be made of it.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from dpmcmc.samplers import roles
 from dpmcmc.types import Array, Ask, Key, Position, Query
 
 HALVINGS = 24
+SURE = 3.0  # standard deviations of the gradients' noise
 
 
 class Start(NamedTuple):
@@ -48,20 +54,50 @@ def newton_start(
         floor = jnp.sqrt(2 * position.size * answer.variance)
         precision = lift(answer.value - jax.hessian(log_prior)(position), floor)
 
-        def newton(index, point):
-            slope = ask(jax.random.fold_in(key_steps, index), gradient, point).value + jax.grad(log_prior)(point)
-            return _inside(log_prior, point, jnp.linalg.solve(precision, slope))
+        def newton(index, reached: _Reached) -> _Reached:
+            trial = reached.point + reached.step
+            answer = ask(jax.random.fold_in(key_steps, index), gradient, trial)
+            slope = answer.value + jax.grad(log_prior)(trial)
+            return _advance(log_prior, reached, trial, slope, jnp.max(answer.variance))
 
-        return Start(lax.fori_loop(0, num_steps, newton, position), precision)
+        nowhere = jnp.zeros_like(position)
+        last = lax.fori_loop(0, num_steps, newton, _Reached(position, nowhere, nowhere, precision.astype(position.dtype)))
+        return Start(last.point + last.step, last.precision)
 
     return start
 
 
-def _inside(log_prior: Callable[[Position], Array], point: Position, step: Array) -> Position:
-    """The end of the step, or of half of it, a quarter, ...: the first of them where the prior has any density."""
+class _Reached(NamedTuple):
+    point: Position
+    slope: Array  # of the log posterior there, as released
+    step: Array  # to try next
+    precision: Array
+
+
+def _advance(log_prior: Callable[[Position], Array], reached: _Reached, trial: Position, slope: Array, variance: Array) -> _Reached:
+    """From a point to the trial beyond it, where the slope is now known; or not, if that was too far."""
+    precision, is_raised = raised(reached.precision, reached.step, reached.slope - slope, variance)
+    lengths = [jnp.dot(vector, jnp.linalg.solve(precision, vector)) for vector in (reached.slope, slope)]
+    is_back = is_raised & ~(lengths[1] <= lengths[0])
+    point, slope = (jnp.where(is_back, old, new) for old, new in ((reached.point, trial), (reached.slope, slope)))
+    step = jnp.linalg.solve(precision, slope)
+    return _Reached(point, slope, _share_inside(log_prior, point, step) * step, precision)
+
+
+def raised(precision: Array, step: Array, fall: Array, variance: Array) -> tuple[Array, Array]:
+    """The precision, and whether it was raised to what the fall of the slope says of it along the step."""
+    found, along = jnp.dot(step, fall), precision @ step
+    assumed = jnp.dot(step, along)
+    is_raised = found - assumed > SURE * jnp.sqrt(2 * variance) * jnp.linalg.norm(step)
+    update = jnp.outer(fall, fall) / jnp.where(is_raised, found, 1) - jnp.outer(along, along) / jnp.where(is_raised, assumed, 1)
+    return precision + jnp.where(is_raised, update, 0), is_raised
+
+
+def _share_inside(log_prior: Callable[[Position], Array], point: Position, step: Array) -> Array:
+    """1, or 1/2, 1/4, ...: how much of the step ends where the prior has any density."""
     shares = 0.5 ** jnp.arange(HALVINGS, dtype=point.dtype)
     is_inside = jax.vmap(lambda share: log_prior(point + share * step) > -jnp.inf)(shares)
-    return jnp.where(jnp.any(is_inside), point + shares[jnp.argmax(is_inside)] * step, point)
+    return jnp.where(jnp.any(is_inside), shares[jnp.argmax(is_inside)], 0)
 
 
 def lift(matrix: Array, floor: Array) -> Array:
