@@ -2,11 +2,13 @@
 
 import inspect
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import dpmcmc.results.posterior
 from dpmcmc import Budget, cli, forecast, load, statement_of
 from dpmcmc.cli import main
 from dpmcmc.curator import noise
@@ -71,6 +73,52 @@ def test_every_model_runs(name):
     assert ("no row reaches it" in result.output) == (name != "banana")
 
 
+def test_a_dry_run_tells_the_plan_and_spends_nothing(folder):
+    result = invoke(*LANGEVIN, "--ledger", "spent.json", "--dry-run")
+    assert result.exit_code == 0 and "Sampler:  sgld" in result.output and "Nothing is spent: this was a dry run." in result.output
+    assert not (folder / "spent.json").exists() and not (folder / "posterior.nc").exists()
+
+
+def test_the_file_says_how_to_read_the_parameters():
+    result = invoke(*LOGISTIC, "--steps", "2")
+    posterior = load("posterior.nc").posterior
+    assert posterior["age"].attrs["units"] == "log-odds per 20, half the width of its bounds"
+    assert "intercept: log-odds at the middle of all bounds; prior: each is normal" in posterior.attrs["parameters"]
+    assert "declared of every row: age within 20 and 60, height within 140 and 200" in posterior.attrs["privacy_statement"]
+    assert result.output.count("age: log-odds per 20, half the width of its bounds") == 2  # in the plan, and below the summary
+
+
+def test_persons_with_several_rows_are_a_unit():
+    options = ["--rows-per-person", "3", "--capacity", "300", "--steps", "2"]
+    result = invoke(*LOGISTIC, *options)
+    assert result.exit_code == 0, result.output
+    assert "one person with at most 3 rows" in result.output and "at most 300 rows" in result.output and "173" not in result.output
+    assert load("posterior.nc").posterior.attrs["rows_per_person"] == 3
+
+
+def test_decimal_commas_are_read(folder, monkeypatch):
+    seen, curator = [], dpmcmc.Curator
+    monkeypatch.setattr("dpmcmc.Curator", lambda rows, *rest, **options: (seen.append(rows), curator(rows, *rest, **options))[1])
+    (folder / "table.csv").write_text("age;height;ill\n30,5;170,25;1\n50;150;0\n")
+    options = ["--delimiter", ";", "--decimal", ",", "--dry-run", "--steps", "1", "--delta", "0.4"]
+    assert invoke(*LOGISTIC, *options).exit_code == 0
+    np.testing.assert_allclose(seen[0][0], [[-0.475, 0.25 / 30], [0.5, -20 / 30]], rtol=1e-5)
+
+
+def test_draws_that_cannot_be_written_are_kept_elsewhere(folder, monkeypatch):
+    write = dpmcmc.results.posterior._write
+
+    def fail(result, path):
+        if "privacy_statement" in result.posterior.attrs and Path(path).parent == Path():
+            raise OSError("no space left")
+        return write(result, path)
+
+    monkeypatch.setattr(dpmcmc.results.posterior, "_write", fail)
+    result = invoke(*LOGISTIC, "--steps", "2")
+    (place,) = re.findall(r"finished draws are in (\S+)\.", result.output)
+    assert result.exit_code == 1 and place != "posterior.nc" and load(place).posterior.sizes["draw"] == 1
+
+
 def test_langevin_is_for_models_with_proved_bounds_and_has_settings_of_its_own():
     assert "sgld takes these from public facts" in invoke(*LANGEVIN, "--max-move", "0.1").output
     others = [*MODELS["mixture"][0][:-2], *PROMISE, "--steps", "2", "--chains", "1"]
@@ -113,7 +161,8 @@ def test_a_run_says_what_it_does(folder):
         "Sampler:  sgld after a private start",
         "clip 1.732 (proved: no row reaches it)",
         "Budget:   epsilon = 4, delta = 0.0001: ",
-        "Expect:   roughly ",
+        "Unit:     one row; of a person with several rows only one is protected",
+        "Expect:   less than one independent draw's worth",
         "r_hat",
         "DO NOT RELY on these draws: ",  # 173 rows are few
         "PRIVACY STATEMENT",
@@ -207,11 +256,17 @@ REFUSED = [
     ([*LOGISTIC, "--sampler", "lazy-barker", "--kappa", "2"], "kappa=2.0 must lie in (0, 1]"),
     ([*LOGISTIC, "--sampler", "penalty", "--noise-multiplier", "0"], "noise_multiplier=0.0 must be positive"),
     ([*UNNAMED, "--max-move", "100"], "allows 0 steps of 1 chains: use fewer chains, shorter moves"),
-    ([*LOGISTIC, "--steps", "5", "--thin", "2"], "--steps 5 a multiple of --thin"),
+    ([*LOGISTIC, "--steps", "5", "--thin", "2"], "--steps 5 must be positive, and a multiple of --thin 2"),
+    ([*LOGISTIC, "--chains", "0"], "--chains 0 must be at least 1"),
+    ([*LOGISTIC, "--out", "spent.json"], "--out and --ledger are both spent.json"),
+    ([*LOGISTIC, "--variances", "3"], "the logistic model takes no --variances: leave it out"),
+    ([*LOGISTIC, "--decimal", ","], "--decimal , must be . or , and not the --delimiter"),
+    ([*LOGISTIC, "--rows-per-person", "4"], "the number of rows is private here: declare --capacity"),
+    (["mixture", "ages.npy", "--bounds", "0=0:60", "--variances", "100", *PROMISE], "hopeless: with 173 rows and 2 parameters"),
     ([*LOGISTIC, "--warmup", "1"], "warmup=1.0 must lie in [0, 1)"),
     ([*LOGISTIC, "--out", "missing/posterior.nc"], "its folder does not exist"),
     ([*LOGISTIC, "--out", "ages.npy"], "exists: name another file"),
-    ([*LOGISTIC, "--neighbours", "add-remove"], "declare capacity="),
+    ([*LOGISTIC, "--neighbours", "add-remove"], "the number of rows is private here: declare --capacity, a public bound"),
     ([*LOGISTIC, "--capacity", "5"], "capacity=5 differs from n=173"),
     (["gaussian", "both.npz", *TWO, *PROMISE], "needs --variances: 2 known variances"),
     (["gaussian", "both.npz", *TWO, "--variances", "1,x", *PROMISE], "--variances 1,x must be numbers"),

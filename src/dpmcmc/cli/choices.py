@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from dpmcmc.cli.problems import Problem
 
-FEW_DRAWS = 10
-FEW_ON_AVERAGE, FEW_AT_WORST = 60, 25  # of Langevin dynamics: some parameter may have a quarter of the average
+FEW_AT_WORST = 25  # draws of the worst parameter, as far as these can be told
 
 
 class SamplerName(enum.StrEnum):
@@ -78,37 +77,48 @@ def walk(name, problem, curator, clip, step_size, max_move, noise_multiplier, ka
     return Chosen(dpmcmc.accept_walk(model.log_prior, query, proposal), query, name, words)
 
 
-def check_hope(curator: Any, chosen: Chosen, problem: Problem) -> None:
+def check_hope(curator: Any, chosen: Chosen, problem: Problem, draws: float) -> None:
     """Refuse to spend a budget that would buy next to nothing."""
-    from dpmcmc import forecast, tuning
+    from dpmcmc import forecast
 
     rows, budget, dimension = curator.capacity, curator.budget, problem.model.dimension
-    draws = langevin_draws(curator, chosen, problem, tuning.langevin_steps(chosen.query.noise_multiplier, budget))
     if draws <= forecast.HOPELESS**-2:
         error = f"off by about {draws**-0.5:.1f} posterior standard deviations" if draws > 0 else "of nothing but noise"
         way_out = "More rows, a larger budget or narrower bounds would help"
-        if not problem.is_exact:
-            enough, epsilon = forecast.needed("sgld", rows, dimension, budget)
-            way_out = f"For half of one you would need n = {enough:,} or epsilon = {epsilon:.2g}"
+        if chosen.name is SamplerName.sgld and not problem.is_exact:
+            way_out = f"For half of one you would need {forecast.needed_text('sgld', rows, dimension, budget)}"
         raise ValueError(
             f"hopeless: with {rows} rows and {dimension} parameters epsilon = {budget.epsilon:g} gives posterior means {error}. "
             f"{way_out}. To spend the budget all the same, name the --sampler"
         )
 
 
-def langevin_draws(curator: Any, chosen: Chosen, problem: Problem, num_gradients: int) -> float:
-    """About how many independent draws so many gradients are worth: on average, or for the worst parameter if that is known."""
+def draws_worth(curator: Any, chosen: Chosen, problem: Problem, num_steps: int, kappa: float) -> float:
+    """About how many independent draws so many steps of all chains are worth: on average, or for the worst parameter if known."""
     from dpmcmc import forecast, tuning
 
+    if chosen.name is not SamplerName.sgld:
+        return tuning.effective_draws(chosen.name.value, num_steps, problem.model.dimension, kappa)
     rows, budget, query = curator.capacity, curator.budget, chosen.query
     if problem.is_exact:
-        return num_gradients * tuning.step_size(query, budget) * min(rows * problem.information + problem.prior_precision) / 4
+        return num_steps * tuning.step_size(query, budget) * min(rows * problem.information + problem.prior_precision) / 4
     draws = forecast.forecast_error("sgld", rows, problem.model.dimension, budget) ** -2
-    return draws * num_gradients / max(1, tuning.langevin_steps(query.noise_multiplier, budget))
+    return draws * num_steps / max(1, tuning.langevin_steps(query.noise_multiplier, budget))
+
+
+def most_draws(curator: Any, chosen: Chosen, problem: Problem, chains: int, kappa: float) -> float:
+    """The same for all steps that the budget is worth."""
+    from dpmcmc import tuning
+
+    if chosen.name is SamplerName.sgld:
+        num_steps = tuning.langevin_steps(chosen.query.noise_multiplier, curator.budget)
+    else:
+        num_steps = chains * curator.max_steps(chosen.initial, {chosen.query: max(1, chains)})
+    return draws_worth(curator, chosen, problem, num_steps, kappa)
 
 
 def is_few(draws: float, chosen: Chosen, problem: Problem) -> bool:
     """Whether one should not expect much of so many independent draws."""
-    if chosen.name is not SamplerName.sgld:
-        return draws < FEW_DRAWS
-    return draws < (FEW_AT_WORST if problem.is_exact else FEW_ON_AVERAGE)
+    from dpmcmc import forecast
+
+    return draws < (FEW_AT_WORST if chosen.name is SamplerName.sgld and problem.is_exact else forecast.FEW)

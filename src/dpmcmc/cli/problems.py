@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -46,10 +47,11 @@ class Problem(NamedTuple):
     information: Any  # what one row is guessed to say about each component: an inverse variance
     prior_precision: Any  # a number, or one for each component
     notes: tuple[str, ...] = ()  # how to read the parameters
+    units: Mapping[str, str] = MappingProxyType({})  # of each of them
     is_exact: bool = False  # the information is what a row says, no guess
 
 
-def problem_of(model: ModelName, table: Path, delimiter: str, settings: Settings) -> Problem:
+def problem_of(model: ModelName, table: Path, delimiter: str, decimal: str, settings: Settings) -> Problem:
     """The model with the rows of a file."""
     from dpmcmc.tables import read_columns
 
@@ -66,7 +68,21 @@ def problem_of(model: ModelName, table: Path, delimiter: str, settings: Settings
     if (model is ModelName.logistic) != (settings.label is not None):
         raise ValueError("the logistic model, and no other, needs --label: the column to explain")
     names = settings.columns if settings.label is None else (*settings.columns, settings.label)
-    return _PROBLEMS[model](read_columns(table, names, delimiter), settings)
+    if decimal not in (".", ",") or decimal == delimiter:
+        raise ValueError(f"--decimal {decimal} must be . or , and not the --delimiter")
+    for option in _OPTIONS - _TAKEN[model]:
+        if getattr(settings, option) is not None:
+            raise ValueError(f"the {model.value} model takes no --{option.replace('_', '-')}: leave it out")
+    cells = read_columns(table, names, delimiter)
+    if decimal == ",":
+        cells |= {name: [cell.replace(",", ".") for cell in cells[name]] for name in settings.columns if _is_text(cells[name])}
+    problem = _PROBLEMS[model](cells, settings)
+    declared = ", ".join(f"{name} within {limits.low:g} and {limits.high:g}" for name, limits in settings.limits.items())
+    return problem._replace(model=problem.model._replace(declared=declared))
+
+
+def _is_text(cells: Any) -> bool:
+    return isinstance(cells, list)  # of a CSV file: those of arrays have types
 
 
 def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
@@ -83,10 +99,11 @@ def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
     rows = (features, labels(columns[settings.label], settings.positive))
     # A row says at most 1/4 about its logit, say 1/5; a scaled feature has a square of about 1/5 on average.
     information = ([1 / 5] if settings.intercept else []) + [1 / 25] * count
-    read = [f"{name}: log-odds per {limits.half:g}, half the width of its bounds" for name, limits in settings.limits.items()]
-    read += ["intercept: log-odds at the middle of all bounds"] * settings.intercept
-    notes = (*read, f"prior: each is normal around 0, with a standard deviation of {settings.prior_scale:g}")
-    return Problem(model, rows, np.zeros(len(names)), information, settings.prior_scale**-2, notes)
+    units = {name: f"log-odds per {limits.half:g}, half the width of its bounds" for name, limits in settings.limits.items()}
+    units |= {"intercept": "log-odds at the middle of all bounds"} if settings.intercept else {}
+    prior = f"prior: each is normal around 0, with a standard deviation of {settings.prior_scale:g}"
+    notes = (*(f"{name}: {unit}" for name, unit in units.items()), prior)
+    return Problem(model, rows, np.zeros(len(names)), information, settings.prior_scale**-2, notes, units)
 
 
 def _gaussian(columns: dict[str, Any], settings: Settings) -> Problem:
@@ -111,7 +128,8 @@ def _gaussian(columns: dict[str, Any], settings: Settings) -> Problem:
     rows = scaled(columns, settings.limits) * width.astype(np.float32)
     precision = (settings.prior_scale * width) ** -2
     named = model._replace(unravel=unravel)
-    return Problem(named, rows, np.zeros(count), np.ones(count), precision, notes, is_exact=True)
+    units = dict.fromkeys(settings.columns, "mean, in the units of the table")
+    return Problem(named, rows, np.zeros(count), np.ones(count), precision, notes, units, is_exact=True)
 
 
 def _banana(columns: dict[str, Any], settings: Settings) -> Problem:
@@ -139,7 +157,8 @@ def _circle(columns: dict[str, Any], settings: Settings) -> Problem:
     # A ring of radius r has the width 1 / sqrt(8 n a r^2); r is guessed as half of the largest.
     information = [2 * settings.sharpness * radius**2] * 2
     rows = _plain(columns, settings)[:, 0]
-    return Problem(models.circle(settings.sharpness, radius), rows, [radius / 2, 0.0], information, 0.0)
+    notes = ("x, y: a point whose distance from 0 is what the rows tell; all directions are alike",)
+    return Problem(models.circle(settings.sharpness, radius), rows, [radius / 2, 0.0], information, 0.0, notes)
 
 
 def _mixture(columns: dict[str, Any], settings: Settings) -> Problem:
@@ -150,9 +169,18 @@ def _mixture(columns: dict[str, Any], settings: Settings) -> Problem:
     bound = row_bound if settings.position_bound is None else settings.position_bound
     rows = _plain(columns, settings)[:, 0]
     # The two components overlap, which costs about three quarters of the information.
-    return Problem(models.mixture(variance, row_bound, bound), rows, [0.0, bound / 3], [1 / (4 * variance)] * 2, 0.0)
+    notes = ("rows come from two equal normals: theta_1 is the mean of one, theta_1 + theta_2 that of the other",)
+    return Problem(models.mixture(variance, row_bound, bound), rows, [0.0, bound / 3], [1 / (4 * variance)] * 2, 0.0, notes)
 
 
+_OPTIONS = {"variances", "curvature", "sharpness", "position_bound"}
+_TAKEN = {
+    ModelName.logistic: set(),
+    ModelName.gaussian: {"variances"},
+    ModelName.banana: {"variances", "curvature"},
+    ModelName.circle: {"sharpness"},
+    ModelName.mixture: {"variances", "position_bound"},
+}
 _PROBLEMS: dict[ModelName, Callable[[dict[str, Any], Settings], Problem]] = {
     ModelName.logistic: _logistic,
     ModelName.gaussian: _gaussian,

@@ -26,7 +26,7 @@ import typer
 from dpmcmc.cli import choices
 from dpmcmc.cli.choices import Chosen, SamplerName
 from dpmcmc.cli.options import Relation
-from dpmcmc.cli.problems import ModelName, Settings, problem_of
+from dpmcmc.cli.problems import ModelName, Problem, Settings, problem_of
 
 MAX_SEED = 2**32 - 1  # JAX takes a larger one modulo 2^32, or not at all
 
@@ -58,10 +58,16 @@ def run(
     label: Annotated[str | None, _option(TABLE, "Logistic: the column to explain.")] = None,
     positive: Annotated[str | None, _option(TABLE, "The label that counts as 1; by default a number above 1/2.")] = None,
     delimiter: Annotated[str, _option(TABLE, "Between the cells of a CSV file.")] = ",",
+    decimal: Annotated[str, _option(TABLE, "What numbers in a CSV file have before their fraction: . or ,")] = ".",
     neighbours: Annotated[
         Relation, _option(PROMISE, "What is protected: a row's values, or also its presence.")
     ] = Relation.replace_one,
-    capacity: Annotated[int | None, _option(PROMISE, "Under add-remove: a public bound on the number of rows.")] = None,
+    rows_per_person: Annotated[
+        int, _option(PROMISE, "Protect persons that have up to so many rows each: visits, purchases. Needs --capacity.", min=1)
+    ] = 1,
+    capacity: Annotated[
+        int | None, _option(PROMISE, "Where the number of rows is private (add-remove, several rows per person): a bound on it.")
+    ] = None,
     ledger: Annotated[Path | None, _option(PROMISE, "A file that remembers what was spent on this table.")] = None,
     shared_by: Annotated[
         SharedBy | None,
@@ -92,6 +98,7 @@ def run(
     noise_multiplier: Annotated[float | None, _option(SAMPLER, "Penalty: noise over range of the log-ratio.")] = None,
     seed: Annotated[int, _option(SAMPLER, "Of the chains; the privacy noise never comes from it.", min=0, max=MAX_SEED)] = 0,
     out: Annotated[Path, typer.Option(help="The posterior, as NetCDF for ArviZ.")] = Path("posterior.nc"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell the plan and stop: nothing is spent.")] = False,
 ) -> None:
     """Draw from the posterior of a built-in model, with differential privacy for the rows of a table."""
     with _refusals():
@@ -106,7 +113,11 @@ def run(
             raise ValueError(f"--out and --ledger are both {out}: the posterior would replace what is kept of the spends")
         if shared_by is not None and ledger is None:
             raise ValueError(f"--shared-by {shared_by.value} needs --ledger FILE: the runs share what is left in it")
-        budget = Budget(epsilon, delta, neighbours.neighbours)
+        budget = Budget(epsilon, delta, neighbours.neighbours, rows_per_person)
+        if not budget.unit.is_count_public and capacity is None:
+            raise ValueError(
+                "the number of rows is private here: declare --capacity, a public bound on it (of persons, times rows)"
+            )
         limits = parse_bounds(bounds)
         settings = Settings(
             _names(features) if features is not None else tuple(name for name in limits if name != label),
@@ -120,7 +131,7 @@ def run(
             sharpness,
             position_bound,
         )
-        problem = problem_of(model, table, delimiter, settings)
+        problem = problem_of(model, table, delimiter.replace("\\t", "\t"), decimal, settings)
         filter_name = None if shared_by is None else shared_by.value
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "delta=.* is above 1/n")  # the plan says it
@@ -134,10 +145,10 @@ def run(
             sampler = SamplerName.sgld if has_bounds and not given else SamplerName.barker
         if sampler is SamplerName.sgld:
             chosen = choices.langevin(problem, curator, chains, given)
-            if not is_named:
-                choices.check_hope(curator, chosen, problem)
         else:
             chosen = choices.walk(sampler, problem, curator, clip, step_size, max_move, noise_multiplier, kappa)
+        if not is_named and not given:
+            choices.check_hope(curator, chosen, problem, choices.most_draws(curator, chosen, problem, chains, kappa))
         thin = _thin(chosen.thin, steps) if thin is None else thin
         warmup = chosen.warmup if warmup is None else warmup
         num_steps = _num_steps(curator, chosen, steps, chains, thin)
@@ -146,10 +157,15 @@ def run(
         if given and not is_named:
             typer.echo(f"Settings of your own ({', '.join(given)}) are for accept bits: {sampler.value} is used.")
         is_automatic = not set(given) - {"--clip"}
-        for line in _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, kappa, is_automatic):
+        draws = choices.draws_worth(curator, chosen, problem, num_steps * chains, kappa) if is_automatic else None
+        for line in _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws):
             typer.echo(line)
+        if dry_run:
+            typer.echo("Nothing is spent: this was a dry run.")
+            return
     result = _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out)
-    _report(result, out, ledger, steps)
+    _describe(result, problem, out)
+    _report(result, problem.notes, out, ledger, steps)
     if shared_by is not None:
         left = curator.max_steps(chosen.initial, {chosen.query: chains})
         typer.echo(f"Left in {ledger}: {left} more such steps for each of {chains} chains.")
@@ -175,8 +191,11 @@ def _thin(wanted: int, steps: int | None) -> int:
 def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: int) -> int:
     from dpmcmc.loop import check_fits
 
-    if chains < 1 or thin < 1 or (steps is not None and (steps < 1 or steps % thin)):
-        raise ValueError(f"--chains {chains} and --thin {thin} must be at least 1, and --steps {steps} a multiple of --thin")
+    for name, value in (("--chains", chains), ("--thin", thin)):
+        if value < 1:
+            raise ValueError(f"{name} {value} must be at least 1")
+    if steps is not None and (steps < 1 or steps % thin):
+        raise ValueError(f"--steps {steps} must be positive, and a multiple of --thin {thin}")
     per_step = {chosen.query: chains}
     if steps is not None:
         check_fits(curator, {**chosen.initial, chosen.query: chains * steps}, chosen.initial, per_step, chains)
@@ -190,12 +209,12 @@ def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: in
     return fits - fits % thin
 
 
-def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, kappa, is_automatic) -> Iterator[str]:
-    from dpmcmc import Neighbours, forecast, tuning
+def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws) -> Iterator[str]:
+    from dpmcmc import forecast
     from dpmcmc.accounting import calibrate
 
     budget, dimension = curator.budget, problem.model.dimension
-    is_public = budget.neighbours is Neighbours.REPLACE_ONE
+    is_public = curator.unit.is_count_public
     yield f"Model:    {model.value}, {dimension} parameters"
     for note in problem.notes:
         yield f"          {note}"
@@ -206,14 +225,15 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     if settings.label is not None:
         is_one = "is a number above 1/2" if settings.positive is None else f"is {settings.positive!r}"
         yield f"          {settings.label} counts as 1 where it {is_one}, and as 0 everywhere else"
+    if budget.rows_per_person == 1:
+        yield "Unit:     one row; of a person with several rows only one is protected, else say --rows-per-person"
+    else:
+        yield f"Unit:     one person with at most {budget.rows_per_person} rows, which nobody checks"
     yield f"Sampler:  {chosen.words}"
     yield f"Budget:   epsilon = {budget.epsilon:g}, delta = {budget.delta:g}: {num_steps} steps for each of {chains} chains"
-    if is_automatic:
-        if chosen.name is SamplerName.sgld:
-            draws = choices.langevin_draws(curator, chosen, problem, num_steps * chains)
-        else:
-            draws = tuning.effective_draws(chosen.name.value, num_steps * chains, dimension, kappa)
-        yield f"Expect:   roughly {max(1, round(draws))} independent draws' worth, warm-up included"
+    if draws is not None:
+        expected = f"roughly {round(draws)} independent draws' worth" if draws >= 0.95 else "less than one independent draw's worth"
+        yield f"Expect:   {expected}, warm-up included"
         first = {query.cost(curator.unit): count for query, count in chosen.initial.items()}
         is_held_back = calibrate.held_back({chosen.query.cost(curator.unit): chains}, budget.epsilon, budget.delta, first)
         if is_held_back:
@@ -268,16 +288,33 @@ def _kept(result: Any, out: Path) -> str:
     return "no file: this summary is all that is left of them"
 
 
-def _report(result: Any, out: Path, ledger: Path | None, steps: int | None) -> None:
+def _describe(result: Any, problem: Problem, out: Path) -> None:
+    """Write down how the parameters are to be read: whoever opens the file later has not seen the plan."""
+    from dpmcmc import save
+
+    for name, values in result.posterior.items():
+        values.attrs.update({"units": problem.units[name]} if name in problem.units else {})
+    result.posterior.attrs["parameters"] = "; ".join(problem.notes)
+    with suppress(Exception):  # the draws are in the file already
+        save(result, out)
+
+
+def _report(result: Any, notes: tuple[str, ...], out: Path, ledger: Path | None, steps: int | None) -> None:
     from dpmcmc import statement_of, summary
     from dpmcmc.results.posterior import doubt
 
-    typer.echo(f"\n{summary(result)}\n\n{statement_of(result)}\n")
+    typer.echo(f"\n{summary(result)}\n")
+    for note in notes:
+        typer.echo(note)
+    typer.echo(f"\n{statement_of(result)}\n")
     why = doubt(result)
     if why is not None:
         more = "More" if steps is None else "More --steps, more"
-        advice = f"{more} rows, a larger budget, narrower --bounds or fewer parameters would help; see above how cells are read"
-        typer.echo(f"DO NOT RELY on these draws: {why}. {advice}.\n")
+        typer.echo(
+            f"DO NOT RELY on these draws: {why}. Columns or labels that could not be read (decimal commas, text, another spelling) "
+            "look just like this: see above how cells are read, and --decimal and --positive. Else "
+            f"{more.lower()} rows, a larger budget, narrower --bounds or fewer parameters would help.\n"
+        )
     typer.echo(f"Written to {out}. Read it with dpmcmc.load or ArviZ.")
     if ledger is None:
         typer.echo("The promise is about this run alone: another run on the same rows adds to it. --ledger FILE keeps count.")
