@@ -169,6 +169,8 @@ TABLES = [
     ({"model": model(log_prior=lambda p: (p[0], 0.0))}, ValueError, "log_prior must return one .* it returned a tuple"),
     ({"model": model(log_prior=lambda p: -jnp.sum(p.reshape(2) ** 2))}, ValueError,
      "log_prior does not take a position of 1 numbers, the model's dimension"),
+    ({"model": model(lambda p, x: -((x - p[3]) ** 2))}, ValueError, "log_likelihood looks for an entry that is not there"),
+    ({"model": model(log_prior=lambda p: -(p[1] ** 2))}, ValueError, "log_prior looks for .*: positions have 1 numbers"),
     ({"rows": {"x": [1.0, 2.0]}}, ValueError, r"a list counts as a tuple of scalars: make it an array with np.asarray"),
     ({"rows": np.ma.masked_equal([1.0, 2.0], 2.0)}, TypeError, r"would lose their mask: fill it first, with array.filled\(nan\)"),
     ({"rows": {"x": np.zeros(3)}, "model": model(lambda p, row: row["y"])}, ValueError,
@@ -247,7 +249,7 @@ def test_a_statement_that_cannot_be_written_spends_nothing(monkeypatch):
 
 
 def test_a_delta_above_one_in_n_is_told_where_n_is_public():
-    with pytest.warns(UserWarning, match="delta=0.03 is above 1/n, n=40: a release of one random row would be within the promise"):
+    with pytest.warns(UserWarning, match="delta = 0.03 is above 1/n, n = 40: a release of one random row would be"):
         tiny.make_curator(budget=Budget(1.0, 0.03))
     tiny.make_curator(budget=Budget(1.0, 0.03, Neighbours.ADD_OR_REMOVE_ONE), capacity=64)  # warnings are errors here
 

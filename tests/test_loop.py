@@ -11,7 +11,20 @@ import numpy as np
 import pytest
 from jax import lax
 
-from dpmcmc import BudgetExceeded, Curator, Gradient, RunFailed, Sampler, accept_walk, load, loop, random_walk, sgld, statement_of
+from dpmcmc import (
+    BudgetExceeded,
+    Curator,
+    Gradient,
+    RunFailed,
+    Sampler,
+    accept_walk,
+    load,
+    loop,
+    random_walk,
+    sample,
+    sgld,
+    statement_of,
+)
 from dpmcmc.curator import noise
 from dpmcmc.curator.curator import Grant
 from dpmcmc.curator.program import Traced
@@ -346,6 +359,13 @@ def test_draws_that_make_no_posterior_are_no_refusal(monkeypatch):
     with pytest.raises(RunFailed, match="the grant is spent, but the draws could not be made into a posterior") as caught:
         tiny.run(num_steps=1)
     assert caught.value.posterior is None
+
+
+def test_a_private_start_begins_at_one_point():
+    curator = tiny.make_curator()
+    with pytest.raises(ValueError, match="start= begins all chains at the point it finds: give one initial_position"):
+        sample(jax.random.key(0), tiny.PENALTY, curator, np.zeros((2, 1)), num_chains=2, start=lambda *_: None)
+    assert curator._ledger.grants == []
 
 
 # -- what does not run ---------------------------------------------------------------------------------------------------------

@@ -57,10 +57,18 @@ def test_add_or_remove_does_not_tell_the_number_of_rows():
     assert "40" not in str(found) and found.capacity is None
 
 
+def test_a_delta_above_one_over_n_is_noted():
+    with pytest.warns(UserWarning, match="above 1/n"):
+        text = str(statement({tiny.RATIO: 1}, budget=Budget(1.0, 0.03)))
+    assert "Note:      delta = 0.03 is above 1/n, n = 40: a release of one random row would be within the promise" in text
+    assert "above 1/n" not in str(statement({tiny.RATIO: 1}))
+
+
 def test_several_rows_per_person():
     one = LogRatio(clip=1.0, noise_multiplier=30.0)
     found = statement({one: 20}, budget=Budget(1.0, 1e-6, rows_per_person=3), capacity=60)
     assert "one person with at most 3 rows, replaced by any other (the table's capacity, 60, is public)" in str(found)
+    assert "Assumes:   nobody has more than 3 rows: this was declared, and is not checked" in str(found)
     # The noise is in units of the sensitivity, so it grew with the rows per person and the cost did not.
     assert found.epsilon == pytest.approx(statement({one: 20}).epsilon)
 

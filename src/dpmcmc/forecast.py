@@ -130,7 +130,7 @@ def _bill(name: str, num_rows: int, dimension: int, budget: Budget) -> tuple[dic
         Curvature(0.25, tuning.curvature_noise(mu)): 1,
     }
     if name == "sgld":
-        query: Any = Gradient(1.0, tuning.langevin_step(num_rows / 4 + 1 / dimension, 1.0, budget)[0])
+        query: Any = Gradient(1.0, tuning.langevin_step(num_rows / 4 + 1 / (dimension * tuning.ATTAINED), 1.0, budget)[0])
     else:
         query = walk_query(name, 1.0, longest_move(num_rows, dimension, 1.0), budget)
     first = {asked.cost(budget.unit): count for asked, count in start.items()}

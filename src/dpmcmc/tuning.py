@@ -17,9 +17,9 @@ deviation 2.38 (where s^2 Phi(-s/2) is largest), on its accept bit when 2.19; th
 each coordinate has variance v = (2 R z)^2, and k releases cost mu^2 = k / z^2 in Gaussian DP. The private noise may be all the
 noise the dynamics needs when  h v <= 4;  with h = 4 / v a direction of posterior precision p then gives  k h p / 4 =
 mu^2 p / (4 R^2)  effective draws, whatever z is, and a variance of  1 / (p (1 - h p / 4)).  z is set so that the step resolves the
-stiffest direction there could be,  h (n c + q) <= `stiffness`,  where c bounds a row's curvature and q is the prior's precision. A
-smaller one takes more noise and more steps, which change nothing else but the time. The noises of several owners add:
-v = m (2 R z)^2  for m of them.
+stiffest direction there could be,  h n c <= `stiffness`,  where c bounds a row's curvature, and the prior, which has all of its
+precision q:  1 / h = n c / stiffness + q / `ATTAINED`.  A shorter step takes more noise and more steps, which change nothing else
+but the time. The noises of several owners add:  v = m (2 R z)^2  for m of them.
 
 **What to expect.** About 36 d steps of Barker's test, or 80 d of the penalty test, are worth one independent draw.
 """
@@ -125,8 +125,8 @@ def langevin(
             "this recipe needs a model with proved bounds (lipschitz and curvature), such as logistic regression, or a Gaussian "
             "with a radius"
         )
-    stiffest = num_rows * model.curvature + _prior_precision(model)
-    noise_multiplier, step_size = langevin_step(stiffest, model.lipschitz, budget, stiffness, num_owners)
+    inverse_step = num_rows * model.curvature / stiffness + _prior_precision(model) / ATTAINED
+    noise_multiplier, step_size = langevin_step(inverse_step, model.lipschitz, budget, num_owners)
     query = Gradient(model.lipschitz, noise_multiplier)
     return Recipe(
         sampler=sgld(model.log_prior, query, step_size),
@@ -175,12 +175,10 @@ def _prior_precision(model: Model) -> float:
     return max(0.0, float(np.linalg.eigvalsh(-hessian).max())) if np.all(np.isfinite(hessian)) else 0.0
 
 
-def langevin_step(
-    stiffest: float, lipschitz: float, budget: Budget, stiffness: float = STIFFNESS, num_owners: int = 1
-) -> tuple[float, float]:
-    """(noise multiplier, step size): h v = 4, and h times the largest precision there could be is the stiffness."""
+def langevin_step(inverse_step: float, lipschitz: float, budget: Budget, num_owners: int = 1) -> tuple[float, float]:
+    """(noise multiplier, step size): h v = 4, and 1 / h as given or a little more."""
     reach = lipschitz * budget.unit.sensitivity * math.sqrt(num_owners)
-    noise_multiplier = _round_up(math.sqrt(4 * stiffest / stiffness) / reach)
+    noise_multiplier = _round_up(math.sqrt(4 * inverse_step) / reach)
     return noise_multiplier, _step_size(reach * noise_multiplier)
 
 

@@ -17,6 +17,8 @@ FLOATING_POINT = (
     "row values are computed in floating point, then clipped, made whole numbers on a fixed grid and added as integers; "
     "noise is an integer and a coin is a comparison; what rounding does to either is on the bill"
 )
+NOBODY_HAS_MORE = "nobody has more than {} rows: this was declared, and is not checked"
+LARGE_DELTA = "delta = {:g} is above 1/n, n = {}: a release of one random row would be within the promise"
 TIME = "the time a run takes is not part of the release, and is not protected"
 SHARED_BUDGET = "several runs share this budget: the promise is about all of them together"
 SEVERAL_OWNERS = (
@@ -88,7 +90,8 @@ class Statement:
             is_larger = self.second_epsilon > self.epsilon * 1.00001
             both = " (both are upper bounds: the smaller one holds)" if is_larger else ""
             second = f"epsilon = {_rounded_up(self.second_epsilon, 6)} by {self.second_method}"
-            lines.append(f"             {second}, as a second opinion{both}")
+            kind = "" if "this run alone" in str(self.second_method) else f", as a second opinion{both}"
+            lines.append(f"             {second}{kind}")
         if self.budget is not None:
             lines.append(f"  Budget:    epsilon = {self.budget[0]:.6g}, delta = {_rounded_up(self.budget[1], 3)}")
         lines += [f"  Assumes:   {text}" for text in self.assumptions]

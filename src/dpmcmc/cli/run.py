@@ -134,7 +134,7 @@ def run(
         problem = problem_of(model, table, delimiter.replace("\\t", "\t"), decimal, settings)
         filter_name = None if shared_by is None else shared_by.value
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "delta=.* is above 1/n")  # the plan says it
+            warnings.filterwarnings("ignore", "delta = .* is above 1/n")  # the plan says it
             curator = Curator(problem.rows, problem.model, budget, capacity=capacity, ledger=ledger, shared_by=filter_name)
         _check_open(curator, ledger)
         by_hand = {"--clip": clip, "--step-size": step_size, "--max-move": max_move, "--noise-multiplier": noise_multiplier}

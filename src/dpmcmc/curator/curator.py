@@ -31,7 +31,16 @@ from jax.sharding import PartitionSpec
 from dpmcmc.accounting import accountants, calibrate, filters
 from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.search import largest
-from dpmcmc.accounting.statement import FIXED_SECRET, FLOATING_POINT, IN_ONE_PROCESS, SHARED_BUDGET, TIME, Statement
+from dpmcmc.accounting.statement import (
+    FIXED_SECRET,
+    FLOATING_POINT,
+    IN_ONE_PROCESS,
+    LARGE_DELTA,
+    NOBODY_HAS_MORE,
+    SHARED_BUDGET,
+    TIME,
+    Statement,
+)
 from dpmcmc.ask import count_queries
 from dpmcmc.curator import door, fused, noise
 from dpmcmc.curator.exact_sum import Table, piece_layout
@@ -117,8 +126,7 @@ class Curator:
         num_rows = door.count_rows(leaves, self.unit)
         self._capacity = door.check_capacity(num_rows, capacity, self.unit)
         if budget is not None and self.unit.is_count_public and budget.delta > 1 / num_rows:
-            told = f"delta={budget.delta:g} is above 1/n, n={num_rows}: a release of one random row would be within the promise"
-            warnings.warn(told, stacklevel=2)
+            warnings.warn(LARGE_DELTA.format(budget.delta, num_rows), stacklevel=2)
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
         door.check_model(model, leaves)
         self._place(leaves, num_rows)
@@ -330,6 +338,14 @@ class Curator:
         most = None if self.budget is None or self._filter is not None else self.budget.epsilon
         return _spent(tuple(costs.items()), self._delta, most)
 
+    def _declared(self) -> list[str]:
+        rows = self.unit.rows_per_person
+        return [NOBODY_HAS_MORE.format(rows)] if rows > 1 else []
+
+    def _doubtful(self) -> list[str]:
+        is_large = self.budget is not None and self.unit.is_count_public and self._delta > 1 / self.capacity
+        return [LARGE_DELTA.format(self._delta, self.capacity)] if is_large else []
+
     def _second_opinion(self, costs: Mapping[Any, int], first: str) -> tuple[float | None, str | None]:
         for method in ("pld", "rdp", "zcdp", "pure"):
             try:
@@ -364,8 +380,8 @@ class Curator:
             released=tuple(dict.fromkeys(entry.released for entry in bill)),
             bill=to_json(bill),
             budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),
-            assumptions=(generator, FLOATING_POINT, IN_ONE_PROCESS, TIME),
-            notes=notes,
+            assumptions=(*self._declared(), generator, FLOATING_POINT, IN_ONE_PROCESS, TIME),
+            notes=(*notes, *self._doubtful()),
         )
 
 

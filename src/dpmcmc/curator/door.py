@@ -123,6 +123,9 @@ def check_model(model: Model, rows: Any) -> None:
             _check_scalar("linear.predictor", model.linear.predictor, position, row)
             _check_scalar("linear.log_likelihood", model.linear.log_likelihood, number, row)
             _check_silent("linear.features", model.linear.features, row)
+        _check_indices("log_prior", model, np.zeros(model.dimension, dtype))
+        zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), rows)
+        _check_indices("log_likelihood", model, np.zeros(model.dimension, dtype), zeros)
     if model.family is not None:
         with own_settings():  # as it will be traced
             _check_silent("family.statistic", model.family.statistic, row)
@@ -138,6 +141,19 @@ def _check_prior(model: Model, position: Any) -> None:
         ) from error
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
         raise ValueError(f"the model's log_prior must return one floating-point scalar, it returned {_told(found)}: sum it")
+
+
+def _check_indices(name: str, model: Model, *zeros: Any) -> None:
+    """Refuse an index that is out of range: JAX takes the last entry instead, NumPy says so. On zeros, not on rows."""
+    try:
+        with np.errstate(all="ignore"):
+            getattr(model, name)(*zeros)
+    except IndexError as error:
+        raise ValueError(
+            f"{name} looks for an entry that is not there ({error}): positions have {model.dimension} numbers, its dimension"
+        ) from error
+    except Exception:  # what NumPy cannot do, JAX may
+        pass
 
 
 def _check_scalar(name: str, function: Callable[..., Any], *arguments: Any) -> None:
