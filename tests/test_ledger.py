@@ -292,3 +292,8 @@ def test_a_ledger_holds_numbers_and_no_rows(path):
     rows = np.full(40, 0.123456, np.float32)
     curator(path, rows=rows).grant(PLAN)
     assert "0.1234" not in path.read_text()
+
+
+def test_a_folder_is_no_ledger(tmp_path):
+    with pytest.raises(ValueError, match="is no file: name one, or a new one"):
+        tiny.make_curator(ledger=tmp_path)

@@ -89,6 +89,8 @@ class Ledger:
             if not path.parent.is_dir():
                 raise ValueError(f"the ledger {path} cannot be kept: its folder does not exist; make it first")
             return cls(facts, path)
+        if not path.is_file():
+            raise ValueError(f"the ledger {path} is no file: name one, or a new one")
         if path.stat().st_nlink > 1:
             raise ValueError(f"the ledger {path} has a second name (a hard link), under which it would be spent again: remove one")
         kept = _read(path)

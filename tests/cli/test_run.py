@@ -12,6 +12,7 @@ import dpmcmc.results.posterior
 from dpmcmc import Budget, cli, forecast, load, statement_of
 from dpmcmc.cli import main
 from dpmcmc.curator import noise
+from dpmcmc.curator.curator import Grant
 from dpmcmc.progress import Progress
 from dpmcmc.results.posterior import doubt
 
@@ -31,6 +32,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "table.csv", AGE, HEIGHT, LABEL)
     np.save("ages.npy", AGE)
+    Path("no.csv.gz").write_text("Smith,58,1")
     np.savez("both.npz", age=AGE, height=HEIGHT)
     return tmp_path
 
@@ -71,6 +73,19 @@ def test_every_model_runs(name):
     assert posterior.posterior.sizes["draw"] == 2
     assert "2 steps for each of 1 chains" in result.output
     assert ("no row reaches it" in result.output) == (name != "banana")
+
+
+@pytest.mark.parametrize(
+    ("moment", "words"), [("trace", "nothing was spent"), ("grant", "the budget is spent, and there are no draws")]
+)
+def test_an_interrupt_says_whether_anything_was_spent(moment, words, monkeypatch):
+    def strike(self, *arguments):
+        raise KeyboardInterrupt
+
+    owner, name = (dpmcmc.Curator, "trace") if moment == "trace" else (Grant, "run")
+    monkeypatch.setattr(owner, name, strike)
+    result = invoke(*LOGISTIC, "--steps", "2")
+    assert result.exit_code == 130 and f"Interrupted: {words}." in result.output
 
 
 def test_a_dry_run_tells_the_plan_and_spends_nothing(folder):
@@ -258,6 +273,7 @@ REFUSED = [
     ([*UNNAMED, "--max-move", "100"], "allows 0 steps of 1 chains: use fewer chains, shorter moves"),
     ([*LOGISTIC, "--steps", "5", "--thin", "2"], "--steps 5 must be positive, and a multiple of --thin 2"),
     ([*LOGISTIC, "--chains", "0"], "--chains 0 must be at least 1"),
+    ([*LOGISTIC[:1], "no.csv.gz", *LOGISTIC[2:]], "no.csv.gz could not be read: it is no whole gzip file"),
     ([*LOGISTIC, "--out", "spent.json"], "--out and --ledger are both spent.json"),
     ([*LOGISTIC, "--variances", "3"], "the logistic model takes no --variances: leave it out"),
     ([*LOGISTIC, "--decimal", ","], "--decimal , must be . or , and not the --delimiter"),
@@ -349,6 +365,10 @@ def test_a_traceback_shows_no_local_values(module):
     """They are rows. Said outright everywhere: what typer does by default depends on its version."""
     source = inspect.getsource(module)
     assert source.count("typer.Typer(") == source.count("pretty_exceptions_show_locals=False") > 0
+
+
+def test_the_version_is_told():
+    assert CliRunner().invoke(main, ["--version"]).output.strip() == dpmcmc.__version__
 
 
 def test_help_is_quick_and_complete():

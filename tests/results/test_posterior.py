@@ -83,6 +83,16 @@ def test_an_infinite_epsilon_survives_the_round_trip(tmp_path):
     assert "NO PRIVACY IS PROMISED" in statement_of(loaded)
 
 
+def test_what_is_no_posterior_is_named(tmp_path):
+    (tmp_path / "table.csv").write_text("age,income")
+    with pytest.raises(ValueError, match=r"table\.csv is no posterior: it must be a NetCDF file"):
+        load(tmp_path / "table.csv")
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.nc is no file"):
+        load(tmp_path / "nowhere.nc")
+    with pytest.raises(ValueError, match="its folder does not exist; make it first"):
+        save(make()[0], tmp_path / "missing" / "posterior.nc")
+
+
 def test_saving_again_replaces_the_file(tmp_path):
     result, _ = make()
     save(result, tmp_path / "posterior.nc")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dpmcmc import __version__
 from dpmcmc.cli import account, run
 from dpmcmc.cli.options import Relation
 
@@ -49,6 +50,9 @@ def plan(
         raise typer.BadParameter(str(error)) from error
 
 
-@main.callback()
-def _commands() -> None:
+@main.callback(invoke_without_command=True)
+def _commands(version: Annotated[bool, typer.Option("--version", help="Tell the version.")] = False) -> None:
     """Differentially private Markov chain Monte Carlo."""
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit

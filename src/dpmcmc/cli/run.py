@@ -253,6 +253,7 @@ def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out
 
     from dpmcmc import RunFailed, sample
 
+    before = curator.num_grants
     try:
         with _refusals():
             return sample(
@@ -267,6 +268,10 @@ def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out
                 start=chosen.start,
                 path=out,
             )
+    except KeyboardInterrupt:
+        told = "nothing was spent" if curator.num_grants == before else "the budget is spent, and there are no draws"
+        typer.echo(f"Interrupted: {told}.", err=True)
+        raise typer.Exit(130) from None
     except RunFailed as error:
         typer.echo(f"failed: {error.__cause__ or error}", err=True)
         told = "there are no draws" if error.posterior is None else f"finished draws are in {_kept(error.posterior, out)}"

@@ -162,6 +162,11 @@ class Curator:
         """The public bound on the number of rows."""
         return self._capacity
 
+    @property
+    def num_grants(self) -> int:
+        """How many runs were billed so far: all that the ledger has."""
+        return len(self._ledger.grants)
+
     # -- what may be asked -------------------------------------------------------------------------------------------------
 
     def trace(self, program: Program, *arguments: Any) -> Traced:

@@ -176,6 +176,8 @@ def _drift(posterior: Any) -> float:
 
 def save(result: Any, path: str | Path) -> None:
     """Write NetCDF; the file is replaced at once, so a reader never sees half of it."""
+    if not Path(path).absolute().parent.is_dir():
+        raise ValueError(f"{path} cannot be written: its folder does not exist; make it first")
     os.replace(_write(result, path), path)
 
 
@@ -209,7 +211,12 @@ def claimed(path: str | Path | None) -> Iterator[None]:
 
 def load(path: str | Path):
     """Read what `save` wrote."""
-    return _arviz().from_netcdf(str(path), engine="h5netcdf")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path} is no file")
+    try:
+        return _arviz().from_netcdf(str(path), engine="h5netcdf")
+    except OSError as error:
+        raise ValueError(f"{path} is no posterior: it must be a NetCDF file as `save` writes it") from error
 
 
 def _arviz():

@@ -9,10 +9,12 @@ Errors speak of files, column names and declared types, never of cells.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import math
 import sys
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -119,7 +121,7 @@ def read_columns(path: str | Path, names: Sequence[str] | None, delimiter: str =
 def _read_csv(path: Path, names: Sequence[str] | None, delimiter: str) -> dict[str, Cells]:
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise ValueError(f"delimiter={delimiter!r} must be one character, and no quote or line break")
-    with _long_cells(), _opened(path) as file:
+    with _long_cells(), _unshown(path), _opened(path) as file:
         lines = (_cells(line.rstrip("\n"), delimiter) for line in file)
         header = [name.strip() for name in next(lines, [])]
         if not any(header):
@@ -146,6 +148,14 @@ def _opened(path: Path) -> IO[str]:
     if path.name.lower().endswith(".gz"):
         return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace")
     return path.open(encoding="utf-8-sig", errors="replace")
+
+
+@contextlib.contextmanager
+def _unshown(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error):  # some of their texts show bytes of the file
+        raise ValueError(f"{path.name} could not be read: it is no whole gzip file") from None
 
 
 class _long_cells:
