@@ -55,8 +55,8 @@ def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warm
     if share.get("is_saturated", 0.0) > HARDLY:
         told.append(
             f"in {share['is_saturated']:.0%} of the steps the gradient's noise was more than the step may add, so the draws are "
-            "spread too widely: steps were too long for this noise (sgld: step_size * variance * preconditioner may be 4 at most; "
-            "sgnht: half of that product at most the friction)"
+            "spread too widely: steps were too long for this noise (sgld: step_size * variance * preconditioner may be 4 at most, "
+            "0.4 with subtract_noise=False; sgnht: half of that product at most the friction)"
         )
     if "is_accepted" not in info and share.get("is_divergent", 0.0) > 0:
         told.append(f"{share['is_divergent']:.0%} of the steps left the numbers: they are much too long")

@@ -103,7 +103,14 @@ def test_a_dense_preconditioner(subtract):
     injected = step * COVARIANCE + (0 if subtract else step**2 / 4 * noise**2 * COVARIANCE @ COVARIANCE)
     scores, size = z_scores(np.asarray(draws)[:, 50:], MEAN, injected / (1 - (1 - step / 2) ** 2))
     assert size >= 2000 and np.abs(scores).max() < LIMIT
-    assert not info.is_saturated.any()
+    assert not (subtract and info.is_saturated.any())
+
+
+@pytest.mark.parametrize(("variance", "is_told"), [(0.3, False), (0.5, True)])
+def test_says_when_noise_that_is_not_subtracted_widens_the_draws(variance, is_told):
+    sampler = sgld(log_prior, "gradient", 1.0, subtract_noise=False)
+    _, info = run(sampler, answers(gaussian(variance**0.5), variance=variance), jax.random.key(1), exact_draws(4), 5)
+    assert info.is_saturated.all() == info.is_saturated.any() == is_told
 
 
 def test_says_when_the_noise_is_more_than_a_step_can_use():

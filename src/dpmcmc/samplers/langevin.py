@@ -22,6 +22,8 @@ import jax.numpy as jnp
 from dpmcmc.samplers import roles, scaling
 from dpmcmc.types import Array, Position, Query, Sampler
 
+UNSUBTRACTED = 0.1  # of the step's noise: what is not taken off widens the variance by as much
+
 
 class LangevinState(NamedTuple):
     """Where the chain is."""
@@ -35,7 +37,7 @@ class LangevinInfo(NamedTuple):
 
     gradient: Array  # of the log-likelihood, as released
     move: Array  # from the position before
-    is_saturated: Array  # the noise of the gradient exceeds what the step injects, in some direction
+    is_saturated: Array  # the noise of the gradient exceeds what the step injects, in some direction (or widens by a tenth)
     is_outside: Array  # the step led to where the prior has no density, and was not taken
     is_divergent: Array  # the step left the numbers, and was not taken
 
@@ -60,7 +62,7 @@ def sgld(
         P: None for the identity, a number, d positive numbers, or a positive definite matrix (d, d); best near the posterior
         covariance. It must not come from the rows except through answers: of a private start, ``inv(start.precision)``.
     subtract_noise
-        whether the known noise of the gradient is taken off the injected noise.
+        whether the known noise of the gradient is taken off the injected noise. If not, it widens the posterior.
 
     A step out of the prior's support is not taken.
     """
@@ -76,7 +78,8 @@ def sgld(
         answer = ask(key_ask, gradient, state.position)
         h = jnp.asarray(step_at(state.index), state.position.dtype)
         slope = precondition.into(answer.value + jax.grad(log_prior)(state.position))
-        taken = h * answer.variance * scales / 4 if subtract_noise else jnp.zeros(())
+        share = h * answer.variance * scales / 4  # of the step's noise that the gradient brings already
+        taken = share if subtract_noise else jnp.zeros(())
         deviation = jnp.sqrt(h * scales * jnp.maximum(1 - taken, 0))
         normal = jax.random.normal(key_noise, state.position.shape, state.position.dtype)
         move = precondition.out_of(h / 2 * scales * slope + deviation * normal)
@@ -84,7 +87,7 @@ def sgld(
         is_divergent = scaling.is_lost(proposal)
         is_outside = ~is_divergent & ~(log_prior(proposal) > -jnp.inf)
         position = jnp.where(is_outside | is_divergent, state.position, proposal)
-        is_saturated = jnp.any(taken > 1 + scaling.ROUNDING)
+        is_saturated = jnp.any(share > (1 if subtract_noise else UNSUBTRACTED) + scaling.ROUNDING)
         info = LangevinInfo(answer.value, position - state.position, is_saturated, is_outside, is_divergent)
         return LangevinState(position, state.index + 1), info
 
