@@ -94,7 +94,7 @@ def line_rows(slope):
     return features, (slope * features[:, 0] + 0.5 * generator.normal(size=4000)).astype(np.float32)
 
 
-@pytest.mark.parametrize("slope, is_told", [(0.3, False), (1.5, True)])
+@pytest.mark.parametrize("slope, is_told", [pytest.param(0.3, False, marks=pytest.mark.slow), (1.5, True)])
 def test_a_posterior_beyond_the_limits_of_the_prior_is_told(slope, is_told, caplog):
     """The start ended beyond them, from where no step was taken: sd 0, thousands of effective draws and not a word."""
     budget = Budget(20.0, 1e-6)
@@ -182,6 +182,7 @@ def test_steps_that_leave_the_numbers_are_not_taken_for_a_narrow_prior():
     assert "left the numbers: they are much too long" in told and "prior has no density" not in told
 
 
+@pytest.mark.slow
 def test_a_step_that_uses_up_the_noise_exactly_is_not_saturated():
     """The recipe's own: in float32 their product came out a little above 4 for one table in thirty."""
     model, budget = models.logistic(2, radius=1.0), Budget(4.0, 1e-6)

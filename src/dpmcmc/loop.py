@@ -85,7 +85,7 @@ def sample(
     _rehearse(curator.model, one_step.shapes, num_chains, path)
     num_steps = _num_steps(curator, begin.plan, one_step.plan, num_steps, num_chains, thin)
     sizes = _block_sizes(num_steps, thin)
-    blocks = {size: trace_block(size, thin) for size in set(sizes)}
+    blocks = {size: one_step if size == 1 else trace_block(size, thin) for size in set(sizes)}
     plan = total_plan((begin.plan, 1), *((blocks[size].plan, count) for size, count in Counter(sizes).items()))
     by_step = total_plan((begin.plan, 1), (one_step.plan, num_steps))
     assert plan == by_step, "the bill of a block must be that of its steps"

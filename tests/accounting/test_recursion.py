@@ -66,7 +66,7 @@ def test_one_barker_bit_is_the_closed_form(range, part):
 
 
 @pytest.mark.parametrize("test", [Barker(), LazyBarker(0.4), Penalty(1.0)], ids=str)
-@pytest.mark.parametrize("count", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (3, 4))])
 def test_above_enumeration_and_close(test, count):
     range, states = 0.5, (-2.0, -1.0, -0.25, 0.5, 1.5)
     for epsilon in (0.1, 0.6):
@@ -76,7 +76,9 @@ def test_above_enumeration_and_close(test, count):
         assert ours <= lower * 1.35 + 1e-6  # the five states are coarse; a wrong law would be off by far more
 
 
-@pytest.mark.parametrize("epsilon, listed, ceiling", [(0.5, 38, 39), (1.0, 140, 140), (2.0, 502, 503)])
+@pytest.mark.parametrize(
+    "epsilon, listed, ceiling", [(0.5, 38, 39), (1.0, 140, 140), pytest.param(2.0, 502, 503, marks=pytest.mark.slow)]
+)
 def test_barker_check_values(epsilon, listed, ceiling):
     test, range = Barker(), 0.04
     assert fixed_state_ceiling(test, range, epsilon, np.linspace(-0.5, 0.5, 11) - range / 2) == pytest.approx(ceiling, abs=1)
@@ -84,7 +86,7 @@ def test_barker_check_values(epsilon, listed, ceiling):
     assert min(listed - 1, listed * 0.99) <= steps <= ceiling
 
 
-@pytest.mark.parametrize("epsilon, listed", [(0.5, 36), (1.0, 143)])
+@pytest.mark.parametrize("epsilon, listed", [pytest.param(0.5, 36, marks=pytest.mark.slow), (1.0, 143)])
 def test_penalty_check_values(epsilon, listed):
     test, range = Penalty(1.0), 0.03
     ceiling = fixed_state_ceiling(test, range, epsilon, np.linspace(-1.0, 3.0, 41))
