@@ -94,7 +94,8 @@ def line_rows(slope):
     return features, (slope * features[:, 0] + 0.5 * generator.normal(size=4000)).astype(np.float32)
 
 
-@pytest.mark.parametrize("slope, is_told", [pytest.param(0.3, False, marks=pytest.mark.slow), (1.5, True)])
+@pytest.mark.slow
+@pytest.mark.parametrize("slope, is_told", [(0.3, False), (1.5, True)])
 def test_a_posterior_beyond_the_limits_of_the_prior_is_told(slope, is_told, caplog):
     """The start ended beyond them, from where no step was taken: sd 0, thousands of effective draws and not a word."""
     budget = Budget(20.0, 1e-6)
@@ -147,6 +148,14 @@ def test_directions_that_are_rounding_alone_say_nothing_of_the_steps():
     along = np.float32(1000 + positions[..., :1] * np.array([1.0, 2.0]))
     info = info._replace(move=np.diff(along, axis=0, prepend=along[:1]))
     assert doubts.of_draws(LOGISTIC, {}, [(along, info)], 1) == []
+
+
+@pytest.mark.parametrize(("share", "is_told"), [(0.04, False), (0.06, True)])
+def test_steps_out_of_the_prior_are_told_when_they_are_many(share, is_told):
+    ((positions, info),) = langevin_draws(0.2, 1)
+    is_outside = np.arange(len(positions))[:, None] < np.full(2, share * len(positions))
+    told = doubts.of_draws(LOGISTIC, {}, [(positions, info._replace(is_outside=is_outside))], 1)
+    assert any("led to where the prior has no density" in text for text in told) == is_told
 
 
 def test_one_component_that_never_moves_is_told():
