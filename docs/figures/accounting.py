@@ -79,9 +79,9 @@ BARKERS = [
     ("DP Barker, papers' bound: RDP", DPBarker(1000, 100_000, "paper"), "rdp", FIXED, LOOSE),
     ("DP Barker, papers' bound: RDP, papers'", DPBarker(1000, 100_000, "paper"), "rdp-paper", FIXED, PAPER),
     ("full-data Barker bit: RDP", AcceptBit(Barker(), RANGE), "rdp", BARKER, BEST),
-    ("minibatch Barker, λ = CM: RDP", MinibatchBarker(ROW_BOUND, 1.0), "rdp", LAZY, BEST),
-    ("minibatch Barker, λ = CM/6.6: RDP", MinibatchBarker(ROW_BOUND, 6.6), "rdp", LAZY, FINE),
-    ("minibatch Barker, λ = CM: proved range", ZCDP(loss_range(ROW_BOUND, 1.0) ** 2 / 8), "zcdp", LAZY, PAPER),
+    ("minibatch Barker, ratio 1: RDP", MinibatchBarker(ROW_BOUND, 1.0), "rdp", LAZY, BEST),
+    ("minibatch Barker, ratio 6.6: RDP", MinibatchBarker(ROW_BOUND, 6.6), "rdp", LAZY, FINE),
+    ("minibatch Barker, ratio 1: proved range", ZCDP(loss_range(ROW_BOUND, 1.0) ** 2 / 8), "zcdp", LAZY, PAPER),
 ]
 PANELS = [
     ("All rows read\nrange Δ = 0.1", FULL),
