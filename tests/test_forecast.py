@@ -141,6 +141,7 @@ def test_the_plan_command_says_hopeless_and_what_it_would_take():
 def test_the_plan_command_says_when_no_epsilon_is_enough():
     found = run("--rows", 300, "--dimension", 20, "--epsilon", 4, "--delta", 1e-6)
     assert "at this epsilon (at this n no epsilon is enough), for half a sd" in found.stdout
+    assert forecast.needed_text("sgld", 300, 20, Budget(1e-9, 1e-30)) == "more than any n or epsilon alone"
 
 
 def test_the_plan_command_says_when_draws_are_few_or_delta_is_large():

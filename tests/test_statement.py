@@ -73,6 +73,11 @@ def test_several_rows_per_person():
     assert found.epsilon == pytest.approx(statement({one: 20}).epsilon)
 
 
+def test_what_one_of_several_runs_costs_is_no_opinion_on_all_of_them():
+    text = str(statement({tiny.RATIO: 1}, shared_by="gaussian-dp"))
+    assert "by gaussian, for this run alone\n" in text and "second opinion" not in text
+
+
 def test_a_fixed_secret_promises_nothing():
     found = statement({tiny.RATIO: 20}, fixed_secret=tiny.SECRET)
     assert found.epsilon == math.inf and found.second_epsilon is None

@@ -168,11 +168,13 @@ def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
 def needed_text(name: str, num_rows: int, dimension: int, budget: Budget) -> str:
     """In words: the n, or else the epsilon, for half a standard deviation."""
     rows, epsilon = needed(name, num_rows, dimension, budget)
-    other = f", or epsilon = {epsilon:.2g} at this n" if math.isfinite(epsilon) else " (at this n no epsilon is enough)"
-    return f"n = {rows:,} at this epsilon{other}"
+    other = f"epsilon = {epsilon:.2g} at this n" if math.isfinite(epsilon) else ""
+    if not math.isfinite(rows):
+        return other or "more than any n or epsilon alone"
+    return f"n = {rows:,} at this epsilon" + (f", or {other}" if other else " (at this n no epsilon is enough)")
 
 
-def needed(name: str, num_rows: int, dimension: int, budget: Budget, error: float = 0.5) -> tuple[int, float]:
+def needed(name: str, num_rows: int, dimension: int, budget: Budget, error: float = 0.5) -> tuple[float, float]:
     """The n, or else the epsilon (infinite if none is enough), that would bring the error down to so many standard deviations."""
 
     def least(low: float, high: float, is_enough: Callable[[float], bool]) -> float:
@@ -187,4 +189,4 @@ def needed(name: str, num_rows: int, dimension: int, budget: Budget, error: floa
     epsilon = least(
         budget.epsilon, 1e4, lambda epsilon: forecast_error(name, num_rows, dimension, replace(budget, epsilon=epsilon)) <= error
     )
-    return math.ceil(rows), epsilon
+    return rows if math.isinf(rows) else math.ceil(rows), epsilon

@@ -21,6 +21,7 @@ NOBODY_HAS_MORE = "nobody has more than {} rows: this was declared, and is not c
 LARGE_DELTA = "delta = {:g} is above 1/n, n = {}: a release of one random row would be within the promise"
 TIME = "the time a run takes is not part of the release, and is not protected"
 SHARED_BUDGET = "several runs share this budget: the promise is about all of them together"
+ALONE = "for this run alone"  # what a shared budget's second figure is about: no opinion on the first
 SEVERAL_OWNERS = (
     "this owner added its noise in full, with a secret of its own: the promise holds against the other owners too. "
     "It is about this owner's rows; for a person with rows at several owners their epsilons and deltas add up"
@@ -90,8 +91,8 @@ class Statement:
             is_larger = self.second_epsilon > self.epsilon * 1.00001
             both = " (both are upper bounds: the smaller one holds)" if is_larger else ""
             second = f"epsilon = {_rounded_up(self.second_epsilon, 6)} by {self.second_method}"
-            kind = "" if "this run alone" in str(self.second_method) else f", as a second opinion{both}"
-            lines.append(f"             {second}{kind}")
+            opinion = "" if str(self.second_method).endswith(ALONE) else f", as a second opinion{both}"
+            lines.append(f"             {second}{opinion}")
         if self.budget is not None:
             lines.append(f"  Budget:    epsilon = {self.budget[0]:.6g}, delta = {_rounded_up(self.budget[1], 3)}")
         lines += [f"  Assumes:   {text}" for text in self.assumptions]

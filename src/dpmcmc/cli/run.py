@@ -285,8 +285,9 @@ def _kept(result: Any, out: Path) -> str:
 
     from dpmcmc import save, statement_of, summary
 
-    for path in (out, Path(tempfile.mkdtemp(prefix="dpmcmc-")) / out.name):
+    for folder in (lambda: out.parent, lambda: Path(tempfile.mkdtemp(prefix="dpmcmc-"))):
         with suppress(Exception):
+            path = folder() / out.name
             save(result, path)
             return str(path)
     typer.echo(f"\n{summary(result)}\n\n{statement_of(result)}\n")

@@ -32,6 +32,7 @@ from dpmcmc.accounting import accountants, calibrate, filters
 from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.search import largest
 from dpmcmc.accounting.statement import (
+    ALONE,
     FIXED_SECRET,
     FLOATING_POINT,
     IN_ONE_PROCESS,
@@ -368,7 +369,7 @@ class Curator:
         if notes:
             second = None, None  # infinity needs none
         if self._filter is not None and self._shared_by is not None:
-            second = epsilon, f"{method}, for this run alone"
+            second = epsilon, f"{method}, {ALONE}"
             epsilon, method, notes = self._filter.epsilon, filters.NAMES[self._shared_by], (SHARED_BUDGET,)
         if self._fixed_secret is not None:
             # No figure at all: with a known secret even a second opinion would be a wrong one.
