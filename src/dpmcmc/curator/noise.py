@@ -58,13 +58,14 @@ from jax import lax
 from jax.scipy import special
 
 GENERATOR = "ChaCha20, keyed by the operating system for every grant"
-MANY_BLOCKS = 64  # from so many blocks on, word by word is faster than row by row; for fewer it only takes longer to compile
+MANY_BLOCKS = 4096  # from so many blocks on, word by word is faster than block by block; for fewer it is slower, and to compile
 BASE = 32  # standard deviation of the tabulated discrete Gaussian
 COIN_DISTANCE = 2.0**-48  # a coin's probability is off by at most this: rounding of the probability, and 62-bit uniforms
 # Of real noise: four units in the last place of the largest value, when the compiled functions are right to two.
 LOGISTIC_ERROR, EXPONENTIAL_ERROR, NORMAL_ERROR = 64 * 2.0**-50, 134 * 2.0**-50, 17 * 2.0**-50
 REAL_DISTANCE = 2.0**-141  # the probability that an exponential or a normal is further off
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", "<u4")
+_TURNS = np.array([[4 * row + (i + sign * row) % 4 for row in range(4) for i in range(4)] for sign in (1, -1)], np.int32)
 
 
 def fresh_secret() -> np.ndarray:
@@ -94,10 +95,9 @@ def chacha20(key, counters):
         return _chacha20_kernel(key, counters)
     if math.prod(counters.shape[:-1]) >= MANY_BLOCKS:
         return _chacha20_by_words(key, counters)
-    shape = counters.shape[:-1] + (4,)
-    start = (*(jnp.broadcast_to(words, shape) for words in (_CONSTANTS, key[:4], key[4:])), counters)
-    mixed = lax.fori_loop(0, 10, lambda _, rows: _double_round(rows), start)
-    return jnp.concatenate([a + b for a, b in zip(mixed, start, strict=True)], axis=-1)
+    fixed = jnp.broadcast_to(jnp.concatenate([_CONSTANTS, key]), (*counters.shape[:-1], 12))
+    start = jnp.concatenate([fixed, counters], axis=-1)
+    return lax.fori_loop(0, 20, _one_round, start) + start
 
 
 @functools.cache
@@ -142,10 +142,10 @@ def _chacha20_kernel(key, counters, interpret: bool = False):
     return blocks[: math.prod(counters.shape[:-1])].reshape(*counters.shape[:-1], 16)
 
 
-def _double_round(rows):
-    a, b, c, d = _quarter_rounds(*rows)
-    a, b, c, d = _quarter_rounds(a, jnp.roll(b, -1, -1), jnp.roll(c, -2, -1), jnp.roll(d, -3, -1))
-    return a, jnp.roll(b, 1, -1), jnp.roll(c, 2, -1), jnp.roll(d, 3, -1)
+def _one_round(number, words):
+    """Rounds of the columns and of the diagonals take turns: row r of the words is turned by r places, to and fro."""
+    mixed = jnp.concatenate(_quarter_rounds(*jnp.split(words, 4, axis=-1)), axis=-1)
+    return jnp.take(mixed, jnp.asarray(_TURNS)[number % 2], axis=-1)
 
 
 def _quarter_rounds(a, b, c, d):
