@@ -60,6 +60,16 @@ def test_steps_that_distances_hold_back_are_told_apart():
     assert calibrate.held_back(ideal, 30.0, DELTA, initial={Gaussian(9.0, distance=1e-14): 2})
 
 
+def test_distances_limit_the_steps_by_the_recursion_too():
+    """Of this distance from the ideal law a hundredth of delta bears ten and a half; of a tiny one, more than there are."""
+    far = AcceptBit(Barker(), 0.05, accountants.room_for_distances(1.0, DELTA) / 10.5)
+    assert calibrate.steps({far: 1}, 1.0, DELTA, method="recursion") == 10
+    near, ideal = AcceptBit(Barker(), 0.05, 1e-20), AcceptBit(Barker(), 0.05)
+    kept = (1 - accountants.RESERVE) * DELTA
+    free = calibrate.steps({ideal: 1}, 1.0, kept, method="recursion")
+    assert calibrate.steps({near: 1}, 1.0, DELTA, method="recursion") == free > 10
+
+
 @pytest.mark.parametrize("epsilon, delta", [(-1.0, DELTA), (math.nan, DELTA), (math.inf, DELTA), (1.0, 2.0), (1.0, math.nan)])
 def test_a_budget_is_an_epsilon_and_a_delta(epsilon, delta):
     ledger = {Gaussian(50.0): 1}

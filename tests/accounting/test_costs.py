@@ -67,6 +67,13 @@ def test_every_cost_answers_every_accountant(cost):
     assert pure is None or np.all(values <= pure * (1 + 1e-9))
 
 
+@pytest.mark.parametrize("bound, first", [("paper", 200.0), ("tight", 251.0 + 1 / 3.996)])
+def test_a_batch_bounds_orders_up_to_a_limit(bound, first):
+    """The paper's bound ends at b / 5, the tight one where (a - 1) 4 (b - 1) / b^2 is 1."""
+    values = DPBarker(1000, 100_000, bound).base_rdp(np.array([first - 1, first, first + 1, 1e4]))
+    assert np.isfinite(values[0]) and np.all(np.isposinf(values[1:]))
+
+
 @pytest.mark.parametrize(
     "make",
     [

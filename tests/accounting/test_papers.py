@@ -51,8 +51,10 @@ def test_penalty_by_advanced_composition():
     assert allowed.epsilon < derived[0] <= proved and derived[1] <= allowed.delta
     # never below the truth
     assert accountants.epsilon({Gaussian(z): allowed.steps}, allowed.delta).epsilon < allowed.epsilon
+    least = sigma * step  # of the noise: at it, one step has epsilon 1
+    assert papers.penalty_advanced(rows, alpha, beta, scale, c, least * 1.001)
     with pytest.raises(ValueError, match="sigma"):
-        papers.penalty_advanced(10, alpha, beta, scale, 5.0, 0.1)
+        papers.penalty_advanced(rows, alpha, beta, scale, c, least * 0.999)
 
 
 def test_advanced_composition():

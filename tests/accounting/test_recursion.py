@@ -65,6 +65,14 @@ def test_one_barker_bit_is_the_closed_form(range, part):
     assert exact * (1 - 1e-9) <= ours <= exact * 1.02
 
 
+@pytest.mark.parametrize("delta", [0.02, 3e-3, 1e-4])
+def test_the_epsilon_of_one_barker_bit_is_never_below_the_closed_form(delta):
+    """Solved for e, so that what is read between two points of the grid counts too."""
+    range = 1.0
+    exact = range + 2 * math.log1p(-math.sqrt(-delta * math.expm1(-range)))
+    assert exact * (1 - 1e-9) <= recursion.epsilon(AcceptBit(Barker(), range), 1, delta) <= exact * 1.005
+
+
 @pytest.mark.parametrize("test", [Barker(), LazyBarker(0.4), Penalty(1.0)], ids=str)
 @pytest.mark.parametrize("count", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (3, 4))])
 def test_above_enumeration_and_close(test, count):

@@ -43,6 +43,12 @@ def test_infinite_claims():
     assert not verify.verify(document(entries, 1e9)).is_reproduced
 
 
+def test_what_promises_nothing_is_reproduced_whatever_it_asked():
+    """As with a fixed secret: no accountant has to find a figure for these costs."""
+    verdict = verify.verify(document([(Gaussian(50.0, distance=0.5), 100)], "inf", method="none"))
+    assert verdict.is_reproduced and verdict.recomputed == math.inf
+
+
 @pytest.mark.parametrize("method", ["rdp", "zcdp", "pure", "recursion"])
 def test_other_methods(method):
     entries = [(AcceptBit(Barker(), 0.2), 10)]

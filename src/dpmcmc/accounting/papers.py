@@ -47,10 +47,10 @@ def penalty_advanced(rows: int, alpha: float, beta: float, scale: float, sensiti
     the first term. The value is still above the exact composition, about sqrt(2 k0 beta) c / sigma, when
     2 alpha + beta >= 1/2.
     """
-    least = sensitivity * rows**-alpha * math.sqrt(2 * (2 * alpha + beta) * math.log(rows))
+    both = 2 * alpha + beta
+    least = sensitivity * rows**-alpha * math.sqrt(2 * both * math.log(rows))
     if sigma <= least:
         raise ValueError(f"sigma={sigma} must be above {least:.4g}: Theorem 1 needs one step's epsilon below 1")
-    both = 2 * alpha + beta
     ratio = sensitivity / sigma
     epsilon = 2 * math.sqrt(scale * both * beta) * ratio + 4 * scale * ratio**2 * both
     delta = 1.25 * scale * rows**-beta / math.log(rows) + rows**-beta
