@@ -2,7 +2,9 @@
 
 import re
 
+import arviz
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -32,6 +34,7 @@ from tests import tiny
 
 LOGISTIC = models.logistic(2, radius=2.5, intercept=True)
 PROVED = LOGISTIC.lipschitz
+PLANE = models.logistic(2, radius=2.5)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +138,7 @@ def langevin_draws(stiffness, thin, num_draws=600):
 @pytest.mark.parametrize("stiffness, factor", [(0.2, None), (0.6, None), (2.0, 2**0.5), (3.5, 8**0.5), (3.99, "much")])
 def test_langevin_steps_that_are_too_long_are_told(stiffness, thin, factor):
     """The factor to a fifth, however the draws are thinned. Fixed keys; of 400 others none alarmed at 0.6 or 0.7, and 2 at 0.8."""
-    told = doubts.of_draws(LOGISTIC, {}, langevin_draws(stiffness, thin), thin)
+    told = doubts.of_draws(PLANE, {}, langevin_draws(stiffness, thin), thin)
     if factor is None:
         assert told == []
     else:
@@ -147,14 +150,14 @@ def test_directions_that_are_rounding_alone_say_nothing_of_the_steps():
     ((positions, info),) = langevin_draws(0.2, 1)
     along = np.float32(1000 + positions[..., :1] * np.array([1.0, 2.0]))
     info = info._replace(move=np.diff(along, axis=0, prepend=along[:1]))
-    assert doubts.of_draws(LOGISTIC, {}, [(along, info)], 1) == []
+    assert doubts.of_draws(PLANE, {}, [(along, info)], 1) == []
 
 
 @pytest.mark.parametrize(("share", "is_told"), [(0.04, False), (0.06, True)])
 def test_steps_out_of_the_prior_are_told_when_they_are_many(share, is_told):
     ((positions, info),) = langevin_draws(0.2, 1)
     is_outside = np.arange(len(positions))[:, None] < np.full(2, share * len(positions))
-    told = doubts.of_draws(LOGISTIC, {}, [(positions, info._replace(is_outside=is_outside))], 1)
+    told = doubts.of_draws(PLANE, {}, [(positions, info._replace(is_outside=is_outside))], 1)
     assert any("led to where the prior has no density" in text for text in told) == is_told
 
 
@@ -170,13 +173,13 @@ def test_one_component_that_never_moves_is_told():
 def test_what_happened_in_the_warm_up_is_not_told():
     ((positions, info),) = langevin_draws(0.2, 1)
     info = info._replace(is_saturated=np.arange(600)[:, None] < np.full(2, 200))
-    assert any("33% of the steps" in text for text in doubts.of_draws(LOGISTIC, {}, [(positions, info)], 1))
-    assert doubts.of_draws(LOGISTIC, {}, [(positions, info)], 1, warmup=0.5) == []
+    assert any("33% of the steps" in text for text in doubts.of_draws(PLANE, {}, [(positions, info)], 1))
+    assert doubts.of_draws(PLANE, {}, [(positions, info)], 1, warmup=0.5) == []
 
 
 def test_batches_are_told_to_those_who_use_langevin_dynamics():
     plan = {Gradient(PROVED, 9.0, PoissonBatch(0.1)): 1}
-    (told,) = doubts.of_draws(LOGISTIC, plan, langevin_draws(0.2, 1), 1)
+    (told,) = doubts.of_draws(PLANE, plan, langevin_draws(0.2, 1), 1)
     assert "the batches' own noise is not taken off what sgld adds" in told
 
 
@@ -237,3 +240,63 @@ def test_what_is_known_before_the_grant_is_told_before_it(caplog, monkeypatch):
     monkeypatch.setattr(Curator, "grant", grant)
     with pytest.raises(KeyboardInterrupt):
         tiny.run()
+
+
+def student(scale):
+    """A prior around 2, of which nothing can be seen at 0."""
+    return lambda position: -2.5 * jnp.log1p(((position[0] - 2) / scale) ** 2 / 4)
+
+
+@pytest.mark.parametrize("scale, is_told", [(0.02, True), (3.0, False)])
+def test_steps_that_jump_over_the_prior_are_told(scale, is_told):
+    """Steps of .3 around 2. A normal prior's slopes at both ends tell its change exactly, so that it is left to the other doubt."""
+    rng = np.random.default_rng(0)
+    positions, moves = 2 + 0.5 * rng.normal(size=(400, 2, 1)), 0.3 * rng.normal(size=(400, 2, 1))
+    assert doubts._skips(student(scale), positions, moves) is is_told
+    assert not doubts._skips(lambda position: -0.5 * ((position[0] - 2) / scale) ** 2, positions, moves)
+    info = LangevinInfo(moves, moves, *np.zeros((3, 400, 2), bool))
+    model = models.gaussian([1.0])._replace(log_prior=student(scale))
+    assert any("too long for this prior" in told for told in doubts.of_draws(model, {}, [(positions, info)], 1)) is is_told
+
+
+def spread_and_mean(position, row):
+    return -jnp.log(position[1]) - 0.5 * ((row - position[0]) / position[1]) ** 2
+
+
+@pytest.mark.parametrize("low, is_told", [(-1.0, True), (0.5, False)])
+def test_positions_at_which_rows_count_for_nothing_are_told(low, is_told):
+    model = models.gaussian([1.0, 1.0])._replace(log_likelihood=spread_and_mean)
+    positions = np.stack(np.meshgrid(np.linspace(-1, 1, 30), np.linspace(low, 2, 30)), axis=-1).astype(np.float32)
+    told = doubts.of_positions(model, jax.ShapeDtypeStruct((), jnp.float32), positions)
+    assert bool(told) is is_told and all("33% of all positions" in text for text in told)
+
+
+def zero_or_log_normal(guard):
+    """y = 0 with some chance, else log y is normal. Unless guarded, JAX has log 0 in the gradient of rows at 0."""
+
+    def log_likelihood(position, row):
+        size = jnp.log(jnp.where(row > 0, row, 1.0) if guard else row)
+        some = jax.nn.log_sigmoid(position[0]) - 0.5 * (size - position[1]) ** 2
+        return jnp.where(row > 0, some, jax.nn.log_sigmoid(-position[0]))
+
+    return log_likelihood
+
+
+@pytest.mark.parametrize("guard", [True, False])
+def test_gradients_that_are_no_numbers_are_told_before_the_budget_is_spent(guard):
+    model = models.gaussian([1.0, 1.0])._replace(log_likelihood=zero_or_log_normal(guard))
+    row, start = jax.ShapeDtypeStruct((), jnp.float32), np.zeros(2, np.float32)
+    told = doubts.of_gradients(model, row, start, {Gradient(6.0, 1.0): 1})
+    assert bool(told) is not guard and all("a made-up row of zeros" in text for text in told)
+    # A test decides about where gradients lead, and takes no gradient itself.
+    assert doubts.of_gradients(model, row, start, {Gradient(6.0, 1.0): 3, LogRatio(6.0, 1.0): 1}) == []
+    curator = Curator(np.zeros(50, np.float32), model, None)
+    run = sample(jax.random.key(0), sgld(model.log_prior, Gradient(6.0, 1.0), 1e-3), curator, start, num_steps=2, progress=False)
+    assert ("a made-up row of zeros" in statement_of(run)) is not guard
+
+
+def test_a_truth_value_among_the_parameters_hides_no_doubt():
+    rng = np.random.default_rng(0)
+    apart = rng.normal(size=(2, 200)) + [[0.0], [5.0]]
+    named = {"x": apart, "is_positive": apart > 0}
+    assert "R-hat" in posterior.doubt(arviz.from_dict(posterior=named))

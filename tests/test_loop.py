@@ -439,7 +439,9 @@ def test_doubts_that_cannot_be_told_lose_no_draws(monkeypatch):
 
     monkeypatch.setattr(loop.doubts, "of_draws", fail)
     monkeypatch.setattr("dpmcmc.results.posterior.doubt", fail)
-    assert tiny.means(tiny.run()).shape == (2, 12)
+    result = tiny.run()
+    assert tiny.means(result).shape == (2, 12)
+    assert statement_of(result).count("could not be checked in full (TypeError") == 2
 
 
 def test_a_step_must_return_a_state_and_info():

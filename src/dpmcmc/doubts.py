@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.types import Model
@@ -15,15 +17,16 @@ ROUNDING = 4 * 2.0**-23  # of positions in float32
 AT_THE_LIMIT = 0.05  # of the steps
 STIFF = 0.8  # step size times precision, of Langevin dynamics: beyond, a variance is a quarter too large or more
 SURE, FEWEST = 4.0, 50  # standard errors, and draws to have any
+SKIPPED = 0.3  # of log-density, in a step
+ENOUGH = 1000  # positions to try something at
 BIAS = "Clipped rows bias the draws, in standard deviations the more the larger the table"
 
 
 def of_settings(model: Model, plan: Mapping[Any, int]) -> list[str]:
     """Clips that some row could reach, which then counts for less than it says, and likelihoods that are not taken as they are."""
     told = []
-    is_tested = any(not getattr(query, "is_direction", False) for query in plan)
     for query in plan:
-        if getattr(query, "is_direction", False) and is_tested:
+        if _is_direction(query) and not _is_untested(plan):
             continue  # its errors cost acceptance and nothing else
         name = getattr(query, "bounded_by", "lipschitz")
         clip, bound, proved = getattr(query, "clip", None), getattr(query, "bound", None), getattr(model, name)
@@ -38,6 +41,38 @@ def of_settings(model: Model, plan: Mapping[Any, int]) -> list[str]:
                 f"posterior, about {temperature**-0.5:.3g} times as wide as the posterior"
             )
     return told
+
+
+def of_gradients(model: Model, row: Any, position: Any, plan: Mapping[Any, int]) -> list[str]:
+    """Gradients that are no numbers where the log-likelihood is one, for rows that are made up: such rows count for nothing."""
+    if not _is_untested(plan):
+        return []
+    point = jnp.asarray(position) + 0.1 * np.modf(0.618 * np.arange(1, model.dimension + 1))[0]  # no point that is special
+    for name, made_up in _made_up(row):
+        with jax.debug_nans(False), jax.debug_infs(False):
+            value, slope = jax.value_and_grad(model.log_likelihood)(point.astype(jnp.asarray(position).dtype), made_up)
+        if np.isfinite(value) and np.isnan(slope).any():
+            return [
+                f"the gradient of log_likelihood is not a number for a made-up row of {name}, though log_likelihood is one: such "
+                "rows count for nothing, and the draws are not those of the posterior. JAX differentiates both sides of a `where`: "
+                "keep the arguments of log, sqrt and the like in their range on both"
+            ]
+    return []
+
+
+def of_positions(model: Model, row: Any, positions: np.ndarray) -> list[str]:
+    """Log-likelihoods that are no numbers at some positions (..., d), for rows that are made up: there rows count for nothing."""
+    flat = positions.reshape(-1, positions.shape[-1])
+    some = flat[:: -(-len(flat) // ENOUGH)]
+    for name, made_up in _made_up(row):
+        with jax.debug_nans(False), jax.debug_infs(False):
+            share = float(np.mean(np.isnan(jax.vmap(model.log_likelihood, (0, None))(some, made_up))))
+        if 0 < share < 1:
+            return [
+                f"at {share:.0%} of all positions, warm-up included, the log-likelihood of a made-up row of {name} is not a "
+                "number: rows count for nothing there. Let log_prior be -inf where parameters have no meaning, or choose others"
+            ]
+    return []
 
 
 def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warmup: float = 0.0) -> list[str]:
@@ -73,7 +108,7 @@ def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warm
             "has seven digits: take off a public constant, or choose other units"
         )
     if {"gradient", "move"} <= info.keys():
-        told += _of_langevin(positions, info["move"], plan)
+        told += _of_langevin(model.log_prior, positions, info["move"], plan)
     bounds = [query.bound for query in plan if getattr(query, "bound", None) is not None]
     if bounds and model.lipschitz is not None:
         longest, allowed = _longest(positions, info, thin), min(bounds) / model.lipschitz
@@ -83,6 +118,21 @@ def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warm
                 f"(give the proposal that max_move). {BIAS}"
             )
     return told
+
+
+def _is_direction(query: Any) -> bool:
+    return getattr(query, "is_direction", False)
+
+
+def _is_untested(plan: Mapping[Any, int]) -> bool:
+    """Whether gradients are asked for and nothing that tests where they lead."""
+    return bool(plan) and all(map(_is_direction, plan))
+
+
+def _made_up(row: Any) -> Iterator[tuple[str, Any]]:
+    """Rows of this shape and type that have nothing to do with the table."""
+    for name, number in (("zeros", 0), ("ones", 1)):
+        yield name, jax.tree.map(lambda leaf: jnp.full(leaf.shape, number, leaf.dtype), row)  # noqa: B023
 
 
 def _fields(info: Any) -> tuple[str, ...]:
@@ -96,12 +146,17 @@ def _longest(positions: np.ndarray, info: Mapping[str, np.ndarray], thin: int) -
     return float(np.max(np.linalg.norm(np.diff(positions, axis=0), axis=-1), initial=0.0)) if thin == 1 else 0.0
 
 
-def _of_langevin(positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, int]) -> list[str]:
+def _of_langevin(log_prior: Callable, positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, int]) -> list[str]:
     told = []
     if (factor := _too_wide(positions, moves)) is not None:
         told.append(
-            f"the steps are too long for this posterior: the draws are spread {factor} too widely. step_size times the posterior's "
-            "largest precision (1 / variance, times the preconditioner) should be well below 1"
+            f"the steps are too long for this posterior: the draws are spread {factor} too widely, or more. step_size times the "
+            "posterior's largest precision (1 / variance, times the preconditioner) should be well below 1"
+        )
+    if _skips(log_prior, positions, moves):
+        told.append(
+            "the steps are too long for this prior: it changes within a step by more than its slopes at both ends tell, so that "
+            "the draws are spread too widely, perhaps by far. Take a shorter step_size (tuning.langevin: a smaller stiffness)"
         )
     if any(getattr(query, "batch", None) is not None for query in plan):
         told.append(
@@ -129,3 +184,16 @@ def _too_wide(positions: np.ndarray, moves: np.ndarray) -> str | None:
     if not stiffness > STIFF * (1 + SURE * (2 / count) ** 0.5):
         return None
     return "much" if stiffness > 3.9 else f"{(1 - stiffness / 4) ** -0.5:.2g} times"
+
+
+def _skips(log_prior: Callable, positions: np.ndarray, moves: np.ndarray) -> bool:
+    """Whether the prior changes along a step by something else than the mean of its slopes at both ends: by the same, if normal."""
+    flat = [array.reshape(-1, array.shape[-1]) for array in (positions, moves)]
+    after, move = (array[:: -(-len(array) // ENOUGH)].astype(np.float32) for array in flat)
+    value_and_slope = jax.vmap(jax.value_and_grad(log_prior))
+    with jax.debug_nans(False), jax.debug_infs(False):
+        (values, slopes), (old_values, old_slopes) = value_and_slope(after), value_and_slope(after - move)
+    errors = np.asarray(values - old_values) - 0.5 * np.sum((slopes + old_slopes) * move, axis=-1)
+    is_known = np.isfinite(errors)
+    rounding = ROUNDING * np.abs(values)
+    return bool(is_known.any() and np.mean(np.abs(errors[is_known]) - rounding[is_known]) > SKIPPED)

@@ -91,6 +91,7 @@ def sample(
     assert plan == by_step, "the bill of a block must be that of its steps"
     check_fits(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
     notes = doubts.of_settings(curator.model, one_step.plan)
+    notes += _unless_it_fails(doubts.of_gradients, curator.model, curator.row, positions[0], one_step.plan)
     with _interrupts_held() as interrupts, Progress(num_steps, is_shown=progress) as bar:
         for note in notes:
             bar.warn(note)  # while an interrupt can still save the budget
@@ -166,17 +167,16 @@ class _Run:
             self.is_warned = True
 
     def _finish(self, bar: Progress, notes: list[str]):
-        from dpmcmc.results import posterior
-
-        result = None
+        result, model = None, self.curator.model
         try:
-            with contextlib.suppress(Exception):  # a sampler of one's own may name its statistics as it likes
-                notes += doubts.of_draws(self.curator.model, self.per_step, self.draws, self.thin, self.warmup)
+            # A sampler of one's own may name its statistics as it likes.
+            notes += _unless_it_fails(doubts.of_draws, model, self.per_step, self.draws, self.thin, self.warmup)
+            visited = np.concatenate([positions for positions, _ in self.draws])
+            notes += _unless_it_fails(doubts.of_positions, model, self.curator.row, visited)
             result = self.posterior(*notes)
-            with contextlib.suppress(Exception):
-                if why := posterior.doubt(result):
-                    notes.append(f"DO NOT RELY on these draws: {why}")
-                    result = self.posterior(*notes)
+            if why := _unless_it_fails(_in_doubt, result):
+                notes += why
+                result = self.posterior(*notes)
             for note in notes:
                 bar.warn(note)
             self._save(result)
@@ -215,6 +215,21 @@ class _Run:
             from dpmcmc.results import posterior
 
             posterior.save(result, self.path)
+
+
+def _unless_it_fails(check: Callable[..., list[str]], *arguments: Any) -> list[str]:
+    """What a check of released values finds: its own failure must not cost the draws, nor go untold."""
+    try:
+        return check(*arguments)
+    except Exception as error:
+        return [f"the run could not be checked in full ({type(error).__name__}: {str(error).partition(chr(10))[0]})"]
+
+
+def _in_doubt(result: Any) -> list[str]:
+    from dpmcmc.results import posterior
+
+    why = posterior.doubt(result)
+    return [] if why is None else [f"DO NOT RELY on these draws: {why}"]
 
 
 def _declared(model) -> list[str]:

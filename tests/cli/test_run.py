@@ -73,6 +73,9 @@ def test_every_model_runs(name):
     assert posterior.posterior.sizes["draw"] == 2
     assert "2 steps for each of 1 chains" in result.output
     assert ("no row reaches it" in result.output) == (name != "banana")
+    # A ring and a pair of modes take longer to go round than any rule for normal posteriors says.
+    assert ("Expect:" in result.output) == (name not in ("circle", "mixture"))
+    assert ("a run may see one only" in result.output) == (name == "mixture")
 
 
 @pytest.mark.parametrize(
@@ -333,6 +336,7 @@ def test_a_private_number_of_rows_is_not_told():
     assert all(found.exit_code == 2 for found in refused)
     assert not any(str(N) in found.output for found in (result, *refused))
     assert "at most 500 rows" in result.output
+    assert "in proportion fewer if the table is not full" in result.output
 
 
 def test_few_draws_and_a_large_delta_are_told():

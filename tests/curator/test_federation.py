@@ -3,6 +3,7 @@
 The statistical tests have a false-alarm rate of 1e-3 each.
 """
 
+import copy
 import dataclasses
 import functools
 import json
@@ -595,6 +596,7 @@ TABLES = [
     ({"north": tiny.ROWS}, TypeError, "owner north is a ndarray: it must be a Curator"),
     ([Federation([ONE_OWNER])], TypeError, "owner 1 is a Federation: it must be a Curator"),
     ([ONE_OWNER, ONE_OWNER], ValueError, "owners 1 and 2 are the same curator: each owner needs its own"),
+    ([ONE_OWNER, copy.copy(ONE_OWNER)], ValueError, "owners 1 and 2 are the same curator: each owner needs its own"),
     ([tiny.make_curator(), tiny.make_curator()], ValueError, "have the same fixed secret, so their noise would be the same"),
     ([ONE_OWNER, Curator(ROWS, MODEL, None)], ValueError, "owner 1 has dimension 1, owner 2 2: all owners need the same model"),
     ([ONE_OWNER, Curator(tiny.ROWS, OTHER_NAMES, None)], ValueError, r"owner 1 has parameters {'mean': \(\)}, owner 2 {'location'"),
@@ -686,3 +688,18 @@ def test_nothing_about_the_rows_is_printed():
     federation = Federation({"north": private})
     assert "37" not in repr(federation) and "37" not in str(federation.grant({tiny.RATIO: 5}).statement())
     assert dataclasses.is_dataclass(federation.budget["north"])
+
+
+def test_what_is_proved_and_declared_is_that_of_all_owners():
+    """A clip that is proved for one owner's rows may cut off another's."""
+    narrow, wide = (models.gaussian([1.0], prior_scale=10.0, radius=radius) for radius in (1.0, 8.0))
+    rows = np.linspace(-1.0, 1.0, 20)[:, None]
+    together = Federation({"north": Curator(rows, narrow, None), "south": Curator(rows, wide, None)})
+    assert (together.model.lipschitz, together.model.curvature) == (wide.lipschitz, wide.curvature)
+    assert together.model.declared == "|row| <= 1 by owner north; |row| <= 8 by owner south"
+    told = loop.doubts.of_settings(together.model, {LogRatio(narrow.lipschitz, 2.0): 1})
+    assert any("rows may be clipped" in text for text in told)
+    unproved = Federation([Curator(rows, narrow, None), Curator(rows, models.gaussian([1.0]), None)]).model
+    assert unproved.lipschitz is None and unproved.declared == "|row| <= 1 by owner 1; nothing by owner 2"
+    alike = Federation([Curator(rows, narrow, None), Curator(rows, narrow, None)]).model
+    assert (alike.lipschitz, alike.declared) == (narrow.lipschitz, narrow.declared)

@@ -49,6 +49,7 @@ class Problem(NamedTuple):
     notes: tuple[str, ...] = ()  # how to read the parameters
     units: Mapping[str, str] = MappingProxyType({})  # of each of them
     is_exact: bool = False  # the information is what a row says, no guess
+    is_round: bool = True  # the posterior is like a normal one; else some steps are worth fewer draws than can be told
 
 
 def problem_of(model: ModelName, table: Path, delimiter: str, decimal: str, settings: Settings) -> Problem:
@@ -158,7 +159,8 @@ def _circle(columns: dict[str, Any], settings: Settings) -> Problem:
     information = [2 * settings.sharpness * radius**2] * 2
     rows = _plain(columns, settings)[:, 0]
     notes = ("x, y: a point whose distance from 0 is what the rows tell; all directions are alike",)
-    return Problem(models.circle(settings.sharpness, radius), rows, [radius / 2, 0.0], information, 0.0, notes)
+    model = models.circle(settings.sharpness, radius)
+    return Problem(model, rows, [radius / 2, 0.0], information, 0.0, notes, is_round=False)
 
 
 def _mixture(columns: dict[str, Any], settings: Settings) -> Problem:
@@ -169,8 +171,12 @@ def _mixture(columns: dict[str, Any], settings: Settings) -> Problem:
     bound = row_bound if settings.position_bound is None else settings.position_bound
     rows = _plain(columns, settings)[:, 0]
     # The two components overlap, which costs about three quarters of the information.
-    notes = ("rows come from two equal normals: theta_1 is the mean of one, theta_1 + theta_2 that of the other",)
-    return Problem(models.mixture(variance, row_bound, bound), rows, [0.0, bound / 3], [1 / (4 * variance)] * 2, 0.0, notes)
+    notes = (
+        "rows come from two equal normals: theta_1 is the mean of one, theta_1 + theta_2 that of the other",
+        "nobody knows which is which: (theta_1 + theta_2, -theta_2) is as likely as (theta_1, theta_2), and a run may see one only",
+    )
+    model = models.mixture(variance, row_bound, bound)
+    return Problem(model, rows, [0.0, bound / 3], [1 / (4 * variance)] * 2, 0.0, notes, is_round=False)
 
 
 _OPTIONS = {"variances", "curvature", "sharpness", "position_bound"}

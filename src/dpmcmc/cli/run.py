@@ -156,7 +156,7 @@ def run(
             raise ValueError(f"--shared-by needs --steps: without, this run would take all that is left, {num_steps} steps")
         if given and not is_named:
             typer.echo(f"Settings of your own ({', '.join(given)}) are for accept bits: {sampler.value} is used.")
-        is_automatic = not set(given) - {"--clip"}
+        is_automatic = problem.is_round and not set(given) - {"--clip"}
         draws = choices.draws_worth(curator, chosen, problem, num_steps * chains, kappa) if is_automatic else None
         for line in _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws):
             typer.echo(line)
@@ -233,7 +233,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     yield f"Budget:   epsilon = {budget.epsilon:g}, delta = {budget.delta:g}: {num_steps} steps for each of {chains} chains"
     if draws is not None:
         expected = f"roughly {round(draws)} independent draws' worth" if draws >= 0.95 else "less than one independent draw's worth"
-        yield f"Expect:   {expected}, warm-up included"
+        yield f"Expect:   {expected}, warm-up included" + ("" if is_public else "; in proportion fewer if the table is not full")
         first = {query.cost(curator.unit): count for query, count in chosen.initial.items()}
         is_held_back = calibrate.held_back({chosen.query.cost(curator.unit): chains}, budget.epsilon, budget.delta, first)
         if is_held_back:

@@ -129,6 +129,7 @@ class Curator:
         if budget is not None and self.unit.is_count_public and budget.delta > 1 / num_rows:
             warnings.warn(LARGE_DELTA.format(budget.delta, num_rows), stacklevel=2)
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
+        self._row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), leaves)
         door.check_model(model, leaves)
         self._place(leaves, num_rows)
         self._shared_by, self._filter, self._is_withdrawn = shared_by, None, False
@@ -162,6 +163,11 @@ class Curator:
     def capacity(self) -> int:
         """The public bound on the number of rows."""
         return self._capacity
+
+    @property
+    def row(self) -> Any:
+        """Shapes and types of one row, which are public."""
+        return self._row
 
     @property
     def num_grants(self) -> int:
@@ -433,8 +439,8 @@ def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
     """Bill every owner for the whole plan, or none of them."""
     plan = checked(plan)  # one copy for the check, the bill and the grant
     with contextlib.ExitStack() as tills:
-        for owner in sorted(owners, key=id):  # in one order, whoever asks: nobody waits for one who waits for him
-            tills.enter_context(owner._till)
+        for till in sorted((owner._till for owner in owners), key=id):  # in one order: nobody waits for one who waits for him
+            tills.enter_context(till)
         return _bill_all(owners, plan)
 
 

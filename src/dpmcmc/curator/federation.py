@@ -41,7 +41,7 @@ from dpmcmc.curator.program import (
 )
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.precision import in_double
-from dpmcmc.types import Answer, Budget, Plan, Query, is_standing
+from dpmcmc.types import Answer, Budget, Model, Plan, Query, is_standing
 
 
 class Federation:
@@ -52,7 +52,7 @@ class Federation:
     owners
         the curators by name, or in a row: then their names are 1, 2, 3, ... They may differ in budget, unit, capacity, ledger
         and in how their budget is shared; positions and rows have the same shapes everywhere. The first one's model names the
-        parameters and says where the prior allows chains to start.
+        parameters and says where the prior allows chains to start; a bound is proved if it is for all owners, the largest.
 
     A run is granted by all owners or by none; one that withdraws ends it.
     """
@@ -61,10 +61,15 @@ class Federation:
         by_name = owners if isinstance(owners, Mapping) else {str(number): owner for number, owner in enumerate(owners, 1)}
         self.owners: Mapping[str, Curator] = MappingProxyType(dict(by_name))  # read only: they were checked
         _check_owners(self.owners)
-        self.model = next(iter(self.owners.values())).model
+        self.model = _shared_model(self.owners)
 
     def __repr__(self) -> str:
         return f"Federation({dict(self.owners)})"
+
+    @property
+    def row(self) -> Any:
+        """Shapes and types of one row, the same everywhere."""
+        return next(iter(self.owners.values())).row
 
     @property
     def budget(self) -> dict[str, Budget | None]:
@@ -193,7 +198,7 @@ def _check_owners(owners: Mapping[str, Curator]) -> None:
         _check_owner(name, owner)
     for name, owner in others:
         _check_shapes(first, (name, owner))
-    _check_apart("are the same curator", {name: id(owner) for name, owner in owners.items()})
+    _check_apart("are the same curator", {name: id(owner._till) for name, owner in owners.items()})  # or a copy of it
     paths = {name: owner._ledger.path for name, owner in owners.items()}
     _check_apart("keep one ledger file", {name: path.resolve() for name, path in paths.items() if path is not None})
     secrets = {name: owner._fixed_secret for name, owner in owners.items()}
@@ -230,7 +235,24 @@ def _parameters(owner: Curator) -> Any:
 
 
 def _row_shapes(owner: Curator) -> Any:
-    return jax.tree.map(lambda leaf: leaf.shape[1:], owner._rows[0][0])
+    return jax.tree.map(lambda leaf: leaf.shape, owner.row)
+
+
+def _shared_model(owners: Mapping[str, Curator]) -> Model:
+    """The first owner's, with bounds and declarations that hold for the rows of all."""
+    models = {name: owner.model for name, owner in owners.items()}
+    first, *_ = models.values()
+    declared = first.declared
+    if len({model.declared for model in models.values()}) > 1:
+        declared = "; ".join(f"{model.declared or 'nothing'} by owner {name}" for name, model in models.items())
+    lipschitz, curvature = (_largest([getattr(model, bound) for model in models.values()]) for bound in ("lipschitz", "curvature"))
+    return first._replace(lipschitz=lipschitz, curvature=curvature, declared=declared)
+
+
+def _largest(bounds: Sequence[float | None]) -> float | None:
+    """Of what is proved everywhere."""
+    known = [bound for bound in bounds if bound is not None]
+    return max(known) if len(known) == len(bounds) else None
 
 
 def _check_apart(words: str, facts: Mapping[str, Any]) -> None:

@@ -139,13 +139,14 @@ def _quiet() -> Iterator[None]:
 
 def doubt(result: Any) -> str | None:
     """Why these draws should not be trusted, if so: from the draws alone, as any reader sees them."""
+    posterior = result.posterior.astype(float)  # of what is true or false, there is no difference
     with _quiet():
-        r_hats, draws = (measure(result.posterior).to_array() for measure in (_arviz().rhat, _arviz().ess))
+        r_hats, draws = (measure(posterior).to_array() for measure in (_arviz().rhat, _arviz().ess))
     r_hat, effective = float(r_hats.max()), float(draws.min(skipna=False))
     found = []
-    if all(np.all(np.ptp(values.to_numpy(), axis=(0, 1)) == 0) for values in result.posterior.values()):
+    if all(np.all(np.ptp(values.to_numpy(), axis=(0, 1)) == 0) for values in posterior.values()):
         found.append("all draws are the same: the chains never moved")
-    if (distance := _drift(result.posterior)) > MAX_DRIFT:
+    if (distance := _drift(posterior)) > MAX_DRIFT:
         found.append(f"they begin {distance:.0f} standard deviations from where they end: more warm-up, or a better start")
     if r_hat > MAX_R_HAT:  # a single chain has none
         found.append(f"R-hat is up to {r_hat:.2f} (good: at most {MAX_R_HAT})")
