@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpmcmc.acceptance import Barker, LazyBarker, Penalty
-from dpmcmc.accounting import accountants, calibrate
+from dpmcmc.accounting import accountants, calibrate, filters, gaussian
 from dpmcmc.accounting.costs import (
     ZCDP,
     AcceptBit,
@@ -204,3 +204,49 @@ def test_renyi_divergences_take_a_fraction_of_a_second_and_repeated_questions_no
     again = time.process_time() - start
     assert first < 3  # ten times the promise of 0.3 s: the machine may be busy
     assert again < first / 5
+
+
+def test_distances_are_charged_beyond_what_a_float_can_be_the_exponential_of():
+    """(1 + e^800) 1e-310 is more than 1."""
+    assert accountants.delta({Pure(750.0, distance=1e-310): 1}, 800.0) == 1
+    assert accountants.delta({Pure(0.1, distance=1e-12): 1}, 1.0) == pytest.approx(1e-12 * (1 + math.e))
+    assert accountants.room_for_distances(1000.0, DELTA) == 0
+    assert not filters.gaussian_filter(1000.0, DELTA).fits({Gaussian(100.0, distance=1e-313): 1})
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-9, 1e-11, 1e-12])
+def test_many_tiny_pure_queries_are_a_gaussian(epsilon):
+    """mu = 1 in the limit: terms of the first order cancel, and what is left of them must not be less."""
+    truth = gaussian.epsilon(DELTA, 1.0)
+    assert truth * (1 - 1e-3) <= accountants.epsilon({Pure(epsilon): int(epsilon**-2)}, DELTA).epsilon <= 1.2 * truth
+
+
+def test_counts_end_somewhere():
+    for count in (2**80 + 1, 10**400):
+        with pytest.raises(ValueError, match="up to 2\\^80"):
+            accountants.epsilon({Gaussian(50.0): count}, DELTA)
+
+
+def test_a_batch_of_all_rows_has_the_law_of_all_rows():
+    """Its losses reach far below zero, where a rate of 1 leaves nothing of the other table."""
+    for z in (0.08, 0.16, 0.5):
+        whole = SubsampledGaussian("poisson", 1.0, z, Neighbours.ADD_OR_REMOVE_ONE)
+        exact = accountants.epsilon({Gaussian(z): 1}, DELTA).epsilon
+        assert exact <= accountants.epsilon_by("pld", {whole: 1}, DELTA) <= exact * 1.001
+
+
+def test_repeated_questions_are_cached():
+    """In time of the process: the second answer is a look into a table."""
+    mixture = {PoissonMixture(1.5e-3, 1.0, 0.97, Neighbours.REPLACE_ONE): 1}
+    for step, method in ((mixture, "pld"), ({AcceptBit(Barker(), 0.04): 1}, "recursion")):
+        first = calibrate.steps(step, 0.5, DELTA, method=method)
+        begin = time.process_time()
+        assert calibrate.steps(step, 0.5, DELTA, method=method) == first
+        assert time.process_time() - begin < 0.02
+
+
+def test_a_refusal_names_the_cost_that_has_no_divergence():
+    with pytest.raises(UnsupportedQuery, match="DPBarker.* has no finite Renyi divergence$"):
+        accountants.epsilon_by("rdp", {DPBarker(6, 100, "paper"): 1}, DELTA)
+    with pytest.raises(UnsupportedQuery, match="PoissonMixture.* has no finite Renyi divergence: use pld"):
+        accountants.epsilon_by("rdp", {PoissonMixture(1.5e-3, 1.0, 0.97, Neighbours.REPLACE_ONE): 1}, DELTA)

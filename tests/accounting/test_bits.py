@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpmcmc.acceptance import Barker, LazyBarker, Metropolis, Penalty
-from dpmcmc.accounting import bits, calibrate
+from dpmcmc.accounting import accountants, bits, calibrate, gaussian
 from dpmcmc.accounting.costs import AcceptBit
 from dpmcmc.errors import UnsupportedQuery
 
@@ -125,3 +125,23 @@ def test_lazier_is_cheaper():
     costs = [AcceptBit(LazyBarker(kappa), 0.1).rdp(np.array([5.0]))[0] for kappa in (0.1, 0.25, 0.5, 0.9)]
     assert costs == sorted(costs)
     assert AcceptBit(LazyBarker(1.0), 0.1).rdp(np.array([5.0])) == pytest.approx(AcceptBit(Barker(), 0.1).rdp([5.0]))
+
+
+@pytest.mark.parametrize("sigma, range", [(1e6, 1e-2), (1e7, 1e-2), (3e7, 3e-2), (1e8, 0.3), (1e9, 10.0), (1e12, 1e3)])
+def test_ranges_that_rounding_swallows_are_charged_in_full(sigma, range):
+    """At l = sigma^2/2 the bit is fair, and n of them tell as much as a Gaussian of mu = sqrt(2 n / pi) Delta / sigma: here .8."""
+    cost, count = AcceptBit(Penalty(sigma), range), int(math.pi / 2 * (0.8 * sigma / range) ** 2)
+    truth = gaussian.epsilon(1e-6, 0.8)
+    assert truth <= accountants.epsilon({cost: count}, 1e-6).epsilon <= 1.5 * truth
+    assert calibrate.steps({cost: 1}, truth, 1e-6) <= count
+
+
+@pytest.mark.parametrize("test", [Barker(), LazyBarker(0.5)], ids=str)
+@pytest.mark.parametrize("range", [1e-8, 1e-10, 1e-12, 2e-20])
+def test_so_are_those_of_other_tests(test, range):
+    """Fair bits again: the worst state of Barker's has the divergence order * Delta^2 / 8, a lazy one's at least a part of it."""
+    order, least = 2.0, range**2 / 4 * (1.0 if isinstance(test, Barker) else test.kappa / 4)
+    assert least * (1 - 1e-6) <= AcceptBit(test, range).rdp(np.array([order]))[0] <= range**2 / 4 * (1 + 1e-9)
+    if range < 1e-10:
+        with pytest.raises(UnsupportedQuery, match="too little to be told from rounding"):
+            bits.accept_boxes(test, range)

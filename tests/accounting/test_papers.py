@@ -70,5 +70,24 @@ def test_fast_mh():
     epsilon, delta = papers.fast_mh_step(0.5, 1e-7, 1000, 1e-5)
     assert (epsilon, delta) == (pytest.approx(6 * 1000 * 1e-5 * 0.5), pytest.approx(2 * 1000 * 1e-5 * 1e-7))
     assert papers.fast_mh_step(2.83, 1e-7, 1000, 1e-6)
-    with pytest.raises(ValueError, match="upper bound"):
+    with pytest.raises(ValueError, match="6 K p epsilon is not an upper bound"):
         papers.fast_mh_step(2.85, 1e-7, 1000, 1e-6)
+
+
+def test_fast_mh_is_refused_where_its_delta_is_below_the_truth():
+    """A release that gives a row away with chance p_m when it is drawn m times, p_(m+1) = min(e^e p_m + d, 1 - e^-e (1 - p_m - d)).
+
+    On a table without the row that never happens, so its mean chance is a delta at every epsilon.
+    """
+
+    def given_away(epsilon, delta, most_rows, chance):
+        found, total = 0.0, 0.0
+        for m in range(60):
+            total += math.comb(most_rows, m) * chance**m * (1 - chance) ** (most_rows - m) * found
+            found = min(math.exp(epsilon) * found + delta, 1 - math.exp(-epsilon) * (1 - found - delta))
+        return total
+
+    assert given_away(1.0, 1e-9, 500, 0.001) <= papers.fast_mh_step(1.0, 1e-9, 500, 0.001)[1]
+    assert given_away(1.0, 1e-9, 500, 0.01) > 100 * 2 * 500 * 0.01 * 1e-9
+    with pytest.raises(ValueError, match="2 K p delta is not an upper bound"):
+        papers.fast_mh_step(1.0, 1e-9, 500, 0.01)

@@ -203,3 +203,12 @@ def test_more_than_it_can_follow_is_refused_rather_than_left_to_the_pure_bound()
     for epsilon in (600.0, 699.0, 701.0):
         with pytest.raises(UnsupportedQuery, match="use rdp"):
             recursion.steps(AcceptBit(Barker(), 0.04), epsilon, 1e-6)
+
+
+def test_a_delta_that_cannot_be_followed_is_refused():
+    assert recursion.delta(AcceptBit(Barker(), 0.2), 0, 0.1) == 0
+    for cost in (AcceptBit(Barker(), 800.0), AcceptBit(Penalty(0.01), 5.0)):
+        with pytest.raises(UnsupportedQuery, match="cannot follow"):
+            recursion.delta(cost, 2, 5.0)
+    with pytest.raises(UnsupportedQuery, match="would take the recursion too long"):
+        recursion.delta(AcceptBit(Barker(), 0.2), 10_000, 5.0)

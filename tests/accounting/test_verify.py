@@ -156,3 +156,14 @@ def test_infinity_is_not_a_number_to_hide_behind():
     assert math.isinf(verify.verify(document(ENTRIES, "inf", method="none")).claimed)
     with pytest.raises(ValueError, match="epsilon"):
         verify.verify(document(ENTRIES, "nan"))
+
+
+def test_nothing_is_said_twice(tmp_path):
+    """Of two bills under one name, one would be verified and another one read."""
+    text = json.dumps(document(ENTRIES, EPSILON))
+    path = tmp_path / "ledger.json"
+    path.write_text(text)
+    assert verify.verify(verify.read(path)).is_reproduced
+    path.write_text(text[:-1] + ', "entries": []}')
+    with pytest.raises(ValueError, match="names something twice"):
+        verify.read(path)

@@ -111,7 +111,10 @@ def test_every_kind_is_compared_in_both_directions(name, question):
         ("compare poisson-mixture --rate 0.01 --weight 1 --std 1 --neighbours replace --epsilon 1 --delta 1e-12", "no method"),
         ("poisson-mixture --rate 1e6 --weight 1 --std 1 --neighbours replace --steps 1 --delta 1e-6", "draws"),
         ("gaussian --noise-multiplier 1e-200 --delta 1e-6 --epsilon 1", "between"),
-        ("accept-bit --test penalty --sigma inf --range 0.04 --epsilon 1 --delta 1e-6", "sigma=inf"),
+        ("accept-bit --test penalty --sigma inf --range 0.04 --epsilon 1 --delta 1e-6", "--sigma inf must be a number"),
+        ("accept-bit --test penalty --sigma nan --range 0.04 --epsilon 1 --delta 1e-6", "--sigma nan must be a number"),
+        ("accept-bit --test barker --sigma 3 --range 0.04 --epsilon 1 --delta 1e-6", "the barker test takes no --sigma"),
+        ("accept-bit --test barker --kappa 0.5 --range 0.04 --epsilon 1 --delta 1e-6", "the barker test takes no --kappa"),
         ("accept-bit --test barker --range 0.001 --epsilon 1 --delta 1e-6 --method exact", "use rdp"),
         *(
             (f"minibatch-barker --method pure --row-bound {bound} --ratio {ratio} --steps 1 --delta 1e-6", "must be positive")

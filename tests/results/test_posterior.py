@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dpmcmc import load, save, statement_of
+from dpmcmc.accounting import verify
 from dpmcmc.cli import main
 from dpmcmc.results import posterior as results
 from tests import tiny
@@ -155,7 +156,16 @@ def test_the_summary_of_very_few_draws_is_quiet(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("name, forged", [("epsilon", 0.001), ("delta", 1e-12), ("privacy_statement", "Promise: (0.001, 1e-06)")])
+FORGED = {
+    "epsilon": 0.001,
+    "delta": 1e-12,
+    "accountant": "magic",
+    "rows_per_person": [1, 2],
+    "privacy_statement": "Promise: (0.001, 1e-06)",
+}
+
+
+@pytest.mark.parametrize("name, forged", FORGED.items())
 @pytest.mark.parametrize("group", ["posterior", "/"])
 def test_a_file_that_says_something_else_than_its_ledger_is_not_reproduced(group, name, forged, tmp_path):
     curator = tiny.make_curator(fixed_secret=None)
@@ -166,3 +176,17 @@ def test_a_file_that_says_something_else_than_its_ledger_is_not_reproduced(group
         file[group].attrs[name] = forged
     found = CliRunner().invoke(main, arguments)
     assert found.exit_code == 1 and '"is_reproduced": false' in found.output and "contradicts its own ledger" in found.output
+
+
+def test_what_is_promised_is_what_the_line_of_the_promise_says(tmp_path):
+    """The true numbers in a note do not make up for false ones in the promise."""
+    path = tmp_path / "posterior.nc"
+    tiny.run(tiny.make_curator(fixed_secret=None), path=path)
+    assert verify.contradictions(path) == []
+    with h5py.File(path, "a") as file:
+        lines = file["posterior"].attrs["privacy_statement"].splitlines()
+        (place,) = (number for number, line in enumerate(lines) if line.startswith("  Promise:"))
+        true = lines[place].partition(":")[2].strip()
+        lines[place] = "  Promise:   (0.01, 1e-12)-differential privacy"
+        file["posterior"].attrs["privacy_statement"] = "\n".join([*lines, f"  Note:      not {true}"])
+    assert len(verify.contradictions(path)) == 2

@@ -56,20 +56,20 @@ def gaussian_mu(costs: Costs) -> float:
 
 def rdp_epsilon(costs: Costs, delta: float) -> float:
     """Renyi divergences added over the ledger; the best order and the best conversion."""
-    return _finite(renyi.least(curve(costs), functools.partial(renyi.best_epsilon, delta=delta))[0])
+    return _finite(renyi.least(curve(costs), functools.partial(renyi.best_epsilon, delta=delta))[0], costs)
 
 
 def rdp_paper_epsilon(costs: Costs, delta: float) -> float:
     """Renyi divergences added over the ledger; the best order, the papers' conversion (thesis, Theorem 2.5)."""
-    return _finite(renyi.least(curve(costs), functools.partial(renyi.paper_epsilon, delta=delta))[0])
+    return _finite(renyi.least(curve(costs), functools.partial(renyi.paper_epsilon, delta=delta))[0], costs)
 
 
-def _finite(epsilon: float) -> float:
+def _finite(epsilon: float, costs: Costs) -> float:
     if math.isinf(epsilon):
-        raise UnsupportedQuery(
-            "some cost of this ledger has no finite Renyi divergence; "
-            f"PoissonMixture needs pld and delta >= {profiles.SMALLEST_DELTA:g}"
-        )
+        without = [cost for cost in costs if np.all(np.isinf(_rdp(cost, tuple(renyi.ORDERS.tolist()))))]
+        told = f"{without[0]} has no finite Renyi divergence" if without else "no order has a finite Renyi divergence for all costs"
+        way_out = f": use pld and delta >= {profiles.SMALLEST_DELTA:g}" if all(cost.profiles() for cost in costs) else ""
+        raise UnsupportedQuery(told + way_out)
     return epsilon
 
 
@@ -181,6 +181,7 @@ METHODS: dict[str, Callable[[Costs, float], float]] = {
 QUICK = ("rdp", "pure")
 EXACT = ("pld", "pure")
 MOST_PLD_QUERIES = 10**10
+MOST_QUERIES = 2**80  # in a ledger: `search.LIMIT` steps of a million queries
 MANY_QUERIES = 10**7  # for pld: what its sums lose grows with them, and rdp may be better
 
 
@@ -249,7 +250,7 @@ def delta(costs: Costs, epsilon: float) -> float:
         return 0.0
     distance = math.fsum(count * cost.distance for cost, count in costs.items())
     ideal = min(_deltas(costs, epsilon)) * (1 + ROUNDING)
-    return min(1.0, ideal + (distance and distance * (1 + math.exp(min(epsilon, 700.0)))))
+    return min(1.0, ideal + _charge(distance, epsilon))
 
 
 def _deltas(costs: Costs, epsilon: float) -> list[float]:
@@ -273,8 +274,8 @@ def checked(costs: Costs) -> dict[Any, int]:
     Counts become Python's own integers: those of NumPy and JAX wrap around.
     """
     for cost, count in costs.items():
-        if not (0 <= count < math.inf and count == int(count)):
-            raise ValueError(f"a ledger counts whole numbers of queries, none negative; {cost!r} has {count}")
+        if not (0 <= count <= MOST_QUERIES and count == int(count)):
+            raise ValueError(f"a ledger counts whole numbers of queries, none negative, up to 2^80; {cost!r} has {count}")
     return {cost: int(count) for cost, count in costs.items() if count > 0}
 
 
@@ -300,14 +301,19 @@ def _check_delta(delta: float) -> None:
 
 def room_for_distances(epsilon: float, delta: float) -> float:
     """How far all releases together may be from their ideal laws: (1 + e^epsilon) times that is the hundredth of delta."""
-    return RESERVE * delta / (1 + math.exp(min(epsilon, 700.0)))
+    return RESERVE * delta / (1 + math.exp(epsilon)) if epsilon < 700 else 0.0
+
+
+def _charge(distance: float, epsilon: float) -> float:
+    """What distances from ideal laws add to delta: (1 + e^epsilon) times the distance."""
+    return math.exp(min(700.0, math.log(distance) + np.logaddexp(0.0, epsilon))) if distance > 0 else 0.0
 
 
 def _check_distance(distance: float, epsilon: float, delta: float) -> None:
     """(1 + e^epsilon) D must fit into the hundredth of delta that was kept for it."""
-    if distance == 0 or math.isinf(epsilon):
+    if math.isinf(epsilon):
         return
-    charge = math.exp(min(700.0, math.log(distance) + np.logaddexp(0.0, epsilon)))
+    charge = _charge(distance, epsilon)
     if charge > RESERVE * delta:
         raise BudgetExceeded(
             f"the releases are {distance:.3g} away from their ideal laws in all; at epsilon={epsilon:.3g} that "

@@ -24,9 +24,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dpmcmc.acceptance import AcceptanceTest, LazyBarker, Penalty
+from dpmcmc.errors import UnsupportedQuery
 
 RESOLUTION = 2e-4  # width of a cell, relative to how fast a test varies there
 ROUNDING = 1e-12  # relative widening of the losses, more than the logarithms can lose
+MOST_ROUNDING = 0.01  # beyond, boxes are not worth their widening
 LARGEST = 700.0  # e to this power is a float
 TINY = 1e-300  # a loss of exactly zero on one side would leave the two-point pair undefined
 REACH = 36.0  # the penalty's right tail starts this many standard deviations out: further on its chances underflow
@@ -45,6 +47,10 @@ class Boxes(NamedTuple):
 @functools.lru_cache(maxsize=256)
 def accept_boxes(test: AcceptanceTest, range: float) -> Boxes:
     """Boxes for the bit of `test` when the log-ratio moves by at most `range` (Delta above)."""
+    if not is_resolved(test, range):
+        raise UnsupportedQuery(
+            f"a log-ratio that moves by {range:g} under {test} is too little to be told from rounding; use rdp or pure"
+        )
     nodes = _nodes(test, range)
     peak = _reject_peak(test, range)
     accept, _ = _losses(test, range, nodes)
@@ -53,27 +59,46 @@ def accept_boxes(test: AcceptanceTest, range: float) -> Boxes:
     if isinstance(test, Penalty):
         edge = float(test.log_probabilities(nodes[-1])[1]), float(test.log_probabilities(nodes[-1] + range)[1])
         accepts, rejects = [[range], accept[:-1]], [first, reject]
-        return Boxes(*_widened(range, accepts, rejects), beyond=math.exp(edge[0]), edge=edge)
+        return Boxes(*_widened(test, range, accepts, rejects), beyond=math.exp(edge[0]), edge=edge)
     last = [range] if peak == math.inf else _losses(test, range, np.maximum(nodes[-1:], peak))[1]
-    return Boxes(*_widened(range, [[range], accept], [first, reject, last]))
+    return Boxes(*_widened(test, range, [[range], accept], [first, reject, last]))
 
 
-def _widened(range: float, accepts, rejects) -> tuple[np.ndarray, np.ndarray]:
-    # A loss is a difference of logarithms that are each right to some 1e-13, of relative size `range`.
-    slack = 1 + ROUNDING + ROUNDING / range
+def _widened(test: AcceptanceTest, range: float, accepts, rejects) -> tuple[np.ndarray, np.ndarray]:
+    slack = 1 + ROUNDING + _rounding(test, range)
     return np.maximum(np.concatenate(accepts) * slack, TINY), np.maximum(np.concatenate(rejects) * slack, TINY)
+
+
+def _rounding(test: AcceptanceTest, range: float) -> float:
+    """What rounding may take off a loss, relative to it.
+
+    A loss is a difference of logarithms, each right to some 1e-13, of the size of `range` (over sigma), and its two log-ratios are
+    apart by `range` but for the last digit of the farther one.
+    """
+    low, high = _ends(test, range)
+    sigma = max(1.0, test.sigma) if isinstance(test, Penalty) else 1.0
+    return (ROUNDING * sigma + 2.0**-51 * max(-low, high)) / range
+
+
+def is_resolved(test: AcceptanceTest, range: float) -> bool:
+    """Whether boxes say anything of so small a range."""
+    return _rounding(test, range) <= MOST_ROUNDING
 
 
 def _nodes(test: AcceptanceTest, range: float) -> np.ndarray:
     scale = min(1.0, test.sigma) if isinstance(test, Penalty) else 1.0
+    low, high = (math.asinh(end / (2 * scale)) for end in _ends(test, range))
+    return 2 * scale * np.sinh(np.linspace(low, high, math.ceil((high - low) / RESOLUTION)))
+
+
+def _ends(test: AcceptanceTest, range: float) -> tuple[float, float]:
     # Left of -log(alpha (e^Delta - 1)) - 12 one box is enough for orders alpha up to 1e5; so on the right, without
     # noise.
     far = 24.0 + range
     right = test.sigma**2 / 2 + REACH * test.sigma if isinstance(test, Penalty) else far
     if isinstance(test, LazyBarker) and test.kappa < 1:
         right += -0.5 * math.log1p(-test.kappa)
-    low, high = math.asinh(-far / (2 * scale)), math.asinh(right / (2 * scale))
-    return 2 * scale * np.sinh(np.linspace(low, high, math.ceil((high - low) / RESOLUTION)))
+    return -far, right
 
 
 def _reject_peak(test: AcceptanceTest, range: float) -> float:

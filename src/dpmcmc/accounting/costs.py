@@ -30,6 +30,7 @@ from dpmcmc.types import Neighbours
 
 TIGHT = 1e-3  # relative: how far a supremum over orders may be overestimated
 SHORT = 0.1  # a range for which Barker's rho is D^2/8 but for some 2e-4: it is attained at order 1 up to D^4
+TINY_EPSILON = 1e-7  # of pure privacy: its Renyi divergence is epsilon^2/2 times the order, but for so much of it
 NARROW = 1e-6  # ranges for which the closed form of rho is good enough: a supremum over orders up to 100 / range takes long
 
 
@@ -105,7 +106,7 @@ class AcceptBit:
 @lru_cache(maxsize=100_000)
 def _bit_rdp(test, range: float, order: float) -> float:
     cap = order * range**2 / (2 * test.sigma**2) if isinstance(test, Penalty) else min(order * range**2 / 8, range)
-    if not bits.tail_reaches(test, range, order):
+    if not (bits.is_resolved(test, range) and bits.tail_reaches(test, range, order)):
         return cap
     return min(cap, bits.largest_renyi(bits.accept_boxes(test, range), order))
 
@@ -144,8 +145,8 @@ class Pure:
 
     def rdp(self, orders) -> np.ndarray:
         """That of randomised response, the worst release with this epsilon."""
-        if self.epsilon == 0:
-            return np.zeros(np.shape(orders))
+        if self.epsilon < TINY_EPSILON:  # where terms of the first order cancel, the second one is all there is
+            return np.minimum(np.atleast_1d(orders) * self.rho(), self.epsilon)
         return np.array([float(bits.renyi(self.epsilon, self.epsilon, order)) for order in np.atleast_1d(orders)])
 
     def rho(self) -> float:

@@ -73,9 +73,13 @@ def gaussian_step(noise_multiplier: float, delta: float) -> float:
 def fast_mh_step(epsilon: float, delta: float, most_rows: int, chance: float) -> tuple[float, float]:
     """DP-Fast MH, Appendix B: at most K draws, each the changed row with chance p: (6 K p epsilon, 2 K p delta).
 
-    The proof's K log((1-p+p e^e)/(1-p+p e^-e)) is at most 6 K p e only for e <= 2.84 (K p small), so more is refused.
+    The proof's K log((1-p+p e^e)/(1-p+p e^-e)) is at most 6 K p e only for e <= 2.84 (K p small), and m draws of the row add up to
+    delta (e^(m e) - 1)/(e^e - 1), on average at most 2 K p delta only while K p (e^e - 1) is below some 1.25: more is refused.
     """
     exact = most_rows * (math.log1p(chance * math.expm1(epsilon)) - math.log1p(chance * math.expm1(-epsilon)))
     if exact > 6 * most_rows * chance * epsilon:
         raise ValueError(f"epsilon={epsilon} is too large: 6 K p epsilon is not an upper bound there")
+    log_moment = most_rows * math.log1p(chance * math.expm1(epsilon))
+    if log_moment > math.log1p(2 * most_rows * chance * math.expm1(epsilon)):
+        raise ValueError(f"K p = {most_rows * chance:g} is too large at epsilon={epsilon}: 2 K p delta is not an upper bound there")
     return 6 * most_rows * chance * epsilon, 2 * most_rows * chance * delta

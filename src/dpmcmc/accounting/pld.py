@@ -107,10 +107,18 @@ def _log_moment(chances: np.ndarray, losses: np.ndarray, tilt: float) -> float:
 
 
 def epsilon(costs: Mapping[Any, int], delta: float, pair_of: PairOf | None = None) -> float:
-    """The least epsilon of the composed ledger at this delta, over both orders of the tables."""
+    """The least epsilon of the composed ledger at this delta, over both orders of the tables.
+
+    As if each release had its ideal law: `accountants` knows of distances.
+    """
     if delta < SMALLEST_DELTA:
-        raise UnsupportedQuery(f"delta={delta:g} is below {SMALLEST_DELTA:g}, where Fourier sums are not upper bounds")
-    return max(_epsilon(law, delta) for law in both_orders(costs, pair_of))
+        raise UnsupportedQuery(f"delta={delta:g} is below {SMALLEST_DELTA:g}, where Fourier sums are no upper bounds: use rdp")
+    return _ledger_epsilon(_sorted(costs), delta, pair_of or _own_profiles)
+
+
+@functools.lru_cache(maxsize=4096)
+def _ledger_epsilon(items: tuple[tuple[Any, int], ...], delta: float, pair_of: PairOf) -> float:
+    return max(_epsilon(law, delta) for law in _both_orders(items, pair_of))
 
 
 def delta(costs: Mapping[Any, int], epsilon: float, pair_of: PairOf | None = None) -> float:
@@ -121,8 +129,12 @@ def delta(costs: Mapping[Any, int], epsilon: float, pair_of: PairOf | None = Non
 
 def both_orders(costs: Mapping[Any, int], pair_of: PairOf | None = None) -> tuple[Composed, ...]:
     """The composed laws: one when every cost is its own mirror image."""
+    return _both_orders(_sorted(costs), pair_of or _own_profiles)
+
+
+def _sorted(costs: Mapping[Any, int]) -> tuple[tuple[Any, int], ...]:
     whole = {cost: int(count) for cost, count in costs.items()}  # other integers wrap around
-    return _both_orders(tuple(sorted(whole.items(), key=repr)), pair_of or _own_profiles)
+    return tuple(sorted(whole.items(), key=repr))
 
 
 def _own_profiles(cost: Any) -> Pair | None:

@@ -123,6 +123,8 @@ def _base(epsilons: np.ndarray, rate: float) -> np.ndarray:
 
 
 def _amplified(epsilon: float, rate: float) -> float:
+    if rate == 1:
+        return epsilon
     return math.log1p(rate * math.expm1(epsilon)) if epsilon < 30 else epsilon + math.log(rate)
 
 

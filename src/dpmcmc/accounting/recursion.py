@@ -30,7 +30,7 @@ import numpy as np
 
 from dpmcmc.acceptance import Barker
 from dpmcmc.accounting import renyi
-from dpmcmc.accounting.bits import LARGEST, Boxes, two_point
+from dpmcmc.accounting.bits import LARGEST, Boxes, is_resolved, two_point
 from dpmcmc.accounting.costs import AcceptBit, MinibatchBarker
 from dpmcmc.errors import UnsupportedQuery
 
@@ -48,9 +48,12 @@ CLOSE, SHORT = 1e-6, 64  # V so close to delta, or so few steps: another grid ma
 MOST_GRID = 2**15
 
 
+@functools.lru_cache(maxsize=256)
 def steps(cost: Any, epsilon: float, delta: float) -> int:
-    """The largest number of bits within (epsilon, delta)."""
-    too_large = UnsupportedQuery(f"losses above {LARGEST:g} are more than the recursion can follow; use rdp or pure")
+    """The largest number of bits within (epsilon, delta), as if each had its ideal law: `calibrate.steps` knows of distances."""
+    too_large = UnsupportedQuery(
+        f"losses above {LARGEST:g}, or too small to be told from rounding, are more than the recursion can follow; use rdp or pure"
+    )
     if epsilon > LARGEST:
         raise too_large
     certain = _certain(cost, epsilon)
@@ -80,7 +83,7 @@ def _settled(cost: Any, count: int, epsilon_: float, delta: float) -> int:
 
 @functools.lru_cache(maxsize=256)
 def epsilon(cost: Any, count: int, delta: float) -> float:
-    """The least epsilon of `count` bits at this delta."""
+    """The least epsilon of `count` bits at this delta, as if each had its ideal law: `accountants` knows of distances."""
     certain = math.inf if cost.pure() is None else count * cost.pure()
     reach = min(certain, _renyi_epsilon(cost, count, delta / 1000))
     if not _is_resolved(cost, reach):
@@ -99,7 +102,12 @@ def epsilon(cost: Any, count: int, delta: float) -> float:
 
 
 def delta(cost: Any, count: int, epsilon: float) -> float:
-    """The least delta of `count` bits at this epsilon."""
+    """The least delta of `count` bits at this epsilon, as if each had its ideal law."""
+    if count == 0:
+        return 0.0
+    if not _is_resolved(cost, epsilon + 2 * _spread(cost, count)):
+        raise UnsupportedQuery(f"{cost} has losses above {LARGEST:g}, which the recursion cannot follow; use rdp or pure")
+    _check_length(count, cost)
     grid, values = _after(cost, count, epsilon + 2 * _spread(cost, count), 0.0)
     return _at(grid, values, epsilon)
 
@@ -126,7 +134,9 @@ def _certain(cost: Any, epsilon: float) -> int:
 
 
 def _is_resolved(cost: Any, reach: float) -> bool:
-    """Whether the losses are small enough to compute with."""
+    """Whether the losses are small enough to compute with, and large enough."""
+    if isinstance(cost, AcceptBit) and not is_resolved(cost.test, cost.range):
+        return False
     return bool(max(reach, *(np.max(part) for part in cost.boxes()[:2])) <= LARGEST)
 
 

@@ -10,6 +10,8 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dpmcmc.accounting import accountants, filters
 from dpmcmc.accounting.costs import from_json
 from dpmcmc.accounting.search import LIMIT
@@ -38,15 +40,26 @@ def read(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         start = file.read(8)
     is_netcdf = start.startswith(b"\x89HDF")
-    document = json.loads(_netcdf_attributes(path)[0][ATTRIBUTE]) if is_netcdf else json.loads(path.read_text())
+    document = parsed(_netcdf_attributes(path)[0][ATTRIBUTE] if is_netcdf else path.read_text())
     if isinstance(document, dict) and isinstance(document.get(ATTRIBUTE), dict | str):
         document = document[ATTRIBUTE]
-    document = json.loads(document) if isinstance(document, str) else document
+    document = parsed(document) if isinstance(document, str) else document
     for ledger in by_owner(document).values():
         if not isinstance(ledger, dict) or ledger.get("format") != FORMAT:
             found = ledger.get("format") if isinstance(ledger, dict) else type(ledger).__name__
             raise ValueError(f"{path.name} holds no ledger: its format is {found!r}, not {FORMAT!r}")
     return document
+
+
+def parsed(text: str | bytes) -> Any:
+    """JSON in which nothing is said twice: of two values for one name a reader would see one, and we another."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a ledger names something twice: there is no telling which is meant")
+        return dict(pairs)
+
+    return json.loads(text, object_pairs_hook=once)
 
 
 def by_owner(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -70,15 +83,24 @@ def contradictions(path: Path) -> list[str]:
         "delta": max(_number(claim, "delta") for claim in claims),
         "neighbours": ", ".join(dict.fromkeys(_relation(ledger).value for ledger in ledgers)),
         "rows_per_person": min(ledger.get("rows_per_person", 1) for ledger in ledgers),
+        "accountant": ", ".join(dict.fromkeys(_part(claim, "method", str) for claim in claims)),
     }
     promises = [promise_text(_number(claim, "epsilon"), _number(claim, "delta")) for claim in claims]
     found = []
     for attributes in _netcdf_attributes(path):
         found += [
-            f"{name}={attributes[name]}" for name, value in wanted.items() if name in attributes and attributes[name] != value
+            f"{name}={attributes[name]}"
+            for name, value in wanted.items()
+            if name in attributes and not np.array_equal(np.ravel(attributes[name]), np.ravel(value))
         ]
         text = str(attributes.get("privacy_statement", ""))
-        found += [f"the printed statement does not say {promise}" for promise in promises if text and promise not in text]
+        printed = [line for line in text.splitlines() if line.strip().startswith("Promise:")]
+        for promise in promises:
+            if text and not any(promise in line for line in printed):
+                found.append(f"the printed statement does not promise {promise}")
+        for line in printed:
+            if not any(promise in line for promise in promises):
+                found.append(f"the printed statement says {line.strip()}")
     return list(dict.fromkeys(found))
 
 

@@ -151,6 +151,11 @@ def accept_bit(
 def _test(test: Test, kappa: float | None, sigma: float | None) -> Any:
     from dpmcmc import acceptance
 
+    for option, value, wanted in (("--sigma", sigma, Test.penalty), ("--kappa", kappa, Test.lazy_barker)):
+        if value is not None and test is not wanted:
+            raise ValueError(f"the {test.value} test takes no {option}: leave it out, or name the {wanted.value} test")
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"{option} {value} must be a number")
     if test is Test.penalty:
         if sigma is None:
             raise ValueError("the penalty test needs --sigma, the standard deviation of its noise")
