@@ -109,7 +109,8 @@ def langevin(
     """Full-data Langevin dynamics on the model's proved bounds, after a private Newton start.
 
     Where rows have all the curvature that is proved, as Gaussian ones do, `ATTAINED` is the `stiffness` to choose. With several
-    owners `num_rows` counts the rows of all, and each has this budget.
+    owners `num_rows` counts the rows of all, and each has this budget. The prior is taken for one that is as narrow everywhere as
+    at 0, as normal ones are: a run tells if it is narrower than a step.
     """
     from dpmcmc import Gradient, sgld
 
