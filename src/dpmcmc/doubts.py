@@ -132,7 +132,7 @@ def _is_untested(plan: Mapping[Any, int]) -> bool:
 def _made_up(row: Any) -> Iterator[tuple[str, Any]]:
     """Rows of this shape and type that have nothing to do with the table."""
     for name, number in (("zeros", 0), ("ones", 1)):
-        yield name, jax.tree.map(lambda leaf: jnp.full(leaf.shape, number, leaf.dtype), row)  # noqa: B023
+        yield name, jax.tree.map(lambda leaf: jnp.asarray(np.full(leaf.shape, number, leaf.dtype)), row)  # noqa: B023
 
 
 def _fields(info: Any) -> tuple[str, ...]:

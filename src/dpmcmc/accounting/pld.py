@@ -112,7 +112,7 @@ def epsilon(costs: Mapping[Any, int], delta: float, pair_of: PairOf | None = Non
     As if each release had its ideal law: `accountants` knows of distances.
     """
     if delta < SMALLEST_DELTA:
-        raise UnsupportedQuery(f"delta={delta:g} is below {SMALLEST_DELTA:g}, where Fourier sums are no upper bounds: use rdp")
+        raise UnsupportedQuery(f"delta={delta:g} is below {SMALLEST_DELTA:g}, where Fourier sums are no upper bounds: try rdp")
     return _ledger_epsilon(_sorted(costs), delta, pair_of or _own_profiles)
 
 
