@@ -225,7 +225,9 @@ def kernels(jaxpr) -> list:
     return found
 
 
-@pytest.mark.parametrize("num_chains, num_passes", [(1, 1), (5, 1), (64, 1), (100, 2)])
+@pytest.mark.parametrize(
+    "num_chains, num_passes", [(1, 1), *(pytest.param(number, 1, marks=pytest.mark.slow) for number in (5, 64)), (100, 2)]
+)
 def test_all_chains_share_one_pass_over_each_piece(num_chains, num_passes):
     model, rows = models.logistic(3, 1.0), logistic_rows(60, 3)
     before, after = points(num_chains, 3)

@@ -122,7 +122,7 @@ SUMS = {
 }
 
 
-@pytest.mark.parametrize("num_pieces", [1, 4])
+@pytest.mark.parametrize("num_pieces", [pytest.param(1, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("name", SUMS)
 def test_sums_do_not_depend_on_the_slots(name, num_pieces):
     first, anywhere, _ = tables(num_pieces)
@@ -154,7 +154,11 @@ def test_a_batch_has_the_rows_of_its_slots(num_pieces):
         np.testing.assert_array_equal(found[:20], wanted)
 
 
-@pytest.mark.parametrize("num_pieces, rate", [(1, 0.3), (4, 0.3), (4, 0.002)], ids=["one piece", "four", "few draws"])
+@pytest.mark.parametrize(
+    "num_pieces, rate",
+    [pytest.param(1, 0.3, marks=pytest.mark.slow), (4, 0.3), pytest.param(4, 0.002, marks=pytest.mark.slow)],
+    ids=["one piece", "four", "few draws"],
+)
 def test_repeated_draws_have_the_rows_of_their_slots(num_pieces, rate):
     _, anywhere, slots = tables(num_pieces)
     with own_settings():
