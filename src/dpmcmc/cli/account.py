@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -389,8 +390,9 @@ def _answer(
     as_json: bool,
 ) -> None:
     with _refusals(as_json):
-        _check(epsilon, steps, delta)
-        asked = question()
+        with _as_typed():
+            _check(epsilon, steps, delta)
+            asked = question()
         is_comparison = context.parent is not None and context.parent.info_name == "compare"
         if is_comparison:
             _show_comparison(asked, epsilon, steps, delta, as_json)
@@ -398,6 +400,15 @@ def _answer(
             title = f"dpmcmc account {context.info_name}"
             _announce(asked, epsilon, steps, delta)
             _show(_answered(asked, asked.method, epsilon, steps, delta), as_json, title)
+
+
+@contextmanager
+def _as_typed() -> Iterator[None]:
+    """Name an argument as it is typed: --noise-multiplier -1 and not noise_multiplier=-1."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(re.sub(r"^(\w+)=", lambda found: f"--{found[1].replace('_', '-')} ", str(error))) from error
 
 
 def _check(epsilon: float | None, steps: int | None, delta: float) -> None:
