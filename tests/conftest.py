@@ -1,9 +1,14 @@
-"""Compiled programs are cached for the session: many tests run the same small ones."""
+"""Compiled programs are cached for the session: many tests run the same small ones. Hypothesis tries the same examples always."""
 
 import os
 
+import hypothesis
 import jax
 import pytest
+
+# No deadline either: a busy machine is no fault of the code.
+hypothesis.settings.register_profile("dpmcmc", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("dpmcmc")
 
 
 @pytest.fixture(scope="session", autouse=True)

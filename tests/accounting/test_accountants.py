@@ -94,7 +94,7 @@ def test_counting_is_adding(name):
         assert accountants.epsilon_by(method, halves, DELTA) == pytest.approx(together, rel=1e-12)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(sorted(LEDGERS)), st.integers(1, 5), st.floats(1.0, 10.0))
 def test_more_queries_cost_more_and_more_delta_costs_less(name, times, factor):
     ledger = LEDGERS[name]

@@ -21,7 +21,7 @@ def test_noise_is_the_least_that_fits(epsilon, steps):
         assert not calibrate.within({Gaussian(z - 1e-4): steps}, epsilon, DELTA)
 
 
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=2)
 @given(st.floats(0.5, 4.0), st.floats(1.0, 1.5))
 def test_monotone_for_batches(epsilon, factor):
     make = lambda rate, z: {SubsampledGaussian("fixed", rate, z, Neighbours.REPLACE_ONE): 1}  # noqa: E731

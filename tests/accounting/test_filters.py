@@ -15,7 +15,7 @@ KINDS = [filters.gaussian_filter, filters.zcdp_filter, filters.renyi_filter]
 
 
 @pytest.mark.parametrize("make", KINDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(counts=st.lists(st.tuples(st.floats(5.0, 200.0), st.integers(1, 40)), min_size=1, max_size=12))
 def test_whatever_is_granted_stays_within_the_budget(make, counts):
     """Grants chosen at random until one is refused: the ledger of a filter, composed exactly, is within its budget."""
