@@ -130,7 +130,7 @@ class Curator:
             warnings.warn(LARGE_DELTA.format(budget.delta, num_rows), stacklevel=2)
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
         self._row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), leaves)
-        door.check_model(model, leaves)
+        door.check_model(model, self._row)
         self._place(leaves, num_rows)
         self._shared_by, self._filter, self._is_withdrawn = shared_by, None, False
         self._ledger = Ledger.open(self._facts(), ledger)

@@ -107,14 +107,14 @@ def check_fits(query: Query, points: Sequence[Any]) -> None:
         ) from None
 
 
-def check_model(model: Model, rows: Any) -> None:
+def check_model(model: Model, row: Any) -> None:
+    """Refuse a model that does not take such rows; `row` has the shapes and types of one."""
     for name in ("lipschitz", "curvature"):
         bound: Any = getattr(model, name)
         if bound is not None and not (isinstance(bound, float | int | np.number) and math.isfinite(bound) and bound > 0):
             raise ValueError(f"the model's {name}={bound!r} must be positive and finite, or None where nothing is proved")
-    is_double = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(rows))
+    is_double = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(row))
     dtype = jnp.float64 if is_double else jnp.float32
-    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
     position, number = jax.ShapeDtypeStruct((model.dimension,), dtype), jax.ShapeDtypeStruct((), dtype)
     with own_settings(is_double):
         _check_prior(model, position)
@@ -124,7 +124,7 @@ def check_model(model: Model, rows: Any) -> None:
             _check_scalar("linear.log_likelihood", model.linear.log_likelihood, number, row)
             _check_silent("linear.features", model.linear.features, row)
         _check_indices("log_prior", model, np.zeros(model.dimension, dtype))
-        zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), rows)
+        zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), row)
         _check_indices("log_likelihood", model, np.zeros(model.dimension, dtype), zeros)
     if model.family is not None:
         with own_settings():  # as it will be traced
