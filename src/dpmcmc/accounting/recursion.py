@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from dpmcmc.acceptance import Barker
 from dpmcmc.accounting import renyi
@@ -39,8 +40,8 @@ MOST_POINTS = 256  # for short runs, where the shape of each loss matters
 EXCESS = 0.003  # a tenth of it for short runs
 LEAD = 1e-3
 FIRST_LEAF = 2048  # cells
-PART = 200  # grid points that share their leaves
-RENEWAL = 16  # steps after which leaves that do not win any more are joined again
+PART = 400  # grid points that share their leaves
+RENEWAL = 32  # steps after which leaves that do not win any more are joined again
 ROUNDING = 1e-11
 NEGLIGIBLE = 1e-9  # of delta, for each step
 MOST_STEPS = 8192
@@ -257,16 +258,12 @@ class Part:
             return np.empty(0, int)
         fine = np.max(totals[~is_coarse], axis=0, initial=0.0)
         enough = fine + LEAD * np.maximum(best - before, 0.0)
-        ahead = np.any(totals[is_coarse] > enough, axis=1)
-        return np.unique(np.flatnonzero(is_coarse)[ahead] % self._is_coarse.size)
+        return np.unique(np.flatnonzero(np.any(totals > enough, axis=1)) % self._is_coarse.size)
 
     def _totals(self, extended: np.ndarray, margin: int) -> np.ndarray:
+        """The expected V of each leaf, at each x."""
         windows = np.lib.stride_tricks.sliding_window_view(extended, self.stop - self.start)
-        rows = self.start + margin - self._shifts
-        total = windows[rows[0]] * self._weights[0][:, None]
-        for row, weight in zip(rows[1:], self._weights[1:], strict=True):
-            total += windows[row] * weight[:, None]
-        return total
+        return self._weights @ windows[self.start + margin - self._shifts]
 
     def _cut(self, edges: np.ndarray) -> None:
         """Make [edges[i], edges[i+1]) the leaves: each one box, in both orders of the tables unless they are alike."""
@@ -290,5 +287,7 @@ class Part:
             part = np.expm1(shift * self._step - loss) / math.expm1(self._step)
             shifts += [shift, shift - 1]
             weights += [chance * (1 - part), chance * part]
-        self._shifts, self._weights = np.array(shifts, int), np.array(weights)
+        self._shifts, column = np.unique(np.array(shifts, int), return_inverse=True)
+        leaf = np.broadcast_to(np.arange(losses[0].size), column.shape)
+        self._weights = scipy.sparse.csr_array((np.ravel(weights), (leaf.ravel(), column.ravel())))
         self.farthest = int(np.max(np.abs(self._shifts)))
