@@ -31,7 +31,7 @@ from dpmcmc.errors import UnsupportedQuery
 
 INTERVAL = 1e-4
 CELLS_PER_SPREAD = 10  # the grid adds a variance of about h^2/6 to each loss: 0.2 % of it with ten cells
-DOTS_PER_SPREAD = 5000  # more are not needed, however fine the grid is
+DOTS_PER_SPREAD = 2500  # more are not needed, however fine the grid is
 MOST_CELLS = 2**21
 LARGE = 8.0
 TAIL = 1e-14
