@@ -51,16 +51,14 @@ def accept_boxes(test: AcceptanceTest, range: float) -> Boxes:
         raise UnsupportedQuery(
             f"a log-ratio that moves by {range:g} under {test} is too little to be told from rounding; use rdp or pure"
         )
-    nodes = _nodes(test, range)
-    peak = _reject_peak(test, range)
-    accept, _ = _losses(test, range, nodes)
-    _, reject = _losses(test, range, np.minimum(nodes[1:], np.maximum(peak, nodes[:-1])))
-    _, first = _losses(test, range, np.minimum(nodes[:1], peak))
+    nodes, peak = _nodes(test, range)
+    accept, at_nodes = _losses(test, range, nodes)
+    first, reject = at_nodes[:1], np.maximum(at_nodes[:-1], at_nodes[1:])
     if isinstance(test, Penalty):
         edge = float(test.log_probabilities(nodes[-1])[1]), float(test.log_probabilities(nodes[-1] + range)[1])
         accepts, rejects = [[range], accept[:-1]], [first, reject]
         return Boxes(*_widened(test, range, accepts, rejects), beyond=math.exp(edge[0]), edge=edge)
-    last = [range] if peak == math.inf else _losses(test, range, np.maximum(nodes[-1:], peak))[1]
+    last = [range] if peak == math.inf else at_nodes[-1:]
     return Boxes(*_widened(test, range, [[range], accept], [first, reject, last]))
 
 
@@ -85,10 +83,13 @@ def is_resolved(test: AcceptanceTest, range: float) -> bool:
     return _rounding(test, range) <= MOST_ROUNDING
 
 
-def _nodes(test: AcceptanceTest, range: float) -> np.ndarray:
+def _nodes(test: AcceptanceTest, range: float) -> tuple[np.ndarray, float]:
+    """Where cells end, and the peak of R, which is one of these nodes if it is finite: R is largest at an end of each cell."""
     scale = min(1.0, test.sigma) if isinstance(test, Penalty) else 1.0
     low, high = (math.asinh(end / (2 * scale)) for end in _ends(test, range))
-    return 2 * scale * np.sinh(np.linspace(low, high, math.ceil((high - low) / RESOLUTION)))
+    nodes = 2 * scale * np.sinh(np.linspace(low, high, math.ceil((high - low) / RESOLUTION)))
+    peak = _reject_peak(test, range)
+    return (nodes if peak == math.inf else np.union1d(nodes, peak)), peak
 
 
 def _ends(test: AcceptanceTest, range: float) -> tuple[float, float]:

@@ -38,8 +38,9 @@ from dpmcmc.accounting.bits import ROUNDING, TINY, Boxes
 
 RESOLUTION = 5e-4  # width of a cell in l, relative to how fast the bit varies there
 INNER = math.log1p(math.sqrt(2))  # s rises with w up to here
-MISSED = 2e-5  # what a maximum over w may miss, relative to 2 b; made up for
+MISSED = 1e-4  # what a maximum over w may miss, relative to 2 b; made up for
 FEWEST, MOST = 16, 256  # intervals of w
+BLOCK = 16384  # chances at a time: they stay in the processor's cache
 REST = 1e-22  # chance of more draws of one row than are followed up; they count as the worst there is
 FARTHEST, HUGE = 600.0, 1e300  # e to the one is a float, and so is the other
 MANY, SOME = 1000.0, 10.0  # mean draws of one row beyond which the limits are charged, without and with a search over w
@@ -74,7 +75,7 @@ def losses(log_ratio: np.ndarray, row_bound: float, ratio: float) -> tuple[np.nd
     """Upper bounds of A and R at each l."""
     scale, end = _scale_and_end(row_bound, ratio)
     weights, slack = _weights(row_bound, scale, end)
-    parts = [_highest(some, weights, scale) for some in np.array_split(log_ratio, 64)]
+    parts = [_highest(some, weights, scale) for some in np.array_split(log_ratio, 1 + log_ratio.size * weights.size // BLOCK)]
     accept, reject = (np.concatenate(part) for part in zip(*parts, strict=True))
     high = _logarithms(accept * math.exp(slack[0]), reject * math.exp(-slack[1]))
     low = _logarithms(*_lowest(log_ratio, scale, end))
@@ -102,7 +103,7 @@ def _weights(row_bound: float, scale: float, end: float) -> tuple[np.ndarray, tu
 def _highest(log_ratio: np.ndarray, weights: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
     """s and r where s is largest among the weights; s from above, r from below."""
     mean = scale * special.expit(-weights)
-    count = _count(scale)
+    count = _count(float(np.max(mean)))
     accept, reject = _chances(log_ratio, weights, mean, count)
     best = np.argmax(accept / reject, axis=1)
     at = np.arange(log_ratio.size), best
@@ -139,7 +140,8 @@ def _chances(log_ratio: np.ndarray, weights: np.ndarray, mean: np.ndarray, count
             against = np.minimum(odds * np.exp(-k * weights), HUGE)
         chance = np.exp(k * np.log(mean) - mean - special.gammaln(k + 1)) / (1 + against)
         accept += chance
-        reject += chance * against
+        against *= chance
+        reject += against
     return accept, reject
 
 
