@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.types import Model
@@ -47,10 +46,12 @@ def of_gradients(model: Model, row: Any, position: Any, plan: Mapping[Any, int])
     """Gradients that are no numbers where the log-likelihood is one, for rows that are made up: such rows count for nothing."""
     if not _is_untested(plan):
         return []
-    point = jnp.asarray(position) + 0.1 * np.modf(0.618 * np.arange(1, model.dimension + 1))[0]  # no point that is special
+    position = np.asarray(position)
+    point = position + (0.1 * np.modf(0.618 * np.arange(1, model.dimension + 1))[0]).astype(position.dtype)  # not a special one
+    value_and_slope = jax.jit(jax.value_and_grad(model.log_likelihood))
     for name, made_up in _made_up(row):
         with jax.debug_nans(False), jax.debug_infs(False):
-            value, slope = jax.value_and_grad(model.log_likelihood)(point.astype(jnp.asarray(position).dtype), made_up)
+            value, slope = value_and_slope(point, made_up)
         if np.isfinite(value) and np.isnan(slope).any():
             return [
                 f"the gradient of log_likelihood is not a number for a made-up row of {name}, though log_likelihood is one: such "
@@ -64,9 +65,10 @@ def of_positions(model: Model, row: Any, positions: np.ndarray) -> list[str]:
     """Log-likelihoods that are no numbers at some positions (..., d), for rows that are made up: there rows count for nothing."""
     flat = positions.reshape(-1, positions.shape[-1])
     some = flat[:: -(-len(flat) // ENOUGH)]
+    values_at = jax.jit(jax.vmap(model.log_likelihood, (0, None)))
     for name, made_up in _made_up(row):
         with jax.debug_nans(False), jax.debug_infs(False):
-            share = float(np.mean(np.isnan(jax.vmap(model.log_likelihood, (0, None))(some, made_up))))
+            share = float(np.mean(np.isnan(values_at(some, made_up))))
         if 0 < share < 1:
             return [
                 f"at {share:.0%} of all positions, warm-up included, the log-likelihood of a made-up row of {name} is not a "
@@ -132,7 +134,7 @@ def _is_untested(plan: Mapping[Any, int]) -> bool:
 def _made_up(row: Any) -> Iterator[tuple[str, Any]]:
     """Rows of this shape and type that have nothing to do with the table."""
     for name, number in (("zeros", 0), ("ones", 1)):
-        yield name, jax.tree.map(lambda leaf: jnp.asarray(np.full(leaf.shape, number, leaf.dtype)), row)  # noqa: B023
+        yield name, jax.tree.map(lambda leaf: np.full(leaf.shape, number, leaf.dtype), row)  # noqa: B023
 
 
 def _fields(info: Any) -> tuple[str, ...]:
@@ -190,10 +192,11 @@ def _skips(log_prior: Callable, positions: np.ndarray, moves: np.ndarray) -> boo
     """Whether the prior changes along a step by something else than the mean of its slopes at both ends: by the same, if normal."""
     flat = [array.reshape(-1, array.shape[-1]) for array in (positions, moves)]
     after, move = (array[:: -(-len(array) // ENOUGH)].astype(np.float32) for array in flat)
-    value_and_slope = jax.vmap(jax.value_and_grad(log_prior))
+    value_and_slope = jax.jit(jax.vmap(jax.value_and_grad(log_prior)))
     with jax.debug_nans(False), jax.debug_infs(False):
-        (values, slopes), (old_values, old_slopes) = value_and_slope(after), value_and_slope(after - move)
-    errors = np.asarray(values - old_values) - 0.5 * np.sum((slopes + old_slopes) * move, axis=-1)
+        (values, slopes), (old_values, old_slopes) = (map(np.asarray, value_and_slope(end)) for end in (after, after - move))
+    with np.errstate(invalid="ignore"):  # where the prior is zero
+        errors = values - old_values - 0.5 * np.sum((slopes + old_slopes) * move, axis=-1)
     is_known = np.isfinite(errors)
     rounding = ROUNDING * np.abs(values)
     return bool(is_known.any() and np.mean(np.abs(errors[is_known]) - rounding[is_known]) > SKIPPED)

@@ -381,10 +381,10 @@ def _initial_positions(position, num_chains: int, model):
         positions = positions.astype(jnp.result_type(float))
     if positions.shape not in ((dimension,), (num_chains, dimension)):
         raise ValueError(f"initial_position has shape {positions.shape}, it must be ({dimension},) or ({num_chains}, {dimension})")
-    if not bool(jnp.all(jnp.isfinite(positions))):
+    if not np.all(np.isfinite(positions)):
         raise ValueError(f"initial_position={positions} must be finite")
     positions = jnp.broadcast_to(positions, (num_chains, dimension))
-    if not bool(jnp.all(jax.vmap(model.log_prior)(positions) > -jnp.inf)):
+    if not np.all(np.asarray(jax.jit(jax.vmap(model.log_prior))(positions)) > -np.inf):
         raise ValueError(f"initial_position={positions} has no prior density: start the chains where the prior allows them")
     return positions
 

@@ -170,9 +170,8 @@ def curvature_noise(mu: float) -> float:
 def _prior_precision(model: Model) -> float:
     """The largest one at 0: of a normal prior, everywhere."""
     import jax
-    import jax.numpy as jnp
 
-    hessian = np.asarray(jax.hessian(model.log_prior)(jnp.zeros(model.dimension)), float)
+    hessian = np.asarray(jax.jit(jax.hessian(model.log_prior))(np.zeros(model.dimension)), float)
     return max(0.0, float(np.linalg.eigvalsh(-hessian).max())) if np.all(np.isfinite(hessian)) else 0.0
 
 
