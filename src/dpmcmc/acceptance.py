@@ -14,6 +14,7 @@ the bill and the figures share one formula. (Private bits are made by a comparis
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,7 @@ class LazyBarker:
     kappa: float
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "kappa", _number("kappa", self.kappa))
         if not 0 < self.kappa <= 1:
             raise ValueError(f"kappa={self.kappa} must lie in (0, 1]: it is the probability that the rows are looked at")
 
@@ -70,6 +72,7 @@ class Penalty:
     sigma: float
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "sigma", _number("sigma", self.sigma))
         if not self.sigma > 0:
             raise ValueError(f"sigma={self.sigma} must be positive: without noise the test is Metropolis', not private")
 
@@ -98,6 +101,12 @@ def penalty_probability(log_ratio, sigma, xp: Any = np, special: Any = scipy_spe
     u = log_ratio / sigma - sigma / 2
     v = log_ratio / sigma + sigma / 2
     return xp.minimum(1.0, xp.exp(special.log_ndtr(u)) + xp.exp(log_ratio + special.log_ndtr(-v)))
+
+
+def _number(name: str, value: Any) -> float:
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"{name}={value!r} must be a plain number: give float({name})")
+    return float(value)
 
 
 def _sharpened(log_accept, log_reject):

@@ -55,6 +55,19 @@ def test_json_round_trip_is_exact(cost):
     assert hash(cost) == hash(from_json(to_json(cost)))
 
 
+@pytest.mark.parametrize("sigma", [np.float32(0.1), np.uint8(16), True, 2], ids=repr)
+def test_numbers_of_a_test_are_plain(sigma):
+    """A square of uint8(16) is 0, and JSON knows neither NumPy's numbers nor what is billed for `true`."""
+    cost = AcceptBit(Penalty(sigma), 0.1)
+    assert cost == from_json(json.loads(json.dumps(to_json(cost))))
+    assert cost.rdp([2.0])[0] == AcceptBit(Penalty(float(sigma)), 0.1).rdp([2.0])[0]
+    for strange in ("1", None, np.ones(1)):
+        with pytest.raises(TypeError, match=r"plain number: give float\("):
+            Penalty(strange)
+        with pytest.raises(TypeError, match=r"plain number: give float\("):
+            LazyBarker(strange)
+
+
 @pytest.mark.parametrize("cost", COSTS, ids=str)
 def test_every_cost_answers_every_accountant(cost):
     orders = np.array([1.02, 2.0, 3.5, 20.0, 900.0])

@@ -208,7 +208,8 @@ def test_parameters_have_all_their_digits():
     """In float32 the bill would lose what rounding adds to a range, and coins their last digits."""
     with pytest.raises(TypeError, match=r"give float\(bound\)"):
         dpmcmc.Accept(Barker(), np.float32(0.1))
-    dpmcmc.Accept(Barker(), np.float64(0.1))
+    assert repr(dpmcmc.Accept(Barker(), np.float64(0.1))) == repr(dpmcmc.Accept(Barker(), 0.1))  # as it stands on the bill
+    assert repr(dpmcmc.Gradient(np.float64(1), np.float64(2))) == repr(dpmcmc.Gradient(1.0, 2.0))
 
 
 def test_equal_asks_do_not_share_their_noise(curator):

@@ -31,7 +31,7 @@ from dpmcmc.acceptance import AcceptanceTest, LazyBarker, Metropolis, Penalty
 from dpmcmc.accounting import costs
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import BITS, Table
-from dpmcmc.curator.queries import check_positive, log_ratio_sum, move_length
+from dpmcmc.curator.queries import check_sizes, log_ratio_sum, move_length
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Unit
 
@@ -62,7 +62,7 @@ class Accept:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(bound=self.bound, temperature=self.temperature)
+        check_sizes(self, "bound", "temperature")
         if isinstance(self.test, Metropolis) or not hasattr(self.test, "log_probabilities"):
             raise UnsupportedQuery(f"{self.test}: the accept bit of this test is not private; use Barker, LazyBarker or Penalty")
 
@@ -98,8 +98,7 @@ class PenaltyAccept:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(clip=self.clip, noise_multiplier=self.noise_multiplier)
-        check_positive(max_move=self.max_move, temperature=self.temperature)
+        check_sizes(self, "clip", "noise_multiplier", "max_move", "temperature")
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         move = move_length(position, proposal)

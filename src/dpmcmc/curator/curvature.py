@@ -19,7 +19,7 @@ from dpmcmc.curator import noise
 from dpmcmc.curator.clipping import clip_to_unit_ball
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, rows_per_block, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
 from dpmcmc.curator.gradient import MAX_DIMENSION
-from dpmcmc.curator.queries import check_positive
+from dpmcmc.curator.queries import check_sizes
 from dpmcmc.types import Answer, Model, Unit
 
 
@@ -39,7 +39,7 @@ class Curvature:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        check_positive(clip=self.clip, noise_multiplier=self.noise_multiplier)
+        check_sizes(self, "clip", "noise_multiplier")
 
     def answer(self, key, model: Model, rows: Table, position) -> Answer:
         upper = np.triu_indices(model.dimension)

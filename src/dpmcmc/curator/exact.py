@@ -22,7 +22,7 @@ from dpmcmc.acceptance import AcceptanceTest, Metropolis
 from dpmcmc.accounting import costs
 from dpmcmc.curator import accept, batches, gradient, noise
 from dpmcmc.curator.exact_sum import BITS, Table, sum_blocks, sum_pieces
-from dpmcmc.curator.queries import check_positive, log_ratio_sum, move_length
+from dpmcmc.curator.queries import check_sizes, log_ratio_sum, move_length
 from dpmcmc.types import Answer, Model, Unit
 
 
@@ -37,7 +37,7 @@ class ExactRatio:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(clip=self.clip, temperature=self.temperature)
+        _check(self, "clip")
 
     def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
         if self.clip is None:
@@ -66,7 +66,7 @@ class ExactAccept:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(bound=self.bound, temperature=self.temperature)
+        _check(self, "bound")
         if not hasattr(self.test, "probability"):
             raise ValueError(f"test={self.test!r} must be an acceptance test: Metropolis(), Barker(), ...")
 
@@ -99,7 +99,7 @@ class ExactGradient:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(clip=self.clip, temperature=self.temperature)
+        _check(self, "clip")
         batches.check(self.batch)
 
     def answer(self, key, model: Model, rows: Table, position) -> Answer:
@@ -116,8 +116,8 @@ class ExactGradient:
         return costs.NonPrivate("the exact gradient is released, without noise")
 
 
-def _check(temperature: float, **bounds: float | None) -> None:
-    check_positive(temperature=temperature, **{name: value for name, value in bounds.items() if value is not None})
+def _check(query: Any, bound: str) -> None:
+    check_sizes(query, "temperature", *([bound] if getattr(query, bound) is not None else []))
 
 
 def _ratio_sum(model: Model, table: Table, position, proposal):

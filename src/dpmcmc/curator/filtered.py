@@ -27,7 +27,7 @@ from dpmcmc.accounting import costs
 from dpmcmc.ask import OwnCallback
 from dpmcmc.curator.accept import ROUNDING, clamped_log_ratio, decide, noise_of
 from dpmcmc.curator.exact_sum import BITS, Table
-from dpmcmc.curator.queries import check_positive, log_ratio_sum, move_length
+from dpmcmc.curator.queries import check_sizes, log_ratio_sum, move_length
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Query, Unit
 
@@ -52,7 +52,7 @@ class FilteredAccept:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(clip=self.clip, rho=self.rho, temperature=self.temperature)
+        check_sizes(self, "clip", "rho", "temperature")
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         if rows.charge is None or rows.axis is not None:

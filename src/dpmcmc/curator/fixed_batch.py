@@ -38,7 +38,7 @@ from dpmcmc.curator import batches, noise
 from dpmcmc.curator.accept import clamped_log_ratio, decide
 from dpmcmc.curator.correction import CORRECTIONS, Correction, draw
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_counted
-from dpmcmc.curator.queries import check_positive, move_length, unit_ratios
+from dpmcmc.curator.queries import check_sizes, move_length, unit_ratios
 from dpmcmc.types import Answer, Model, Neighbours, Unit
 
 BELOW = 1 - 2.0**-50  # constants that carry a bound are taken this much smaller, for their own rounding
@@ -96,7 +96,7 @@ class BatchRatio:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(clip=self.clip, noise_multiplier=self.noise_multiplier, temperature=self.temperature)
+        check_sizes(self, "clip", "noise_multiplier", "temperature")
         _check_batch(self.batch, smallest=2)
 
     def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
@@ -164,7 +164,7 @@ class BatchBarker:
     noise_variance: float = 2.0
 
     def __post_init__(self) -> None:
-        check_positive(temperature=self.temperature)
+        check_sizes(self, "temperature")
         _check_batch(self.batch, smallest=6)
         if self.noise_variance not in CORRECTIONS:
             raise ValueError(

@@ -31,7 +31,7 @@ from dpmcmc.curator.exact_sum import (
     sum_counted,
     sum_pieces,
 )
-from dpmcmc.curator.queries import check_positive
+from dpmcmc.curator.queries import check_sizes
 from dpmcmc.types import Answer, Model, Unit
 
 MAX_DIMENSION = 2**12  # what the distance of the noise from its ideal is charged for
@@ -57,7 +57,7 @@ class Gradient:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(clip=self.clip, noise_multiplier=self.noise_multiplier, temperature=self.temperature)
+        check_sizes(self, "clip", "noise_multiplier", "temperature")
         batches.check(self.batch)
 
     def answer(self, key, model: Model, rows: Table, position) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,14 @@ def check_positive(**values: float) -> None:
             raise TypeError(f"{name}={value!r} {why}: give float({name})")
         if not (math.isfinite(value) and value > 0):
             raise ValueError(f"{name}={value} must be positive and finite")
+
+
+def check_sizes(query: Any, *names: str) -> None:
+    """Of these fields: as `check_positive`, and kept as plain numbers, as a bill shows them."""
+    check_positive(**{name: getattr(query, name) for name in names})
+    for name in names:
+        if isinstance(getattr(query, name), np.float64):
+            object.__setattr__(query, name, float(getattr(query, name)))
 
 
 def unit_ratios(model: Model, table: Table, rows, position, proposal, bound):
@@ -69,7 +77,7 @@ class LogRatio:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(clip=self.clip, noise_multiplier=self.noise_multiplier, temperature=self.temperature)
+        check_sizes(self, "clip", "noise_multiplier", "temperature")
 
     def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
         bound = self.clip * move_length(position, proposal)

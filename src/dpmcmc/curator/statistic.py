@@ -28,7 +28,7 @@ from dpmcmc.curator import noise
 from dpmcmc.curator.clipping import clip_to_unit_ball
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, rows_per_block, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
 from dpmcmc.curator.gradient import MAX_DIMENSION
-from dpmcmc.curator.queries import check_positive
+from dpmcmc.curator.queries import check_positive, check_sizes
 from dpmcmc.types import Answer, Family, Model, Neighbours, Unit
 
 
@@ -52,7 +52,7 @@ class SufficientStatistic:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(noise_multiplier=self.noise_multiplier, temperature=self.temperature)
+        check_sizes(self, "noise_multiplier", "temperature")
 
     def answer(self, key, model: Model, rows: Table, position) -> Answer:
         family = _family(model, rows)

@@ -45,7 +45,7 @@ from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, noise
 from dpmcmc.curator.accept import ROUNDING, clamped_log_ratio, decide, noise_of, toss
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_counted
-from dpmcmc.curator.queries import check_positive, log_ratio_sum, unit_ratios
+from dpmcmc.curator.queries import check_sizes, log_ratio_sum, unit_ratios
 from dpmcmc.types import Answer, Model, Unit
 
 LARGE = 2**17  # entries of a batch
@@ -102,7 +102,7 @@ class TunaRatio:
 
     def __post_init__(self) -> None:
         _check(self)
-        check_positive(noise_multiplier=self.noise_multiplier)
+        check_sizes(self, "noise_multiplier")
 
     def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
         key_batch, key_noise = noise.random_words(key, (2, 8))
@@ -164,7 +164,7 @@ class PublishedFastMH:
 
     def __post_init__(self) -> None:
         _check(self)
-        check_positive(epsilon=self.epsilon, delta=self.delta, max_batch=self.max_batch)
+        check_sizes(self, "epsilon", "delta", "max_batch")
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         key_batch, key_noise, key_coin = noise.random_words(key, (3, 8))
@@ -245,6 +245,6 @@ def _grid(query) -> float:
 
 
 def _check(query) -> None:
-    check_positive(bound=query.bound, ratio=query.ratio, temperature=query.temperature)
+    check_sizes(query, "bound", "ratio", "temperature")
     if query.ratio > MAX_RATIO:
         raise ValueError(f"ratio={query.ratio} must be at most {MAX_RATIO:g}: beyond, a step costs more than it saves")
