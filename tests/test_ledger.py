@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from dpmcmc import Budget, BudgetExceeded, Federation, LogRatio, Neighbours, UnsupportedQuery
 from dpmcmc.accounting import filters
 from dpmcmc.cli import main
-from dpmcmc.ledger import Entry, from_json
+from dpmcmc.ledger import Entry, audit, from_json
 from tests import tiny
 
 PLAN = {tiny.RATIO: 20}
@@ -292,6 +292,13 @@ def test_a_ledger_holds_numbers_and_no_rows(path):
     rows = np.full(40, 0.123456, np.float32)
     curator(path, rows=rows).grant(PLAN)
     assert "0.1234" not in path.read_text()
+
+
+def test_grants_that_are_told_twice_are_refused(path):
+    curator(path).grant(PLAN)
+    path.write_text(path.read_text().rstrip().removesuffix("}") + ', "grants": []}')
+    with pytest.raises(ValueError, match="is not a ledger that a curator keeps"):
+        audit(path)
 
 
 def test_a_folder_is_no_ledger(tmp_path):

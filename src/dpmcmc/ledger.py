@@ -206,8 +206,10 @@ def _promised(budget: Any) -> tuple[float, float]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    from dpmcmc.accounting import verify
+
     try:
-        kept = json.loads(path.read_text())
+        kept = verify.parsed(path.read_text())
         if kept["format"] == FORMAT and isinstance(kept["facts"], dict) and isinstance(kept["grants"], list):
             return kept
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -40,10 +40,10 @@ def read(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         start = file.read(8)
     is_netcdf = start.startswith(b"\x89HDF")
-    document = _parsed(_netcdf_attributes(path)[0][ATTRIBUTE] if is_netcdf else path.read_text())
+    document = parsed(_netcdf_attributes(path)[0][ATTRIBUTE] if is_netcdf else path.read_text())
     if isinstance(document, dict) and isinstance(document.get(ATTRIBUTE), dict | str):
         document = document[ATTRIBUTE]
-    document = _parsed(document) if isinstance(document, str) else document
+    document = parsed(document) if isinstance(document, str) else document
     for ledger in by_owner(document).values():
         if not isinstance(ledger, dict) or ledger.get("format") != FORMAT:
             found = ledger.get("format") if isinstance(ledger, dict) else type(ledger).__name__
@@ -51,7 +51,7 @@ def read(path: Path) -> dict[str, Any]:
     return document
 
 
-def _parsed(text: str | bytes) -> Any:
+def parsed(text: str | bytes) -> Any:
     """JSON in which nothing is said twice: of two values for one name a reader would see one, and we another."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
