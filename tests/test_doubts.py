@@ -150,7 +150,8 @@ def test_directions_that_are_rounding_alone_say_nothing_of_the_steps():
     ((positions, info),) = langevin_draws(0.2, 1)
     along = np.float32(1000 + positions[..., :1] * np.array([1.0, 2.0]))
     info = info._replace(move=np.diff(along, axis=0, prepend=along[:1]))
-    assert doubts.of_draws(PLANE, {}, [(along, info)], 1) == []
+    flat = PLANE._replace(log_prior=lambda position: 0.0 * position[0])
+    assert doubts.of_draws(flat, {}, [(along, info)], 1) == []
 
 
 @pytest.mark.parametrize(("share", "is_told"), [(0.04, False), (0.06, True)])
@@ -257,6 +258,30 @@ def test_steps_that_jump_over_the_prior_are_told(scale, is_told):
     info = LangevinInfo(moves, moves, *np.zeros((3, 400, 2), bool))
     model = models.gaussian([1.0])._replace(log_prior=student(scale))
     assert any("too long for this prior" in told for told in doubts.of_draws(model, {}, [(positions, info)], 1)) is is_told
+
+
+@pytest.mark.parametrize(
+    "center, scale, estimate, error, is_told",
+    [
+        (0.0, 1.0, 170.0, 0.3, True),  # heights in centimetres
+        (0.0, 1.0, 1.7, 0.003, False),  # in metres
+        (0.0, 1.0, 16.0, 2**0.5, True),  # 9.2 standard deviations apart
+        (0.0, 1.0, 13.0, 2**0.5, False),  # 7.5
+        (9.0, 1.0, 0.0, 1e-3, False),  # many rows overrule any prior
+    ],
+)
+def test_a_prior_that_the_rows_contradict_is_told(center, scale, estimate, error, is_told):
+    """Draws of the exact posterior under a normal prior, when the rows say estimate +- error; and so of a second, unsuspicious
+    parameter. The doubt is at 4 standard deviations of the draws, whose mean is known to .03 of them."""
+    precision = scale**-2 + error**-2
+    mean = (center / scale**2 + estimate / error**2) / precision
+    draws = np.random.default_rng(0).normal(size=(500, 2, 2)) * [1.0, precision**-0.5] + [0.0, mean]
+    model = models.gaussian([1.0, 1.0])._replace(
+        log_prior=lambda position: -0.5 * (position[0] / 2) ** 2 - 0.5 * ((position[1] - center) / scale) ** 2
+    )
+    info = AcceptInfo(np.ones((500, 2), bool), np.ones((500, 2)), np.zeros((500, 2), bool))
+    told = doubts.of_draws(model, {}, [(draws, info)], 1)
+    assert any("the prior pulls component 1 of the position" in text for text in told) is is_told
 
 
 def spread_and_mean(position, row):

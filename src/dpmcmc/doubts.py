@@ -17,6 +17,7 @@ AT_THE_LIMIT = 0.05  # of the steps
 STIFF = 0.8  # step size times precision, of Langevin dynamics: beyond, a variance is a quarter too large or more
 SURE, FEWEST = 4.0, 50  # standard errors, and draws to have any
 SKIPPED = 0.3  # of log-density, in a step
+PULLED = 4.0  # standard deviations
 ENOUGH = 1000  # positions to try something at
 BIAS = "Clipped rows bias the draws, in standard deviations the more the larger the table"
 
@@ -64,7 +65,7 @@ def of_gradients(model: Model, row: Any, position: Any, plan: Mapping[Any, int])
 def of_positions(model: Model, row: Any, positions: np.ndarray) -> list[str]:
     """Log-likelihoods that are no numbers at some positions (..., d), for rows that are made up: there rows count for nothing."""
     flat = positions.reshape(-1, positions.shape[-1])
-    some = flat[:: -(-len(flat) // ENOUGH)]
+    some = _some(flat)
     values_at = jax.jit(jax.vmap(model.log_likelihood, (0, None)))
     for name, made_up in _made_up(row):
         with jax.debug_nans(False), jax.debug_infs(False):
@@ -119,7 +120,7 @@ def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warm
                 f"rows may have been clipped: moves of up to {longest:.3g} were accepted, the bound is proved up to {allowed:.3g} "
                 f"(give the proposal that max_move). {BIAS}"
             )
-    return told
+    return told + _of_prior(model.log_prior, positions)
 
 
 def _is_direction(query: Any) -> bool:
@@ -146,6 +147,29 @@ def _longest(positions: np.ndarray, info: Mapping[str, np.ndarray], thin: int) -
     if {"move_length", "is_accepted"} <= info.keys():
         return float(np.max(info["move_length"], initial=0.0, where=info["is_accepted"]))
     return float(np.max(np.linalg.norm(np.diff(positions, axis=0), axis=-1), initial=0.0)) if thin == 1 else 0.0
+
+
+def _of_prior(log_prior: Callable, positions: np.ndarray) -> list[str]:
+    """A prior and rows that contradict each other: of two normals, by eight standard deviations or more."""
+    flat = positions.reshape(-1, positions.shape[-1])
+    if len(flat) < FEWEST:
+        return []
+    with jax.debug_nans(False), jax.debug_infs(False):
+        slopes = np.asarray(jax.jit(jax.vmap(jax.grad(log_prior)))(_some(flat).astype(np.float32)), float)
+    slope = np.mean(slopes[np.isfinite(slopes).all(axis=-1)], axis=0) if np.isfinite(slopes).any() else np.zeros(flat.shape[1])
+    deviations = np.std(flat, axis=0)
+    pulls = np.abs(np.atleast_2d(np.cov(flat.T)) @ slope) / np.where(deviations > 0, deviations, np.inf)
+    if not np.max(pulls) > PULLED:
+        return []
+    return [
+        f"the prior pulls component {np.argmax(pulls)} of the position by {np.max(pulls):.2g} of its standard deviations, against "
+        "what the rows say. Is it meant in the units of the rows, and around the right place?"
+    ]
+
+
+def _some(array: np.ndarray) -> np.ndarray:
+    """Of many, about ENOUGH."""
+    return array[:: -(-len(array) // ENOUGH)]
 
 
 def _of_langevin(log_prior: Callable, positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, int]) -> list[str]:
@@ -190,8 +214,7 @@ def _too_wide(positions: np.ndarray, moves: np.ndarray) -> str | None:
 
 def _skips(log_prior: Callable, positions: np.ndarray, moves: np.ndarray) -> bool:
     """Whether the prior changes along a step by something else than the mean of its slopes at both ends: by the same, if normal."""
-    flat = [array.reshape(-1, array.shape[-1]) for array in (positions, moves)]
-    after, move = (array[:: -(-len(array) // ENOUGH)].astype(np.float32) for array in flat)
+    after, move = (_some(array.reshape(-1, array.shape[-1])).astype(np.float32) for array in (positions, moves))
     value_and_slope = jax.jit(jax.vmap(jax.value_and_grad(log_prior)))
     with jax.debug_nans(False), jax.debug_infs(False):
         (values, slopes), (old_values, old_slopes) = (map(np.asarray, value_and_slope(end)) for end in (after, after - move))
