@@ -33,10 +33,12 @@ import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.extend import backend
-from jax.extend.core import Literal, jaxpr_as_fun
+from jax.extend.core import Literal
 
+from dpmcmc.curator import layouts
 from dpmcmc.curator.clipping import clip_to_unit
 from dpmcmc.curator.exact_sum import Table, fixed_point, transposed
+from dpmcmc.curator.layouts import Layout, Traced
 from dpmcmc.curator.linear_rows import Scales, longest_block
 from dpmcmc.types import Linear, Model
 
@@ -47,25 +49,6 @@ FEW = 4  # chains whose predictors are not worth a tensor core
 COLUMNS = 5  # at a time
 LOADED = 4  # rows that one thread loads at once
 ROUNDER = np.float32(1.5 * 2.0**23)
-
-
-class Layout(NamedTuple):
-    """Where a row's features are: the columns of one leaf, then constants."""
-
-    leaf: int
-    num_columns: int  # of the leaf
-    constants: tuple[float, ...]
-    order: tuple[int, ...]  # which entry of the position belongs to each of them
-
-    @property
-    def width(self) -> int:
-        """Of a tile: a power of two."""
-        return max(16, _power_of_two(len(self.order)))
-
-    @property
-    def most_chains(self) -> int:
-        """In one pass, so that rows and points fit the shared memory of common GPUs, 96 KB."""
-        return 64 if self.width <= 64 else 16
 
 
 class Tiles(NamedTuple):
@@ -81,13 +64,6 @@ class Tiles(NamedTuple):
         return self.rows * self.steps
 
 
-class Traced(NamedTuple):
-    """A function of the predictor and some scalar leaves of a row."""
-
-    call: Callable[..., Any]
-    leaves: tuple[int, ...]
-
-
 # -- what a kernel can do --------------------------------------------------------------------------------------------------------
 
 
@@ -100,64 +76,11 @@ def row_layout(model: Model, rows: Any) -> Layout | None:
     leaves = jax.tree.leaves(rows)
     if not is_on() or model.linear is None or any(leaf.dtype == jnp.float64 for leaf in leaves):
         return None
-    layout = _find_features(model.linear, _one_row(rows))
+    row = layouts.one_row(rows)
+    layout = layouts.find_features(model.linear, row)
     if layout is None or leaves[layout.leaf].dtype != jnp.float32 or len(layout.order) > MAX_WIDTH:
         return None
-    return layout if _compiles(model.linear, layout, tuple(_shapes(_one_row(rows))), jax.tree.structure(rows)) else None
-
-
-def _find_features(linear: Linear, row) -> Layout | None:
-    with jax.enable_x64(False):
-        jaxpr = jax.make_jaxpr(linear.features)(row).jaxpr
-    of_row = set(jaxpr.invars)
-    for equation in jaxpr.eqns:
-        if not of_row.isdisjoint(_variables(equation.invars)):
-            of_row.update(equation.outvars)
-    parts = jaxpr.outvars
-    varying = [index for index, part in enumerate(parts) if not isinstance(part, Literal) and part in of_row]
-    if len(varying) != 1 or parts[varying[0]] not in jaxpr.invars:
-        return None
-    return _layout(linear, row, jaxpr.invars.index(parts[varying[0]]), varying[0])
-
-
-def _layout(linear: Linear, row, leaf: int, varying: int) -> Layout:
-    with jax.ensure_compile_time_eval(), jax.enable_x64(False):
-        values = [np.asarray(part) for part in linear.features(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), row))]
-    starts = np.cumsum([0, *(len(value) for value in values)])
-    entries = [tuple(range(start, start + len(value))) for start, value in zip(starts, values, strict=False)]
-    constants = [index for index in range(len(values)) if index != varying]
-    order = sum((entries[index] for index in [varying, *constants]), ())
-    return Layout(leaf, len(values[varying]), tuple(float(c) for index in constants for c in values[index]), order)
-
-
-def _trace(function: Callable[[Any, Any], Any], row, num_inputs: int) -> Traced:
-    """function(inputs, row) as a function of the inputs and those leaves of the row that it uses."""
-    scalar = jax.ShapeDtypeStruct((), jnp.float32)
-    with jax.enable_x64(False):
-        closed = jax.make_jaxpr(function)((scalar,) * num_inputs, row)
-    leaves, used = jax.tree.leaves(row), set(_variables(closed.jaxpr.outvars))
-    for equation in closed.jaxpr.eqns:
-        used.update(_variables(equation.invars))
-    indices = tuple(index for index, variable in enumerate(closed.jaxpr.invars[num_inputs:]) if variable in used)
-    if any(leaves[index].shape != () for index in indices):
-        raise NotImplementedError("a kernel takes numbers, one for each row, beside the features")
-
-    run: Callable[..., Any] = jaxpr_as_fun(closed)
-
-    def call(*values):
-        rest = dict(zip(indices, values[num_inputs:], strict=True))
-        return run(*values[:num_inputs], *(rest.get(index, 0.0) for index in range(len(leaves))))[0]
-
-    return Traced(call, indices)
-
-
-def _log_likelihood(linear: Linear, row) -> Traced:
-    return _trace(lambda inputs, row: linear.log_likelihood(inputs[0], row), row, 1)
-
-
-def _slope(linear: Linear, row) -> Traced:
-    """The derivative in the predictor. The second input is 1: a constant there is more than the kernel's compiler takes."""
-    return _trace(lambda inputs, row: jax.jvp(lambda z: linear.log_likelihood(z, row), inputs[:1], inputs[1:])[1], row, 2)
+    return layout if _compiles(model.linear, layout, tuple(layouts.shapes(row)), jax.tree.structure(row)) else None
 
 
 @functools.lru_cache(maxsize=64)
@@ -179,27 +102,6 @@ def _compiles(linear: Linear, layout: Layout, leaves, structure) -> bool:
     except Exception as error:  # of shapes alone: no row is in it
         logging.getLogger("dpmcmc").info("no GPU kernels for this model, the rows go through XLA: %r", error)
         return False
-
-
-def _variables(atoms) -> list:
-    return [atom for atom in atoms if not isinstance(atom, Literal)]
-
-
-def _one_row(rows):
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
-
-
-def _row_of(piece, layout: Layout):
-    """The shapes of one row of a piece that is stored by columns."""
-    return _one_row(jax.eval_shape(functools.partial(transposed, leaf=layout.leaf), piece))
-
-
-def _shapes(row):
-    return [(leaf.shape, jnp.dtype(leaf.dtype)) for leaf in jax.tree.leaves(row)]
-
-
-def _power_of_two(number: int) -> int:
-    return 1 << (number - 1).bit_length()
 
 
 # -- inside a kernel -------------------------------------------------------------------------------------------------------------
@@ -400,9 +302,9 @@ def _many_ratios_kernel(program: _Program, likelihood: Traced, high_ref, low_ref
 def _ratio_pass(linear: Linear, layout: Layout, positions, proposals, bounds, piece, real):
     """The int64 sums of one piece's clipped log-ratios, in units of 2^-BITS: (chains,)."""
     is_few = len(positions) <= FEW
-    num_chains = len(positions) if is_few else _power_of_two(len(positions))
+    num_chains = len(positions) if is_few else layouts.power_of_two(len(positions))
     with jax.enable_x64(False):
-        likelihood = _log_likelihood(linear, _row_of(piece, layout))
+        likelihood = layouts.log_likelihood(linear, layouts.row_of(piece, layout))
         points = jnp.stack([positions, proposals], axis=1).reshape(-1, positions.shape[1])[:, np.array(layout.order)]
         bounds = jnp.pad(bounds, (0, num_chains - len(bounds)), constant_values=1.0)
         inputs = [points.T] if is_few else _split(_padded(points, 2 * num_chains, layout.width))
@@ -464,10 +366,10 @@ def _gradient_kernel(scale, program: _Program, slope: Traced, high_ref, low_ref,
 
 def _gradient_pass(linear: Linear, layout: Layout, clip: float, bits: int, positions, piece, scales: Scales, real):
     """The int64 sums of one piece's clipped gradients / clip, in units of 2^-bits: (chains, d)."""
-    num_points = 1 if len(positions) == 1 else max(8, _power_of_two(len(positions)))
+    num_points = 1 if len(positions) == 1 else max(8, layouts.power_of_two(len(positions)))
     tiles = _gradient_tiles(num_points)
     assert tiles.block <= longest_block(bits), "sums in float64 must stay below 2^53"
-    slope, scale = _slope(linear, _row_of(piece, layout)), np.float32(2.0**bits / clip)
+    slope, scale = layouts.slope(linear, layouts.row_of(piece, layout)), np.float32(2.0**bits / clip)
     with jax.enable_x64(False):
         inputs = _split(_padded(positions[:, np.array(layout.order)], num_points, layout.width))
     shape, dtype = ((layout.width,), jnp.int64) if num_points == 1 else ((layout.width, num_points), jnp.float64)
