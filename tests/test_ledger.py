@@ -301,6 +301,13 @@ def test_grants_that_are_told_twice_are_refused(path):
         audit(path)
 
 
+@pytest.mark.parametrize("end", [".draft", ".lock", ".DRAFT"])
+def test_a_ledger_with_the_name_of_a_draft_is_refused(end, tmp_path):
+    """A grant from spent.json is first written to spent.json.draft, and erased the grants of a ledger of that name."""
+    with pytest.raises(ValueError, match="other ledgers' drafts and locks"):
+        tiny.make_curator(ledger=tmp_path / f"spent.json{end}")
+
+
 def test_a_folder_is_no_ledger(tmp_path):
     with pytest.raises(ValueError, match="is no file: name one, or a new one"):
         tiny.make_curator(ledger=tmp_path)

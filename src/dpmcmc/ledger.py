@@ -21,6 +21,7 @@ from dpmcmc.errors import BudgetExceeded
 from dpmcmc.types import Cost, Query, Unit
 
 FORMAT = "dpmcmc-spends-1"
+DRAFT, LOCK = ".draft", ".lock"
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class Ledger:
             return cls(facts)
         # Through a link the file itself is replaced and locked: otherwise both names would have the budget.
         path = Path(path).resolve()
+        if path.suffix.lower() in (DRAFT, LOCK):
+            raise ValueError(f"the ledger {path} cannot be kept: other ledgers' drafts and locks have names in {DRAFT} and {LOCK}")
         if not path.exists():
             if not path.parent.is_dir():
                 raise ValueError(f"the ledger {path} cannot be kept: its folder does not exist; make it first")
@@ -128,7 +131,7 @@ class Ledger:
 
     def _write(self, grants: list[list[dict[str, Any]]]) -> None:
         assert self.path is not None
-        draft = self.path.with_name(self.path.name + ".draft")
+        draft = self.path.with_name(self.path.name + DRAFT)
         with open(draft, "w") as file:
             json.dump({"format": FORMAT, "facts": self.facts, "grants": grants}, file, indent=1)
             file.flush()
@@ -238,6 +241,6 @@ def _locked(path: Path) -> Iterator[None]:
     except ImportError:
         yield
         return
-    with open(path.with_name(path.name + ".lock"), "w") as lock:
+    with open(path.with_name(path.name + LOCK), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
