@@ -236,6 +236,18 @@ def mixes_rows(jaxpr) -> bool:
     return _contains(jaxpr, lambda equation: "custom_vmap" in equation.primitive.name)
 
 
+def draws_together(jaxpr) -> bool:
+    """Whether random numbers come from a generator that, for many keys, may draw all with the first: any but JAX's default."""
+    return _contains(jaxpr, _draws_together)
+
+
+def _draws_together(equation) -> bool:
+    name, types = equation.primitive.name, [getattr(atom.aval, "dtype", None) for atom in equation.invars]
+    of_keys = [str(dtype) for dtype in types if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)]
+    is_drawing = name.startswith("random_") and name not in ("random_wrap", "random_unwrap")
+    return name in ("rng_bit_generator", "rng_uniform") or (is_drawing and any("fry" not in dtype for dtype in of_keys))
+
+
 def has_rules(jaxpr) -> bool:
     """Whether it has a rule of its own for derivatives, which is no part of the trace."""
     return _contains(jaxpr, lambda equation: "custom_" in equation.primitive.name)
@@ -248,7 +260,8 @@ def _contains(jaxpr, is_it: Callable[[Any], bool]) -> bool:
 def _is_heard(equation) -> bool:
     if isinstance(getattr(equation.params.get("callback"), "callback_func", None), OwnCallback):
         return False
-    return any(word in equation.primitive.name for word in ("callback", "debug", "outfeed"))
+    name = equation.primitive.name
+    return name == "check" or any(word in name for word in ("callback", "debug", "outfeed"))
 
 
 def _frozen(params) -> tuple:

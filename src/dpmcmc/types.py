@@ -74,7 +74,10 @@ class Budget:
 
 
 class Linear(NamedTuple):
-    """A log-likelihood that sees the position through one number, z = features . position. Row by row:"""
+    """A log-likelihood that sees the position through one number, z = features . position. Row by row.
+
+    Features are cells of the row, put together, and constants: where they are computed, this short cut is not taken.
+    """
 
     predictor: Callable[[Position, Row], Array]  # z
     features: Callable[[Row], tuple[Array, ...]]  # in parts, put together (d,): (1, x) with an intercept, so that x stays as it is

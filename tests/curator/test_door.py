@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.custom_batching import custom_vmap
+from jax.experimental import checkify
 
 import dpmcmc
 from dpmcmc import Barker, Curator, UnboundedQueries, models
@@ -148,6 +149,41 @@ def test_rules_for_derivatives_and_vmap_are_looked_at(rule, words):
     model = MODEL._replace(log_likelihood=lambda position, row: rule(MODEL.log_likelihood(position, row)))
     with pytest.raises(ValueError, match=words):
         Curator(ROWS, model, None)
+
+
+def drawn(impl=None):
+    """The log-likelihood of a row with a random effect of its own."""
+
+    def log_likelihood(position, row):
+        key = jax.random.fold_in(jax.random.key(0, impl=impl), (100 * row[0]).astype(jnp.int32))
+        return MODEL.log_likelihood(position, row + jax.random.normal(key))
+
+    return log_likelihood
+
+
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_random_numbers_that_are_drawn_for_all_rows_with_the_key_of_one_are_refused(impl):
+    """Under vmap these draw all with the first key: one row moved the terms of all others. Looked at in the program, too."""
+    Curator(ROWS, MODEL._replace(log_likelihood=drawn("threefry2x32")), None)
+    with pytest.raises(ValueError, match="other than JAX's default, threefry"):
+        Curator(ROWS, MODEL._replace(log_likelihood=drawn(impl)), None)
+    curator = Curator(ROWS, MODEL._replace(log_likelihood=drawn()), None)
+    assert trace(curator, dpmcmc.LogRatio(1.0, 1.0), TWO).plan
+    with jax.default_prng_impl(impl):  # the chain's own keys may be of that kind
+        assert trace(Curator(ROWS, MODEL, None), dpmcmc.LogRatio(1.0, 1.0), TWO).plan
+        with pytest.raises(ValueError, match="other than JAX's default, threefry"):
+            trace(curator, dpmcmc.LogRatio(1.0, 1.0), TWO)
+
+
+def test_a_model_that_raises_errors_when_it_runs_is_refused():
+    """Such an error would come from a row, and name its value."""
+
+    def log_likelihood(position, row):
+        checkify.check(row[0] >= -2, "a negative income: {}", row[0])
+        return MODEL.log_likelihood(position, row)
+
+    with jax._src.config.xla_runtime_errors(True), pytest.raises(ValueError, match="calls back to Python, which would show rows"):
+        Curator(ROWS, MODEL._replace(log_likelihood=log_likelihood), None)
 
 
 LATER = [("log_likelihood", dpmcmc.LogRatio(1.0, 1.0)), ("log_likelihood", dpmcmc.Gradient(1.0, 1.0)),

@@ -1,5 +1,7 @@
 """The gradient query: its sensitivity in exact integers, its noise, its batches, and what bad rows contribute."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,6 +58,100 @@ def sum_before_noise(rows, model, clip, position):
     return np.asarray(integers) * clip / 2.0**bits
 
 
+# -- one value in two places -------------------------------------------------------------------------------------------------
+
+
+def excess_features(row):
+    """An excess over a product, twice: of some 1e3 with a fused product and sum, of 0 without."""
+    x, y, z, w = row
+    return jnp.stack([x * y - z]), jnp.stack([z - x * y + w])
+
+
+def excess_model():
+    predictor = lambda position, row: jnp.dot(jnp.concatenate(excess_features(row)), position)  # noqa: E731
+    parts = Linear(predictor, excess_features, lambda predictor, row: jax.nn.log_sigmoid(predictor))
+    return inner_product(2, False)._replace(log_likelihood=lambda p, row: jax.nn.log_sigmoid(predictor(p, row)), linear=parts)
+
+
+def test_features_that_are_computed_twice_do_not_pass_the_clip():
+    """The short cut finds their length in one place and adds them in another, each rounded in its own way."""
+    x, y = np.float32(300_007.3), np.float32(200_003.7)
+    rows = np.random.default_rng(0).uniform(0.5, 2, (20_001, 4)).astype(np.float32)
+    tables = [np.concatenate([rows[:7], np.array([row], np.float32), rows[8:]]) for row in ((x, y, x * y, 1e-3), (0, 0, 0, 0))]
+
+    def moved_by(model):
+        one, other = (sum_before_noise(table, model, 1.0, jnp.zeros(2, jnp.float32)) for table in tables)
+        return np.linalg.norm(one - other)
+
+    model = Curator(tables[0], excess_model(), None).model
+    assert model.linear is None and moved_by(model) <= 2.0
+    assert moved_by(excess_model()) > 100
+
+
+@pytest.mark.parametrize(
+    "features, is_taken",
+    [
+        (lambda row: (row["x"],), True),
+        (lambda row: (jnp.ones(1), row["x"][:2]), True),
+        (lambda row: (jnp.stack([row["x"][2], row["y"].astype(jnp.float32), -row["x"][0]]),), True),
+        (lambda row: (row["x"][jnp.array([2, 0, 1])],), True),
+        (jax.jit(lambda row: (row["x"],)), True),
+        (lambda row: (row["x"] / 3,), False),
+        (lambda row: (jnp.append(row["x"][:2], row["x"][0] * row["x"][1]),), False),
+        (jax.jit(lambda row: (jnp.sin(row["x"]),)), False),
+    ],
+)
+def test_features_are_cells_that_are_moved(features, is_taken):
+    predictor = lambda position, row: jnp.dot(jnp.concatenate(features(row)), position)  # noqa: E731
+    parts = Linear(predictor, features, lambda predictor, row: predictor)
+    model = Model(predictor, lambda p: 0.0 * jnp.sum(p), lambda p: {"p": p}, 3, linear=parts)
+    rows = {"x": np.arange(12, dtype=np.float32).reshape(4, 3), "y": np.arange(4, dtype=np.int32)}
+    settled = Curator(rows, model, None).model
+    assert (settled.linear is not None) is is_taken
+    if is_taken:
+        row = jax.tree.map(lambda leaf: leaf[1], rows)
+        assert np.array_equal(np.concatenate(settled.linear.features(row)), np.concatenate(features(row)))
+
+
+def test_features_that_change_are_those_of_the_first_time():
+    """An impure function would have one length, and another vector in its place."""
+    calls = []
+    features = lambda row: (row, np.full(1, 10.0 ** len(calls.append(0) or calls), np.float32))  # noqa: E731
+    parts = Linear(lambda p, row: jnp.dot(row, p[:2]), features, lambda predictor, row: predictor)
+    model = Curator(np.ones((4, 2)), inner_product(3, False)._replace(log_likelihood=parts.predictor, linear=parts), None).model
+    found = [model.linear.features(np.ones(2, np.float32))[1][0] for _ in range(3)]
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("dimension, number", [(1, 2), (3, 1), (3, 2)])
+def test_features_have_one_entry_for_each_of_the_position(dimension, number):
+    """Else one noise would be added to several entries, or one entry be released several times."""
+    parts = Linear(lambda p, row: row[0] * p[0], lambda row: (row[:number],), lambda predictor, row: predictor)
+    model = inner_product(dimension, False)._replace(log_likelihood=parts.predictor, linear=parts)
+    with pytest.raises(ValueError, match=f"a tuple of vectors with {dimension} entries in all.*it returned float64 of shape"):
+        Curator(np.ones((4, 3)), model, None)
+    whole = parts._replace(features=lambda row: row[:dimension])
+    with pytest.raises(ValueError, match="a tuple of vectors"):
+        Curator(np.ones((4, 3)), model._replace(linear=whole), None)
+
+
+def test_integers_are_made_in_one_place(monkeypatch):
+    """A compiler that makes them again where they are added may make others than those whose length was looked at."""
+
+    def num_places():
+        model, rows = excess_model()._replace(linear=None), np.ones((20_001, 4), np.float32)
+        adder = lambda rows, num_rows, position: gradient.all_rows_sum(  # noqa: E731
+            model, exact_sum.Table((rows,), num_rows, Unit(), capacity=len(rows)), position, 1.0
+        )
+        with jax.enable_x64(True):
+            compiled = jax.jit(adder).lower(rows, np.int64(20_001), np.zeros(2, np.float32)).compile().as_text()
+        return len(re.findall(r"= s32\[\d+,2\]\S* convert\(", compiled))
+
+    assert num_places() == 1
+    monkeypatch.setattr(gradient, "once", lambda make, num_rows: make())
+    assert num_places() > 1
+
+
 # -- sensitivity ---------------------------------------------------------------------------------------------------------------
 
 
@@ -82,7 +178,7 @@ def too_long(integers: np.ndarray, bits: int) -> int:
 def integers_by_rows(rows):
     dimension = rows.shape[1]
     model = inner_product(dimension, is_linear=False)
-    return gradient.row_integers(model, rows, jnp.zeros(dimension, jnp.float32), 1.0)
+    return gradient.row_integers(model, rows, 1, jnp.zeros(dimension, jnp.float32), 1.0)
 
 
 def integers_by_linear_rows(rows):

@@ -44,6 +44,15 @@ def test_an_ask_has_its_own_key():
     assert len(keys) == 1 + len(others)
 
 
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
+def test_chains_have_keys_of_their_own_whatever_the_generator(impl):
+    """Under vmap some generators draw all bits with the first key: two asks that have it in common would share all noise."""
+    ask = jax.vmap(lambda key: noise.ask_key(SECRET, key, "query", [jnp.zeros(2)], 0))
+    first, second, third = (jax.random.key(seed, impl=impl) for seed in range(3))
+    one, other = ask(jnp.stack([first, second])), ask(jnp.stack([first, third]))
+    assert np.array_equal(one[0], other[0]) and not np.any(one[1] == other[1])
+
+
 def test_points_of_the_same_words_are_different_asks():
     """A point of two floats and one of a double, two points and one, a zero more at the end: the words alone would be equal."""
     with jax.enable_x64(True):

@@ -58,7 +58,7 @@ def answers(rows, query, number, made, unit=REPLACE, num_rows=None):
 @pytest.mark.parametrize("width", [2, 10])
 def test_adversarial_rows_never_exceed_the_bound(width):
     with jax.enable_x64(True):
-        compiled = jax.jit(lambda rows: statistic.row_integers(family(), rows))
+        compiled = jax.jit(lambda rows: statistic.row_integers(family(), rows, 1))
         for dtype in (np.float32, np.float64):
             rows = [adversarial_rows(seed, 10**5, width).astype(dtype) for seed in range(3)]
             assert sum(too_long(np.asarray(compiled(part)), exact_sum.BITS) for part in rows) == 0
@@ -159,7 +159,7 @@ def test_rows_outside_are_moved_to_the_ball_and_bad_ones_to_the_center():
     rows = np.array([[4.0, 3.0], [6e10 + 1, 8e10 - 1], [np.nan, 1.0], [np.inf, 0.0], [np.inf, np.nan], [1.0, -1.0]])
     wanted = [[0.6, 0.8], [0.6, 0.8], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     with jax.enable_x64(True):
-        found = jax.jit(lambda rows: statistic.row_integers(family(1.0, np.array([1.0, -1.0])), rows))(rows)
+        found = jax.jit(lambda rows: statistic.row_integers(family(1.0, np.array([1.0, -1.0])), rows, 1))(rows)
     np.testing.assert_allclose(np.asarray(found) / FULL, wanted, atol=1e-6)
 
 

@@ -43,7 +43,7 @@ from dpmcmc.accounting.statement import (
     Statement,
 )
 from dpmcmc.ask import count_queries
-from dpmcmc.curator import door, fused, noise
+from dpmcmc.curator import door, fused, linear_rows, noise
 from dpmcmc.curator.exact_sum import Table, piece_layout
 from dpmcmc.curator.filtered import Meter, charging
 from dpmcmc.curator.gradient import with_scales
@@ -117,7 +117,7 @@ class Curator:
             raise ValueError(f"fixed_secret of shape {np.shape(fixed_secret)} must be 16 words of 32 bits")
         if shared_by is not None and shared_by not in filters.FILTERS:
             raise ValueError(f"shared_by={shared_by!r} must be None or one of {sorted(filters.FILTERS)}")
-        self._model, self._budget = model, budget
+        self._budget = budget
         self._unit = budget.unit if budget is not None else Unit()
         self._delta = budget.delta if budget is not None else 1e-6
         self._fixed_secret = fixed_secret
@@ -131,6 +131,8 @@ class Curator:
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
         self._row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), leaves)
         door.check_model(model, self._row)
+        with own_settings(door.is_double(self._row)):
+            self._model = linear_rows.settled(model, self._row)
         self._place(leaves, num_rows)
         self._shared_by, self._filter, self._is_withdrawn = shared_by, None, False
         self._ledger = Ledger.open(self._facts(), ledger)

@@ -17,7 +17,17 @@ import numpy as np
 from dpmcmc.accounting import costs
 from dpmcmc.curator import noise
 from dpmcmc.curator.clipping import clip_to_unit_ball
-from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, rows_per_block, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
+from dpmcmc.curator.exact_sum import (
+    BITS,
+    Table,
+    fixed_point,
+    once,
+    rows_per_block,
+    shrink_to_ball,
+    sum_blocks,
+    sum_counted,
+    sum_pieces,
+)
 from dpmcmc.curator.gradient import MAX_DIMENSION
 from dpmcmc.curator.queries import check_sizes
 from dpmcmc.types import Answer, Model, Unit
@@ -63,12 +73,14 @@ def curvature_sum(model: Model, table: Table, position, clip: float):
     upper = np.triu_indices(model.dimension)
     position = jnp.asarray(position, jnp.float64 if table.is_double else jnp.float32)
 
-    def block_sum(rows, is_counted):
+    def integers(rows):
         with jax.enable_x64(table.is_double):
             hessians = jax.vmap(jax.hessian(model.log_likelihood), (None, 0))(position, rows)
             flat = -hessians[:, upper[0], upper[1]] * _weights(model.dimension).astype(hessians.dtype)
-            integers = fixed_point(clip_to_unit_ball(flat, clip))
-        return sum_counted(shrink_to_ball(integers), is_counted)
+            return fixed_point(clip_to_unit_ball(flat, clip))
+
+    def block_sum(rows, is_counted):
+        return sum_counted(shrink_to_ball(once(lambda: integers(rows), table.num_rows)), is_counted)
 
     block = rows_per_block(model.dimension**2)
     return sum_pieces(lambda rows, is_real: sum_blocks(block_sum, rows, is_real, block), table, table.pieces)

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.ask import has_rules, mixes_rows, speaks
+from dpmcmc.ask import draws_together, has_rules, mixes_rows, speaks
 from dpmcmc.curator.exact_sum import MAX_ROWS
-from dpmcmc.curator.program import own_settings
+from dpmcmc.curator.program import TOGETHER, own_settings
 from dpmcmc.types import Model, Query, Unit
 
 
@@ -107,22 +107,26 @@ def check_fits(query: Query, points: Sequence[Any]) -> None:
         ) from None
 
 
+def is_double(row: Any) -> bool:
+    """Whether a model takes such rows in double precision."""
+    return any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(row))
+
+
 def check_model(model: Model, row: Any) -> None:
     """Refuse a model that does not take such rows; `row` has the shapes and types of one."""
     for name in ("lipschitz", "curvature"):
         bound: Any = getattr(model, name)
         if bound is not None and not (isinstance(bound, float | int | np.number) and math.isfinite(bound) and bound > 0):
             raise ValueError(f"the model's {name}={bound!r} must be positive and finite, or None where nothing is proved")
-    is_double = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(row))
-    dtype = jnp.float64 if is_double else jnp.float32
+    dtype = jnp.float64 if is_double(row) else jnp.float32
     position, number = jax.ShapeDtypeStruct((model.dimension,), dtype), jax.ShapeDtypeStruct((), dtype)
-    with own_settings(is_double):
+    with own_settings(is_double(row)):
         _check_prior(model, position)
         _check_scalar("log_likelihood", model.log_likelihood, position, row)
         if model.linear is not None:
             _check_scalar("linear.predictor", model.linear.predictor, position, row)
             _check_scalar("linear.log_likelihood", model.linear.log_likelihood, number, row)
-            _check_silent("linear.features", model.linear.features, row)
+            _check_features(model, _check_silent("linear.features", model.linear.features, row))
         _check_indices("log_prior", model, np.zeros(model.dimension, dtype))
         zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), row)
         _check_indices("log_likelihood", model, np.zeros(model.dimension, dtype), zeros)
@@ -141,6 +145,17 @@ def _check_prior(model: Model, position: Any) -> None:
         ) from error
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
         raise ValueError(f"the model's log_prior must return one floating-point scalar, it returned {_told(found)}: sum it")
+
+
+def _check_features(model: Model, found: Any) -> None:
+    """Noise is added to one number for each entry of the position, and to no more."""
+    parts, is_tuple = (found, True) if isinstance(found, tuple | list) else ([found], False)
+    is_in_vectors = is_tuple and all(len(getattr(part, "shape", ())) == 1 for part in parts)
+    if not is_in_vectors or sum(part.shape[0] for part in parts) != model.dimension:
+        raise ValueError(
+            f"linear.features must return a tuple of vectors with {model.dimension} entries in all, the model's dimension: it "
+            f"returned {', '.join(map(_told, parts))}"
+        )
 
 
 def _check_indices(name: str, model: Model, *zeros: Any) -> None:
@@ -189,6 +204,8 @@ def _check_silent(name: str, function: Callable[..., Any], *arguments: Any) -> A
 def _check_heard(name: str, jaxpr: Any) -> None:
     if speaks(jaxpr):
         raise ValueError(f"{name} prints or calls back to Python, which would show rows: leave jax.debug and callbacks out of it")
+    if draws_together(jaxpr):
+        raise ValueError(f"{name}: {TOGETHER}")
     if mixes_rows(jaxpr):
         raise ValueError(
             f"{name} uses custom_vmap, whose rule would see all rows at once: one could move the others' terms; leave it out"

@@ -118,13 +118,26 @@ def fixed_point(unit_value):
 def shrink_to_ball(integers):
     """Integer vectors, along the last axis, of length at most 2^BITS: those that are longer become zero.
 
-    This enforces a sensitivity, so no rounding is involved, and no overflow: entries are divided by 2^s, rounded up, so that d
-    squares of 32-bit numbers fit 63 bits. That makes a vector look longer, by less than d^(1/2) 2^(s - 29) of its length.
+    This enforces a sensitivity, so no rounding is involved (they are made `once`), and no overflow: entries are divided by 2^s,
+    rounded up, so that d squares of 32-bit numbers fit 63 bits. That makes a vector look longer, by less than d^(1/2) 2^(s - 29) of
+    its length.
     """
     s = ((integers.shape[-1] - 1).bit_length() + 1) // 2
     entries = ((jnp.abs(integers) + (2**s - 1)) >> s).astype(jnp.int64)
     is_short = jnp.sum(entries * entries, axis=-1, keepdims=True) <= 2 ** (2 * (BITS - s))
     return jnp.where(is_short, integers, 0)
+
+
+def once(make: Callable[[], Any], num_rows):
+    """make(), an array of what rows say, computed in one place: all that use it read the same numbers.
+
+    A compiler may compute a value again wherever it is used, and round it in another way each time (a product and a sum, fused or
+    not): what is bounded in one place would then not be what is added in another. What comes out of a loop it cannot compute
+    again, and it does not know that this one runs once.
+    """
+    found = jax.eval_shape(make)
+    number = jnp.where(num_rows < 0, 2, 1)
+    return lax.fori_loop(0, number, lambda _, __: make(), jnp.zeros(found.shape, found.dtype))
 
 
 def sum_rows(values: Callable[[Any], Any], table: Table):

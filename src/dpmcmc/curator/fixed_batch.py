@@ -37,7 +37,7 @@ from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, noise
 from dpmcmc.curator.accept import clamped_log_ratio, decide
 from dpmcmc.curator.correction import CORRECTIONS, Correction, draw
-from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_counted
+from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, once, sum_counted
 from dpmcmc.curator.queries import check_sizes, move_length, unit_ratios
 from dpmcmc.types import Answer, Model, Neighbours, Unit
 
@@ -63,7 +63,7 @@ def coarse_bits(size: int) -> int:
 def batch_sums(model: Model, table: Table, position, proposal, bound, size: int, slots, is_drawn) -> BatchSums:
     """S and b Q - S^2 of the drawn slots; a slot without a row counts as v = 0."""
     rows, is_real = batches.gather(table, slots)
-    units = unit_ratios(model, table, rows, position, proposal, bound)
+    units = once(lambda: unit_ratios(model, table, rows, position, proposal, bound), table.num_rows)  # S and Q of the same
     # round() is odd, so v* is the same for the move and its reverse.
     coarse = jnp.round(units * 2.0 ** coarse_bits(size)).astype(jnp.int64)
     sums = [sum_counted(integers, is_drawn & is_real) for integers in (fixed_point(units), coarse, coarse * coarse)]

@@ -25,6 +25,7 @@ from dpmcmc.curator.exact_sum import (
     MAX_ROWS,
     Table,
     fixed_point,
+    once,
     rows_per_block,
     shrink_to_ball,
     sum_blocks,
@@ -69,6 +70,7 @@ class Gradient:
             total = all_rows_sum(model, rows, position, self.clip)
         else:
             total = batch_sum(model, rows, position, self.clip, *self.batch.draw(key_batch, rows))
+        assert total.shape == (model.dimension,), "each entry has its own noise"
         sigma = self.noise_multiplier * rows.unit.sensitivity * 2.0**bits
         total = total + noise.discrete_gaussian(key_noise, (model.dimension,), sigma)
         grid = self.temperature * self.clip / 2.0**bits / (1.0 if self.batch is None else self.batch.rate)
@@ -123,13 +125,16 @@ def clipped_sum(model: Model, table: Table, position, clip: float, slots):
     return clip / 2.0 ** _bits(model, table) * total.astype(jnp.float64)
 
 
-def row_integers(model: Model, rows, position, clip: float):
+def row_integers(model: Model, rows, num_rows, position, clip: float):
     """Each row's clipped gradient / clip as integers on the grid 2^-BITS, of shape (rows, d) and length at most 2^BITS."""
-    # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
-    with jax.enable_x64(position.dtype == jnp.float64):
-        gradients = jax.vmap(jax.grad(model.log_likelihood), (None, 0))(position, rows)
-        integers = fixed_point(clip_to_unit_ball(gradients, clip))
-    return shrink_to_ball(integers)
+
+    def integers():
+        # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
+        with jax.enable_x64(position.dtype == jnp.float64):
+            gradients = jax.vmap(jax.grad(model.log_likelihood), (None, 0))(position, rows)
+            return fixed_point(clip_to_unit_ball(gradients, clip))
+
+    return shrink_to_ball(once(integers, num_rows))
 
 
 def _adder(model: Model, table: Table, position, clip: float):
@@ -141,7 +146,7 @@ def _adder(model: Model, table: Table, position, clip: float):
         rows, scales = part
         if linear is not None:
             return linear_rows.gradient_integers(linear, rows, scales, is_counted, position, clip, bits)
-        return sum_counted(row_integers(model, rows, position, clip), is_counted)
+        return sum_counted(row_integers(model, rows, table.num_rows, position, clip), is_counted)
 
     return lambda rows, is_counted: sum_blocks(one, rows, is_counted, _block(model, bits))
 

@@ -12,16 +12,21 @@ reaches 2^53: then it is exact, in any order, with or without fused multiplicati
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.extend.core import jaxpr_as_fun
 
 from dpmcmc.precision import in_double
-from dpmcmc.types import Linear
+from dpmcmc.types import Linear, Model
 
 MAX_BITS, MIN_BITS = 40, 30
+MOVES = {"broadcast_in_dim", "concatenate", "copy", "dynamic_slice", "gather", "iota", "neg"}
+MOVES |= {"reshape", "rev", "slice", "split", "squeeze", "stack", "transpose", "unstack"}
 
 
 class Scales(NamedTuple):
@@ -29,6 +34,42 @@ class Scales(NamedTuple):
 
     factor: Any  # from features to their integers; 0 for a row that must not count (no finite features, or all of them zero)
     largest: Any  # int32: what the row's coefficient C is clamped to
+
+
+def settled(model: Model, row: Any) -> Model:
+    """The model, with features that are the same numbers wherever they are computed, or without the short cut through them.
+
+    N is found in one place of a program, and X in another. Compiled code may round a product and a sum in two ways, so features
+    that are computed may be two different vectors there; cells that are only moved about, and constants, are not.
+    """
+    if model.linear is None:
+        return model
+    leaves, tree = jax.tree.flatten(row)
+    return model._replace(linear=_settled(model.linear, tuple((leaf.shape, jnp.dtype(leaf.dtype)) for leaf in leaves), tree))
+
+
+@functools.lru_cache(maxsize=256)
+def _settled(linear: Linear, shapes: tuple[Any, ...], tree: Any) -> Linear | None:
+    row = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
+    traced = jax.make_jaxpr(linear.features)(row)
+    if not _moves_only(traced.jaxpr):
+        return None
+    features: Callable[..., Any] = jaxpr_as_fun(traced)  # this one trace, whatever the function would say next time
+    return linear._replace(features=lambda row: tuple(features(*jax.tree.leaves(row))))
+
+
+def _moves_only(jaxpr) -> bool:
+    return all(_is_move(equation) for equation in jaxpr.eqns)
+
+
+def _is_move(equation) -> bool:
+    """Whether nothing is rounded: cells are moved, or become floating-point numbers one by one; places are computed in integers."""
+    if "jaxpr" in equation.params:
+        return equation.primitive.name in ("jit", "pjit") and _moves_only(equation.params["jaxpr"].jaxpr)
+    is_whole = [not jnp.issubdtype(atom.aval.dtype, jnp.floating) for atom in (*equation.invars, *equation.outvars)]
+    if equation.primitive.name == "convert_element_type":
+        return not is_whole[-1]
+    return equation.primitive.name in MOVES or all(is_whole)
 
 
 def grid_bits(num_slots: int) -> int:

@@ -183,12 +183,19 @@ def ask_key(secret, rng_key, query, points, place: int):
     """The secret ChaCha20 key (8 words) of one ask, at this place of the program."""
     # With shapes and types in the digest, no two lists of points have the same words.
     kinds = [(point.shape, str(point.dtype)) for point in points]
-    message = jnp.concatenate([jax.random.bits(rng_key, (4,), jnp.uint32), _digest(query, kinds, place), *map(_words, points)])
+    message = jnp.concatenate([_key_words(rng_key), _digest(query, kinds, place), *map(_words, points)])
     pieces = jnp.pad(message, (0, -message.size % 3)).reshape(-1, 3)
     counters = jnp.arange(len(pieces), dtype=jnp.uint32)[:, None]
     blocks = chacha20(secret[:8], jnp.concatenate([counters, pieces], axis=1))
     total = lax.reduce(blocks[:, :4], np.uint32(0), lax.bitwise_xor, (0,))
     return chacha20(secret[8:], total)[:8]
+
+
+def _key_words(rng_key):
+    """Words that are this key's own. Other generators than threefry may draw the bits of many keys with the first of them."""
+    if "fry" in str(rng_key.dtype):
+        return jax.random.bits(rng_key, (4,), jnp.uint32)
+    return jax.random.key_data(rng_key).astype(jnp.uint32)
 
 
 def random_words(key, shape):

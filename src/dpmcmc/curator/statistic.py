@@ -26,7 +26,17 @@ import numpy as np
 from dpmcmc.accounting import costs
 from dpmcmc.curator import noise
 from dpmcmc.curator.clipping import clip_to_unit_ball
-from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, rows_per_block, shrink_to_ball, sum_blocks, sum_counted, sum_pieces
+from dpmcmc.curator.exact_sum import (
+    BITS,
+    Table,
+    fixed_point,
+    once,
+    rows_per_block,
+    shrink_to_ball,
+    sum_blocks,
+    sum_counted,
+    sum_pieces,
+)
 from dpmcmc.curator.gradient import MAX_DIMENSION
 from dpmcmc.curator.queries import check_positive, check_sizes
 from dpmcmc.types import Answer, Family, Model, Neighbours, Unit
@@ -91,18 +101,22 @@ def statistic_sum(family: Family, table: Table):
     block = rows_per_block(size)
 
     def block_sum(rows, is_counted):
-        return sum_counted(row_integers(family, rows), is_counted)
+        return sum_counted(row_integers(family, rows, table.num_rows), is_counted)
 
     return sum_pieces(lambda rows, is_real: sum_blocks(block_sum, rows, is_real, block), table, table.pieces)
 
 
-def row_integers(family: Family, rows):
+def row_integers(family: Family, rows, num_rows):
     """Each row's (S - c) / R as integers on the grid 2^-BITS, of shape (rows, m) and length at most 2^BITS."""
-    # Once per program, so in float64: the rounding of a float32 would not average out over many rows.
-    with jax.enable_x64(True):
-        statistics = jax.vmap(family.statistic)(jax.tree.map(_double, rows))
-        centred = statistics.astype(jnp.float64) - jnp.asarray(family.center, jnp.float64)
-        return shrink_to_ball(fixed_point(clip_to_unit_ball(centred, float(family.radius))))
+
+    def integers():
+        # Once per program, so in float64: the rounding of a float32 would not average out over many rows.
+        with jax.enable_x64(True):
+            statistics = jax.vmap(family.statistic)(jax.tree.map(_double, rows))
+            centred = statistics.astype(jnp.float64) - jnp.asarray(family.center, jnp.float64)
+            return fixed_point(clip_to_unit_ball(centred, float(family.radius)))
+
+    return shrink_to_ball(once(integers, num_rows))
 
 
 def _double(leaf):

@@ -44,7 +44,7 @@ from dpmcmc.acceptance import Barker, Metropolis
 from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, noise
 from dpmcmc.curator.accept import ROUNDING, clamped_log_ratio, decide, noise_of, toss
-from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_counted
+from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, once, sum_counted
 from dpmcmc.curator.queries import check_sizes, log_ratio_sum, unit_ratios
 from dpmcmc.types import Answer, Model, Unit
 
@@ -215,7 +215,7 @@ def _batch(key, query, model: Model, table: Table, position, proposal):
     """The integer sum, and how many draws it took (not for release)."""
     draws = batches.repeated_draws(key, table, _rate(query))
     found, is_real = batches.map_drawn(_by_chains(model, table, position, proposal, query.bound), table, draws)
-    terms = term(found, query.ratio)
+    terms = once(lambda: term(found, query.ratio), table.num_rows)  # what is tossed for is what is added
     is_kept = noise.coin_of(draws.words, keep_probability(terms, query.ratio))
     total = sum_counted(terms, is_real & is_kept)
     return (total if table.axis is None else lax.psum(total, table.axis)), draws.ends[-1]
