@@ -30,6 +30,7 @@ from dpmcmc import (
     UnsupportedQuery,
     accept_walk,
     exponential_penalty,
+    forecast,
     guided_walk,
     hmc,
     load,
@@ -501,3 +502,18 @@ def test_a_private_number_of_rows_is_in_no_error(attempt):
 def test_an_empty_table_is_as_good_as_any_when_its_size_is_private(outcome):
     empty = outcome(np.zeros(0, np.float32), ADD_OR_REMOVE, capacity=64)
     assert empty == outcome(np.zeros(3, np.float32), ADD_OR_REMOVE, capacity=64)
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: tuning.effective_draws("Barker", 100, 2), "sampler='Barker' must be one of"),
+        (lambda: tuning.noise_multiplier("penalty_bit", 1.0, 1.0, Budget(1.0, 1e-6)), "must be 'penalty' or 'penalty-bit'"),
+        (lambda: tuning.walk([-0.1], 1.0, 1000), "must not be negative"),
+        (lambda: random_walk(tuning.walk([0.1], 1.0, 1000)), r"unpack it, as in random_walk\(\*walk\)"),
+        (lambda: forecast.plan_text(1000, 3, 1.0), r"budget is a float: give a Budget"),
+    ],
+)
+def test_what_is_misspelt_in_a_plan_is_named(call, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        call()

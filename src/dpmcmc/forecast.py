@@ -109,6 +109,8 @@ def forecasts(num_rows: int, dimension: int, budget: Budget) -> list[Forecast]:
     """Every sampler on a logistic regression with features scaled to [-1, 1], the most accurate first."""
     from dpmcmc.accounting import calibrate
 
+    if not isinstance(budget, Budget):
+        raise TypeError(f"budget is a {type(budget).__name__}: give a Budget(epsilon, delta)")
     found = []
     for name, constant in CONSTANTS.items():
         bill = _bill(name, num_rows, dimension, budget)

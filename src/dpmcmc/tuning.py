@@ -54,6 +54,8 @@ class Walk(NamedTuple):
 def walk(information, prior_precision, num_rows: int, scale: float | None = None) -> Walk:
     """The rule above; `scale` replaces the standard deviations by one number."""
     information = np.atleast_1d(np.asarray(information, float))
+    if not np.all(information >= 0) or not np.all(np.asarray(prior_precision) >= 0) or not num_rows > 0:
+        raise ValueError("information and prior_precision must not be negative, and num_rows must be positive: they are precisions")
     dimension = len(information)
     if scale is None:
         scales = LENGTH / np.sqrt(dimension * (num_rows * information + prior_precision))
@@ -63,12 +65,16 @@ def walk(information, prior_precision, num_rows: int, scale: float | None = None
 
 
 def noise_multiplier(sampler: str, clip: float, max_move: float, budget: Budget) -> float:
-    """Noise over what one person can change: what mixes best, at the longest move."""
+    """Noise over what one person can change: what mixes best, at the longest move. Of `penalty`, or of its bit."""
+    if sampler not in ("penalty", "penalty-bit"):
+        raise ValueError(f"sampler={sampler!r} must be 'penalty' or 'penalty-bit': no other has such noise")
     return (RATIO_NOISE if sampler == "penalty" else BIT_NOISE) / (clip * max_move * budget.unit.sensitivity)
 
 
 def effective_draws(sampler: str, num_steps: int, dimension: int, kappa: float = 1.0) -> float:
     """How many independent draws so many steps of all chains are worth, roughly."""
+    if sampler not in STEPS_PER_DRAW:
+        raise ValueError(f"sampler={sampler!r} must be one of {sorted(STEPS_PER_DRAW)}")
     return num_steps * (kappa if sampler == "lazy-barker" else 1.0) / (STEPS_PER_DRAW[sampler] * dimension)
 
 

@@ -96,6 +96,8 @@ def _shorten(move, max_move):
 
 
 def _check(scale, max_move, largest_rank: int):
+    if hasattr(scale, "max_move"):
+        raise TypeError("scale is a Walk, of a scale and a max_move: unpack it, as in random_walk(*walk)")
     if not max_move > 0:
         raise ValueError(f"max_move={max_move} must be positive: it caps the length of a move")
     if isinstance(scale, jax.core.Tracer):  # made of answers inside a compiled program: its values cannot be checked
