@@ -30,6 +30,7 @@ from dpmcmc.curator.exact import ExactGradient
 from dpmcmc.results import posterior
 from dpmcmc.samplers.accept import AcceptInfo
 from dpmcmc.samplers.langevin import LangevinInfo
+from dpmcmc.samplers.thermostat import ThermostatInfo
 from tests import tiny
 
 LOGISTIC = models.logistic(2, radius=2.5, intercept=True)
@@ -212,13 +213,13 @@ def test_clipped_gradients_of_hmc_are_no_bias():
     assert len(doubts.of_settings(LOGISTIC, {small: 1})) == 1
 
 
-def test_walks_that_pile_up_are_told_too():
+def test_walks_that_the_limits_cut_are_told_too():
     bit, quiet = Accept(Barker(), 0.1), np.zeros((20, 2))
     for share, is_told in ((0.02, False), (0.3, True)):
         outside = np.arange(40).reshape(20, 2) < 40 * share
         info = AcceptInfo(np.ones((20, 2), bool), quiet, outside)
         told = doubts.of_draws(LOGISTIC, {bit: 1}, [(np.zeros((20, 2, 3)), info)], 1)
-        assert any("the draws pile up at its limits" in text for text in told) is is_told
+        assert any("its limits cut the posterior" in text for text in told) is is_told
 
 
 def test_a_run_tells_in_its_statement_and_at_once(caplog, capsys):
@@ -319,6 +320,83 @@ def test_gradients_that_are_no_numbers_are_told_before_the_budget_is_spent(guard
     run = sample(jax.random.key(0), sgld(model.log_prior, Gradient(6.0, 1.0), 1e-3), curator, start, num_steps=2, progress=False)
     assert ("a made-up row of zeros" in statement_of(run)) is not guard
     assert "could not be checked" not in statement_of(run)  # nor warned about types: rows are often double, JAX is not
+
+
+def shapes(*leaves, dtype=np.float32):
+    return tuple(jax.ShapeDtypeStruct(leaf, dtype) for leaf in leaves)
+
+
+PARTS = {
+    "logistic": (models.logistic(2, radius=0.1, intercept=True, prior_scale=0.1), shapes((2,), ())),
+    "logistic in double": (models.logistic(2, radius=1.0), shapes((2,), (), dtype=np.float64)),
+    "linear": (models.linear(2, 0.1, radius=1.0, response_bound=1.0, position_radius=5.0), shapes((2,), ())),
+    "poisson": (models.poisson(2, intercept=True), shapes((2,), ())),
+    "gaussian": (models.gaussian(np.eye(2), radius=0.5), shapes((2,))[0]),
+    "binomial": (models.binomial(3), jax.ShapeDtypeStruct((), np.int32)),
+    "categorical": (models.categorical(4), jax.ShapeDtypeStruct((), np.int32)),
+    "poisson rate": (models.poisson_rate(1), jax.ShapeDtypeStruct((), np.int32)),
+}
+
+
+@pytest.mark.parametrize("at", [0.0, 3.0, -20.0])
+@pytest.mark.parametrize("name", PARTS)
+def test_the_parts_of_our_models_agree(name, at):
+    model, row = PARTS[name]
+    assert model.linear is not None or model.family is not None
+    assert doubts.of_parts(model, row, np.full(model.dimension, at, np.float32)) == []
+
+
+def test_parts_that_contradict_each_other_are_told():
+    model, row = PARTS["logistic"]
+    parts = model.linear
+    swapped = parts._replace(features=lambda row: parts.features(row)[::-1])
+    scaled = parts._replace(log_likelihood=lambda predictor, row: 1.01 * parts.log_likelihood(predictor, row))
+    family, number = PARTS["poisson rate"]
+    log_partition = lambda position: 0.99 * family.family.log_partition(position)  # noqa: E731
+    wrong = family._replace(family=family.family._replace(log_partition=log_partition))
+    for bad, shape, words in [
+        (model._replace(linear=swapped), row, "linear.features are not the slope of linear.predictor"),
+        (model._replace(linear=scaled), row, "`linear` of the model contradicts its log_likelihood"),
+        (wrong, number, "`family` of the model contradicts its log_likelihood"),
+    ]:
+        (told,) = doubts.of_parts(bad, shape, np.zeros(bad.dimension, np.float32))
+        assert words in told
+
+
+def test_a_run_tells_of_parts_that_contradict_each_other():
+    model = PARTS["logistic"][0]
+    parts = model.linear._replace(log_likelihood=lambda predictor, row: 2 * model.linear.log_likelihood(predictor, row))
+    curator = Curator((np.zeros((50, 2)), np.zeros(50)), model._replace(linear=parts), None)
+    run = sample(
+        jax.random.key(0), sgld(model.log_prior, Gradient(2.0, 1.0), 1e-3), curator, np.zeros(3), num_steps=2, progress=False
+    )
+    assert "`linear` of the model contradicts its log_likelihood" in statement_of(run)
+
+
+def thermostat_info(momenta):
+    quiet = np.zeros(momenta.shape[:2], bool)
+    return ThermostatInfo(np.ones(momenta.shape[:2]), momenta, momenta, quiet, quiet, quiet)
+
+
+@pytest.mark.parametrize("widths, is_told", [([1.0, 1.0], False), ([1.1, 0.9], False), ([1.0, 1.5], True), ([0.7, 1.0], True)])
+def test_directions_with_another_temperature_are_told(widths, is_told):
+    """3000 momenta of 2 chains, of autocorrelation .9. With 1000 of 4 chains and 300 other keys none of 20 directions alarmed; with
+    as few independent ones as it takes at most 5 of 300 runs did."""
+    rng = np.random.default_rng(0)
+    momenta = [rng.normal(size=(2, 2))]
+    for _ in range(2999):
+        momenta.append(0.9 * momenta[-1] + 0.19**0.5 * rng.normal(size=(2, 2)))
+    momenta = np.array(momenta) * widths
+    told = doubts.of_draws(PLANE, {}, [(0.1 * momenta, thermostat_info(momenta))], 1)
+    assert any("one friction does not suit all directions" in text for text in told) is is_told
+
+
+def test_the_thermostat_tells_of_steps_that_jump_over_the_prior():
+    rng = np.random.default_rng(0)
+    positions, moves = 2 + 0.5 * rng.normal(size=(400, 2, 1)), 0.3 * rng.normal(size=(400, 2, 1))
+    info = thermostat_info(rng.normal(size=(400, 2, 1)))._replace(move=moves)
+    model = models.gaussian([1.0])._replace(log_prior=student(0.02))
+    assert any("too long for this prior" in told for told in doubts.of_draws(model, {}, [(positions, info)], 1))
 
 
 def test_a_truth_value_among_the_parameters_hides_no_doubt():

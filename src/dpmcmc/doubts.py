@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.types import Model
@@ -18,7 +19,10 @@ STIFF = 0.8  # step size times precision, of Langevin dynamics: beyond, a varian
 SURE, FEWEST = 4.0, 50  # standard errors, and draws to have any
 SKIPPED = 0.3  # of log-density, in a step
 PULLED = 4.0  # standard deviations
+BATCHES = 5  # of each chain, whose means tell a standard error
+HOT, FAIRLY = 1.5, 3.0  # standard errors; mean square of a momentum that should be standard normal: a width off by a fifth
 ENOUGH = 1000  # positions to try something at
+CONTRADICTION = "queries ask different parts, so that the draws are not those of one posterior. Make them agree"
 BIAS = "Clipped rows bias the draws, in standard deviations the more the larger the table"
 
 
@@ -62,6 +66,52 @@ def of_gradients(model: Model, row: Any, position: Any, plan: Mapping[Any, int])
     return []
 
 
+def of_parts(model: Model, row: Any, position: Any) -> list[str]:
+    """A `linear` or a `family` that says something else than the log-likelihood, for rows that are made up."""
+    known = {"linear": _linear_values(model), "family": _family_values(model)}
+    parts = {name: values for name, values in known.items() if values is not None}
+    if not parts:
+        return []
+    is_double = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(row))
+    fraction = np.modf(0.618 * np.arange(1, 2 * model.dimension + 1))[0].reshape(2, -1)
+    points = np.asarray(position) + (0.2 * fraction).astype(np.asarray(position).dtype)
+    values_at = {name: jax.jit(jax.vmap(values, (0, None))) for name, values in (("", model.log_likelihood), *parts.items())}
+    features = None if model.linear is None else jax.jit(_slope_and_features(model.linear))
+    for name, made_up in _made_up(row):
+        with jax.debug_nans(False), jax.debug_infs(False), jax.enable_x64(is_double):
+            values = {part: np.asarray(function(points, made_up), float) for part, function in values_at.items()}
+            slope, own = (np.zeros(1), np.zeros(1)) if features is None else map(np.asarray, features(points[0], made_up))
+        for part in parts:
+            if _differ(np.diff(values[""]), np.diff(values[part]), np.abs(values[""]).max() + np.abs(values[part]).max()):
+                return [f"`{part}` of the model contradicts its log_likelihood, for a made-up row of {name}: {CONTRADICTION}"]
+        if _differ(slope, own, np.abs(slope).max()):
+            return [f"linear.features are not the slope of linear.predictor, for a made-up row of {name}: {CONTRADICTION}"]
+    return []
+
+
+def _differ(one: np.ndarray, other: np.ndarray, scale: float) -> bool:
+    """By more than float32 explains, where both are numbers."""
+    with np.errstate(invalid="ignore"):
+        return bool(np.any(np.abs(one - other) > 1e-3 * (np.abs(one) + np.abs(other)) + 1e-5 * scale))
+
+
+def _linear_values(model: Model) -> Callable | None:
+    parts = model.linear
+    return None if parts is None else lambda position, row: parts.log_likelihood(parts.predictor(position, row), row)
+
+
+def _slope_and_features(parts: Any) -> Callable:
+    return lambda position, row: (jax.grad(parts.predictor)(position, row), jnp.concatenate(parts.features(row)))
+
+
+def _family_values(model: Model) -> Callable | None:
+    """Up to what does not depend on the position."""
+    parts = model.family
+    if parts is None:
+        return None
+    return lambda position, row: jnp.dot(parts.natural(position), parts.statistic(row)) - parts.log_partition(position)
+
+
 def of_positions(model: Model, row: Any, positions: np.ndarray) -> list[str]:
     """Log-likelihoods that are no numbers at some positions (..., d), for rows that are made up: there rows count for nothing."""
     flat = positions.reshape(-1, positions.shape[-1])
@@ -100,8 +150,9 @@ def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warm
         told.append(f"{share['is_divergent']:.0%} of the steps left the numbers: they are much too long")
     if share.get("is_outside", 0.0) > AT_THE_LIMIT:
         told.append(
-            f"{share['is_outside']:.0%} of the steps led to where the prior has no density, and were not taken: the draws pile up "
-            "at its limits. Are these too narrow?"
+            f"{share['is_outside']:.0%} of the steps led to where the prior has no density, and were not taken: "
+            + ("its limits cut the posterior. Are they" if "is_accepted" in info else "the draws pile up at its limits. Are these")
+            + " too narrow?"
         )
     spread = np.ptp(positions, axis=(0, 1))
     if len(positions) > 1 and np.any(spread == 0) and np.any(spread > 0):
@@ -111,7 +162,14 @@ def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warm
             "has seven digits: take off a public constant, or choose other units"
         )
     if {"gradient", "move"} <= info.keys():
-        told += _of_langevin(model.log_prior, positions, info["move"], plan)
+        told += _of_langevin(positions, info["move"], plan)
+    if {"friction", "momentum"} <= info.keys():
+        told += _of_temperatures(info["momentum"])
+    if "move" in info and _skips(model.log_prior, positions, info["move"]):
+        told.append(
+            "the steps are too long for this prior: it changes within a step by more than its slopes at both ends tell, so that "
+            "the draws are spread too widely, perhaps by far. Take a shorter step_size (tuning.langevin: a smaller stiffness)"
+        )
     bounds = [query.bound for query in plan if getattr(query, "bound", None) is not None]
     if bounds and model.lipschitz is not None:
         longest, allowed = _longest(positions, info, thin), min(bounds) / model.lipschitz
@@ -134,8 +192,16 @@ def _is_untested(plan: Mapping[Any, int]) -> bool:
 
 def _made_up(row: Any) -> Iterator[tuple[str, Any]]:
     """Rows of this shape and type that have nothing to do with the table."""
-    for name, number in (("zeros", 0), ("ones", 1)):
-        yield name, jax.tree.map(lambda leaf: np.full(leaf.shape, number, leaf.dtype), row)  # noqa: B023
+    yield "zeros", jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), row)
+    yield "ones", jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), row)
+    yield "fractions", jax.tree.map(_fractions, row)
+
+
+def _fractions(leaf: Any) -> np.ndarray:
+    """Different numbers between 0 and 1; ones, where they must be whole."""
+    if not np.issubdtype(leaf.dtype, np.floating):
+        return np.ones(leaf.shape, leaf.dtype)
+    return np.modf(0.618 * np.arange(1, 1 + np.prod(leaf.shape)))[0].reshape(leaf.shape).astype(leaf.dtype)
 
 
 def _fields(info: Any) -> tuple[str, ...]:
@@ -172,24 +238,39 @@ def _some(array: np.ndarray) -> np.ndarray:
     return array[:: -(-len(array) // ENOUGH)]
 
 
-def _of_langevin(log_prior: Callable, positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, int]) -> list[str]:
+def _of_langevin(positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, int]) -> list[str]:
     told = []
     if (factor := _too_wide(positions, moves)) is not None:
         told.append(
             f"the steps are too long for this posterior: the draws are spread {factor} too widely, or more. step_size times the "
             "posterior's largest precision (1 / variance, times the preconditioner) should be well below 1"
         )
-    if _skips(log_prior, positions, moves):
-        told.append(
-            "the steps are too long for this prior: it changes within a step by more than its slopes at both ends tell, so that "
-            "the draws are spread too widely, perhaps by far. Take a shorter step_size (tuning.langevin: a smaller stiffness)"
-        )
     if any(getattr(query, "batch", None) is not None for query in plan):
         told.append(
             "the batches' own noise is not taken off what sgld adds, because nobody knows it: the draws are spread too widely "
-            "where step_size times its variance is not well below 4 (sgnht absorbs it)"
+            "where step_size times its variance is not well below 4 (sgnht absorbs it, if it is alike in all directions)"
         )
     return told
+
+
+def _of_temperatures(momenta: np.ndarray) -> list[str]:
+    """Directions whose momentum is not standard normal: their draws are as much too wide or too narrow."""
+    length = len(momenta) // BATCHES
+    if length * BATCHES < FEWEST:
+        return []
+    parts = np.mean(momenta[: length * BATCHES].reshape(BATCHES, length, *momenta.shape[1:]).astype(float) ** 2, axis=1)
+    squares, errors = parts.mean(axis=(0, 1)), parts.std(axis=(0, 1), ddof=1) / parts[..., 0].size ** 0.5
+    sizes = np.abs(np.log(np.maximum(squares, 1e-30)))
+    is_off = (sizes > np.log(HOT)) & (FAIRLY * np.mean(errors / np.maximum(squares, 1e-30)) < np.log(HOT))
+    if not is_off.any():
+        return []
+    widths = np.sqrt([squares.min(), squares.max()])
+    return [
+        "one friction does not suit all directions: by the momenta the draws are spread "
+        f"{widths[0]:.2g} to {widths[1]:.2g} times as widely as they should be, direction by direction (the axes of the "
+        "preconditioner). Batches whose noise differs between directions do so, and steps that are too long: precondition, take "
+        "larger batches or all rows"
+    ]
 
 
 def _too_wide(positions: np.ndarray, moves: np.ndarray) -> str | None:

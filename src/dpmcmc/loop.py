@@ -92,6 +92,7 @@ def sample(
     check_fits(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
     notes = doubts.of_settings(curator.model, one_step.plan)
     notes += _unless_it_fails(doubts.of_gradients, curator.model, curator.row, positions[0], one_step.plan)
+    notes += _unless_it_fails(doubts.of_parts, curator.model, curator.row, positions[0])
     with _interrupts_held() as interrupts, Progress(num_steps, is_shown=progress) as bar:
         for note in notes:
             bar.warn(note)  # while an interrupt can still save the budget
@@ -376,7 +377,9 @@ def _initial_positions(position, num_chains: int, model):
         positions = jnp.asarray(position)
     except (TypeError, ValueError):
         kind = type(position).__name__
-        raise TypeError(f"initial_position is a {kind}: it must be a flat array of {dimension} numbers") from None
+        raise TypeError(
+            f"initial_position is a {kind}: it must be a flat array of {dimension} numbers (jax.flatten_util makes one)"
+        ) from None
     if not jnp.issubdtype(positions.dtype, jnp.floating):
         positions = positions.astype(jnp.result_type(float))
     if positions.shape not in ((dimension,), (num_chains, dimension)):

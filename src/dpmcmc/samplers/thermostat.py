@@ -38,6 +38,8 @@ class ThermostatInfo(NamedTuple):
     """What was released on the way."""
 
     friction: Array
+    momentum: Array  # in the axes of P: standard normal, if one friction suits all directions
+    move: Array  # from the position before
     is_saturated: Array  # the noise of the gradient exceeds what the step injects, in some direction
     is_outside: Array  # the step led to where the prior has no density, and was not taken
     is_divergent: Array  # the step left the numbers, and was not taken
@@ -102,7 +104,7 @@ def sgnht(
         position = jnp.where(is_outside | is_divergent, state.position, proposal)
         momentum = jnp.where(is_outside | is_divergent, -state.momentum, momentum)
         is_saturated = jnp.any(known > injected * (1 + scaling.ROUNDING))
-        info = ThermostatInfo(heat, is_saturated, is_outside, is_divergent)
+        info = ThermostatInfo(heat, momentum, position - state.position, is_saturated, is_outside, is_divergent)
         return ThermostatState(position, momentum, heat, state.index + 1), info
 
     return Sampler(init, step)
