@@ -37,6 +37,7 @@ from dpmcmc import (
     PoissonBatch,
     PrivacyRefusal,
     RunFailed,
+    SufficientStatistic,
     UnsupportedQuery,
     hmc,
     load,
@@ -703,3 +704,23 @@ def test_what_is_proved_and_declared_is_that_of_all_owners():
     assert unproved.lipschitz is None and unproved.declared == "|row| <= 1 by owner 1; nothing by owner 2"
     alike = Federation([Curator(rows, narrow, None), Curator(rows, narrow, None)]).model
     assert (alike.lipschitz, alike.declared) == (narrow.lipschitz, narrow.declared)
+
+
+def test_statistics_of_different_families_do_not_add():
+    """Each is taken off its own owner's center: with limits of 20 and 22 the posterior was 6 standard deviations off."""
+    query, point = SufficientStatistic(1.0), np.zeros(1, np.float32)
+    counts = np.arange(8, dtype=np.int32)
+
+    def trace(*made):
+        owners = {str(index): Curator(counts, model, None) for index, model in enumerate(made)}
+        return Federation(owners).trace(lambda ask, key, p: ask(key, query, p).value, jax.random.key(0), point)
+
+    assert trace(models.poisson_rate(20), models.poisson_rate(20)).plan == {query: 1}
+    with pytest.raises(UnsupportedQuery, match="the family of owner 1 differs.*ask LogRatio"):
+        trace(models.poisson_rate(20), models.poisson_rate(22))
+    wide = models.poisson_rate(20)
+    wide = wide._replace(family=wide.family._replace(radius=2 * wide.family.radius))
+    assert trace(models.poisson_rate(20), wide).plan == {query: 1}
+    other = wide._replace(family=wide.family._replace(natural=lambda position: 2 * position))
+    with pytest.raises(UnsupportedQuery, match="the family of owner 1 differs"):
+        trace(wide, other)

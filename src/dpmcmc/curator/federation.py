@@ -39,6 +39,7 @@ from dpmcmc.curator.program import (
     execute,
     trace_held,
 )
+from dpmcmc.curator.statistic import SufficientStatistic, same_family
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.precision import in_double
 from dpmcmc.types import Answer, Budget, Model, Plan, Query, is_standing
@@ -62,6 +63,7 @@ class Federation:
         self.owners: Mapping[str, Curator] = MappingProxyType(dict(by_name))  # read only: they were checked
         _check_owners(self.owners)
         self.model = _shared_model(self.owners)
+        self._other_family = _other_family(self.owners)
 
     def __repr__(self) -> str:
         return f"Federation({dict(self.owners)})"
@@ -115,6 +117,11 @@ class Federation:
 
     def _answer(self, held: Mapping[str, Held], rng_key, query: Query, points, place: int) -> Answer:
         _check_adds(query)
+        if isinstance(query, SufficientStatistic) and self._other_family is not None:
+            raise UnsupportedQuery(
+                f"the family of owner {self._other_family} differs from the first one's, in its center or otherwise, so that "
+                "their statistics do not add up to one: give both the same limits, or ask LogRatio with `penalty`"
+            )
         return add([_answer_of(name, owner, held[name], rng_key, query, points, place) for name, owner in self.owners.items()])
 
     def _bind(self, program: Program, is_user_double: bool) -> Program:
@@ -188,6 +195,12 @@ def _check_adds(query: Query) -> None:
             f"{query} cannot be asked of several owners: their answers would have to add, and an accept bit is one owner's coin; "
             "ask LogRatio instead, with `penalty` or as the test of `hmc`"
         )
+
+
+def _other_family(owners: Mapping[str, Curator]) -> str | None:
+    """The first owner whose statistic is not that of the first of all: how far a row may go is each one's own."""
+    (_, first), *others = owners.items()
+    return next((name for name, owner in others if not same_family(first.model, owner.model, first.row)), None)
 
 
 def _check_owners(owners: Mapping[str, Curator]) -> None:
