@@ -135,7 +135,7 @@ class _Walk:
     def equation(self, equation, inputs: list) -> tuple[Counter, list]:
         if equation.primitive is asked_p:
             return self.asked(equation, inputs)
-        if not any(_asks(jaxpr) for jaxpr in _inner_jaxprs(equation)):
+        if not any(_asks(jaxpr) for jaxpr in inner_jaxprs(equation)):
             expression = (equation.primitive.name, _frozen(equation.params), *inputs)
             return Counter(), [self.number(*expression, index) for index, _ in enumerate(equation.outvars)]
         rule = _RULES.get(equation.primitive.name)
@@ -205,7 +205,8 @@ def _open(jaxpr):
     return getattr(jaxpr, "jaxpr", jaxpr)
 
 
-def _inner_jaxprs(equation):
+def inner_jaxprs(equation):
+    """The programs within an equation, such as the body of a loop."""
     for value in equation.params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if hasattr(_open(item), "eqns"):
@@ -254,7 +255,7 @@ def has_rules(jaxpr) -> bool:
 
 
 def _contains(jaxpr, is_it: Callable[[Any], bool]) -> bool:
-    return any(is_it(equation) or any(_contains(inner, is_it) for inner in _inner_jaxprs(equation)) for equation in jaxpr.eqns)
+    return any(is_it(equation) or any(_contains(inner, is_it) for inner in inner_jaxprs(equation)) for equation in jaxpr.eqns)
 
 
 def _is_heard(equation) -> bool:

@@ -1,5 +1,6 @@
 """The gradient query: its sensitivity in exact integers, its noise, its batches, and what bad rows contribute."""
 
+import dataclasses
 import re
 
 import jax
@@ -111,6 +112,39 @@ def test_features_are_cells_that_are_moved(features, is_taken):
     if is_taken:
         row = jax.tree.map(lambda leaf: leaf[1], rows)
         assert np.array_equal(np.concatenate(settled.linear.features(row)), np.concatenate(features(row)))
+
+
+@jax.custom_jvp
+def hidden_excess(x, y, z):
+    return (x.astype(jnp.float32) * y - z).astype(jnp.int32)
+
+
+hidden_excess.defjvps(None, None, None)
+
+
+@pytest.mark.parametrize("features", [
+    lambda row: (jnp.stack([hidden_excess(*row)]),),
+    lambda row: (jnp.stack([lax.switch(row[0], [lambda: hidden_excess(*row), lambda: row[1]])]),),
+    lambda row: (jnp.stack([lax.fori_loop(0, row[0], lambda i, z: (z * 0.3).astype(jnp.int32), row[1])]),),
+    lambda row: (jnp.stack([(row[0] / row[1]).astype(jnp.int32)]),),
+], ids=["rule", "switch", "loop", "quotient"])  # fmt: skip
+def test_whole_features_may_have_been_rounded_on_the_way(features):
+    parts = Linear(lambda p, row: row[0] * p[0], features, lambda predictor, row: predictor)
+    model = Model(parts.predictor, lambda p: 0.0 * p[0], lambda p: {"p": p}, 1, linear=parts)
+    assert Curator(np.ones((4, 3), np.int32), model, None).model.linear is None
+
+
+def test_features_of_two_curators_are_each_ones_own():
+    columns = [0, 1]
+    features = dataclasses.make_dataclass("Features", [], namespace={"__call__": lambda self, row: (row[np.array(columns)],)})
+    parts = Linear(lambda p, row: jnp.dot(row[np.array(columns)], p), features(), lambda predictor, row: predictor)
+    model = inner_product(2, False)._replace(log_likelihood=parts.predictor, linear=parts)
+    row, rows = np.arange(3, dtype=np.float32), np.ones((4, 3), np.float32)
+    first, same = (Curator(rows, model, None).model.linear for _ in range(2))
+    columns[:] = [1, 2]
+    second = Curator(rows, model, None).model.linear
+    assert [np.concatenate(linear.features(row)).tolist() for linear in (first, second)] == [[0, 1], [1, 2]]
+    assert first == same and first != second and hash(first.features) == hash(same.features)
 
 
 def test_features_that_change_are_those_of_the_first_time():

@@ -12,20 +12,22 @@ reaches 2^53: then it is exact, in any order, with or without fused multiplicati
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
+from dpmcmc.ask import inner_jaxprs
 from dpmcmc.precision import in_double
 from dpmcmc.types import Linear, Model
 
 MAX_BITS, MIN_BITS = 40, 30
 MOVES = {"broadcast_in_dim", "concatenate", "copy", "dynamic_slice", "gather", "iota", "neg"}
+PLACES = {"add", "lt", "select_n"}  # in integers: an index counted from the end
 MOVES |= {"reshape", "rev", "slice", "split", "squeeze", "stack", "transpose", "unstack"}
 
 
@@ -44,18 +46,25 @@ def settled(model: Model, row: Any) -> Model:
     """
     if model.linear is None:
         return model
-    leaves, tree = jax.tree.flatten(row)
-    return model._replace(linear=_settled(model.linear, tuple((leaf.shape, jnp.dtype(leaf.dtype)) for leaf in leaves), tree))
+    traced = jax.make_jaxpr(model.linear.features)(row)
+    return model._replace(linear=model.linear._replace(features=_Moved(traced)) if _moves_only(traced.jaxpr) else None)
 
 
-@functools.lru_cache(maxsize=256)
-def _settled(linear: Linear, shapes: tuple[Any, ...], tree: Any) -> Linear | None:
-    row = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
-    traced = jax.make_jaxpr(linear.features)(row)
-    if not _moves_only(traced.jaxpr):
-        return None
-    features: Callable[..., Any] = jaxpr_as_fun(traced)  # this one trace, whatever the function would say next time
-    return linear._replace(features=lambda row: tuple(features(*jax.tree.leaves(row))))
+class _Moved:
+    """The features of one trace, whatever the function would say next time. Equal to those of another trace that says the same."""
+
+    def __init__(self, traced: Any) -> None:
+        self._run: Callable[..., Any] = jaxpr_as_fun(traced)
+        self._said = str(traced.jaxpr), tuple((np.asarray(const).dtype.str, np.asarray(const).tobytes()) for const in traced.consts)
+
+    def __call__(self, row: Any) -> tuple[Any, ...]:
+        return tuple(self._run(*jax.tree.leaves(row)))
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, _Moved) and self._said == other._said
+
+    def __hash__(self) -> int:
+        return hash(self._said)
 
 
 def _moves_only(jaxpr) -> bool:
@@ -64,12 +73,13 @@ def _moves_only(jaxpr) -> bool:
 
 def _is_move(equation) -> bool:
     """Whether nothing is rounded: cells are moved, or become floating-point numbers one by one; places are computed in integers."""
-    if "jaxpr" in equation.params:
-        return equation.primitive.name in ("jit", "pjit") and _moves_only(equation.params["jaxpr"].jaxpr)
-    is_whole = [not jnp.issubdtype(atom.aval.dtype, jnp.floating) for atom in (*equation.invars, *equation.outvars)]
-    if equation.primitive.name == "convert_element_type":
-        return not is_whole[-1]
-    return equation.primitive.name in MOVES or all(is_whole)
+    name, inner = equation.primitive.name, list(inner_jaxprs(equation))
+    if inner:
+        return name in ("jit", "pjit") and all(map(_moves_only, inner))
+    if name == "convert_element_type":
+        return bool(jnp.issubdtype(equation.outvars[0].aval.dtype, jnp.floating))
+    is_whole = all(not jnp.issubdtype(atom.aval.dtype, jnp.floating) for atom in (*equation.invars, *equation.outvars))
+    return name in MOVES or (name in PLACES and is_whole)
 
 
 def grid_bits(num_slots: int) -> int:
