@@ -11,9 +11,11 @@ import pytest
 from dpmcmc import (
     Accept,
     Barker,
+    BatchRatio,
     Budget,
     Curator,
     Curvature,
+    FixedBatch,
     Gradient,
     LogRatio,
     PenaltyAccept,
@@ -285,6 +287,23 @@ def test_a_prior_that_the_rows_contradict_is_told(center, scale, estimate, error
     assert any("the prior pulls component 1 of the position" in text for text in told) is is_told
 
 
+@pytest.mark.parametrize("shape", [0.1, 0.5, 2.0])
+def test_a_prior_that_is_infinite_at_its_edge_is_no_contradiction(shape):
+    """Draws of a gamma prior itself: its slope has no mean if the shape is below 1."""
+    draws = np.maximum(np.random.default_rng(0).gamma(shape, size=(500, 2, 1)), 1e-30)
+    model = models.gaussian([1.0])._replace(log_prior=lambda p: (shape - 1) * jnp.log(p[0]) - p[0])
+    info = AcceptInfo(np.ones((500, 2), bool), np.ones((500, 2)), np.zeros((500, 2), bool))
+    assert not any("the prior pulls" in text for text in doubts.of_draws(model, {}, [(draws, info)], 1))
+
+
+@pytest.mark.parametrize("size, is_told", [(10, True), (49, True), (50, False)])
+def test_small_batches_that_correct_by_their_own_variance_are_told(size, is_told):
+    told = doubts.of_settings(LOGISTIC, {BatchRatio(PROVED, 1.0, FixedBatch(size, of=1000)): 1})
+    assert any("estimate their own variance badly" in text for text in told) is is_told
+    told = doubts.of_settings(LOGISTIC, {Gradient(PROVED, 1.0, FixedBatch(9, of=99)): 1})
+    assert not any("variance badly" in text for text in told)
+
+
 def spread_and_mean(position, row):
     return -jnp.log(position[1]) - 0.5 * ((row - position[0]) / position[1]) ** 2
 
@@ -376,6 +395,16 @@ def test_a_run_tells_of_parts_that_contradict_each_other():
 def thermostat_info(momenta):
     quiet = np.zeros(momenta.shape[:2], bool)
     return ThermostatInfo(np.ones(momenta.shape[:2]), momenta, momenta, quiet, quiet, quiet)
+
+
+def test_many_directions_do_not_make_a_false_alarm():
+    """200 directions, 20 runs of 300 momenta with autocorrelation .9: four of the runs alarmed before the number counted."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        momenta = [rng.normal(size=(4, 200))]
+        for _ in range(299):
+            momenta.append(0.9 * momenta[-1] + 0.19**0.5 * rng.normal(size=(4, 200)))
+        assert doubts._of_temperatures(np.array(momenta)) == []
 
 
 @pytest.mark.parametrize("widths, is_told", [([1.0, 1.0], False), ([1.1, 0.9], False), ([1.0, 1.5], True), ([0.7, 1.0], True)])

@@ -14,6 +14,7 @@ the bill and the figures share one formula. (Private bits are made by a comparis
 
 from __future__ import annotations
 
+import math
 import numbers
 from dataclasses import dataclass
 from typing import Any
@@ -106,7 +107,13 @@ def penalty_probability(log_ratio, sigma, xp: Any = np, special: Any = scipy_spe
 def _number(name: str, value: Any) -> float:
     if not isinstance(value, numbers.Real):
         raise TypeError(f"{name}={value!r} must be a plain number: give float({name})")
-    return float(value)
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise ValueError(f"{name}={value} must be finite")
+    return found
 
 
 def _sharpened(log_accept, log_reject):

@@ -66,6 +66,9 @@ def test_numbers_of_a_test_are_plain(sigma):
             Penalty(strange)
         with pytest.raises(TypeError, match=r"plain number: give float\("):
             LazyBarker(strange)
+    for far in (math.inf, math.nan, 10**400):
+        with pytest.raises(ValueError, match="must be finite"):
+            Penalty(far)
 
 
 @pytest.mark.parametrize("cost", COSTS, ids=str)

@@ -35,7 +35,7 @@ def check_sizes(query: Any, *names: str) -> None:
     """Of these fields: as `check_positive`, and kept as plain numbers, as a bill shows them."""
     check_positive(**{name: getattr(query, name) for name in names})
     for name in names:
-        if isinstance(getattr(query, name), np.float64):
+        if type(getattr(query, name)) not in (int, float):
             object.__setattr__(query, name, float(getattr(query, name)))
 
 

@@ -32,6 +32,7 @@ class FilteredInfo(NamedTuple):
 
     is_accepted: Array
     is_answered: Array  # false once the filter is used up: the chain then stays where it is
+    is_outside: Array  # the prior has no density there
 
 
 def accept_walk(log_prior: Callable[[Position], Array], bit: Query, proposal: Proposal) -> Sampler:
@@ -49,7 +50,7 @@ def accept_walk(log_prior: Callable[[Position], Array], bit: Query, proposal: Pr
         move_length = jnp.linalg.norm(point - state.position)
         state = choose(answer.value, point, if_accepted, state, if_rejected)
         if is_standing(bit):
-            return state, FilteredInfo(answer.value, jnp.isfinite(answer.variance))
+            return state, FilteredInfo(answer.value, jnp.isfinite(answer.variance), is_outside(log_prior, point))
         return state, AcceptInfo(answer.value, move_length, is_outside(log_prior, point))
 
     return Sampler(init, step)
