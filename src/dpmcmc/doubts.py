@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -59,7 +60,7 @@ def of_gradients(model: Model, row: Any, position: Any, plan: Mapping[Any, int])
     if not _is_untested(plan):
         return []
     position = np.asarray(position)
-    point = position + (0.1 * np.modf(0.618 * np.arange(1, model.dimension + 1))[0]).astype(position.dtype)  # not a special one
+    point = position + (0.1 * _fractions(model.dimension)).astype(position.dtype)  # not a special one
     value_and_slope = jax.jit(jax.value_and_grad(model.log_likelihood))
     for name, made_up in _made_up(row):
         with jax.debug_nans(False), jax.debug_infs(False):
@@ -80,16 +81,16 @@ def of_parts(model: Model, row: Any, position: Any) -> list[str]:
     if not parts:
         return []
     is_double = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(row))
-    fraction = np.modf(0.618 * np.arange(1, 2 * model.dimension + 1))[0].reshape(2, -1)
-    points = np.asarray(position) + (0.2 * fraction).astype(np.asarray(position).dtype)
+    points = np.asarray(position) + (0.2 * _fractions(2, model.dimension)).astype(np.asarray(position).dtype)
     values_at = {name: jax.jit(jax.vmap(values, (0, None))) for name, values in (("", model.log_likelihood), *parts.items())}
     features = None if model.linear is None else jax.jit(_slope_and_features(model.linear))
     for name, made_up in _made_up(row):
         with jax.debug_nans(False), jax.debug_infs(False), jax.enable_x64(is_double):
             values = {part: np.asarray(function(points, made_up), float) for part, function in values_at.items()}
             slope, own = (np.zeros(1), np.zeros(1)) if features is None else map(np.asarray, features(points[0], made_up))
+        values = {part: np.where(np.isfinite(found), found, np.nan) for part, found in values.items()}
         for part in parts:
-            if _differ(_change(values[""]), _change(values[part]), np.abs(values[""]).max() + np.abs(values[part]).max()):
+            if _differ(np.diff(values[""]), np.diff(values[part]), np.abs(values[""]).max() + np.abs(values[part]).max()):
                 return [f"`{part}` of the model contradicts its log_likelihood, for a made-up row of {name}: {CONTRADICTION}"]
         if _differ(slope, own, np.abs(slope).max()):
             return [f"linear.features are not the slope of linear.predictor, for a made-up row of {name}: {CONTRADICTION}"]
@@ -100,11 +101,6 @@ def _differ(one: np.ndarray, other: np.ndarray, scale: float) -> bool:
     """By more than float32 explains, where both are numbers."""
     with np.errstate(invalid="ignore"):
         return bool(np.any(np.abs(one - other) > 1e-3 * (np.abs(one) + np.abs(other)) + 1e-5 * scale))
-
-
-def _change(values: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore"):
-        return np.diff(values)
 
 
 def _linear_values(model: Model) -> Callable | None:
@@ -206,14 +202,18 @@ def _made_up(row: Any) -> Iterator[tuple[str, Any]]:
     """Rows of this shape and type that have nothing to do with the table."""
     yield "zeros", jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), row)
     yield "ones", jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), row)
-    yield "fractions", jax.tree.map(_fractions, row)
+    yield "fractions", jax.tree.map(_fractional, row)
 
 
-def _fractions(leaf: Any) -> np.ndarray:
-    """Different numbers between 0 and 1; ones, where they must be whole."""
-    if not np.issubdtype(leaf.dtype, np.floating):
-        return np.ones(leaf.shape, leaf.dtype)
-    return np.modf(0.618 * np.arange(1, 1 + np.prod(leaf.shape)))[0].reshape(leaf.shape).astype(leaf.dtype)
+def _fractional(leaf: Any) -> np.ndarray:
+    """Fractions, or ones where they must be whole."""
+    is_whole = not np.issubdtype(leaf.dtype, np.floating)
+    return np.ones(leaf.shape, leaf.dtype) if is_whole else _fractions(*leaf.shape).astype(leaf.dtype)
+
+
+def _fractions(*shape: int) -> np.ndarray:
+    """Different numbers between 0 and 1."""
+    return np.modf(0.618 * np.arange(1, 1 + math.prod(shape)))[0].reshape(shape)
 
 
 def _fields(info: Any) -> tuple[str, ...]:
