@@ -18,13 +18,13 @@ from tests.table import MODEL, ROWS, SECRET
 QUERY = FilteredAccept(clip=2.0, rho=0.5)
 
 
-def program(query):
+def program(query, log_ratio=0.0):
     """Ask about given moves, one after the other: (answers, whether they were answered)."""
 
     def run(ask, key, proposals):
         def one(_, item):
             key, proposal = item
-            answer = ask(key, query, jnp.zeros(2), proposal, jnp.float32(0))
+            answer = ask(key, query, jnp.zeros(2), proposal, jnp.float32(log_ratio))
             return None, (answer.value, jnp.isfinite(answer.variance))
 
         return jax.lax.scan(one, None, (jax.random.split(key, len(proposals)), proposals))[1]
@@ -140,6 +140,15 @@ def test_rows_are_not_read_once_it_is_closed():
     closed, open_ = FilteredAccept(2.0, 1e-6), FilteredAccept(2.0, 1e6)
     assert not bits(closed, ROWS).any() and not bits(closed, far).any()
     assert np.mean(bits(open_, far)) > 0.9 > 0.6 > np.mean(bits(open_, ROWS))
+
+
+@pytest.mark.parametrize("log_ratio, is_free", [(-np.inf, True), (np.nan, True), (-1e30, False)])
+def test_what_the_prior_alone_decides_is_free_and_reads_no_row(log_ratio, is_free):
+    curator = Curator(ROWS + 1e3, MODEL, None)
+    proposals = jnp.full((4, 2), 0.7)  # each takes all of the filter, and more
+    traced = curator.trace(program(QUERY, log_ratio), jax.random.key(0), proposals)
+    bits, is_answered = curator.grant(traced.plan).run(traced.compile(), jax.random.key(0), proposals)
+    assert not np.any(bits) and np.all(is_answered) == is_free and np.any(is_answered) == is_free
 
 
 def test_a_run_ends_with_the_filter_and_keeps_the_draws_paid_for(capsys):

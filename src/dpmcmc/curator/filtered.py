@@ -39,8 +39,9 @@ class FilteredAccept:
     """Release accept bits of Barker's test, each row's log-ratio clipped to clip * |proposal - position|, until `rho` is spent.
 
     Asked with (position, proposal, log_ratio) like `Accept`. A row whose log-likelihood is clip-Lipschitz is never clipped, and
-    short moves cost little: the budget buys a fixed sum of squared moves. An answer's variance is 0, or infinite for a bit that
-    was not read off the rows because the filter is used up.
+    short moves cost little: the budget buys a fixed sum of squared moves. A move to where the prior has no density is rejected
+    whatever the rows say, and costs nothing. An answer's variance is 0, or infinite for a bit that was not read off the rows
+    because the filter is used up.
     """
 
     released: ClassVar[str] = "accept bits of proposed moves, until a filter stops them"
@@ -58,11 +59,13 @@ class FilteredAccept:
         if rows.charge is None or rows.axis is not None:
             raise UnsupportedQuery(f"{self} needs its rows on one device, with one owner: the running sum is kept in one place")
         move = move_length(position, proposal)
-        is_answered = rows.charge(self, key, self.charge_of(move, rows.unit))
-        bound = self.clip * jnp.where(is_answered & (move > 0), move, 1.0)
-        total = _sum_if(is_answered, functools.partial(log_ratio_sum, model), rows, position, proposal, bound)
+        is_open = log_ratio > -jnp.inf  # else, and for a NaN, the answer is public
+        is_answered = rows.charge(self, key, jnp.where(is_open, self.charge_of(move, rows.unit), 0.0))
+        is_read = is_answered & is_open & (move > 0)
+        bound = self.clip * jnp.where(is_read, move, 1.0)
+        total = _sum_if(is_read, functools.partial(log_ratio_sum, model), rows, position, proposal, bound)
         clamped = clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
-        bit = decide(clamped, noise_of(key, Barker()), is_answered & (move > 0))
+        bit = decide(clamped, noise_of(key, Barker()), is_read)
         return Answer(bit.value, jnp.where(is_answered, 0.0, jnp.inf))
 
     def charge_of(self, move, unit: Unit):
