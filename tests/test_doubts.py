@@ -120,6 +120,26 @@ def test_draws_that_never_change_are_no_draws():
     assert "all draws are the same" not in posterior.doubt(result)
     result.posterior["mean"] = 0 * result.posterior["mean"] + 1.0
     assert "all draws are the same" in posterior.doubt(result)
+    result.posterior = result.posterior.isel(draw=[0])
+    assert "all draws are the same" in posterior.doubt(result)  # of two chains
+    result.posterior = result.posterior.isel(chain=[0])
+    assert "all draws are the same" not in posterior.doubt(result) and "too few draws" in posterior.doubt(result)
+
+
+@pytest.mark.parametrize("num_accepted, size, told", [
+    (0, 1, ""),
+    (0, 5, "none of 5 moves"),
+    (1, 50, ""),
+    (1, 500, "0.2% of all moves"),
+    (5, 500, ""),
+])  # fmt: skip
+def test_moves_that_are_hardly_ever_accepted_are_told(num_accepted, size, told):
+    is_accepted = np.arange(size)[:, None] < num_accepted
+    lengths = np.full((size, 1), 0.1)
+    info = AcceptInfo(is_accepted, lengths, np.zeros((size, 1), bool))
+    positions = 0.1 * np.cumsum(is_accepted, axis=0)[:, :, None] * np.ones(tiny.MODEL.dimension)
+    found = doubts.of_draws(tiny.MODEL, {}, [(positions, info)], thin=1)
+    assert [doubt.partition(" were accepted")[0] for doubt in found if "accepted" in doubt] == [told] * bool(told)
 
 
 def langevin_draws(stiffness, thin, num_draws=600):

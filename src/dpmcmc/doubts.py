@@ -144,10 +144,9 @@ def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warm
     info = {name: np.concatenate([np.asarray(getattr(part, name)) for _, part in draws])[kept] for name in _fields(draws[0][1])}
     share = {name: float(np.mean(values)) for name, values in info.items() if name.startswith("is_")}
     told = []
-    if share.get("is_accepted", 1.0) < HARDLY:
-        told.append(
-            f"{share['is_accepted']:.1%} of all moves were accepted: the draws say little. Too long moves, or too much noise"
-        )
+    if share.get("is_accepted", 1.0) < HARDLY and (size := info["is_accepted"].size) > 1:
+        share_of = f"{share['is_accepted']:.1%} of all" if share["is_accepted"] > 0 else f"none of {size}"
+        told.append(f"{share_of} moves were accepted: the draws say little. Too long moves, or too much noise")
     if share.get("is_saturated", 0.0) > HARDLY:
         told.append(
             f"in {share['is_saturated']:.0%} of the steps the gradient's noise was more than the step may add, so the draws are "

@@ -144,7 +144,8 @@ def doubt(result: Any) -> str | None:
         r_hats, draws = (measure(posterior).to_array() for measure in (_arviz().rhat, _arviz().ess))
     r_hat, effective = float(r_hats.max()), float(draws.min(skipna=False))
     found = []
-    if all(np.all(np.ptp(values.to_numpy(), axis=(0, 1)) == 0) for values in posterior.values()):
+    is_single = posterior.sizes["chain"] * posterior.sizes["draw"] == 1
+    if not is_single and all(np.all(np.ptp(values.to_numpy(), axis=(0, 1)) == 0) for values in posterior.values()):
         found.append("all draws are the same: the chains never moved")
     if (distance := _drift(posterior)) > MAX_DRIFT:
         found.append(f"they begin {distance:.0f} standard deviations from where they end: more warm-up, or a better start")
