@@ -68,14 +68,14 @@ def test_reversible():
     "bound, ratio", [(0.02, 0.01), (0.02, 1.0), (0.3, 0.5), (0.02, 6.6), (0.5, 10.0), (0.1, 50.0), (0.02, 3000.0), (1.0, 50.0)]
 )
 def test_losses_bound_what_a_search_finds(bound, ratio):
-    """From above by at most a thousandth. Too coarse a grid of rows misses 3e-3 of (1, 50), too few draws of a row a third of R."""
+    """From above by at most 2e-3 of it. Too coarse a grid of rows misses 3e-3 of (1, 50), too few draws of a row a third of R."""
     log_ratio = np.linspace(-40, 40, 81)
     accept, reject = minibatch.losses(log_ratio, bound, ratio)
     found_accept, found_reject, low, high = searched_losses(log_ratio, bound, ratio, dense(bound))
     rounding = 1e-12 * bound  # of the search
     for ours, found in ((accept, found_accept), (reject, found_reject)):
         assert np.all(ours >= found * (1 - 1e-10) - rounding)
-        assert np.all(ours <= found * (1 + 1e-3) + rounding)
+        assert np.all(ours <= found * (1 + 2e-3) + rounding)
     assert np.all(low == 0)  # fact 1: the least is at d = -b, the largest at b or beyond log(1 + sqrt 2)
     assert np.all(np.arctanh(dense(bound)[high] / (bound * (1 + 2 / ratio))) * 2 >= min(minibatch.INNER, math.log1p(ratio)) - 0.05)
 

@@ -36,9 +36,9 @@ from scipy import special
 
 from dpmcmc.accounting.bits import ROUNDING, TINY, Boxes
 
-RESOLUTION = 5e-4  # width of a cell in l, relative to how fast the bit varies there
+FINE, COARSE = 2e-4, 5e-4  # width of a cell in l, relative to how fast the bit varies there, without and with a search over w
 INNER = math.log1p(math.sqrt(2))  # s rises with w up to here
-MISSED = 1e-4  # what a maximum over w may miss, relative to 2 b; made up for
+MISSED = 4e-4  # what a maximum over w may miss, relative to 2 b; made up for
 FEWEST, MOST = 16, 256  # intervals of w
 BLOCK = 16384  # chances at a time: they stay in the processor's cache
 REST = 1e-22  # chance of more draws of one row than are followed up; they count as the worst there is
@@ -65,8 +65,9 @@ def boxes(row_bound: float, ratio: float, rounding: float = 0.0) -> Boxes:
     scale, end = _scale_and_end(row_bound, ratio)
     if scale > (MANY if end <= INNER else SOME) or _tilted_mean(scale, end) > MANY:
         return Boxes(*np.array(top)[:, None] + rounding)
+    width = FINE if end <= INNER else COARSE * max(1.0, scale)
     reach = math.asinh(min(FARTHEST, 24 + 2 * max(top)) / 2)
-    nodes = 2 * np.sinh(np.linspace(-reach, reach, math.ceil(2 * reach / RESOLUTION)))
+    nodes = 2 * np.sinh(np.linspace(-reach, reach, math.ceil(2 * reach / width)))
     accept, reject = losses(nodes, row_bound, ratio)
     return Boxes(np.append(top[0], accept) + rounding, np.append(reject, top[1]) + rounding)
 
