@@ -23,7 +23,7 @@ ALLOWED = {  # layer -> the layers of ours it may import; a layer is a folder or
     "ledger": {"types", "errors", "accounting"},
     "curator": {"types", "errors", "ask", "acceptance", "accounting", "ledger", "precision"},
     "samplers": {"types", "acceptance", "precision"},
-    "doubts": {"types"},
+    "doubts": {"types", "precision"},
     "loop": {"types", "errors", "ask", "accounting", "progress", "results", "doubts"},
     "results": {"types", "accounting", "__init__"},
     "tables": {"types", "errors"},

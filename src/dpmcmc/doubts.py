@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.precision import is_double
 from dpmcmc.types import Model
 
 HARDLY = 0.01  # of the steps
@@ -22,7 +23,7 @@ SKIPPED = 0.3  # of log-density, in a step
 FEW_ROWS = 50  # in a batch
 PULLED = 4.0  # standard deviations
 BATCHES = 5  # of each chain, whose means tell a standard error
-HOT, FAIRLY = 1.5, 3.0  # standard errors; mean square of a momentum that should be standard normal: a width off by a fifth
+HOT, FAIRLY = 1.5, 3.0  # mean square of a momentum that should be standard normal (a width off by a fifth); standard errors
 ENOUGH = 1000  # positions to try something at
 CONTRADICTION = "queries ask different parts, so that the draws are not those of one posterior. Make them agree"
 BIAS = "Clipped rows bias the draws, in standard deviations the more the larger the table"
@@ -80,12 +81,11 @@ def of_parts(model: Model, row: Any, position: Any) -> list[str]:
     parts = {name: values for name, values in known.items() if values is not None}
     if not parts:
         return []
-    is_double = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(row))
     points = np.asarray(position) + (0.2 * _fractions(2, model.dimension)).astype(np.asarray(position).dtype)
     values_at = {name: jax.jit(jax.vmap(values, (0, None))) for name, values in (("", model.log_likelihood), *parts.items())}
     features = None if model.linear is None else jax.jit(_slope_and_features(model.linear))
     for name, made_up in _made_up(row):
-        with jax.debug_nans(False), jax.debug_infs(False), jax.enable_x64(is_double):
+        with jax.debug_nans(False), jax.debug_infs(False), jax.enable_x64(is_double(row)):
             values = {part: np.asarray(function(points, made_up), float) for part, function in values_at.items()}
             slope, own = (np.zeros(1), np.zeros(1)) if features is None else map(np.asarray, features(points[0], made_up))
         values = {part: np.where(np.isfinite(found), found, np.nan) for part, found in values.items()}

@@ -25,6 +25,7 @@ from dpmcmc import doubts
 from dpmcmc.ask import total_plan
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, RunFailed
 from dpmcmc.progress import Progress
+from dpmcmc.results import posterior as posteriors
 from dpmcmc.types import Ask, Key, Plan, Position, Sampler
 
 ORDER = "call sample(rng_key, sampler, curator, initial_position), with a Sampler and with a Curator or Federation"
@@ -100,7 +101,7 @@ def sample(
         if interrupts:
             bar.say("interrupted before the budget was touched: nothing is spent")
             raise KeyboardInterrupt
-        with _claimed(path):
+        with posteriors.claimed(path):
             run = _Run(curator, curator.grant(plan), one_step.plan, keys, sizes, thin, warmup, path, notes)
             return run.go(positions, starter, runners, bar, interrupts)
 
@@ -199,10 +200,8 @@ class _Run:
         return num_kept * self.thin
 
     def posterior(self, *notes: str):
-        from dpmcmc.results import posterior
-
         positions, info = jax.tree.map(lambda *parts: np.concatenate(parts).swapaxes(0, 1), *self.draws)
-        return posterior.from_draws(
+        return posteriors.from_draws(
             positions,
             info,
             self.curator.model.unravel,
@@ -213,9 +212,7 @@ class _Run:
 
     def _save(self, result) -> None:
         if self.path is not None and result is not None:
-            from dpmcmc.results import posterior
-
-            posterior.save(result, self.path)
+            posteriors.save(result, self.path)
 
 
 def _unless_it_fails(check: Callable[..., list[str]], *arguments: Any) -> list[str]:
@@ -227,9 +224,7 @@ def _unless_it_fails(check: Callable[..., list[str]], *arguments: Any) -> list[s
 
 
 def _in_doubt(result: Any) -> list[str]:
-    from dpmcmc.results import posterior
-
-    why = posterior.doubt(result)
+    why = posteriors.doubt(result)
     return [] if why is None else [f"DO NOT RELY on these draws: {why}"]
 
 
@@ -350,16 +345,8 @@ def _block_sizes(num_steps: int, thin: int) -> list[int]:
 
 
 def _rehearse(model, shapes, num_chains: int, path: str | Path | None) -> None:
-    from dpmcmc.results import posterior
-
     _, (positions, info) = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), shapes)
-    posterior.rehearse(num_chains, positions, info, model.unravel, path)
-
-
-def _claimed(path: str | Path | None) -> contextlib.AbstractContextManager[None]:
-    from dpmcmc.results import posterior
-
-    return posterior.claimed(path)
+    posteriors.rehearse(num_chains, positions, info, model.unravel, path)
 
 
 def _check_path(path: str | Path | None) -> None:

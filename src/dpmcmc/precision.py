@@ -18,6 +18,11 @@ def in_double() -> bool:
     return jnp.result_type(float) == jnp.float64
 
 
+def is_double(rows: Any) -> bool:
+    """Whether a model takes such rows (arrays or shapes) in double precision."""
+    return any(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(rows))
+
+
 def always_double(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with vmap applied to it in double precision, wherever that happens.
 

@@ -32,7 +32,7 @@ def test_coarse_to_fine_finds_the_best_of_all_orders():
     for delta in (1e-9, 1e-5):
         for scale in (1e-4, 1e-2, 1.0, 50.0):
             convert = lambda a, values, delta=delta: renyi.best_epsilon(a, values, delta)  # noqa: E731
-            found, _ = renyi.least(lambda a, scale=scale: scale * a, convert)
+            found = renyi.least(lambda a, scale=scale: scale * a, convert)
             assert found == pytest.approx(float(np.min(convert(renyi.ORDERS, scale * renyi.ORDERS))), rel=1e-9)
 
 

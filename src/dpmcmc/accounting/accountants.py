@@ -20,6 +20,7 @@ are paid for with one hundredth of delta:  k releases at distances t_j from idea
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable
@@ -56,12 +57,12 @@ def gaussian_mu(costs: Costs) -> float:
 
 def rdp_epsilon(costs: Costs, delta: float) -> float:
     """Renyi divergences added over the ledger; the best order and the best conversion."""
-    return _finite(renyi.least(curve(costs), functools.partial(renyi.best_epsilon, delta=delta))[0], costs)
+    return _finite(renyi.least(curve(costs), functools.partial(renyi.best_epsilon, delta=delta)), costs)
 
 
 def rdp_paper_epsilon(costs: Costs, delta: float) -> float:
     """Renyi divergences added over the ledger; the best order, the papers' conversion (thesis, Theorem 2.5)."""
-    return _finite(renyi.least(curve(costs), functools.partial(renyi.paper_epsilon, delta=delta))[0], costs)
+    return _finite(renyi.least(curve(costs), functools.partial(renyi.paper_epsilon, delta=delta)), costs)
 
 
 def _finite(epsilon: float, costs: Costs) -> float:
@@ -130,7 +131,7 @@ def pld_pair_epsilon(costs: Costs, delta: float) -> float:
     if not any(isinstance(cost, SubsampledGaussian) and cost.scheme == "fixed" for cost in costs):
         raise UnsupportedQuery("this ledger has no fixed-size batch: the pair is the same as pld")
     _check_number(costs)
-    return pld.epsilon(costs, delta, _looser_pair)
+    return pld.epsilon({_loosened(cost): count for cost, count in costs.items()}, delta)
 
 
 def _check_number(costs: Costs) -> None:
@@ -138,10 +139,16 @@ def _check_number(costs: Costs) -> None:
         raise UnsupportedQuery(f"pld composes up to {MOST_PLD_QUERIES:g} queries: beyond, its grid is too coarse; use rdp")
 
 
-def _looser_pair(cost: Any) -> profiles.Pair | None:
-    if isinstance(cost, SubsampledGaussian) and cost.scheme == "fixed":
-        return profiles.fixed_size_pair(cost.rate, cost.replacement_multiplier())
-    return cost.profiles()
+class _Loosened(SubsampledGaussian):
+    """A fixed-size batch with the looser pair."""
+
+    def profiles(self) -> profiles.Pair:
+        return profiles.fixed_size_pair(self.rate, self.replacement_multiplier())
+
+
+def _loosened(cost: Any) -> Any:
+    is_fixed = isinstance(cost, SubsampledGaussian) and cost.scheme == "fixed"
+    return _Loosened(*dataclasses.astuple(cost)) if is_fixed else cost
 
 
 def recursion_epsilon(costs: Costs, delta: float) -> float:
@@ -257,7 +264,7 @@ def _deltas(costs: Costs, epsilon: float) -> list[float]:
     if all(isinstance(cost, Gaussian) for cost in costs):
         return [gaussian.delta(epsilon, gaussian_mu(costs))]
     convert = functools.partial(renyi.best_log_delta, epsilon=epsilon)
-    found = [math.exp(renyi.least(curve(costs), convert)[0])]
+    found = [math.exp(renyi.least(curve(costs), convert))]
     with contextlib.suppress(UnsupportedQuery):
         from dpmcmc.accounting import pld
 

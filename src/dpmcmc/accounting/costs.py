@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -376,6 +376,7 @@ class NonPrivate:
     """A release without any bound. It makes every epsilon infinite."""
 
     reason: str
+    distance: ClassVar[float] = 0.0
 
     def rdp(self, orders) -> np.ndarray:
         return np.full(np.shape(orders), math.inf)
@@ -388,10 +389,6 @@ class NonPrivate:
 
     def profiles(self) -> None:
         return None
-
-    @property
-    def distance(self) -> float:
-        return 0.0
 
 
 Cost = Gaussian | AcceptBit | Pure | ZCDP | SubsampledGaussian | PoissonMixture | MinibatchBarker | DPBarker | NonPrivate

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dpmcmc.accounting import accountants, gaussian, renyi
+from dpmcmc.accounting import accountants, calibrate, gaussian, renyi
 from dpmcmc.accounting.costs import Costs, Gaussian
 from dpmcmc.accounting.search import largest, largest_exponential
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
@@ -75,10 +75,10 @@ class Filter:
                 f"(budget: epsilon={self.epsilon:g}, delta={self.delta:g})"
             )
 
-    def steps(self, per_step: Costs) -> int:
-        """The largest number of copies of `per_step` that may be granted now."""
+    def steps(self, per_step: Costs, initial: Costs | None = None) -> int:
+        """The largest number of copies of `per_step` that may be granted now, after `initial`."""
         costs = accountants.checked_step(per_step)
-        return largest(lambda count: self.fits({cost: count * times for cost, times in costs.items()}))
+        return largest(lambda count: self.fits(calibrate.combined(initial or {}, costs, count)))
 
     def _with(self, costs: Costs) -> dict[Any, int]:
         together = dict(self._granted)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,9 +37,6 @@ LARGE = 8.0
 TAIL = 1e-14
 NEGLIGIBLE = 1e-26  # a Fourier coefficient this small is left out
 TILTS = np.geomspace(1e-6, 400.0, 32)
-
-PairOf = Callable[[Any], Pair | None]
-
 
 LARGEST_LOSS = 700.0  # beyond, e^loss leaves the floating-point range
 
@@ -106,30 +103,30 @@ def _log_moment(chances: np.ndarray, losses: np.ndarray, tilt: float) -> float:
     return math.log(float(np.exp(tilt * losses) @ chances))
 
 
-def epsilon(costs: Mapping[Any, int], delta: float, pair_of: PairOf | None = None) -> float:
+def epsilon(costs: Mapping[Any, int], delta: float) -> float:
     """The least epsilon of the composed ledger at this delta, over both orders of the tables.
 
     As if each release had its ideal law: `accountants` knows of distances.
     """
     if delta < SMALLEST_DELTA:
         raise UnsupportedQuery(f"delta={delta:g} is below {SMALLEST_DELTA:g}, where Fourier sums are no upper bounds: try rdp")
-    return _ledger_epsilon(_sorted(costs), delta, pair_of or _own_profiles)
+    return _ledger_epsilon(_sorted(costs), delta)
 
 
 @functools.lru_cache(maxsize=4096)
-def _ledger_epsilon(items: tuple[tuple[Any, int], ...], delta: float, pair_of: PairOf) -> float:
-    return max(_epsilon(law, delta) for law in _both_orders(items, pair_of))
+def _ledger_epsilon(items: tuple[tuple[Any, int], ...], delta: float) -> float:
+    return max(_epsilon(law, delta) for law in _both_orders(items))
 
 
-def delta(costs: Mapping[Any, int], epsilon: float, pair_of: PairOf | None = None) -> float:
+def delta(costs: Mapping[Any, int], epsilon: float) -> float:
     """The least delta of the composed ledger at this epsilon, over both orders of the tables."""
-    found = max(_delta(law, epsilon) for law in both_orders(costs, pair_of))
+    found = max(_delta(law, epsilon) for law in both_orders(costs))
     return max(found, SMALLEST_DELTA)
 
 
-def both_orders(costs: Mapping[Any, int], pair_of: PairOf | None = None) -> tuple[Composed, ...]:
+def both_orders(costs: Mapping[Any, int]) -> tuple[Composed, ...]:
     """The composed laws: one when every cost is its own mirror image."""
-    return _both_orders(_sorted(costs), pair_of or _own_profiles)
+    return _both_orders(_sorted(costs))
 
 
 def _sorted(costs: Mapping[Any, int]) -> tuple[tuple[Any, int], ...]:
@@ -137,13 +134,9 @@ def _sorted(costs: Mapping[Any, int]) -> tuple[tuple[Any, int], ...]:
     return tuple(sorted(whole.items(), key=repr))
 
 
-def _own_profiles(cost: Any) -> Pair | None:
-    return cost.profiles()
-
-
 @functools.lru_cache(maxsize=128)
-def _both_orders(items: tuple[tuple[Any, int], ...], pair_of: PairOf) -> tuple[Composed, ...]:
-    pairs = [pair_of(cost) for cost, _ in items]
+def _both_orders(items: tuple[tuple[Any, int], ...]) -> tuple[Composed, ...]:
+    pairs = [cost.profiles() for cost, _ in items]
     if any(pair is None for pair in pairs):
         raise UnsupportedQuery("some cost of this ledger has no exact profile to compose (accept bits: use the recursion)")
     known = [pair for pair in pairs if pair is not None]
@@ -151,7 +144,7 @@ def _both_orders(items: tuple[tuple[Any, int], ...], pair_of: PairOf) -> tuple[C
     counts = [count for _, count in items]
     interval = _interval(known, counts)
     while True:
-        laws = [[_law(cost, side, interval, pair_of) for cost, _ in items] for side in sides]
+        laws = [[_law(cost, side, interval) for cost, _ in items] for side in sides]
         windows = [_window(side, counts, interval) for side in laws]
         if sum(high - low for low, high in windows) < 2 * MOST_CELLS:
             break
@@ -171,10 +164,8 @@ def _interval(pairs: list[Pair], counts: list[int]) -> float:
 
 
 @functools.lru_cache(maxsize=64)
-def _law(cost: Any, side: int, interval: float, pair_of: PairOf) -> Losses:
-    pair = pair_of(cost)
-    assert pair is not None
-    return connect_the_dots(pair[side], interval)
+def _law(cost: Any, side: int, interval: float) -> Losses:
+    return connect_the_dots(cost.profiles()[side], interval)
 
 
 def _window(laws: list[Losses], counts: list[int], interval: float) -> tuple[int, int]:

@@ -165,7 +165,7 @@ def _at(grid: np.ndarray, values: np.ndarray, epsilon: float) -> float:
 
 
 def _renyi_epsilon(cost: Any, count: int, delta: float) -> float:
-    return renyi.least(lambda a: count * cost.rdp(a), functools.partial(renyi.best_epsilon, delta=delta))[0]
+    return renyi.least(lambda a: count * cost.rdp(a), functools.partial(renyi.best_epsilon, delta=delta))
 
 
 def _spread(cost: Any, count: int) -> float:
@@ -176,7 +176,7 @@ def _reach(cost: Any, epsilon: float, delta: float) -> tuple[float, int]:
     """The epsilon beyond which V stays negligible for as many steps as fit, and about how many these are."""
     convert = functools.partial(renyi.best_epsilon, delta=delta)
     count = 1
-    while renyi.least(lambda a, count=count: count * cost.rdp(a), convert)[0] <= epsilon:  # type: ignore[misc]
+    while renyi.least(lambda a, count=count: count * cost.rdp(a), convert) <= epsilon:  # type: ignore[misc]
         count = 2 * count
     return max(_renyi_epsilon(cost, count, delta / 100), epsilon + _spread(cost, count)), count
 

@@ -41,20 +41,19 @@ def best_log_delta(orders, values, epsilon: float) -> np.ndarray:
     return np.minimum((orders - 1) * (values - epsilon + np.log1p(-1 / orders)) - np.log(orders), 0.0)
 
 
-def least(curve: Curve, convert: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> tuple[float, float]:
-    """The least converted value over all orders and the order where it is: every 16th order, then all near the best."""
+def least(curve: Curve, convert: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> float:
+    """The least converted value over all orders: every 16th order, then all near the best."""
     coarse = np.arange(0, ORDERS.size, BLOCK)
     best = int(coarse[np.argmin(convert(ORDERS[coarse], curve(ORDERS[coarse])))])
     near = np.arange(max(0, best - BLOCK), min(ORDERS.size, best + BLOCK + 1))
-    values = convert(ORDERS[near], curve(ORDERS[near]))
-    return float(np.min(values)), float(ORDERS[near][np.argmin(values)])
+    return float(np.min(convert(ORDERS[near], curve(ORDERS[near]))))
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """epsilon of rho-zCDP, best conversion, best order."""
     if rho == 0:
         return 0.0
-    return least(lambda orders: rho * orders, functools.partial(best_epsilon, delta=delta))[0]
+    return least(lambda orders: rho * orders, functools.partial(best_epsilon, delta=delta))
 
 
 def zcdp_epsilon_paper(rho: float, delta: float) -> float:

@@ -23,7 +23,7 @@ import functools
 import math
 import numbers
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,16 +78,14 @@ def refuse_several_rows(unit: Unit) -> None:
 class PoissonBatch:
     """Every row with probability `rate`, independently."""
 
+    scheme: ClassVar[str] = "poisson"
+
     rate: float
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 0.5:
             raise ValueError(f"rate={self.rate} must lie in (0, 0.5]: for more than half of the rows use all of them")
         object.__setattr__(self, "rate", float(self.rate))
-
-    @property
-    def scheme(self) -> str:
-        return "poisson"
 
     def draw(self, key, table: Table):
         """Slots and whether each counts."""
@@ -108,6 +106,8 @@ class FixedBatch:
     which moves a sum by twice what the row alone can: `costs.SubsampledGaussian` counts it.
     """
 
+    scheme: ClassVar[str] = "fixed"
+
     size: int
     of: int
 
@@ -120,10 +120,6 @@ class FixedBatch:
             )
         for name in ("size", "of"):
             object.__setattr__(self, name, int(getattr(self, name)))
-
-    @property
-    def scheme(self) -> str:
-        return "fixed"
 
     @property
     def rate(self) -> float:

@@ -30,7 +30,6 @@ from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import accountants, calibrate, filters
 from dpmcmc.accounting.costs import NonPrivate
-from dpmcmc.accounting.search import largest
 from dpmcmc.accounting.statement import (
     ALONE,
     FIXED_SECRET,
@@ -44,7 +43,7 @@ from dpmcmc.accounting.statement import (
 )
 from dpmcmc.ask import count_queries
 from dpmcmc.curator import door, fused, linear_rows, noise
-from dpmcmc.curator.exact_sum import Table, piece_layout
+from dpmcmc.curator.exact_sum import Table, one_row, piece_layout
 from dpmcmc.curator.filtered import Meter, charging
 from dpmcmc.curator.gradient import with_scales
 from dpmcmc.curator.program import (
@@ -63,7 +62,7 @@ from dpmcmc.curator.program import (
 from dpmcmc.curator.statistic import with_statistic
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnboundedQueries, UnsupportedQuery
 from dpmcmc.ledger import Entry, Ledger, checked, entries, record_all, to_json, total_costs
-from dpmcmc.precision import in_double
+from dpmcmc.precision import in_double, is_double
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit, is_standing
 
 AXIS = "dpmcmc rows"  # of several devices
@@ -129,9 +128,9 @@ class Curator:
         if budget is not None and self.unit.is_count_public and budget.delta > 1 / num_rows:
             warnings.warn(LARGE_DELTA.format(budget.delta, num_rows), stacklevel=2)
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
-        self._row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), leaves)
+        self._row = one_row(leaves)
         door.check_model(model, self._row)
-        with own_settings(door.is_double(self._row)):
+        with own_settings(is_double(self._row)):
             self._model = linear_rows.settled(model, self._row)
         self._place(leaves, num_rows)
         self._shared_by, self._filter, self._is_withdrawn = shared_by, None, False
@@ -206,8 +205,7 @@ class Curator:
             raise ValueError(f"{why}, so any number of steps fits: say num_steps")
         if self._filter is None:
             return calibrate.steps(each, self.budget.epsilon, self.budget.delta, initial=first)
-        fits = self._filter.fits
-        return largest(lambda count: fits(calibrate.combined(first, each, count)))
+        return self._filter.steps(each, first)
 
     def limit(self, initial: Plan, per_step: Plan) -> tuple[int, str]:
         """`max_steps`, and in words what sets it."""

@@ -71,7 +71,7 @@ class Curvature:
 def curvature_sum(model: Model, table: Table, position, clip: float):
     """The exact integer sum of the rows' clipped, flattened curvatures / clip, in units of 2^-BITS."""
     upper = np.triu_indices(model.dimension)
-    position = jnp.asarray(position, jnp.float64 if table.is_double else jnp.float32)
+    position = jnp.asarray(position, table.dtype)
 
     def integers(rows):
         with jax.enable_x64(table.is_double):

@@ -16,6 +16,7 @@ import numpy as np
 from dpmcmc.ask import draws_together, has_rules, mixes_rows, speaks
 from dpmcmc.curator.exact_sum import MAX_ROWS
 from dpmcmc.curator.program import TOGETHER, own_settings
+from dpmcmc.precision import is_double
 from dpmcmc.types import Model, Query, Unit
 
 
@@ -105,11 +106,6 @@ def check_fits(query: Query, points: Sequence[Any]) -> None:
             "as the test of hmc, gradients with sgld, sgnht and hmc, statistics with exponential_penalty. Asked by yourself, "
             "gradients and statistics take a position, log-ratios also a proposal, accept bits also the public log-ratio"
         ) from None
-
-
-def is_double(row: Any) -> bool:
-    """Whether a model takes such rows in double precision."""
-    return any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(row))
 
 
 def check_model(model: Model, row: Any) -> None:

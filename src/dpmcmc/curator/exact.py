@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.scipy import special
 
 from dpmcmc.acceptance import AcceptanceTest, Metropolis
@@ -122,8 +121,7 @@ def _check(query: Any, bound: str) -> None:
 
 def _ratio_sum(model: Model, table: Table, position, proposal):
     """The float64 sum of all rows' log-ratios; a NaN counts as zero."""
-    dtype = jnp.float64 if table.is_double else jnp.float32
-    position, proposal = jnp.asarray(position, dtype), jnp.asarray(proposal, dtype)
+    position, proposal = jnp.asarray(position, table.dtype), jnp.asarray(proposal, table.dtype)
 
     def values(rows):
         rowwise = jax.vmap(model.log_likelihood, (None, 0))
@@ -134,14 +132,13 @@ def _ratio_sum(model: Model, table: Table, position, proposal):
 
 def _gradient_sum(model: Model, table: Table, position, slots):
     """The float64 sum of the gradients of all rows, or of the counted slots; a NaN entry counts as zero."""
-    position = jnp.asarray(position, jnp.float64 if table.is_double else jnp.float32)
+    position = jnp.asarray(position, table.dtype)
     add = _float_sum(lambda rows: jax.vmap(jax.grad(model.log_likelihood), (None, 0))(position, rows), table)
     block = gradient.rows_at_a_time(model)
     if slots is None:
         return sum_pieces(lambda rows, is_real: sum_blocks(add, rows, is_real, block), table, table.pieces)
     rows, is_real = batches.gather(table, slots[0])
-    total = sum_blocks(add, rows, slots[1] & is_real, block)
-    return total if table.axis is None else lax.psum(total, table.axis)
+    return table.over_devices(sum_blocks(add, rows, slots[1] & is_real, block))
 
 
 def _float_sum(values: Callable[[Any], Any], table: Table):

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from dpmcmc.precision import is_double
 from dpmcmc.types import Unit
 
 BITS = 30  # a row's value in [-1, 1] times 2^BITS fits 32 bits; the sum of 2^31 rows fits 64
@@ -86,7 +87,21 @@ class Table:
 
     @property
     def is_double(self) -> bool:
-        return any(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(self.stored))
+        return is_double(self.stored)
+
+    @property
+    def dtype(self) -> Any:
+        """That the rows' values are computed in."""
+        return jnp.float64 if self.is_double else jnp.float32
+
+    def over_devices(self, part):
+        """The sum over all devices of what each has found."""
+        return part if self.axis is None else lax.psum(part, self.axis)
+
+
+def one_row(rows: Any) -> Any:
+    """The shapes of one of several rows, arrays or shapes with a leading axis."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
 
 
 def piece_layout(capacity: int, fused_width: int | None = None) -> tuple[int, int]:
@@ -159,7 +174,7 @@ def sum_pieces(piece_sum: Callable[[Any, Any], Any], table: Table, parts: tuple[
         # The barrier makes each piece wait for the one before, so that their temporary arrays can share memory.
         total, part = lax.optimization_barrier((total, part))
         total = total + piece_sum(part, table.is_real(index))
-    return total if table.axis is None else lax.psum(total, table.axis)
+    return table.over_devices(total)
 
 
 def rows_per_block(entries_per_row: int) -> int:

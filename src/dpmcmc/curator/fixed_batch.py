@@ -31,7 +31,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
 
 from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, noise
@@ -67,7 +66,7 @@ def batch_sums(model: Model, table: Table, position, proposal, bound, size: int,
     # round() is odd, so v* is the same for the move and its reverse.
     coarse = jnp.round(units * 2.0 ** coarse_bits(size)).astype(jnp.int64)
     sums = [sum_counted(integers, is_drawn & is_real) for integers in (fixed_point(units), coarse, coarse * coarse)]
-    total, coarse_sum, squares = sums if table.axis is None else lax.psum(sums, table.axis)
+    total, coarse_sum, squares = table.over_devices(sums)
     return BatchSums(total, size * squares - coarse_sum * coarse_sum)
 
 

@@ -37,9 +37,10 @@ from jax.extend.core import Literal
 
 from dpmcmc.curator import layouts
 from dpmcmc.curator.clipping import clip_to_unit
-from dpmcmc.curator.exact_sum import Table, fixed_point, transposed
+from dpmcmc.curator.exact_sum import Table, fixed_point, one_row, transposed
 from dpmcmc.curator.layouts import Layout, Traced
 from dpmcmc.curator.linear_rows import Scales, longest_block
+from dpmcmc.precision import is_double
 from dpmcmc.types import Linear, Model
 
 INTERPRET = False  # tests run the kernels on a CPU, step by step
@@ -74,9 +75,9 @@ def is_on() -> bool:
 def row_layout(model: Model, rows: Any) -> Layout | None:
     """The layout of a model's rows (arrays or shapes, with the leading axis), or None where the other path must be taken."""
     leaves = jax.tree.leaves(rows)
-    if not is_on() or model.linear is None or any(leaf.dtype == jnp.float64 for leaf in leaves):
+    if not is_on() or model.linear is None or is_double(rows):
         return None
-    row = layouts.one_row(rows)
+    row = one_row(rows)
     layout = layouts.find_features(model.linear, row)
     if layout is None or leaves[layout.leaf].dtype != jnp.float32 or len(layout.order) > MAX_WIDTH:
         return None
@@ -458,7 +459,7 @@ def _sum(table: Table, layout: Layout, one_pass, points, parts: Sequence[Any]):
 
     real = list(table.occupied or map(table.num_real, range(len(parts))))
     total = _for_all_chains(all_pieces, layout.most_chains)([point[None] for point in points], (list(parts), real))[0]
-    return total if table.axis is None else lax.psum(total, table.axis)
+    return table.over_devices(total)
 
 
 def _by_columns(table: Table, layout: Layout):

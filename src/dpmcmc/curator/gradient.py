@@ -115,8 +115,7 @@ def batch_sum(model: Model, table: Table, position, clip: float, slots, is_count
     if model.linear is not None:
         bits = _bits(model, table)
         scales = linear_rows.row_scales(model.linear, rows, bits, table.is_double, _block(model, bits))
-    total = _adder(model, table, position, clip)((rows, scales), is_counted & is_real)
-    return total if table.axis is None else lax.psum(total, table.axis)
+    return table.over_devices(_adder(model, table, position, clip)((rows, scales), is_counted & is_real))
 
 
 def clipped_sum(model: Model, table: Table, position, clip: float, slots):
@@ -139,7 +138,7 @@ def row_integers(model: Model, rows, num_rows, position, clip: float):
 
 def _adder(model: Model, table: Table, position, clip: float):
     """(rows, scales), is_counted -> the integer sum of their clipped gradients, a block at a time."""
-    position = jnp.asarray(position, jnp.float64 if table.is_double else jnp.float32)
+    position = jnp.asarray(position, table.dtype)
     bits, linear = _bits(model, table), model.linear
 
     def one(part, is_counted):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal, jaxpr_as_fun
 
-from dpmcmc.curator.exact_sum import transposed
+from dpmcmc.curator.exact_sum import one_row, transposed
 from dpmcmc.types import Linear
 
 
@@ -99,11 +99,6 @@ def slope(linear: Linear, row) -> Traced:
 
 def _variables(atoms) -> list:
     return [atom for atom in atoms if not isinstance(atom, Literal)]
-
-
-def one_row(rows):
-    """The shapes of one of several rows, arrays or shapes with a leading axis."""
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
 
 
 def row_of(piece, layout: Layout):

@@ -41,8 +41,7 @@ def check_sizes(query: Any, *names: str) -> None:
 
 def unit_ratios(model: Model, table: Table, rows, position, proposal, bound):
     """clip(log p(x_i|proposal) - log p(x_i|position), bound) / bound for each of these rows of the table."""
-    dtype = jnp.float64 if table.is_double else jnp.float32
-    position, proposal, bound = (jnp.asarray(value, dtype) for value in (position, proposal, bound))
+    position, proposal, bound = (jnp.asarray(value, table.dtype) for value in (position, proposal, bound))
     # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
     with jax.enable_x64(table.is_double):
         rowwise = jax.vmap(model.log_likelihood, (None, 0))

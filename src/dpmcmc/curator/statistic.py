@@ -31,6 +31,7 @@ from dpmcmc.curator.exact_sum import (
     Table,
     fixed_point,
     once,
+    one_row,
     rows_per_block,
     shrink_to_ball,
     sum_blocks,
@@ -160,5 +161,4 @@ def _family(model: Model, table: Table) -> Family:
 
 
 def _shape(family: Family, table: Table) -> tuple[int, ...]:
-    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), table.pieces[0])
-    return jax.eval_shape(family.statistic, row).shape
+    return jax.eval_shape(family.statistic, one_row(table.pieces[0])).shape

@@ -37,7 +37,6 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.scipy import special
 
 from dpmcmc.acceptance import Barker, Metropolis
@@ -218,7 +217,7 @@ def _batch(key, query, model: Model, table: Table, position, proposal):
     terms = once(lambda: term(found, query.ratio), table.num_rows)  # what is tossed for is what is added
     is_kept = noise.coin_of(draws.words, keep_probability(terms, query.ratio))
     total = sum_counted(terms, is_real & is_kept)
-    return (total if table.axis is None else lax.psum(total, table.axis)), draws.ends[-1]
+    return table.over_devices(total), draws.ends[-1]
 
 
 def _by_chains(model: Model, table: Table, position, proposal, bound: float):
