@@ -38,10 +38,11 @@ def test_the_reference_is_that_of_this_table(rows):
 
 
 def test_missing_and_unknown_cells_become_public_values():
-    assert demo._scaled("", demo.AGE) == demo._scaled("unknown", demo.AGE) == demo._scaled("nan", demo.AGE) == 0.0
-    assert not demo._number("a secret") > 20
-    assert demo._scaled("900", demo.AGE) == 1.0
-    assert np.array_equal(demo._corner({"region": "Atlantis"}), demo.CORNERS[0])
+    cells = {"age": ["", "900", "nan"], "education": ["unknown", "13", "13"], "gender": ["", "male", "?"]}
+    features, labels = demo.rows_of({**cells, "region": ["Atlantis", "West", ""], "earnings": ["a secret", "20.1", "20"]})
+    np.testing.assert_array_equal(features[:, :3], [[0, 0, -1], [1.5, 0, 1], [0, 0, -1]])
+    np.testing.assert_allclose(features[:, 3:], demo.CORNERS[[0, 3, 0]])
+    np.testing.assert_array_equal(labels, [0, 1, 0])
 
 
 def fake(shift, num_draws=400):

@@ -6,17 +6,18 @@ private. Public facts: the columns and their bounds, the four regions, and the n
 
 from __future__ import annotations
 
-import csv
-import gzip
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpmcmc import tables
 from dpmcmc.results.posterior import MAX_R_HAT, MIN_EFFECTIVE
 
 AGE, EDUCATION = (21.0, 64.0), (6.0, 20.0)  # public bounds, in years
+HIGH = 20.0  # dollars an hour
 REGIONS = ("Northeast", "Midwest", "South", "West")
 # How far each column may reach. The noise follows the length of the longest row, the information the mean square of a column, so
 # columns whose values crowd in the middle of their bounds (who has 6 or 20 years of school?) get more room: public knowledge.
@@ -46,36 +47,18 @@ REFERENCE = {
 
 
 def read_rows() -> tuple[np.ndarray, np.ndarray]:
-    """(features, labels) of the embedded table. A cell that is not a number becomes the middle of its bounds, or a label of 0."""
-    with resources.files("dpmcmc").joinpath("data/cps_earnings.csv.gz").open("rb") as packed, gzip.open(packed, "rt") as text:
-        rows = list(csv.DictReader(text))
-    features = [
-        [
-            AGE_REACH * _scaled(row["age"], AGE),
-            EDUCATION_REACH * _scaled(row["education"], EDUCATION),
-            GENDER_REACH if row["gender"] == "male" else -GENDER_REACH,
-            *_corner(row),
-        ]
-        for row in rows
-    ]
-    return np.array(features, np.float32), np.array([_number(row["earnings"]) > 20 for row in rows], np.float32)
+    """(features, labels) of the embedded table."""
+    with resources.as_file(resources.files("dpmcmc").joinpath("data/cps_earnings.csv.gz")) as path:
+        return rows_of(tables.read_columns(path, ("age", "education", "gender", "region", "earnings")))
 
 
-def _scaled(cell: str, bounds: tuple[float, float]) -> float:
-    middle, half = (bounds[1] + bounds[0]) / 2, (bounds[1] - bounds[0]) / 2
-    scaled = (_number(cell) - middle) / half
-    return 0.0 if np.isnan(scaled) else float(np.clip(scaled, -1, 1))
-
-
-def _number(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:  # its text would show the cell
-        return np.nan
-
-
-def _corner(row: dict[str, str]) -> Any:
-    return CORNERS[REGIONS.index(row["region"])] if row["region"] in REGIONS else CORNERS[0]
+def rows_of(cells: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """A cell that is not a number becomes the middle of its bounds, or a label of 0, one that is no region the first of them."""
+    years = tables.scaled(cells, {"age": AGE, "education": EDUCATION}) * np.array([AGE_REACH, EDUCATION_REACH])
+    gender = GENDER_REACH * (2 * tables.labels(cells["gender"], "male") - 1)
+    regions = CORNERS[[REGIONS.index(name) if name in REGIONS else 0 for name in cells["region"]]]
+    is_high = tables.scaled(cells, {"earnings": (0, 2 * HIGH)})[:, 0] > 0
+    return np.column_stack([years, gender, regions]).astype(np.float32), is_high.astype(np.float32)
 
 
 def make_model():
