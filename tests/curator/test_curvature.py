@@ -21,10 +21,13 @@ ROWS = tuple(map(np.asarray, models.simulate_logistic_rows(KEY, 4000, [0.3, 1.0,
 DESIGN = np.column_stack([np.ones(4000), ROWS[0]]).astype(float)
 
 
+SUM = jax.jit(lambda table, clip: curvature_sum(MODEL, table, jnp.zeros(3, jnp.float32), clip), static_argnums=1)
+
+
 def integer_sum(rows, clip=MODEL.curvature):
     with jax.enable_x64(True):
         table = Table((jax.tree.map(jnp.asarray, rows),), jnp.int64(len(rows[1])), Unit())
-        return np.asarray(curvature_sum(MODEL, table, jnp.zeros(3, jnp.float32), clip))
+        return np.asarray(SUM(table, clip))
 
 
 def test_value_and_noise():

@@ -127,7 +127,7 @@ SUMS = {
 def test_sums_do_not_depend_on_the_slots(name, num_pieces):
     first, anywhere, _ = tables(num_pieces)
     with own_settings():
-        found = [np.asarray(SUMS[name](table)) for table in (first, anywhere)]
+        found = [np.asarray(jax.jit(SUMS[name])(table)) for table in (first, anywhere)]
     np.testing.assert_array_equal(*found)
     assert np.any(found[0] != 0)
 
@@ -147,8 +147,8 @@ def test_a_batch_has_the_rows_of_its_slots(num_pieces):
     first, anywhere, slots = tables(num_pieces)
     with own_settings():
         asked = jnp.asarray(np.concatenate([slots[:20], np.setdiff1d(np.arange(1024), slots)[:20]]))
-        rows, is_real = batches.gather(anywhere, asked)
-        expected, _ = batches.gather(first, jnp.arange(20))
+        rows, is_real = jax.jit(batches.gather)(anywhere, asked)
+        expected, _ = jax.jit(batches.gather)(first, jnp.arange(20))
     np.testing.assert_array_equal(is_real, np.arange(40) < 20)
     for found, wanted in zip(rows, expected, strict=True):
         np.testing.assert_array_equal(found[:20], wanted)
@@ -162,12 +162,15 @@ def test_a_batch_has_the_rows_of_its_slots(num_pieces):
 def test_repeated_draws_have_the_rows_of_their_slots(num_pieces, rate):
     _, anywhere, slots = tables(num_pieces)
     with own_settings():
-        draws = batches.repeated_draws(jnp.arange(8, dtype=jnp.uint32), anywhere, rate)
-        responses, is_real = batches.map_drawn(lambda rows: rows[1], anywhere, draws)
-    ends = np.asarray(draws.ends)
+        run = jax.jit(lambda key, table: _drawn(table, batches.repeated_draws(key, table, rate)))
+        ends, places, responses, is_real = map(np.asarray, run(jnp.arange(8, dtype=jnp.uint32), anywhere))
     listed = np.arange(len(is_real))
-    drawn = np.searchsorted(ends, listed, side="right") * anywhere.piece_size + np.asarray(draws.places)
+    drawn = np.searchsorted(ends, listed, side="right") * anywhere.piece_size + places
     responses_of = dict(zip(slots.tolist(), VALUES[1].tolist(), strict=True))
     wanted = [slot in responses_of for slot in drawn.tolist()] & (listed < ends[-1])
     np.testing.assert_array_equal(is_real, wanted)
-    assert [responses_of[slot] for slot in drawn[wanted].tolist()] == np.asarray(responses)[wanted].tolist()
+    assert [responses_of[slot] for slot in drawn[wanted].tolist()] == responses[wanted].tolist()
+
+
+def _drawn(table, draws):
+    return draws.ends, draws.places, *batches.map_drawn(lambda rows: rows[1], table, draws)
