@@ -270,6 +270,7 @@ class Curator:
 
     def hold(self, stored: Any, num_rows: Any, secret: Any, axis: str | None = None) -> Held:
         """What this owner answers from, inside a program that has its rows and its secret as arguments."""
+        assert isinstance(num_rows, jax.core.Tracer), "`once` needs a number that the compiler does not know"
         charge = charging(lambda: self._meter)
         rows, occupied = stored
         table = Table(rows, num_rows, self.unit, axis, self.capacity, charge=charge, occupied=occupied, by_columns=self._by_columns)

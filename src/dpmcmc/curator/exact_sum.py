@@ -150,7 +150,6 @@ def once(make: Callable[[], Any], num_rows):
     not): what is bounded in one place would then not be what is added in another. What comes out of a loop it cannot compute
     again, and it does not know that this one runs once.
     """
-    assert isinstance(num_rows, jax.core.Tracer), "a number that the compiler knows"
     found = jax.eval_shape(make)
     number = jnp.where(num_rows < 0, 2, 1)
     return lax.fori_loop(0, number, lambda _, __: make(), jnp.zeros(found.shape, found.dtype))
