@@ -232,26 +232,18 @@ def speaks(jaxpr) -> bool:
     return _contains(jaxpr, _is_heard)
 
 
-def mixes_rows(jaxpr) -> bool:
-    """Whether a function of one row has a rule of its own for many: it would see them all."""
-    return _contains(jaxpr, lambda equation: "custom_vmap" in equation.primitive.name)
+def tells_devices_apart(jaxpr, axis: str) -> bool:
+    """Whether a program uses the name of an axis of devices for anything but sums over all of them."""
+    return _contains(jaxpr, lambda equation: _names(equation, axis) and not _is_total(equation))
 
 
-def draws_together(jaxpr) -> bool:
-    """Whether random numbers come from a generator that, for many keys, may draw all with the first: any but JAX's default."""
-    return _contains(jaxpr, _draws_together)
+def _names(equation, axis: str) -> bool:
+    values = itertools.chain(*(value if isinstance(value, tuple) else (value,) for value in equation.params.values()))
+    return any(isinstance(value, str) and value == axis for value in values)
 
 
-def _draws_together(equation) -> bool:
-    name, types = equation.primitive.name, [getattr(atom.aval, "dtype", None) for atom in equation.invars]
-    of_keys = [str(dtype) for dtype in types if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)]
-    is_drawing = name.startswith("random_") and name not in ("random_wrap", "random_unwrap")
-    return name in ("rng_bit_generator", "rng_uniform") or (is_drawing and any("fry" not in dtype for dtype in of_keys))
-
-
-def has_rules(jaxpr) -> bool:
-    """Whether it has a rule of its own for derivatives, which is no part of the trace."""
-    return _contains(jaxpr, lambda equation: "custom_" in equation.primitive.name)
+def _is_total(equation) -> bool:
+    return equation.primitive.name == "psum" and equation.params.get("axis_index_groups") is None
 
 
 def _contains(jaxpr, is_it: Callable[[Any], bool]) -> bool:

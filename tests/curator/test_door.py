@@ -139,8 +139,8 @@ mixed_backwards.defvjp(lambda value: (value, None), lambda _, slope: (mixed(slop
     [
         (loud_backwards, "the derivative of log_likelihood prints"),
         (loud_forwards, "the derivative of log_likelihood prints"),
-        (mixed, "^log_likelihood uses custom_vmap, whose rule would see all rows at once"),
-        (mixed_backwards, "the derivative of log_likelihood uses custom_vmap"),
+        (mixed, "^log_likelihood uses `custom_vmap_call`. The rule of a custom_vmap would see all rows at once"),
+        (mixed_backwards, "the derivative of log_likelihood uses `custom_vmap_call`"),
     ],
     ids=["vjp", "jvp", "vmap", "vmap in vjp"],
 )

@@ -152,7 +152,7 @@ def test_temporary_memory_is_a_small_part_of_the_rows(monkeypatch):
     curator = Curator((FEATURES[:, :1] * np.ones((1, dimension), np.float32), LABELS), model, None)
     num_pieces, size = exact_sum.piece_layout(num_rows)
     shape = lambda *rest: jax.ShapeDtypeStruct((size, *rest), jnp.float32)  # noqa: E731
-    curator._rows = tuple((shape(dimension), shape()) for _ in range(num_pieces)), None
+    curator._rows = tuple((shape(dimension), shape()) for _ in range(num_pieces)), None, None
     *_, block = block_executable(curator, sampler, 4, dimension, 10)
     analysis = block.compile().compiled.memory_analysis()
     assert analysis.argument_size_in_bytes > 4 * num_rows * dimension

@@ -259,7 +259,7 @@ def test_a_run_is_the_same_as_through_xla(monkeypatch):
 def test_the_curator_keeps_the_features_by_columns():
     rows = logistic_rows(300, 3)
     curator = Curator(rows, MODEL, None)
-    (stored,), _ = curator._rows
+    (stored,), *_ = curator._rows
     assert stored[0].shape == (3, 1024) and stored[1].shape == (1024,)
     with jax.enable_x64(True):
         table, _ = curator.hold(curator._rows, 300, None)

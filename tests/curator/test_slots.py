@@ -44,7 +44,7 @@ def test_slots_in_the_order_of_the_rows_are_caught():
 
 def test_every_row_has_a_slot_of_its_own_where_their_number_is_private():
     curator = Curator(tuple(leaf[:150] for leaf in ROWS), MODEL, BUDGET, capacity=CAPACITY)
-    (piece,), (occupied,) = curator._rows
+    (piece,), (occupied,), _ = curator._rows
     found = np.flatnonzero(occupied)
     assert len(found) == 150 and not np.array_equal(found, np.arange(150))
     np.testing.assert_array_equal(np.sort(piece[0][found], axis=0), np.sort(ROWS[0][:150], axis=0))

@@ -41,7 +41,7 @@ from dpmcmc.accounting.statement import (
     TIME,
     Statement,
 )
-from dpmcmc.ask import count_queries
+from dpmcmc.ask import count_queries, tells_devices_apart
 from dpmcmc.curator import door, fused, linear_rows, noise
 from dpmcmc.curator.exact_sum import Table, one_row, piece_layout
 from dpmcmc.curator.filtered import Meter, charging
@@ -185,12 +185,16 @@ class Curator:
             traced = trace_held(run, held, arguments)
             return Traced(count_queries(traced.jaxpr), traced.out_info, traced, self)
         # On several devices the program runs on each of them, with a name for the axis that they are on. Whoever uses it could ask
-        # something else on each device and be billed once: so it must be traceable where the name is not known.
+        # something else on each device and be billed once: so it must be traceable where the name is not known, and where it is,
+        # sums over all devices, such as ours, are all that it may be used for: they are the same on each.
         with _axis_unknown():
             shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), held)  # on no device
             alone = count_queries(trace_held(run, shapes, arguments).jaxpr)
         traced = trace_held(self._spread(self._bind(program, in_double(), AXIS)), held, arguments)
-        plan = count_queries(_inside_shard_map(traced.jaxpr))
+        inside = _inside_shard_map(traced.jaxpr)
+        plan = count_queries(inside)
+        if tells_devices_apart(inside.jaxpr, AXIS):
+            raise UnboundedQueries("the program names the axis of its devices: what it asks must not differ from device to device")
         if plan != alone:
             told = f"{dict(plan)} on several devices and {dict(alone)} on one"
             raise UnboundedQueries(f"the program asks {told}: it must not look at devices")
@@ -270,10 +274,12 @@ class Curator:
 
     def hold(self, stored: Any, num_rows: Any, secret: Any, axis: str | None = None) -> Held:
         """What this owner answers from, inside a program that has its rows and its secret as arguments."""
-        assert isinstance(num_rows, jax.core.Tracer), "`once` needs a number that the compiler does not know"
         charge = charging(lambda: self._meter)
-        rows, occupied = stored
-        table = Table(rows, num_rows, self.unit, axis, self.capacity, charge=charge, occupied=occupied, by_columns=self._by_columns)
+        rows, occupied, device = stored
+        table = Table(
+            rows, num_rows, self.unit, axis, self.capacity,
+            charge=charge, occupied=occupied, device=device, by_columns=self._by_columns,
+        )  # fmt: skip
         return silently(lambda table: with_statistic(with_scales(table, self.model), self.model), table), secret
 
     def answer(self, held: Held, rng_key: Any, query: Query, points: Any, place: int) -> Answer:
@@ -334,8 +340,15 @@ class Curator:
                 jax.tree.unflatten(tree, [piece(leaf, index, place == self._by_columns) for place, leaf in enumerate(flat)])
                 for index in range(per_device)
             )
-            self._rows = rows, occupied if occupied is None else tuple(piece(occupied, index, False) for index in range(per_device))
+            marks = None if occupied is None else tuple(piece(occupied, index, False) for index in range(per_device))
+            self._rows = rows, marks, self._device_numbers()
             self._num_rows = jnp.asarray(num_rows, jnp.int64)
+
+    def _device_numbers(self) -> Any:
+        """For each device its index: a table may know it, a program may not."""
+        if self._mesh is None:
+            return None
+        return jax.device_put(np.arange(self._mesh.size, dtype=np.int32), jax.NamedSharding(self._mesh, PartitionSpec(AXIS)))
 
     def _fresh_secret(self) -> np.ndarray:
         return noise.fresh_secret() if self._fixed_secret is None else np.asarray(self._fixed_secret, np.uint32)

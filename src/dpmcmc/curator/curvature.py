@@ -30,6 +30,7 @@ from dpmcmc.curator.exact_sum import (
 )
 from dpmcmc.curator.gradient import MAX_DIMENSION
 from dpmcmc.curator.queries import check_sizes
+from dpmcmc.curator.rowwise import rowwise
 from dpmcmc.types import Answer, Model, Unit
 
 
@@ -75,7 +76,7 @@ def curvature_sum(model: Model, table: Table, position, clip: float):
 
     def integers(rows):
         with jax.enable_x64(table.is_double):
-            hessians = jax.vmap(jax.hessian(model.log_likelihood), (None, 0))(position, rows)
+            hessians = rowwise(jax.hessian(model.log_likelihood), (None, 0))(position, rows)
             flat = -hessians[:, upper[0], upper[1]] * _weights(model.dimension).astype(hessians.dtype)
             return fixed_point(clip_to_unit_ball(flat, clip))
 

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.ask import draws_together, has_rules, mixes_rows, speaks
 from dpmcmc.curator.exact_sum import MAX_ROWS
-from dpmcmc.curator.program import TOGETHER, own_settings
+from dpmcmc.curator.program import own_settings
+from dpmcmc.curator.rowwise import check_apart, has_rules
 from dpmcmc.precision import is_double
 from dpmcmc.types import Model, Query, Unit
 
@@ -188,21 +188,10 @@ def _check_silent(name: str, function: Callable[..., Any], *arguments: Any) -> A
             f"the model does not take such rows: one of them is {row}, and {name} failed on it "
             f"({type(error).__name__}: {str(error).partition(chr(10))[0]})"
         ) from error
-    _check_heard(name, traced.jaxpr)
+    check_apart(name, traced.jaxpr)
     if has_rules(traced.jaxpr):  # for derivatives, too: they are seen where derivatives are taken
         for derivative in (jax.grad, jax.hessian):
             with contextlib.suppress(Exception):  # one that cannot be taken is not
                 traced = jax.make_jaxpr(derivative(function))(*arguments)
-            _check_heard(f"the derivative of {name}", traced.jaxpr)
+            check_apart(f"the derivative of {name}", traced.jaxpr)
     return found
-
-
-def _check_heard(name: str, jaxpr: Any) -> None:
-    if speaks(jaxpr):
-        raise ValueError(f"{name} prints or calls back to Python, which would show rows: leave jax.debug and callbacks out of it")
-    if draws_together(jaxpr):
-        raise ValueError(f"{name}: {TOGETHER}")
-    if mixes_rows(jaxpr):
-        raise ValueError(
-            f"{name} uses custom_vmap, whose rule would see all rows at once: one could move the others' terms; leave it out"
-        )

@@ -22,6 +22,7 @@ from dpmcmc.accounting import costs
 from dpmcmc.curator import accept, batches, gradient, noise
 from dpmcmc.curator.exact_sum import BITS, Table, sum_blocks, sum_pieces
 from dpmcmc.curator.queries import check_sizes, log_ratio_sum, move_length
+from dpmcmc.curator.rowwise import rowwise
 from dpmcmc.types import Answer, Model, Unit
 
 
@@ -124,8 +125,8 @@ def _ratio_sum(model: Model, table: Table, position, proposal):
     position, proposal = jnp.asarray(position, table.dtype), jnp.asarray(proposal, table.dtype)
 
     def values(rows):
-        rowwise = jax.vmap(model.log_likelihood, (None, 0))
-        return rowwise(proposal, rows) - rowwise(position, rows)
+        log_likelihoods = rowwise(model.log_likelihood, (None, 0))
+        return log_likelihoods(proposal, rows) - log_likelihoods(position, rows)
 
     return sum_pieces(_float_sum(values, table), table, table.pieces)
 
@@ -133,7 +134,7 @@ def _ratio_sum(model: Model, table: Table, position, proposal):
 def _gradient_sum(model: Model, table: Table, position, slots):
     """The float64 sum of the gradients of all rows, or of the counted slots; a NaN entry counts as zero."""
     position = jnp.asarray(position, table.dtype)
-    add = _float_sum(lambda rows: jax.vmap(jax.grad(model.log_likelihood), (None, 0))(position, rows), table)
+    add = _float_sum(lambda rows: rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows), table)
     block = gradient.rows_at_a_time(model)
     if slots is None:
         return sum_pieces(lambda rows, is_real: sum_blocks(add, rows, is_real, block), table, table.pieces)

@@ -37,7 +37,7 @@ FUSED_PIECE, FUSED_ROWS, FUSED_NUMBERS = 2**24, 2**10, 2**30  # a fused kernel k
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["stored", "num_rows", "scales", "statistic", "occupied"],
+    data_fields=["stored", "num_rows", "scales", "statistic", "occupied", "device"],
     meta_fields=["unit", "axis", "capacity", "charge", "by_columns"],
 )
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Table:
     statistic: Any = None  # what `statistic` knows about all rows, when the model is an exponential family
     charge: Callable[..., Any] | None = None  # (standing query, key, amount) -> whether its running sum allows it
     occupied: tuple[Any, ...] | None = None  # for each slot of a piece, 1 if there is a row; None: the first slots have them
+    device: Any = None  # when they are on several devices: the index of this one, as an array of one entry
     by_columns: int | None = None  # this leaf of every piece is stored transposed, for `fused` kernels
 
     @property
@@ -73,7 +74,7 @@ class Table:
     @property
     def first_slot(self):
         """Of this device."""
-        return 0 if self.axis is None else lax.axis_index(self.axis) * len(self.stored) * self.piece_size
+        return 0 if self.axis is None else self.device[0] * len(self.stored) * self.piece_size
 
     def num_real(self, index: int):
         """How many of the first slots of a piece have rows, where it is the first."""

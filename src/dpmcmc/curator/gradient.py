@@ -33,6 +33,7 @@ from dpmcmc.curator.exact_sum import (
     sum_pieces,
 )
 from dpmcmc.curator.queries import check_sizes
+from dpmcmc.curator.rowwise import rowwise
 from dpmcmc.types import Answer, Model, Unit
 
 MAX_DIMENSION = 2**12  # what the distance of the noise from its ideal is charged for
@@ -130,7 +131,7 @@ def row_integers(model: Model, rows, num_rows, position, clip: float):
     def integers():
         # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
         with jax.enable_x64(position.dtype == jnp.float64):
-            gradients = jax.vmap(jax.grad(model.log_likelihood), (None, 0))(position, rows)
+            gradients = rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows)
             return fixed_point(clip_to_unit_ball(gradients, clip))
 
     return shrink_to_ball(once(integers, num_rows))

@@ -12,6 +12,7 @@ import numpy as np
 from jax.extend.core import Literal, jaxpr_as_fun
 
 from dpmcmc.curator.exact_sum import one_row, transposed
+from dpmcmc.curator.rowwise import check_apart
 from dpmcmc.types import Linear
 
 
@@ -71,6 +72,7 @@ def _trace(function: Callable[[Any, Any], Any], row, num_inputs: int) -> Traced:
     scalar = jax.ShapeDtypeStruct((), jnp.float32)
     with jax.enable_x64(False):
         closed = jax.make_jaxpr(function)((scalar,) * num_inputs, row)
+    check_apart("the model", closed.jaxpr)
     leaves, used = jax.tree.leaves(row), set(_variables(closed.jaxpr.outvars))
     for equation in closed.jaxpr.eqns:
         used.update(_variables(equation.invars))

@@ -22,6 +22,7 @@ from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
 from dpmcmc.ask import inner_jaxprs
+from dpmcmc.curator.rowwise import rowwise
 from dpmcmc.precision import in_double
 from dpmcmc.types import Linear, Model
 
@@ -127,8 +128,8 @@ def _block_scales(linear: Linear, rows, bits: int, is_double: bool) -> Scales:
 def gradient_integers(linear: Linear, rows, scales: Scales, is_counted, position, clip: float, bits: int):
     """The exact sum of the counted rows' clipped gradients / clip in units of 2^-bits, for at most `longest_block` rows."""
     with jax.enable_x64(position.dtype == jnp.float64):
-        predictors = jax.vmap(linear.predictor, (None, 0))(position, rows)
-        slopes = jax.vmap(jax.grad(linear.log_likelihood))(predictors, rows)
+        predictors = rowwise(linear.predictor, (None, 0))(position, rows)
+        slopes = rowwise(jax.grad(linear.log_likelihood), (0, 0))(predictors, rows)
         limit = jnp.where(is_counted, scales.largest, 0)
         coefficients = row_coefficients(slopes, scales.factor, limit, 2.0**bits / clip)
         integers = [_integers(part, scales.factor) for part in _features(linear, rows)]
@@ -153,7 +154,7 @@ def _exact_product(coefficients, integers):
 
 def _features(linear: Linear, rows):
     dtype = jnp.float64 if in_double() else jnp.float32
-    return [part.astype(dtype) for part in jax.vmap(linear.features)(rows)]
+    return [part.astype(dtype) for part in rowwise(linear.features)(rows)]
 
 
 def _integers(features, factor):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from dpmcmc.ask import draws_together, mark, speaks
+from dpmcmc.ask import mark, speaks
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.precision import in_double, in_lanes
 from dpmcmc.types import Answer, Plan, Query
@@ -20,10 +20,6 @@ from dpmcmc.types import Answer, Plan, Query
 Program = Callable[..., Any]
 Held = Any  # (table, secret) of one owner, or of several by name: a pytree
 SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
-TOGETHER = (
-    "random numbers of a generator other than JAX's default, threefry, may be drawn for all rows with the key of one, which could "
-    "then move the others' terms: give the keys impl='threefry2x32', or leave them out"
-)
 
 
 class Executable(NamedTuple):
@@ -100,17 +96,12 @@ def silently(function: Callable[[Any], Any], argument: Any) -> Any:
 
 
 def refuse_speech(jaxpr: Any) -> None:
-    """Refuse what is computed on rows if it prints, or draws for all rows with the key of one.
-
-    Looked at here, where the rules for vmap and derivatives have been applied.
-    """
+    """Refuse what is computed on rows if it prints. Looked at here, where the rules for vmap and derivatives have been applied."""
     if speaks(jaxpr):
         raise ValueError(
             "the model prints or calls back to Python (perhaps in a rule for its derivatives), which would show rows: leave "
             "jax.debug and callbacks out of it"
         )
-    if draws_together(jaxpr):
-        raise ValueError(TOGETHER)
 
 
 def check_traced_by(owner: Any, executable: Executable) -> None:

@@ -15,6 +15,7 @@ from dpmcmc.accounting import costs
 from dpmcmc.curator import fused, noise
 from dpmcmc.curator.clipping import clip_to_unit
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_rows
+from dpmcmc.curator.rowwise import rowwise
 from dpmcmc.types import Answer, Model, Unit
 
 
@@ -44,9 +45,9 @@ def unit_ratios(model: Model, table: Table, rows, position, proposal, bound):
     position, proposal, bound = (jnp.asarray(value, table.dtype) for value in (position, proposal, bound))
     # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
     with jax.enable_x64(table.is_double):
-        rowwise = jax.vmap(model.log_likelihood, (None, 0))
+        log_likelihoods = rowwise(model.log_likelihood, (None, 0))
         # Two products with a vector: faster than one with a matrix of two columns, on a CPU and on a GPU.
-        before, after = rowwise(position, rows), rowwise(proposal, rows)
+        before, after = log_likelihoods(position, rows), log_likelihoods(proposal, rows)
         return clip_to_unit(after - before, bound)
 
 

@@ -40,6 +40,7 @@ from dpmcmc.curator.exact_sum import (
 )
 from dpmcmc.curator.gradient import MAX_DIMENSION
 from dpmcmc.curator.queries import check_positive, check_sizes
+from dpmcmc.curator.rowwise import rowwise
 from dpmcmc.types import Answer, Family, Model, Neighbours, Unit
 
 
@@ -113,7 +114,7 @@ def row_integers(family: Family, rows, num_rows):
     def integers():
         # Once per program, so in float64: the rounding of a float32 would not average out over many rows.
         with jax.enable_x64(True):
-            statistics = jax.vmap(family.statistic)(jax.tree.map(_double, rows))
+            statistics = rowwise(family.statistic)(jax.tree.map(_double, rows))
             centred = statistics.astype(jnp.float64) - jnp.asarray(family.center, jnp.float64)
             return fixed_point(clip_to_unit_ball(centred, float(family.radius)))
 
