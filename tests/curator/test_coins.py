@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc import Accept, Barker, LazyBarker, PenaltyAccept
+from dpmcmc import Accept, Barker, ExactAccept, LazyBarker, PenaltyAccept, TunaBarker
 from dpmcmc.acceptance import Penalty
 from dpmcmc.accounting import calibrate
 from dpmcmc.curator import accept, noise
+from dpmcmc.curator.accept import SHORTEST, SMALLEST
 from dpmcmc.types import Unit
 
 BITS = 192
@@ -185,3 +186,17 @@ def test_short_moves_keep_the_ratio_of_range_and_noise_that_is_charged(part):
     unlimited = 2 * query.clip * query.max_move * part
     is_covered = (unlimited + accept.rounding(0.0)) / (query.noise_multiplier * unlimited) <= cost.range / cost.test.sigma
     assert is_covered == (part > 1e-3)
+
+
+@pytest.mark.parametrize("make, least", [
+    (lambda size: Accept(Barker(), bound=size), SMALLEST),
+    (lambda size: Accept(Barker(), bound=4 * size, temperature=0.25), SMALLEST),
+    (lambda size: ExactAccept(Barker(), bound=size), SMALLEST),
+    (lambda size: PenaltyAccept(1.0, 2.0, max_move=size), SMALLEST / SHORTEST),
+    (lambda size: TunaBarker(1.0, ratio=size), SMALLEST * (1 + SMALLEST)),
+])  # fmt: skip
+def test_a_grid_too_fine_for_the_prior_is_refused(make, least):
+    """95 % of the draws of an exponential prior were negative."""
+    make(least)
+    with pytest.raises(ValueError, match="lost in rounding: choose a larger bound"):
+        make(0.9 * least)

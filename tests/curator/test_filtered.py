@@ -10,6 +10,7 @@ import pytest
 
 from dpmcmc import Accept, Barker, Budget, Curator, FilteredAccept, Neighbours, RunFailed, accept_walk, hmc, random_walk, sample
 from dpmcmc.accounting import costs
+from dpmcmc.curator.accept import SMALLEST
 from dpmcmc.curator.filtered import Meter
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.types import Unit
@@ -149,6 +150,18 @@ def test_what_the_prior_alone_decides_is_free_and_reads_no_row(log_ratio, is_fre
     traced = curator.trace(program(QUERY, log_ratio), jax.random.key(0), proposals)
     bits, is_answered = curator.grant(traced.plan).run(traced.compile(), jax.random.key(0), proposals)
     assert not np.any(bits) and np.all(is_answered) == is_free and np.any(is_answered) == is_free
+
+
+def test_short_moves_have_a_grid_that_the_prior_fits():
+    """A third of moves to where the prior is e^-50 as dense was accepted. Now one in 10^21 is."""
+    query = FilteredAccept(clip=1e-9, rho=0.5)
+    proposals = jnp.full((100, 2), 0.3)
+    curator = Curator(ROWS, MODEL, None)
+    for log_ratio, some in ((-50.0, False), (0.0, True)):
+        traced = curator.trace(program(query, log_ratio), jax.random.key(0), proposals)
+        grant = curator.grant(traced.plan)
+        assert np.any(grant.run(traced.compile(), jax.random.key(0), proposals)[0]) == some
+        assert grant._meter.spent(query) == pytest.approx(100 * (2 * SMALLEST) ** 2 / 8, rel=1e-4)
 
 
 def test_a_run_ends_with_the_filter_and_keeps_the_draws_paid_for(capsys):

@@ -41,6 +41,18 @@ ROUNDING = 2.0**-41  # how much rounding can add to the range of Barker's test
 SHORTEST = 2.0**-8  # the penalty's noise follows the move down to this part of the longest: rounding must stay far below the noise
 
 
+SMALLEST = 2.0**-24  # what a row may move l by, or more: 2^61 times its grid, for the public part, is then beyond CLAMP
+
+
+def check_reach(reach: float) -> None:
+    """Refuse bits on a grid so fine that the public part of the log-ratio does not fit it."""
+    if reach < SMALLEST:
+        raise ValueError(
+            f"a row may move the log-ratio by {reach:.3g} at most, and less than {SMALLEST:.2g} is lost in rounding: choose a "
+            "larger bound (or clip, ratio, temperature); with so little from the rows the draws are those of the prior"
+        )
+
+
 def rounding(sigma: float) -> float:
     """How much rounding can add to the range of the penalty test."""
     return 2 * ROUNDING * (1 + sigma / 8) ** 2
@@ -63,6 +75,7 @@ class Accept:
 
     def __post_init__(self) -> None:
         check_sizes(self, "bound", "temperature")
+        check_reach(self.temperature * self.bound)
         if isinstance(self.test, Metropolis) or not hasattr(self.test, "log_probabilities"):
             raise UnsupportedQuery(f"{self.test}: the accept bit of this test is not private; use Barker, LazyBarker or Penalty")
 
@@ -99,6 +112,7 @@ class PenaltyAccept:
 
     def __post_init__(self) -> None:
         check_sizes(self, "clip", "noise_multiplier", "max_move", "temperature")
+        check_reach(self.temperature * self.clip * self.max_move * SHORTEST)
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         move = move_length(position, proposal)

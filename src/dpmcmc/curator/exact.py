@@ -67,6 +67,8 @@ class ExactAccept:
 
     def __post_init__(self) -> None:
         _check(self, "bound")
+        if self.bound is not None:
+            accept.check_reach(self.temperature * self.bound)
         if not hasattr(self.test, "probability"):
             raise ValueError(f"test={self.test!r} must be an acceptance test: Metropolis(), Barker(), ...")
 

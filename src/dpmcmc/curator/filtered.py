@@ -25,7 +25,7 @@ from jax.experimental import io_callback
 from dpmcmc.acceptance import Barker
 from dpmcmc.accounting import costs
 from dpmcmc.ask import OwnCallback
-from dpmcmc.curator.accept import ROUNDING, clamped_log_ratio, decide, noise_of
+from dpmcmc.curator.accept import ROUNDING, SMALLEST, clamped_log_ratio, decide, noise_of
 from dpmcmc.curator.exact_sum import BITS, Table
 from dpmcmc.curator.queries import check_sizes, log_ratio_sum, move_length
 from dpmcmc.errors import UnsupportedQuery
@@ -59,10 +59,11 @@ class FilteredAccept:
         if rows.charge is None or rows.axis is not None:
             raise UnsupportedQuery(f"{self} needs its rows on one device, with one owner: the running sum is kept in one place")
         move = move_length(position, proposal)
+        length = jnp.maximum(move, SMALLEST / (self.temperature * self.clip))  # a shorter one has the clip, and the charge, of this
         is_open = log_ratio > -jnp.inf  # else, and for a NaN, the answer is public
-        is_answered = rows.charge(self, key, jnp.where(is_open, self.charge_of(move, rows.unit), 0.0))
+        is_answered = rows.charge(self, key, jnp.where(is_open, self.charge_of(length, rows.unit), 0.0))
         is_read = is_answered & is_open & (move > 0)
-        bound = self.clip * jnp.where(is_read, move, 1.0)
+        bound = self.clip * jnp.where(is_read, length, 1.0)
         total = _sum_if(is_read, functools.partial(log_ratio_sum, model), rows, position, proposal, bound)
         clamped = clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
         bit = decide(clamped, noise_of(key, Barker()), is_read)

@@ -42,7 +42,7 @@ from jax.scipy import special
 from dpmcmc.acceptance import Barker, Metropolis
 from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, noise
-from dpmcmc.curator.accept import ROUNDING, clamped_log_ratio, decide, noise_of, toss
+from dpmcmc.curator.accept import ROUNDING, check_reach, clamped_log_ratio, decide, noise_of, toss
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, once, sum_counted
 from dpmcmc.curator.queries import check_sizes, log_ratio_sum, unit_ratios
 from dpmcmc.types import Answer, Model, Unit
@@ -245,5 +245,6 @@ def _grid(query) -> float:
 
 def _check(query) -> None:
     check_sizes(query, "bound", "ratio", "temperature")
+    check_reach(math.log1p(query.ratio))
     if query.ratio > MAX_RATIO:
         raise ValueError(f"ratio={query.ratio} must be at most {MAX_RATIO:g}: beyond, a step costs more than it saves")
