@@ -11,6 +11,7 @@ import pytest
 from dpmcmc import (
     Accept,
     Barker,
+    BatchBarker,
     BatchRatio,
     Budget,
     Curator,
@@ -124,6 +125,22 @@ def test_draws_that_never_change_are_no_draws():
     assert "all draws are the same" in posterior.doubt(result)  # of two chains
     result.posterior = result.posterior.isel(chain=[0])
     assert "all draws are the same" not in posterior.doubt(result) and "too few draws" in posterior.doubt(result)
+
+
+@pytest.mark.parametrize("query, is_told", [
+    (BatchRatio(1.0, 0.8, FixedBatch(100, 100_000), temperature=0.006), True),  # off by a quarter of a standard deviation
+    (BatchRatio(1.0, 0.8, FixedBatch(100, 100_000), temperature=0.001), False),
+    (BatchRatio(1.0, 0.8, FixedBatch(100, 1_000), temperature=0.006), False),
+    (BatchRatio(9.0, 0.8, FixedBatch(100, 100_000), temperature=0.001), True),
+    (BatchRatio(9.0, 0.8, FixedBatch(1000, 100_000), temperature=0.001), False),
+    (BatchBarker(FixedBatch(100, 100_000), temperature=0.1), False),  # has a bound of its own
+    (Gradient(1.0, 1.0, batch=PoissonBatch(0.001), temperature=0.1), False),
+], ids=str)  # fmt: skip
+def test_batches_in_which_a_row_counts_for_too_many_are_told(query, is_told):
+    info = AcceptInfo(np.ones((5, 2), bool), np.full((5, 2), 0.16), np.zeros((5, 2), bool))
+    positions = np.cumsum(np.full((5, 2, 3), 0.16 / 3**0.5), axis=0)
+    told = doubts.of_draws(LOGISTIC, {query: 1}, [(positions, info)], thin=1)
+    assert any(text.startswith("one row of a batch may move its log-ratio by") for text in told) is is_told
 
 
 @pytest.mark.parametrize("num_accepted, size, told", [

@@ -21,6 +21,7 @@ STIFF = 0.8  # step size times precision, of Langevin dynamics: beyond, a varian
 SURE, FEWEST = 4.0, 50  # standard errors, and draws to have any
 SKIPPED = 0.3  # of log-density, in a step
 FEW_ROWS = 50  # in a batch
+HEAVY = 0.5  # how far one row of a batch may move its log-ratio: about so much the law of the batch's error is not normal
 PULLED = 4.0  # standard deviations
 BATCHES = 5  # of each chain, whose means tell a standard error
 HOT, FAIRLY = 1.5, 3.0  # mean square of a momentum that should be standard normal (a width off by a fifth); standard errors
@@ -185,7 +186,24 @@ def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warm
                 f"rows may have been clipped: moves of up to {longest:.3g} were accepted, the bound is proved up to {allowed:.3g} "
                 f"(give the proposal that max_move). {BIAS}"
             )
+    told += [text for query in plan for text in _of_batches(query, _longest(positions, info, thin))]
     return told + _of_prior(model.log_prior, positions)
+
+
+def _of_batches(query: Any, longest: float) -> list[str]:
+    """Batches in which one row counts for so many that their errors are skewed where rows are, which the test does not correct."""
+    batch: Any = getattr(query, "batch", None)
+    clip = getattr(query, "clip", None)
+    if _is_direction(query) or clip is None or not hasattr(batch, "of"):
+        return []
+    reach = batch.of * query.temperature * clip * longest / batch.size
+    if reach <= HEAVY:
+        return []
+    return [
+        f"one row of a batch may move its log-ratio by {reach:.2g} (rows * temperature * clip * move / size; slots without a row "
+        "count as rows), so that the draws are off where rows are skewed. Take shorter moves, larger batches or a smaller "
+        f"temperature: {HEAVY / 2:g} is small enough"
+    ]
 
 
 def _is_direction(query: Any) -> bool:
