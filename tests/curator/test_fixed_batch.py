@@ -436,11 +436,6 @@ def test_costs():
             query.cost(Unit(rows_per_person=2))
 
 
-def test_noise_covers_the_slack():
-    query = BatchRatio(1.0, 2.0, FixedBatch(10, 100))
-    assert query._integer_sigma() >= 2.0 * (FULL + query.slack())
-
-
 @pytest.mark.parametrize("query", [BatchRatio(1.0, 5.0, FixedBatch(50, 2000), 0.01), BatchBarker(FixedBatch(50, 2000), 0.01)])
 def test_the_statement_names_the_query_and_its_cost(query):
     curator = Curator(np.zeros(2000, np.float32), MODEL, Budget(4.0, 1e-6))

@@ -186,7 +186,7 @@ METHODS: dict[str, Callable[[Costs, float], float]] = {
     "advanced": advanced_epsilon,
 }
 QUICK = ("rdp", "pure")
-EXACT = ("pld", "pure")
+WITH_PROFILES = ("pld", "pure")
 MOST_PLD_QUERIES = 10**10
 MOST_QUERIES = 2**80  # in a ledger: `search.LIMIT` steps of a million queries
 MANY_QUERIES = 10**7  # for pld: what its sums lose grows with them, and rdp may be better
@@ -233,7 +233,7 @@ def epsilon(costs: Costs, delta: float) -> Spent:
     if all(isinstance(cost, Gaussian) for cost in costs):
         return Spent(epsilon_by("gaussian", costs, delta), "gaussian")
     known = delta >= profiles.SMALLEST_DELTA and all(cost.profiles() is not None for cost in costs)
-    found = epsilons(costs, delta, EXACT) if known else {}
+    found = epsilons(costs, delta, WITH_PROFILES) if known else {}
     if not math.isfinite(found.get("pld", math.inf)) or sum(costs.values()) > MANY_QUERIES:
         found |= epsilons(costs, delta, QUICK)
     if not found:

@@ -279,7 +279,7 @@ def hmc(
     neighbours: Label = Relation.replace_one,
     as_json: Json = False,
 ) -> None:
-    """DP-HMC: one noisy ratio and L noisy gradients per step (L + 1 without reuse), and one gradient at the start."""
+    """DP-HMC: per step a noisy ratio and L noisy gradients, and one gradient at the start (without reuse: L + 1 per step)."""
 
     def question() -> Question:
         from dpmcmc.accounting.calibrate import combined

@@ -87,7 +87,7 @@ class Curator:
     shared_by
         ``None``: one grant, accounted as tightly as we can, then the curator is closed. ``"gaussian-dp"`` or ``"zcdp"``: several
         grants, each chosen after seeing the last, share the budget under this filter, which is fixed here (or ``"renyi"``, which
-        is kinder to accept bits of the penalty test).
+        is kinder to accept bits of the penalty test and of the lazy one).
     ledger
         a file that keeps the spends, so that another process opening the same table goes on where this one stopped.
     devices
@@ -285,7 +285,7 @@ class Curator:
     def answer(self, held: Held, rng_key: Any, query: Query, points: Any, place: int) -> Answer:
         """How this owner answers, in float64."""
         door.check_points(query, points, self.model.dimension)
-        door.check_fits(query, points)
+        door.check_kind(query, points)
         table, secret = held
         return query.answer(noise.ask_key(secret, rng_key, query, points, place), self.model, table, *points)
 
@@ -394,7 +394,6 @@ class Curator:
         if self._fixed_secret is not None:
             # No figure at all: with a known secret even a second opinion would be a wrong one.
             epsilon, method, second, generator = math.inf, "none", (None, None), FIXED_SECRET
-        is_public = self.unit.neighbours is Neighbours.REPLACE_ONE
         return Statement(
             epsilon=epsilon,
             delta=self._delta,
@@ -402,7 +401,7 @@ class Curator:
             second_epsilon=second[0],
             second_method=second[1],
             unit=self.unit,
-            capacity=self.capacity if is_public else None,
+            capacity=self.capacity if self.unit.neighbours is Neighbours.REPLACE_ONE else None,
             released=tuple(dict.fromkeys(entry.released for entry in bill)),
             bill=to_json(bill),
             budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),

@@ -96,7 +96,7 @@ def check_points(query: Query, points: Sequence[Any], dimension: int) -> None:
         )
 
 
-def check_fits(query: Query, points: Sequence[Any]) -> None:
+def check_kind(query: Query, points: Sequence[Any]) -> None:
     """Refuse a query that its sampler asks with the points of another kind."""
     try:
         inspect.signature(query.answer).bind(None, None, None, *points)
