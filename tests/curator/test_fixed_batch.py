@@ -407,11 +407,12 @@ def test_devices_add_their_integers():
     slots, drawn = jnp.arange(3, 33), jnp.ones(30, bool)
     with jax.enable_x64(True):
 
-        def shard(piece, axis=None):
-            return batch_sums(MODEL, Table((piece,), 40, REPLACE, axis, 40), START, END, 2.0, 30, slots, drawn)
+        def shard(piece, axis=None, device=None):
+            return batch_sums(MODEL, Table((piece,), 40, REPLACE, axis, 40, device=device), START, END, 2.0, 30, slots, drawn)
 
         whole = jax.jit(shard)(rows)
-        parts = jax.jit(jax.vmap(lambda piece: shard(piece, "rows"), axis_name="rows"))(rows.reshape(2, 20))
+        sharded = jax.vmap(lambda piece, device: shard(piece, "rows", device), axis_name="rows")
+        parts = jax.jit(sharded)(rows.reshape(2, 20), jnp.arange(2)[:, None])
     assert [int(part[0]) for part in parts] == [int(part) for part in whole]
 
 

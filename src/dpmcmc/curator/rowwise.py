@@ -21,8 +21,8 @@ ELEMENTWISE = """
     abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil clamp clz
     complex conj convert_element_type copy copy_p cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma
     igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p logistic lt lt_to max min mul mulhi ne neg nextafter
-    not or polygamma population_count pow real reduce_precision rem round rsqrt select_n shift_left shift_right_arithmetic
-    shift_right_logical sign sin sinh sqrt square sub tan tanh xor zeta
+    not one_minus_square or polygamma population_count pow real reduce_precision rem round rsqrt select_n shift_left
+    shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan tanh xor zeta
 """
 PLACES = """
     broadcast_in_dim concatenate dynamic_slice dynamic_update_slice empty2 gather iota pad pvary reshape reshard rev scatter
