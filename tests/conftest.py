@@ -17,3 +17,12 @@ def compilation_cache(tmp_path_factory):
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own  # workers compile the same programs
     jax.config.update("jax_compilation_cache_dir", str(shared / "programs"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@pytest.fixture
+def quick_compilation():
+    """For programs that run for a moment only, and whose numbers are not looked at to the last digit."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

@@ -3,24 +3,12 @@
 import re
 from pathlib import Path
 
-import jax
-import pytest
-
 import dpmcmc
 
 PAGE = Path(__file__).parents[1] / "docs" / "samplers.md"
 TEXT = PAGE.read_text()
 HOMES = ("dpmcmc.samplers.", "dpmcmc.curator.", "dpmcmc.acceptance")
 LARGEST_PICTURE = 120_000  # bytes
-
-
-@pytest.fixture
-def quick_compilation():
-    """The page's programs run for a moment only: to optimise them would take most of the time."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 def test_the_page_runs(quick_compilation, caplog):

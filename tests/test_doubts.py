@@ -36,6 +36,8 @@ from dpmcmc.samplers.langevin import LangevinInfo
 from dpmcmc.samplers.thermostat import ThermostatInfo
 from tests import tiny
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 LOGISTIC = models.logistic(2, radius=2.5, intercept=True)
 PROVED = LOGISTIC.lipschitz
 PLANE = models.logistic(2, radius=2.5)

@@ -50,6 +50,8 @@ from dpmcmc.acceptance import Metropolis
 from dpmcmc.accounting.statement import Statement
 from tests import tiny
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 ADD_OR_REMOVE = Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
 CALM = LogRatio(clip=1.0, noise_multiplier=0.1)
 

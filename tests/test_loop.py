@@ -31,6 +31,8 @@ from dpmcmc.curator.program import Traced
 from dpmcmc.progress import Progress
 from tests import tiny
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def bill(posterior):
     """How often each query was asked, as the saved ledger says."""

@@ -154,8 +154,13 @@ def test_little_noise_is_not_free():
     assert accountants.epsilon_by("rdp", {cost: 100}, 1e-6) > 1e5
 
 
-@pytest.mark.parametrize("neighbours", Neighbours)
-@pytest.mark.parametrize("rate, noise_multiplier, order", [(1.5e-9, 0.416, 5), (1e-12, 0.3, 3), (1e-9, 5.0, 8), (1e-7, 0.2, 4)])
+RARE = [(1.5e-9, 0.416, 5), (1e-12, 0.3, 3), (1e-9, 5.0, 8), (1e-7, 0.2, 4)]
+INTEGRATED = [pytest.param(*case, Neighbours.REPLACE_ONE, marks=() if case is RARE[0] else pytest.mark.slow) for case in RARE]
+
+
+@pytest.mark.parametrize(
+    "rate, noise_multiplier, order, neighbours", [*INTEGRATED, *((*case, Neighbours.ADD_OR_REMOVE_ONE) for case in RARE)]
+)
 def test_rare_rows_cost_something(rate, noise_multiplier, order, neighbours):
     """Divergences far below the precision of 1, where a sum near 1 would have lost them: never less, and hardly more."""
     found = SubsampledGaussian("poisson", rate, noise_multiplier, neighbours).rdp([float(order)])[0]

@@ -16,6 +16,8 @@ from dpmcmc.curator.curator import Grant
 from dpmcmc.progress import Progress
 from dpmcmc.results.posterior import doubt
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 N = 173
 GENERATOR = np.random.default_rng(0)
 AGE = GENERATOR.uniform(20, 60, N).round(1)
@@ -63,7 +65,9 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=() if name in ("logistic", "mixture") else pytest.mark.slow) for name in MODELS
+])  # fmt: skip
 def test_every_model_runs(name):
     arguments, sampler, parameters = MODELS[name]
     result = invoke(*arguments, *PROMISE, "--sampler", sampler, "--steps", "2", "--chains", "1", "--warmup", "0")

@@ -52,6 +52,8 @@ def test_one_ask_has_one_answer(curator, query):
     """Stacked points, or a vector of log-ratios, would have several answers for one bill, all with the same noise."""
     shapes = QUERIES[query]
     assert trace(curator, query, shapes).plan == {query: 1}
+    if query is not next(query for query in QUERIES if QUERIES[query] == shapes):
+        return  # the door knows the shapes alone
     for index, shape in enumerate(shapes):
         for wrong in ((3,), (2, 3), (3, 2), (1, 2), (1,), ()):
             if wrong != shape:

@@ -62,6 +62,8 @@ from tests import tiny
 from tests.statistics import effective_size, moment_z_scores, threshold
 from tests.table import CAP, EXACT_COVARIANCE, EXACT_MEAN, MODEL, PROPOSALS, ROWS, run_chains
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 NAMES = ("north", "south", "west")
 SECRETS = {name: np.arange(16, dtype=np.uint32) + 100 * number for number, name in enumerate(NAMES, 1)}
 ADD_OR_REMOVE = Neighbours.ADD_OR_REMOVE_ONE

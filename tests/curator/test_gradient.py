@@ -308,7 +308,12 @@ REGRESSIONS = {
 }
 
 
-@pytest.mark.parametrize("name, intercept", [("logistic", False), ("logistic", True), ("linear", True), ("poisson", True)])
+@pytest.mark.parametrize("name, intercept", [
+    ("logistic", True),
+    pytest.param("logistic", False, marks=pytest.mark.slow),
+    pytest.param("linear", True, marks=pytest.mark.slow),
+    pytest.param("poisson", True, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_both_paths_give_the_clipped_gradient(name, intercept):
     make, simulate = REGRESSIONS[name]
     model = make(intercept=intercept)

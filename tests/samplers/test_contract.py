@@ -10,6 +10,8 @@ from dpmcmc import Curator
 from dpmcmc.errors import UnboundedQueries
 from tests.table import CONTRACT, CONTRACT_EVERY_DAY, SECRET, compiled
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 NUM_STEPS = 4
 
 

@@ -165,7 +165,10 @@ def test_twins_are_caught(name):
     assert largest_score(problem, spoil(problem), unit, 4 * NUM_STEPS) > LIMIT
 
 
-@pytest.mark.parametrize("make", [binomial, poisson_rate, categorical, linear])
+SOMETIMES = [pytest.param(make, marks=pytest.mark.slow) for make in (binomial, poisson_rate, linear)]
+
+
+@pytest.mark.parametrize("make", [categorical, *SOMETIMES])
 def test_every_family_is_taken_and_traced(make):
     """Also one with constants of 64 bits, after the curator has looked at it in single precision."""
     problem = make()
