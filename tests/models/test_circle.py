@@ -28,7 +28,7 @@ def test_draws_follow_a_cartesian_grid(temperature, radius):
     with jax.enable_x64(True):
         points = jnp.stack(jnp.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
         over_rows = jax.vmap(model.log_likelihood, (None, 0))
-        log_density = jax.vmap(lambda p: temperature * over_rows(p, rows).sum() + model.log_prior(p))(points)
+        log_density = jax.jit(jax.vmap(lambda p: temperature * over_rows(p, rows).sum() + model.log_prior(p)))(points)
         probabilities = np.asarray(jax.nn.softmax(log_density)).reshape(1601, 1601)
     marginal = probabilities.sum(1)
     square = np.sum(np.asarray(points) ** 2, axis=1)
