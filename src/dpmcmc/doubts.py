@@ -143,6 +143,24 @@ def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warm
     kept = slice(int(len(positions) * warmup), None)
     positions = positions[kept]
     info = {name: np.concatenate([np.asarray(getattr(part, name)) for _, part in draws])[kept] for name in _fields(draws[0][1])}
+    longest = _longest(positions, info, thin)
+    told = _of_shares(info) + _of_still_ones(positions)
+    if {"gradient", "move"} <= info.keys():
+        told += _of_langevin(positions, info["move"], plan)
+    if {"friction", "momentum"} <= info.keys():
+        told += _of_temperatures(info["momentum"])
+    if "move" in info and _skips(model.log_prior, positions, info["move"]):
+        told.append(
+            "the steps are too long for this prior: it changes within a step by more than its slopes at both ends tell, so that "
+            "the draws are spread too widely, perhaps by far. Take a shorter step_size (tuning.langevin: a smaller stiffness)"
+        )
+    told += _of_long_moves(model, plan, longest, positions)
+    told += [text for query in plan for text in _of_batches(query, longest)]
+    return told + _of_prior(model.log_prior, positions)
+
+
+def _of_shares(info: Mapping[str, np.ndarray]) -> list[str]:
+    """How many of the steps did something that few should do."""
     share = {name: float(np.mean(values)) for name, values in info.items() if name.startswith("is_")}
     told = []
     if share.get("is_accepted", 1.0) < HARDLY and (size := info["is_accepted"].size) > 1:
@@ -162,32 +180,31 @@ def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warm
             + ("its limits cut the posterior. Are they" if "is_accepted" in info else "the draws pile up at its limits. Are these")
             + " too narrow?"
         )
+    return told
+
+
+def _of_still_ones(positions: np.ndarray) -> list[str]:
     spread = np.ptp(positions, axis=(0, 1))
-    if len(positions) > 1 and np.any(spread == 0) and np.any(spread > 0):
-        still = ", ".join(map(str, np.flatnonzero(spread == 0)))
-        told.append(
-            f"component {still} of the position never moved, while others did: its moves are perhaps too short for float32, which "
-            "has seven digits: take off a public constant, or choose other units"
-        )
-    if {"gradient", "move"} <= info.keys():
-        told += _of_langevin(positions, info["move"], plan)
-    if {"friction", "momentum"} <= info.keys():
-        told += _of_temperatures(info["momentum"])
-    if "move" in info and _skips(model.log_prior, positions, info["move"]):
-        told.append(
-            "the steps are too long for this prior: it changes within a step by more than its slopes at both ends tell, so that "
-            "the draws are spread too widely, perhaps by far. Take a shorter step_size (tuning.langevin: a smaller stiffness)"
-        )
+    if len(positions) == 1 or not (np.any(spread == 0) and np.any(spread > 0)):
+        return []
+    still = ", ".join(map(str, np.flatnonzero(spread == 0)))
+    return [
+        f"component {still} of the position never moved, while others did: its moves are perhaps too short for float32, which "
+        "has seven digits: take off a public constant, or choose other units"
+    ]
+
+
+def _of_long_moves(model: Model, plan: Mapping[Any, int], longest: float, positions: np.ndarray) -> list[str]:
     bounds = [query.bound for query in plan if getattr(query, "bound", None) is not None]
-    if bounds and model.lipschitz is not None:
-        longest, allowed = _longest(positions, info, thin), min(bounds) / model.lipschitz
-        if longest > allowed * (1 + CLOSE) + ROUNDING * np.max(np.abs(positions)):
-            told.append(
-                f"rows may have been clipped: moves of up to {longest:.3g} were accepted, the bound is proved up to {allowed:.3g} "
-                f"(give the proposal that max_move). {BIAS}"
-            )
-    told += [text for query in plan for text in _of_batches(query, _longest(positions, info, thin))]
-    return told + _of_prior(model.log_prior, positions)
+    if not bounds or model.lipschitz is None:
+        return []
+    allowed = min(bounds) / model.lipschitz
+    if longest <= allowed * (1 + CLOSE) + ROUNDING * np.max(np.abs(positions)):
+        return []
+    return [
+        f"rows may have been clipped: moves of up to {longest:.3g} were accepted, the bound is proved up to {allowed:.3g} "
+        f"(give the proposal that max_move). {BIAS}"
+    ]
 
 
 def _of_batches(query: Any, longest: float) -> list[str]:

@@ -105,14 +105,7 @@ def run(
         from dpmcmc import Budget, Curator
         from dpmcmc.tables.columns import parse_bounds
 
-        if out.exists():
-            raise ValueError(f"--out {out} exists: name another file, a posterior that was paid for is not replaced")
-        if not out.absolute().parent.is_dir():
-            raise ValueError(f"--out {out} cannot be written: its folder does not exist")
-        if ledger is not None and ledger.resolve() == out.resolve():
-            raise ValueError(f"--out and --ledger are both {out}: the posterior would replace what is kept of the spends")
-        if shared_by is not None and ledger is None:
-            raise ValueError(f"--shared-by {shared_by.value} needs --ledger FILE: the runs share what is left in it")
+        _check_files(out, ledger, shared_by)
         budget = Budget(epsilon, delta, neighbours.neighbours, rows_per_person)
         if not budget.unit.is_count_public and capacity is None:
             raise ValueError(
@@ -169,6 +162,17 @@ def run(
     if shared_by is not None:
         left = curator.max_steps(chosen.initial, {chosen.query: chains})
         typer.echo(f"Left in {ledger}: {left} more such steps for each of {chains} chains.")
+
+
+def _check_files(out: Path, ledger: Path | None, shared_by: Any) -> None:
+    if out.exists():
+        raise ValueError(f"--out {out} exists: name another file, a posterior that was paid for is not replaced")
+    if not out.absolute().parent.is_dir():
+        raise ValueError(f"--out {out} cannot be written: its folder does not exist")
+    if ledger is not None and ledger.resolve() == out.resolve():
+        raise ValueError(f"--out and --ledger are both {out}: the posterior would replace what is kept of the spends")
+    if shared_by is not None and ledger is None:
+        raise ValueError(f"--shared-by {shared_by.value} needs --ledger FILE: the runs share what is left in it")
 
 
 def _check_open(curator: Any, ledger: Path | None) -> None:
