@@ -164,8 +164,8 @@ def _of_shares(info: Mapping[str, np.ndarray]) -> list[str]:
     share = {name: float(np.mean(values)) for name, values in info.items() if name.startswith("is_")}
     told = []
     if share.get("is_accepted", 1.0) < HARDLY and (size := info["is_accepted"].size) > 1:
-        share_of = f"{share['is_accepted']:.1%} of all" if share["is_accepted"] > 0 else f"none of {size}"
-        told.append(f"{share_of} moves were accepted: the draws say little. Too long moves, or too much noise")
+        share_of = f"{share['is_accepted']:.1%} of the" if share["is_accepted"] > 0 else f"none of {size}"
+        told.append(f"moves were accepted at {share_of} draws: they say little. Too long moves, or too much noise")
     if share.get("is_saturated", 0.0) > HARDLY:
         told.append(
             f"in {share['is_saturated']:.0%} of the steps the gradient's noise was more than the step may add, so the draws are "
@@ -213,7 +213,7 @@ def _of_batches(query: Any, longest: float) -> list[str]:
     clip = getattr(query, "clip", None)
     if _is_direction(query) or clip is None or not hasattr(batch, "of"):
         return []
-    reach = batch.of * query.temperature * clip * longest / batch.size
+    reach = batch.of * getattr(query, "temperature", 1.0) * clip * longest / batch.size
     if reach <= HEAVY:
         return []
     return [

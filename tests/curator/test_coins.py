@@ -198,5 +198,5 @@ def test_short_moves_keep_the_ratio_of_range_and_noise_that_is_charged(part):
 def test_a_grid_too_fine_for_the_prior_is_refused(make, least):
     """95 % of the draws of an exponential prior were negative."""
     make(least)
-    with pytest.raises(ValueError, match="lost in rounding: choose a larger bound"):
+    with pytest.raises(ValueError, match="is lost in rounding beside the prior's: choose a larger bound"):
         make(0.9 * least)

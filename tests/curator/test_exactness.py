@@ -82,9 +82,10 @@ def test_one_changed_row_changes_the_chain():
 
 
 SHARDED = """
-import jax, numpy as np, sys
+import itertools, jax, jax.numpy as jnp, numpy as np, sys
 sys.path.insert(0, ".")
 from tests.curator import test_exactness as t
+from dpmcmc import Curator, LogRatio
 from dpmcmc.curator import exact_sum, fused
 exact_sum.TARGET_PIECE = int(sys.argv[1])
 fused.INTERPRET = sys.argv[2] == "fused"
@@ -95,6 +96,16 @@ for name in sys.argv[3:]:
     spread = t.chain((t.FEATURES, t.LABELS), sampler, devices=jax.devices())
     assert len(np.unique(single)) > 30
     np.testing.assert_array_equal(single, spread)
+# A program that differs from device to device is answered about what it has on the first.
+count, query = itertools.count(), LogRatio(1.0, 5.0)
+def program(ask, key):
+    number = jax.pure_callback(lambda: np.int32(next(count)), jax.ShapeDtypeStruct((), np.int32))
+    return number, ask(jax.random.fold_in(key, number), query, jnp.zeros(t.DIMENSION), jnp.ones(t.DIMENSION)).value
+curator = Curator((t.FEATURES, t.LABELS), t.MODEL, None, devices=jax.devices())
+traced = curator.trace(program, jax.random.key(0))
+numbers, answers = curator.grant(traced.plan).run(traced.compile(), jax.random.key(0))
+numbers, answers = ([float(shard.data) for shard in found.addressable_shards] for found in (numbers, answers))
+assert len(set(numbers)) == 2 and len(set(answers)) == 1 and traced.plan == {query: 1}, (numbers, answers)
 print("equal")
 """
 

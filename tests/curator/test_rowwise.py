@@ -7,12 +7,13 @@ import pytest
 from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.extend.core import Primitive
+from jax.extend.random import define_prng_impl
 from jax.interpreters import batching
 from jax.scipy import special, stats
 
 import dpmcmc
 from dpmcmc import Curator, Family, LogRatio, Model, SufficientStatistic, models
-from dpmcmc.curator.rowwise import check_apart, rowwise
+from dpmcmc.curator.rowwise import APART, check_apart, rowwise
 from dpmcmc.errors import UnboundedQueries
 
 SIZE = 4
@@ -110,12 +111,34 @@ def test_what_may_touch_other_rows_is_refused(name):
         Curator(ROWS, model, None)
 
 
-def test_an_operation_of_the_same_name_is_not_the_same():
-    own = Primitive("add")
+@pytest.mark.parametrize("name", sorted(APART | {"reshard"}))
+def test_an_operation_of_the_same_name_is_not_the_same(name):
+    own = Primitive(name)
     own.def_abstract_eval(lambda value: value)
     batching.primitive_batchers[own] = lambda arguments, dims: (jnp.max(arguments[0]), dims[0])
-    with pytest.raises(ValueError, match="uses `add`"):
+    with pytest.raises(ValueError, match=f"uses `{name}`"):
         rowwise(lambda row: own.bind(row[0]))(ROWS)
+
+
+@pytest.mark.parametrize("draw", [
+    lambda impl, row: jax.random.bits(jax.random.wrap_key_data(row, impl=impl), (1,)),
+    lambda impl, row: jax.random.key_data(jax.random.key(row[0], impl=impl)),
+])  # fmt: skip
+def test_a_generator_of_the_same_name_is_not_the_same(draw):
+    """Its functions run when the program is compiled, on all rows: one moved the sum by 99 clips, and rows could be printed."""
+    own = define_prng_impl(
+        key_shape=(2,),
+        seed=lambda seed: jnp.stack([seed, seed]).astype(jnp.uint32),
+        split=lambda key, shape: jnp.broadcast_to(key, (*shape, 2)),
+        random_bits=lambda key, bit_width, shape: jnp.broadcast_to(key[0], shape),
+        fold_in=lambda key, data: key,
+        name="own",
+        tag="fry",
+    )
+    rows = jnp.ones((5, 2), jnp.uint32)
+    assert rowwise(lambda row: draw("threefry2x32", row))(rows).shape[0] == 5
+    with pytest.raises(ValueError, match="other than JAX's default, threefry"):
+        rowwise(lambda row: draw(own, row))(rows)
 
 
 @custom_vmap

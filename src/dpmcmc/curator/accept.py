@@ -48,8 +48,8 @@ def check_reach(reach: float) -> None:
     """Refuse bits on a grid so fine that the public part of the log-ratio does not fit it."""
     if reach < SMALLEST:
         raise ValueError(
-            f"a row may move the log-ratio by {reach:.3g} at most, and less than {SMALLEST:.2g} is lost in rounding: choose a "
-            "larger bound (or clip, ratio, temperature); with so little from the rows the draws are those of the prior"
+            f"a row's log-ratio is held to {reach:.3g}, here or in the shortest moves, and less than {SMALLEST:.2g} is lost in "
+            "rounding beside the prior's: choose a larger bound (or clip, max_move, ratio, temperature)"
         )
 
 

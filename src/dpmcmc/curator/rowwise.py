@@ -8,11 +8,14 @@ every operation of that trace must be known to keep rows apart (`APART`), and it
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-from jax.extend.core import jaxpr_as_fun, primitives
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.core import Literal, Primitive, jaxpr_as_fun, primitives
 
 from dpmcmc.ask import inner_jaxprs, speaks
 from dpmcmc.curator.exact_sum import one_row
@@ -20,23 +23,22 @@ from dpmcmc.curator.exact_sum import one_row
 ELEMENTWISE = """
     abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil clamp clz
     complex conj convert_element_type copy copy_p cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma
-    igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p log2 logistic lt lt_to max min mul mulhi ne neg
+    igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p log2 logistic lt lt_to max min mul ne neg
     nextafter not one_minus_square or polygamma population_count pow real reduce_precision rem round rsqrt select_n shift_left
     shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan tanh xor zeta
 """
 PLACES = """
-    broadcast_in_dim concatenate dynamic_slice dynamic_update_slice empty2 gather iota pad pvary reshape reshard rev scatter
-    scatter-add scatter-max scatter-min scatter-mul scatter-sub slice split squeeze stack tile transpose unstack zeros_like
+    broadcast_in_dim concatenate dynamic_slice dynamic_update_slice empty2 gather iota pad reshape rev scatter
+    scatter-add scatter-max scatter-min scatter-mul scatter-sub slice split squeeze stack tile transpose unstack
 """
 TOGETHER_IN_A_ROW = """
     argmax argmin cumlogsumexp cummax cummin cumprod cumsum dot_general fft reduce reduce_and reduce_max reduce_min reduce_or
     reduce_prod reduce_sum reduce_window reduce_window_max reduce_window_min reduce_window_sum reduce_xor sort top_k
-    cholesky geqrf householder_product lu lu_pivots_to_permutation qr triangular_solve tridiagonal_solve
+    cholesky householder_product lu lu_pivots_to_permutation qr triangular_solve tridiagonal_solve
 """
 CONTROL = """
-    call checkpoint closed_call cond core_call custom_jvp_call custom_jvp_call_jaxpr custom_linear_solve custom_vjp_call
-    custom_vjp_call_jaxpr device_put jit linear_call name optimization_barrier pjit platform_index remat remat2 scan stop_gradient
-    while
+    call checkpoint closed_call cond custom_jvp_call custom_linear_solve custom_vjp_call device_put jit name optimization_barrier
+    pjit platform_index remat2 scan stop_gradient while
 """
 RANDOM = """
     random_bits random_clone random_fold_in random_gamma random_seed random_split random_unwrap random_wrap threefry2x32
@@ -84,9 +86,25 @@ def check_apart(name: str, jaxpr: Any) -> None:
         primitive = equation.primitive
         if _draws_together(equation):
             raise ValueError(f"{name}: {DRAWS_TOGETHER}")
-        is_jax_own = getattr(primitives, primitive.name.replace("-", "_") + "_p", primitive) is primitive
-        if primitive.name not in APART or not is_jax_own:
+        if primitive not in _own() and not _is_constant(equation):
             raise ValueError(f"{name} uses `{primitive.name}`. {REASONS.get(primitive.name, UNKNOWN)}")
+
+
+@functools.cache
+def _own() -> frozenset[Primitive]:
+    """The operations of these names that are JAX's: what it exports, and what it makes of some functions."""
+    exported = [value for value in vars(primitives).values() if isinstance(value, Primitive)]
+    matrix = jax.ShapeDtypeStruct((2, 2), jnp.float32)
+    used = [equation.primitive for equation in _equations(jax.make_jaxpr(_some_of_everything)(matrix).jaxpr)]
+    return frozenset(primitive for primitive in (*exported, *used) if primitive.name in APART)
+
+
+def _some_of_everything(matrix):
+    key = jax.random.clone(jax.random.wrap_key_data(jax.random.key_data(jax.random.key(0, impl="threefry2x32"))))
+    moved = jnp.split(matrix, 2), jnp.stack(jnp.unstack(matrix)), jnp.tile(matrix, 2), matrix.at[0].subtract(1.0)
+    solved = jnp.linalg.qr(matrix), jax.scipy.linalg.lu_solve(jax.scipy.linalg.lu_factor(matrix), matrix)
+    computed = jnp.log2(matrix), jax.jacrev(jnp.tanh)(matrix), lax.platform_dependent(matrix, default=jnp.sin)
+    return lax.optimization_barrier((key, moved, solved, computed))
 
 
 def has_rules(jaxpr: Any) -> bool:
@@ -101,9 +119,19 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
             yield from _equations(inner)
 
 
+def _is_constant(equation: Any) -> bool:
+    """A number that JAX says to be on all devices, where rows are on several."""
+    return equation.primitive.name == "reshard" and all(isinstance(atom, Literal) for atom in equation.invars)
+
+
 def _draws_together(equation: Any) -> bool:
     """Whether random numbers come from a generator that, for many keys, may draw all with the first: any but JAX's default."""
-    name, types = equation.primitive.name, [getattr(atom.aval, "dtype", None) for atom in equation.invars]
-    of_keys = [str(dtype) for dtype in types if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)]
-    is_drawing = name.startswith("random_") and name not in ("random_wrap", "random_unwrap")
-    return name in ("rng_bit_generator", "rng_uniform") or (is_drawing and any("fry" not in dtype for dtype in of_keys))
+    types = [getattr(atom.aval, "dtype", None) for atom in (*equation.invars, *equation.outvars)]
+    of_keys = [dtype for dtype in types if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)]
+    return any(dtype != _threefry() for dtype in of_keys) or equation.primitive.name in ("rng_bit_generator", "rng_uniform")
+
+
+@functools.cache
+def _threefry() -> Any:
+    """The type of keys of JAX's default generator; one of another's making may have its name."""
+    return jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32")).dtype

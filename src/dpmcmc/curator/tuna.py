@@ -245,6 +245,7 @@ def _grid(query) -> float:
 
 def _check(query) -> None:
     check_sizes(query, "bound", "ratio", "temperature")
-    check_reach(math.log1p(query.ratio))
+    if getattr(query, "is_bit", False):
+        check_reach(math.log1p(query.ratio))
     if query.ratio > MAX_RATIO:
         raise ValueError(f"ratio={query.ratio} must be at most {MAX_RATIO:g}: beyond, a step costs more than it saves")
