@@ -139,7 +139,7 @@ def log_hockey_stick(u, width):
         ratio = scipy_special.erfcx((u + width) * ROOT_HALF) / scipy_special.erfcx(u * ROOT_HALF)
         return scipy_special.log_ndtr(-u) + np.log1p(-ratio)
     nodes, weights = GAUSS[7 if width > NARROWER else 4]
-    slopes = sum(weight / 2 * _mills_slope(u + width * (node + 1) / 2) for node, weight in zip(nodes, weights, strict=True))
+    slopes = _mills_slope(u[..., None] + width * (nodes + 1) / 2) @ (weights / 2)
     return np.log(width) - 0.5 * u * u - 0.5 * np.log(2 * np.pi) + np.log(slopes)
 
 
@@ -152,11 +152,16 @@ SERIES = np.cumprod(np.concatenate([[1.0], -np.arange(3.0, 27.0, 2.0)]))  # (-1)
 def _mills_slope(t):
     """-M'(t) = 1 - t M(t) = sum_j (-1)^j (2j + 1)!! / t^(2j + 2) as t grows."""
     is_far = t >= FAR
-    near, far = t[~is_far], t[is_far] ** -2.0
-    slopes = np.empty_like(t)
-    slopes[~is_far] = 1 - near * (ROOT_HALF_PI * scipy_special.erfcx(near * ROOT_HALF))
+    if not is_far.any():
+        return _near_slope(t)
+    far, slopes = t[is_far] ** -2.0, np.empty_like(t)
     slopes[is_far] = far * np.polynomial.polynomial.polyval(far, SERIES)
+    slopes[~is_far] = _near_slope(t[~is_far])
     return slopes
+
+
+def _near_slope(t):
+    return 1 - t * (ROOT_HALF_PI * scipy_special.erfcx(t * ROOT_HALF))
 
 
 AcceptanceTest = Barker | LazyBarker | Penalty
