@@ -39,8 +39,6 @@ CLAMP = 64.0  # Barker's a(64) and a(-64) differ from 1 and 0 by 2^-92
 PENALTY_DISTANCE = 2 * noise.REAL_DISTANCE
 ROUNDING = 2.0**-41  # how much rounding can add to the range of Barker's test
 SHORTEST = 2.0**-8  # the penalty's noise follows the move down to this part of the longest: rounding must stay far below the noise
-
-
 SMALLEST = 2.0**-24  # what a row may move l by, or more: 2^61 times its grid, for the public part, is then beyond CLAMP
 
 
