@@ -11,7 +11,7 @@ demo: .venv/ready
 	$(BIN)/dpmcmc demo
 
 test: .venv/ready
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: .venv/ready
 	$(BIN)/python -m pytest -n 2 -m slow

@@ -86,7 +86,9 @@ def forecast_steps(name, *facts):
     return next(found.num_steps for found in forecast.forecasts(*facts) if found.name == name)
 
 
-@pytest.mark.parametrize("name", forecast.CONSTANTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "sgld" else pytest.mark.slow) for name in forecast.CONSTANTS]
+)
 def test_forecast_steps_are_those_that_the_curator_grants(name):
     """The recipe's own bill, counted from its program, stops at the same step: what coins and noise lack is on both."""
     import jax

@@ -148,8 +148,8 @@ def test_langevin_is_for_models_with_proved_bounds_and_has_settings_of_its_own()
     means = invoke("gaussian", "both.npz", *TWO, "--variances", "100,100", *PROMISE)
     assert "hopeless: with 173 rows and 2 parameters" in means.output and "narrower bounds would help" in means.output
     assert "Sampler:  barker" in invoke(*UNNAMED, "--max-move", "0.1", "--steps", "2", "--dry-run").output
-    shared = invoke(*LANGEVIN, "--ledger", "spent.json", "--shared-by", "zcdp", "--steps", "2")
-    assert "Sampler:  sgld" in shared.output and "more such steps for each of 1 chains" in shared.output
+    shared = invoke(*LANGEVIN, "--ledger", "spent.json", "--shared-by", "zcdp", "--steps", "2", "--dry-run")
+    assert "Sampler:  sgld" in shared.output
 
 
 def test_a_hopeless_table_costs_nothing_unless_a_sampler_is_named(folder):
@@ -344,15 +344,15 @@ def test_a_private_number_of_rows_is_not_told():
 
 
 def test_few_draws_and_a_large_delta_are_told():
-    result = invoke(*LOGISTIC, "--steps", "2", "--delta", "0.5")
+    result = invoke(*LOGISTIC, "--steps", "2", "--delta", "0.5", "--dry-run")
     assert re.search(r"FEW: more steps \(\d+ would fit\), a larger table or budget", result.output)
     assert "delta = 0.5 is above 1/n" in result.output
 
 
 def test_a_budget_that_buys_nothing_is_not_recommended():
     """A noisy ratio at epsilon = 400 is limited by its distance from a Gaussian; an accept bit has none."""
-    wide = ["--epsilon", "400", "--steps", "2"]
-    ratio, bit = (invoke(*LOGISTIC, *wide, "--sampler", name, "--out", f"{name}.nc").output for name in ("penalty", "barker"))
+    wide = ["--epsilon", "400", "--steps", "2", "--dry-run"]
+    ratio, bit = (invoke(*LOGISTIC, *wide, "--sampler", name).output for name in ("penalty", "barker"))
     assert forecast.HELD_BACK in ratio and "larger table or budget" not in ratio
     assert forecast.HELD_BACK not in bit
 
