@@ -29,6 +29,7 @@ from dpmcmc.curator import noise
 from dpmcmc.curator.curator import Grant
 from dpmcmc.curator.program import Traced
 from dpmcmc.progress import Progress
+from dpmcmc.results import posterior as posteriors
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -283,11 +284,32 @@ def test_the_file_survives_a_kill(monkeypatch, tmp_path):
     np.testing.assert_array_equal(tiny.means(load(tmp_path / "whole.nc")), whole)
     assert "so far" not in statement_of(load(tmp_path / "whole.nc"))
     stop_at_block(monkeypatch, 5, Killed())
+    monkeypatch.setattr("dpmcmc.loop.time.monotonic", lambda: 0.0)  # saving takes no time
     with pytest.raises(Killed):
         tiny.run(path=tmp_path / "killed.nc")
     saved = load(tmp_path / "killed.nc")
     np.testing.assert_array_equal(tiny.means(saved), whole[:, :4])
     assert "4 of 12 steps so far; the grant is spent in full" in statement_of(saved)
+
+
+def test_saving_takes_at_most_half_of_the_time(monkeypatch, tmp_path):
+    """Blocks of a second each, and ten seconds for the file: after the first block, ten blocks later each time, and at the end."""
+    clock, saves, save, run = [0.0], [], posteriors.save, Grant.run
+
+    def slow_save(result, path):
+        saves.append(clock[0])
+        clock[0] += 10
+        return save(result, path)
+
+    def slow_run(*arguments):
+        clock[0] += 1
+        return run(*arguments)
+
+    monkeypatch.setattr("dpmcmc.loop.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(posteriors, "save", slow_save)
+    monkeypatch.setattr(Grant, "run", slow_run)
+    tiny.run(path=tmp_path / "posterior.nc", num_steps=24)
+    assert saves == [2.0, 22.0, 42.0, 55.0]
 
 
 def test_draws_that_cannot_be_written_are_handed_over(monkeypatch, tmp_path):
@@ -310,6 +332,7 @@ def test_a_full_disk_on_the_way_ends_no_run(monkeypatch, tmp_path, caplog):
         save(self, result)
 
     monkeypatch.setattr(loop._Run, "_save", fail)
+    monkeypatch.setattr("dpmcmc.loop.time.monotonic", lambda: 0.0)
     whole = tiny.means(tiny.run(path=tmp_path / "posterior.nc"))
     assert len(calls) == 12
     np.testing.assert_array_equal(tiny.means(load(tmp_path / "posterior.nc")), whole)

@@ -11,6 +11,7 @@ import contextlib
 import numbers
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -112,7 +113,7 @@ class _Run:
     def __init__(self, curator, grant, per_step, keys, sizes, thin, warmup, path, notes) -> None:
         self.curator, self.grant, self.per_step, self.keys, self.sizes = curator, grant, per_step, keys, sizes
         self.thin, self.warmup, self.path, self.notes = thin, warmup, path, notes
-        self.num_done, self.is_warned = 0, False
+        self.num_done, self.is_warned, self.next_save = 0, False, 0.0
         self.draws: list[Any] = []
 
     def go(self, positions, starter, runners, bar: Progress, interrupts: list):
@@ -157,7 +158,9 @@ class _Run:
         return ""
 
     def _save_so_far(self, bar: Progress) -> None:
-        if self.path is None:
+        """Unless the last time was so shortly before that saving would take most of the time: a kill loses no more than that."""
+        start = time.monotonic()
+        if self.path is None or start < self.next_save:
             return
         try:
             self._save(self.posterior(f"{self.num_done} of {sum(self.sizes)} steps so far; the grant is spent in full"))
@@ -167,6 +170,7 @@ class _Run:
                     f"the draws so far could not be written to {self.path} ({str(error).partition(chr(10))[0]}); the run goes on"
                 )
             self.is_warned = True
+        self.next_save = 2 * time.monotonic() - start
 
     def _finish(self, bar: Progress, notes: list[str]):
         result, model = None, self.curator.model
