@@ -1,6 +1,6 @@
 """The loop: plan the whole run, have it granted, then run it block after block, chains side by side.
 
-A block of steps is compiled once and called again with the next step index. After each block its draws are safe, progress is
+A block of steps is compiled once and called again with the next step index. After each block its draws are kept, progress is
 shown and an interrupt is honoured, there and nowhere else; so is a curator, or one of several owners, that runs out or withdraws.
 The bill is paid before the first block; nothing is refunded.
 """
