@@ -219,21 +219,21 @@ def test_many_steps_at_a_small_delta_stay_above_the_closed_form(count, delta):
 
 
 def test_what_fourier_sums_misplace_is_needed(monkeypatch):
-    """In double precision, and without it, so many steps are up to one per cent below the truth: roundings decide which way."""
+    """In double precision, and without it, so many steps are off by per cents: to which side, a processor's last digits decide."""
     count, delta = 10**8, 1e-10
 
-    def least(epsilons):
+    def ratios(epsilons):
         for cached in (pld._both_orders, pld._ledger_epsilon):
             cached.cache_clear()
         costs = [Gaussian(math.sqrt(count) / gaussian.mu(epsilon, delta)) for epsilon in epsilons]
-        return min(pld.epsilon({cost: count}, delta) / epsilon for cost, epsilon in zip(costs, epsilons, strict=True))
+        return [pld.epsilon({cost: count}, delta) / epsilon for cost, epsilon in zip(costs, epsilons, strict=True)]
 
     folded = pld._folded
     monkeypatch.setattr(pld, "_folded", lambda *arguments: folded(*arguments).astype(float))
     monkeypatch.setattr(pld, "_misplaced", lambda *arguments: 0.0)
-    assert least([2.0, 2.5, 2.9, 3.2, 3.6, 4.0]) < 0.997
+    assert max(abs(ratio - 1) for ratio in ratios([2.0, 3.0, 4.0])) > 0.003
     monkeypatch.undo()
-    assert least([2.0, 4.0]) >= 1.0
+    assert min(ratios([2.0, 3.0, 4.0])) >= 1.0
 
 
 @pytest.mark.parametrize("cost", [PoissonMixture(0.0747, 1.0, 0.3989, REPLACE), PoissonMixture(0.5, 1.5, 1.0, ADD)], ids=str)
