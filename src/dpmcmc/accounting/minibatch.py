@@ -65,7 +65,7 @@ def boxes(row_bound: float, ratio: float, rounding: float = 0.0) -> Boxes:
     scale, end = _scale_and_end(row_bound, ratio)
     if scale > (MANY if end <= INNER else SOME) or _tilted_mean(scale, end) > MANY:
         return Boxes(*np.array(top)[:, None] + rounding)
-    width = FINE if end <= INNER else COARSE * max(1.0, scale)
+    width = FINE if end <= INNER else COARSE * max(1.0, 3 * scale)
     reach = math.asinh(min(FARTHEST, 24 + 2 * max(top)) / 2)
     nodes = 2 * np.sinh(np.linspace(-reach, reach, math.ceil(2 * reach / width)))
     accept, reject = losses(nodes, row_bound, ratio)
