@@ -174,9 +174,8 @@ def _spread(cost: Any, count: int) -> float:
 
 def _reach(cost: Any, epsilon: float, delta: float) -> tuple[float, int]:
     """The epsilon beyond which V stays negligible for as many steps as fit, and about how many these are."""
-    convert = functools.partial(renyi.best_epsilon, delta=delta)
     count = 1
-    while renyi.least(lambda a, count=count: count * cost.rdp(a), convert) <= epsilon:  # type: ignore[misc]
+    while _renyi_epsilon(cost, count, delta) <= epsilon:
         count = 2 * count
     return max(_renyi_epsilon(cost, count, delta / 100), epsilon + _spread(cost, count)), count
 
