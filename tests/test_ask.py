@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
+from jax.interpreters import mlir
 
 from dpmcmc import Curator, LogRatio, models
-from dpmcmc.ask import count_queries, mark
+from dpmcmc.ask import count_queries, mark, only_seen
 from dpmcmc.errors import BudgetExceeded, UnboundedQueries, UnsupportedQuery
 
 KEY = jax.random.key(0)
@@ -158,7 +160,9 @@ def test_lanes_have_keys_of_their_own():
 
     keys = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(KEY), (2, 3, 1)))
     for several in (keys, keys.T):
-        found = marked(several)
+        traced = marked.trace(several)
+        with only_seen(traced.jaxpr):
+            found = traced.lower().compile()(several)
         assert len({row.tobytes() for row in np.asarray(found).reshape(6, -1)}) == 6
 
 
@@ -251,6 +255,43 @@ def test_a_hidden_reuse_repeats_an_answer_for_equal_points_and_none_for_others()
     exact = -(10 * ends[:, 0] ** 2 / 2 - ends[:, 0] * ROWS.sum())
     noise = (values - exact) / ends[:, 0]
     assert len({round(float(unit), 3) for unit in noise}) == 4
+
+
+def out_of_sight(function, *arguments):
+    """function(*arguments), by an operation that does not show what it is made of."""
+    hidden = jax.make_jaxpr(function)(*arguments)
+    number = len(hidden.consts)
+    operation = Primitive("opaque")
+    operation.multiple_results = True
+    operation.def_abstract_eval(lambda *_: hidden.out_avals)
+    run = lambda *values: jaxpr_as_fun(ClosedJaxpr(hidden.jaxpr, values[:number]))(*values[number:])  # noqa: E731
+    mlir.register_lowering(operation, mlir.lower_fun(run, multiple_results=True))
+    (value,) = operation.bind(*hidden.consts, *arguments)
+    return value
+
+
+def by_custom_root(function, key):
+    """JAX 0.12 does not show what this one is made of."""
+    return lax.custom_root(lambda x: x - 1, 0.0, lambda _, guess: guess + function(key), lambda slope, y: y / slope(1.0))
+
+
+@pytest.mark.parametrize("hide", [out_of_sight, by_custom_root])
+@pytest.mark.parametrize("also_in_sight", [False, True])
+def test_an_ask_that_no_walk_sees_is_not_compiled(hide, also_in_sight):
+    def program(ask, key):
+        one, two = jax.random.split(key)
+        seen = ask(two, RATIO, jnp.zeros(1), jnp.ones(1)).value if also_in_sight else 0.0
+        return seen + hide(lambda key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value, one)
+
+    with pytest.raises(UnboundedQueries, match="on no bill|cannot be counted"):
+        curator().trace(program, KEY).compile()
+
+
+def test_what_asks_nothing_may_be_out_of_sight():
+    program = lambda ask, key: out_of_sight(jnp.cos, ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value)  # noqa: E731
+    owner = curator()
+    traced = owner.trace(program, KEY)
+    assert traced.plan == {RATIO: 1} and np.isfinite(owner.grant(traced.plan).run(traced.compile(), KEY))
 
 
 def test_a_new_grant_draws_new_noise():

@@ -16,13 +16,17 @@ seen through slices and fold_ins; a loop is walked twice, so a key that does not
 Where equal keys cannot be seen, the asks must not share their noise all the same: each ask has a number, its place in the program,
 vmap folds the lane into the key, and a function that jit, scan or cond would bring to two spots of the program is refused, and
 so is a loop that is unrolled.
+
+An ask that the walk cannot see is not compiled (`only_seen`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -80,9 +84,34 @@ def _refuse_derivative(primals, tangents, *, query, place, copies):
     )
 
 
+_places: ContextVar[frozenset[int]] = ContextVar("places", default=frozenset())
+
+
+@contextlib.contextmanager
+def only_seen(closed_jaxpr) -> Iterator[None]:
+    """While this program is compiled: no ask gets into what runs unless `count_queries` could see it.
+
+    An operation need not show the programs it is made of: those of JAX's `hijax` do not, lax.custom_root among them since 0.12.
+    """
+    token = _places.set(frozenset(_seen_places(closed_jaxpr.jaxpr)))
+    try:
+        yield
+    finally:
+        _places.reset(token)
+
+
+def _lower(context, *arguments, query, place, **_):
+    if place not in _places.get():
+        raise UnboundedQueries(
+            f"{query} is asked inside an operation that does not show what it does, and so on no bill: use scan, cond, vmap, jit, "
+            "or fori_loop with a fixed number of turns"
+        )
+    return list(arguments)
+
+
 asked_p.def_impl(_refuse_at_once)
 asked_p.def_abstract_eval(lambda *arguments, **_: list(arguments))
-mlir.register_lowering(asked_p, lambda context, *arguments, **_: list(arguments))
+mlir.register_lowering(asked_p, _lower)
 batching.primitive_batchers[asked_p] = _batch
 ad.primitive_jvps[asked_p] = _refuse_derivative
 
@@ -191,7 +220,7 @@ class _Walk:
         return total, [self.number(object()) for _ in equation.outvars]
 
 
-_RULES = {"jit": _Walk.jit, "pjit": _Walk.jit, "scan": _Walk.scan, "cond": _Walk.cond}  # pjit: JAX before 0.9
+_RULES = {"jit": _Walk.jit, "scan": _Walk.scan, "cond": _Walk.cond}
 
 
 def _scan_layout(equation, jaxpr) -> tuple[int, int]:
@@ -215,6 +244,14 @@ def inner_jaxprs(equation):
 
 def _asks(jaxpr) -> bool:
     return _contains(jaxpr, lambda equation: equation.primitive is asked_p)
+
+
+def _seen_places(jaxpr) -> Iterator[int]:
+    for equation in jaxpr.eqns:
+        if equation.primitive is asked_p:
+            yield equation.params["place"]
+        for inner in inner_jaxprs(equation):
+            yield from _seen_places(inner)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from dpmcmc.ask import mark, speaks
+from dpmcmc.ask import mark, only_seen, speaks
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.precision import in_double, in_lanes
 from dpmcmc.types import Answer, Plan, Query
@@ -40,7 +40,9 @@ class Traced(NamedTuple):
 
     def compile(self) -> Executable:
         with own_settings():
-            return Executable(self.plan, self.traced.lower().compile(), self.owner)
+            with only_seen(self.traced.jaxpr):
+                lowered = self.traced.lower()
+            return Executable(self.plan, lowered.compile(), self.owner)
 
 
 def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
