@@ -11,10 +11,10 @@ demo: .venv/ready
 	$(BIN)/dpmcmc demo
 
 test: .venv/ready
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: .venv/ready
-	$(BIN)/python -m pytest -n 2 -m slow
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 
 lint: .venv/ready
 	$(BIN)/ruff check src tests benchmarks docs/figures

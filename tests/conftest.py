@@ -20,9 +20,9 @@ def compilation_cache(tmp_path_factory):
 
 
 @pytest.fixture
-def quick_compilation():
-    """For programs that run for a moment only, and whose numbers are not looked at to the last digit."""
+def quick_compilation(request):
+    """For programs that run for a moment only (not in slow tests), and whose numbers are not looked at to the last digit."""
     before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_disable_most_optimizations", request.node.get_closest_marker("slow") is None)
     yield
     jax.config.update("jax_disable_most_optimizations", before)

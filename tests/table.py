@@ -211,7 +211,13 @@ EVERY_DAY += [
 FIRST = ("penalty ratio, isotropic", "penalty bit, isotropic", "barker, isotropic")
 MORE = ("penalty ratio, one component", "penalty ratio, guided", "penalty bit, constant, isotropic", "lazy barker, isotropic")
 CONTRACT = [case for case in GRID if case.name in FIRST] + OTHERS + HAMILTONIAN[:1] + LANGEVIN + [APPROXIMATE[0].case]
-LIKE_ANOTHER = ("penalty bit, isotropic", "tuna, not private", "minibatch noisy ratio")  # in what the sampler does
+LIKE_ANOTHER = (  # in what the sampler does
+    "penalty bit, isotropic",
+    "tuna, not private",
+    "minibatch noisy ratio",
+    "exponential penalty, guided",
+    "penalty, batch of 50",
+)
 CONTRACT_EVERY_DAY = tuple(case.name for case in CONTRACT if case.name not in LIKE_ANOTHER)
 CONTRACT += [case for case in GRID if case.name in MORE] + BASELINES[:2] + EXHIBITS + HAMILTONIAN[3:4] + GRADIENT_BASELINES
 CONTRACT += [APPROXIMATE[2].case]

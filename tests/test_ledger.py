@@ -16,6 +16,8 @@ from dpmcmc.cli import main
 from dpmcmc.ledger import Entry, audit, from_json
 from tests import tiny
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 PLAN = {tiny.RATIO: 20}
 
 

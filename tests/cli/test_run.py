@@ -66,7 +66,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=() if name in ("logistic", "mixture") else pytest.mark.slow) for name in MODELS
+    pytest.param(name, marks=() if name == "logistic" else pytest.mark.slow) for name in MODELS
 ])  # fmt: skip
 def test_every_model_runs(name):
     arguments, sampler, parameters = MODELS[name]
@@ -315,7 +315,7 @@ def test_bad_input_is_refused_and_nothing_is_spent(arguments, words, folder):
     assert not (folder / "spent.json").exists() and not (folder / "posterior.nc").exists()
 
 
-EQUAL = [("40.0", "n/a", ""), ("60", "1e9")]  # the bounds are 20 and 60
+EQUAL = [("40.0", "n/a"), ("60", "1e9")]  # the bounds are 20 and 60
 
 
 def test_bad_cells_do_not_show(folder, monkeypatch):

@@ -15,6 +15,8 @@ from dpmcmc.samplers.start import lift
 from dpmcmc.types import Answer, Unit
 from tests.table import SECRET
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 KEY = jax.random.key(0)
 MODEL = models.logistic(2, radius=1.0, intercept=True)
 ROWS = tuple(map(np.asarray, models.simulate_logistic_rows(KEY, 4000, [0.3, 1.0, -0.5], 1.0, intercept=True)))

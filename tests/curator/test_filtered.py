@@ -16,6 +16,8 @@ from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.types import Unit
 from tests.table import MODEL, ROWS, SECRET
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 QUERY = FilteredAccept(clip=2.0, rho=0.5)
 
 

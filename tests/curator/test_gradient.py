@@ -239,7 +239,7 @@ def count_too_long(function, bits: int, dimension: int, number: int = 10**6) -> 
         return sum(too_long(np.asarray(compiled(adversarial_rows(seed, step, dimension))), bits) for seed in range(number // step))
 
 
-@pytest.mark.parametrize("dimension", [2, 10, 100])
+@pytest.mark.parametrize("dimension", [2, 10, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "function, bits",
     [(integers_by_rows, exact_sum.BITS), (integers_by_linear_rows, linear_rows.MAX_BITS)],
@@ -259,7 +259,7 @@ def test_a_million_long_adversarial_rows_never_exceed_the_bound(function, bits):
     assert count_too_long(function, bits, 100) == 0
 
 
-@pytest.mark.parametrize("dimension", [2, 10, 100])
+@pytest.mark.parametrize("dimension", [2, 10, pytest.param(100, marks=pytest.mark.slow)])
 def test_clipping_without_the_check_is_caught(dimension):
     assert count_too_long(integers_without_the_check, exact_sum.BITS, dimension, 10**5) > 1000
 
@@ -325,7 +325,7 @@ def test_both_paths_give_the_clipped_gradient(name, intercept):
         np.testing.assert_allclose(sum_before_noise(rows, same, 0.7, position), wanted, rtol=2e-4, atol=0.02)
 
 
-@pytest.mark.parametrize("is_linear", [False, True], ids=["rows", "linear"])
+@pytest.mark.parametrize("is_linear", [pytest.param(False, marks=pytest.mark.slow), True], ids=["rows", "linear"])
 def test_the_sum_does_not_depend_on_how_rows_are_split(is_linear, monkeypatch):
     model = logistic(3, 1.0, intercept=True)
     model = model if is_linear else model._replace(linear=None)
@@ -486,7 +486,7 @@ def inclusions(batch, table, number: int, seed: int = 0) -> np.ndarray:
     return np.asarray(found)[:, :-1]
 
 
-@pytest.mark.parametrize("rate", [0.02, 0.3, 0.5])
+@pytest.mark.parametrize("rate", [pytest.param(0.02, marks=pytest.mark.slow), 0.3, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_poisson_batches_hold_every_row_independently(rate):
     number, num_rows = 20_000, 90
     found = inclusions(PoissonBatch(rate), table_of(num_rows, 100), number)
@@ -505,7 +505,7 @@ def test_poisson_batches_hold_every_row_independently(rate):
     assert stats.chi2.sf(np.sum((counts - expected)[common] ** 2 / expected[common]), common.sum()) > 1e-4
 
 
-@pytest.mark.parametrize("size", [1, 7, 50])
+@pytest.mark.parametrize("size", [1, 7, pytest.param(50, marks=pytest.mark.slow)])
 def test_fixed_batches_have_their_size_and_treat_rows_alike(size):
     number, num_rows = 20_000, 100
     found = inclusions(FixedBatch(size, num_rows), table_of(num_rows, num_rows), number, seed=size)

@@ -19,6 +19,8 @@ from dpmcmc.types import Unit
 from tests.curator.test_gradient import adversarial_rows, inner_product, too_long
 from tests.table import SECRET
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 FULL = 2**BITS
 
 

@@ -8,6 +8,8 @@ from scipy import stats
 
 from dpmcmc.models import banana, draw_banana_posterior, gaussian, gaussian_posterior, simulate_banana_rows
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 SETTINGS = {"variances": [2.0, 0.5], "curvature": 1.5, "shift": -0.3, "vertex": 0.4}
 
 

@@ -8,6 +8,8 @@ from scipy import stats
 
 from dpmcmc.models import circle, draw_circle_posterior, simulate_circle_rows
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def test_log_likelihood_is_the_formula():
     model = circle(0.3)
@@ -18,7 +20,7 @@ def test_log_likelihood_is_the_formula():
 
 
 @pytest.mark.parametrize("radius", [None, 1.4])
-@pytest.mark.parametrize("temperature", [1.0, 0.1])
+@pytest.mark.parametrize("temperature", [pytest.param(1.0, marks=pytest.mark.slow), 0.1])
 def test_draws_follow_a_cartesian_grid(temperature, radius):
     """Few, flat rows, so that both ends of the restriction matter: P(u < 0) without it is 0.32 when T = 0.1."""
     model = circle(0.3, radius)

@@ -8,6 +8,8 @@ from scipy import stats
 
 from dpmcmc.models import draw_gaussian_posterior, gaussian, gaussian_posterior, simulate_gaussian_rows
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 CORRELATED = np.array([[1.0, 0.999], [0.999, 1.0]])
 VARIANCES = np.array([20.0, 2.5, 1.0])
 PLAIN = np.array([[2.0, 0.5], [0.5, 1.0]])

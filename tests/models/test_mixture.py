@@ -8,6 +8,8 @@ from scipy import optimize, stats
 
 from dpmcmc.models import mixture, mixture_posterior, simulate_mixture_rows
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 CASES = [(2.0, 3.0, 3.0), (0.02, 3.0, 3.0), (2.0, 3.0, 0.5), (0.5, 0.1, 0.1), (1.0, 0.01, 2.0)]  # v, R, B
 
 

@@ -15,6 +15,8 @@ from dpmcmc.models import (
     simulate_poisson_rows,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 LIMITS = {"radius": 1.5, "response_bound": 4.0, "position_radius": 0.8}
 
 

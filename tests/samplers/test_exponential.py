@@ -18,6 +18,8 @@ from dpmcmc.types import Answer, Sampler, Unit
 from tests.statistics import moment_z_scores, threshold
 from tests.table import SECRET
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 REPLACE, ADD = Unit(), Unit(Neighbours.ADD_OR_REMOVE_ONE)
 KEY, NUM_CHAINS, NUM_STEPS = jax.random.key(3), 64, 1000
 

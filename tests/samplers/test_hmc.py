@@ -29,6 +29,8 @@ from tests.samplers.gradient_chains import (
     z_scores,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 LIMIT = 4.6
 DENSE = np.linalg.inv(COVARIANCE) * 0.8
 CASES = {

@@ -167,6 +167,7 @@ def penalty_bias(rows, size: int, rows_tempered: float):
     return bias(query, *rows, sd, 3 * sd, 9)
 
 
+@pytest.mark.slow
 def test_the_bias_of_the_penalty_grows_like_the_variance_squared():
     found = [penalty_bias(SYMMETRIC, 20, rows_tempered)[1] for rows_tempered in (2.5, 5.0, 10.0)]
     assert all(3.2 < after / before < 5 for before, after in itertools.pairwise(found))

@@ -103,7 +103,7 @@ TWINS = {
 
 @pytest.mark.parametrize(
     "sampler, query",
-    [pytest.param(*twin, marks=pytest.mark.slow if "guided" in name else ()) for name, twin in TWINS.items()],
+    [pytest.param(*twin, marks=() if name == "penalty not subtracted" else pytest.mark.slow) for name, twin in TWINS.items()],
     ids=TWINS,
 )
 def test_twins_are_caught(sampler, query):
