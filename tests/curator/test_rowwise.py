@@ -49,6 +49,7 @@ KEPT_APART = {
     "order": lambda p, x: (jnp.sort(x) * p).sum() + jnp.cumsum(x * p)[2] + jnp.max(x),
     "spectrum": lambda p, x: (jnp.abs(jnp.fft.fft(x * p)) ** 2).sum(),
     "random": lambda p, x: (x * p * jax.random.normal(jax.random.key(0), (SIZE,))).sum(),
+    "polynomial": lambda p, x: jnp.polyval(p, x).sum(),
     "checkpoint": jax.checkpoint(lambda p, x: jnp.tanh(x @ p)),
 }
 
@@ -93,7 +94,7 @@ def test_usual_models_are_taken(name):
         check_apart("it", jax.make_jaxpr(function)(POINT, ROWS[0]).jaxpr)
 
 
-@pytest.mark.parametrize("name", ["multivariate", "survival", "solve", "loop", "spectrum"])
+@pytest.mark.parametrize("name", ["multivariate", "survival", "solve", "loop", "spectrum", "polynomial"])
 def test_what_is_taken_keeps_rows_apart(name):
     assert not any(moved(KEPT_APART[name], worst) for worst in (np.nan, np.inf, 1e30, 50.0))
 
