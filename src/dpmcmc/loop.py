@@ -75,7 +75,7 @@ def sample(
     positions = _initial_positions(initial_position, num_chains, curator.model)
     if not isinstance(warmup, numbers.Real) or not 0 <= warmup < 1:
         raise ValueError(f"warmup={warmup!r} must lie in [0, 1): it is the share of the draws kept apart")
-    if start is not None and jnp.ndim(initial_position) > 1:
+    if start is not None and np.ndim(initial_position) > 1:
         raise ValueError("start= begins all chains at the point it finds: give one initial_position, of shape (d,)")
     _check_path(path)
     begin = curator.trace(begin_program(sampler, start), keys, positions)
