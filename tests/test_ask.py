@@ -193,6 +193,21 @@ def test_unknown_primitives_are_refused():
         plan(lambda key: jax.checkpoint(lambda k: ask(k, Q, POINT))(key), KEY)
 
 
+@pytest.mark.parametrize("name", ["jit", "scan", "cond"])
+def test_an_operation_of_the_same_name_is_not_the_same(name):
+    """It may run its program as often as it likes."""
+    own = Primitive(name)
+    own.multiple_results = True
+    own.def_abstract_eval(lambda _, jaxpr, **__: jaxpr.out_avals)
+
+    def program(key):
+        asking = jax.make_jaxpr(lambda key: ask(key, Q, POINT))(key)
+        return own.bind(key, jaxpr=asking, branches=(asking,), length=1)
+
+    with pytest.raises(UnboundedQueries, match=f"inside `{name}` cannot be counted"):
+        plan(program, KEY)
+
+
 @pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd, jax.jacrev, jax.hessian])
 def test_derivatives_through_ask_are_refused(derivative):
     with pytest.raises(UnsupportedQuery, match="without noise"):

@@ -33,7 +33,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Literal, Primitive
+from jax.extend.core import Literal, Primitive, primitives
 from jax.interpreters import ad, batching, mlir
 
 from dpmcmc.errors import UnboundedQueries, UnsupportedQuery
@@ -167,7 +167,7 @@ class _Walk:
         if not any(_asks(jaxpr) for jaxpr in inner_jaxprs(equation)):
             expression = (equation.primitive.name, _frozen(equation.params), *inputs)
             return Counter(), [self.number(*expression, index) for index, _ in enumerate(equation.outvars)]
-        rule = _RULES.get(equation.primitive.name)
+        rule = _RULES.get(equation.primitive)
         if rule is None:
             raise UnboundedQueries(
                 f"queries inside `{equation.primitive.name}` cannot be counted: use scan, cond, vmap, jit, "
@@ -220,7 +220,8 @@ class _Walk:
         return total, [self.number(object()) for _ in equation.outvars]
 
 
-_RULES = {"jit": _Walk.jit, "scan": _Walk.scan, "cond": _Walk.cond}
+# By JAX's own operations: another one may have their names.
+_RULES = {primitives.jit_p: _Walk.jit, primitives.scan_p: _Walk.scan, primitives.cond_p: _Walk.cond}
 
 
 def _scan_layout(equation, jaxpr) -> tuple[int, int]:
