@@ -211,7 +211,7 @@ EVERY_DAY += [
 FIRST = ("penalty ratio, isotropic", "penalty bit, isotropic", "barker, isotropic")
 MORE = ("penalty ratio, one component", "penalty ratio, guided", "penalty bit, constant, isotropic", "lazy barker, isotropic")
 CONTRACT = [case for case in GRID if case.name in FIRST] + OTHERS + HAMILTONIAN[:1] + LANGEVIN + [APPROXIMATE[0].case]
-LIKE_ANOTHER = (  # in what the sampler does
+LIKE_ANOTHER = (  # in what the sampler does; the exponential one has everyday tests of its own
     "penalty bit, isotropic",
     "tuna, not private",
     "minibatch noisy ratio",

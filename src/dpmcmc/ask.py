@@ -91,7 +91,7 @@ _places: ContextVar[frozenset[int]] = ContextVar("places", default=frozenset())
 def only_seen(closed_jaxpr) -> Iterator[None]:
     """While this program is compiled: no ask gets into what runs unless `count_queries` could see it.
 
-    An operation need not show the programs it is made of: those of JAX's `hijax` do not, lax.custom_root among them since 0.12.
+    An operation need not show the programs it is made of: those of JAX's `hijax` do not, in JAX 0.12 lax.custom_root among them.
     """
     token = _places.set(frozenset(_seen_places(closed_jaxpr.jaxpr)))
     try:
