@@ -31,8 +31,8 @@ PLACES = itertools.count()
 
 
 def ask(key, query, *points):
-    key, points = mark(key, query, points, next(PLACES))
-    return jax.random.normal(key) + sum(point.sum() for point in points)
+    words, points = mark(key, query, points, next(PLACES))
+    return 1.0 * words.sum() + sum(point.sum() for point in points)
 
 
 def plan(program, *arguments):
@@ -149,21 +149,44 @@ def test_an_ask_while_the_program_is_traced_is_refused():
         plan(program, KEY)
 
 
-def test_lanes_have_keys_of_their_own():
-    """Equal keys are seen as they are traced; in an array they are not, and every lane gets another one."""
+def words_of(program, *arguments):
+    """What the asks of a program are named by, a row for each."""
+    traced = jax.jit(program).trace(*arguments)
+    with only_seen(traced.jaxpr):
+        found = np.asarray(traced.lower().compile()(*arguments))
+    return found.reshape(-1, found.shape[-1])
 
-    @jax.jit
-    @jax.vmap
-    @jax.vmap
-    def marked(key):
-        return jax.random.key_data(mark(key, Q, (POINT,), 0)[0])
 
+def words_at_once(key):
+    return mark(key, Q, (POINT,), 0)[0]
+
+
+def words_in_a_branch(key):
+    """Under vmap a cond whose predicate depends on the lane has everything once for each."""
+    is_odd = jax.random.key_data(key)[0] % 2 == 1
+    return lax.cond(is_odd, lambda: mark(key, Q, (POINT,), 0)[0], lambda: mark(key, Q, (POINT,), 1)[0])
+
+
+def words_in_a_loop(key):
+    return lax.scan(lambda total, i: (total, mark(jax.random.fold_in(key, i), Q, (POINT,), 0)[0]), 0.0, jnp.arange(4))[1]
+
+
+@pytest.mark.parametrize("in_axes, out_axes", [(0, 0), (1, 1)])
+@pytest.mark.parametrize("words", [words_at_once, words_in_a_branch, words_in_a_loop])
+def test_lanes_have_words_of_their_own(words, in_axes, out_axes):
+    """Equal keys are seen as they are traced; in an array they are not, and every lane has a number."""
     keys = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(KEY), (2, 3, 1)))
-    for several in (keys, keys.T):
-        traced = marked.trace(several)
-        with only_seen(traced.jaxpr):
-            found = traced.lower().compile()(several)
-        assert len({row.tobytes() for row in np.asarray(found).reshape(6, -1)}) == 6
+    found = words_of(jax.vmap(jax.vmap(words), in_axes, out_axes), keys)
+    assert len({row.tobytes() for row in found}) == len(found) == (24 if words is words_in_a_loop else 6)
+    assert set(found[:, -1]) == set(range(6))
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
+def test_words_are_those_of_the_key_whatever_its_generator(impl):
+    """Some generators would draw the bits of all lanes with the first key: asks that have it in common would share all noise."""
+    keys = jnp.stack([jax.random.key(seed, impl=impl) for seed in range(3)])
+    found = words_of(jax.vmap(words_at_once), keys)
+    np.testing.assert_array_equal(found[:, :-1], jax.random.key_data(keys))
 
 
 def test_cond_and_switch_count_the_dearest_branch_query_by_query():
@@ -214,9 +237,11 @@ def test_derivatives_through_ask_are_refused(derivative):
         plan(lambda key: derivative(lambda point: ask(key, Q, point))(POINT), KEY)
 
 
-def test_legacy_keys_are_refused():
-    with pytest.raises(TypeError, match="jax.random.key"):
-        plan(lambda key: ask(key, Q, POINT), jax.random.PRNGKey(0))
+def test_a_key_is_one_typed_key():
+    with pytest.raises(TypeError, match="jax.random.key, not jax.random.PRNGKey"):
+        plan(words_at_once, jax.random.PRNGKey(0))
+    with pytest.raises(TypeError, match=r"one random key, not an array of shape \(2,\)"):
+        plan(words_at_once, jax.random.split(KEY))
 
 
 REUSE = {

@@ -14,8 +14,8 @@ The same walk refuses a key that visibly serves two asks. Every value gets a num
 seen through slices and fold_ins; a loop is walked twice, so a key that does not change from turn to turn is seen as well.
 
 Where equal keys cannot be seen, the asks must not share their noise all the same: each ask has a number, its place in the program,
-vmap folds the lane into the key, and a function that jit, scan or cond would bring to two spots of the program is refused, and
-so is a loop that is unrolled.
+and under vmap another one, its lane; a function that jit, scan or cond would bring to two spots of the program is refused, and so
+is a loop that is unrolled.
 
 An ask that the walk cannot see is not compiled (`only_seen`).
 """
@@ -33,22 +33,25 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import Literal, Primitive, primitives
 from jax.interpreters import ad, batching, mlir
 
 from dpmcmc.errors import UnboundedQueries, UnsupportedQuery
-from dpmcmc.types import Key, Plan, Position, Query, is_standing
+from dpmcmc.types import Array, Key, Plan, Position, Query, is_standing
 
 asked_p = Primitive("asked")
 asked_p.multiple_results = True
 
 
-def mark(rng_key: Key, query: Query, points: tuple[Position, ...], place: int) -> tuple[Key, list[Position]]:
-    """Return the key (under vmap: of this lane) and the points, and leave a mark in the trace that `query` was asked here."""
+def mark(rng_key: Key, query: Query, points: tuple[Position, ...], place: int) -> tuple[Array, list[Position]]:
+    """Leave a mark in the trace that `query` was asked here. Returns the words of the key, then the lane, and the points."""
     if not jax.dtypes.issubdtype(getattr(rng_key, "dtype", None), jax.dtypes.prng_key):
         raise TypeError("ask needs a typed random key: make one with jax.random.key, not jax.random.PRNGKey")
-    marked_key, *marked_points = asked_p.bind(rng_key, *points, query=query, place=place, copies=1)
-    return marked_key, marked_points
+    if rng_key.shape:
+        raise TypeError(f"ask needs one random key, not an array of shape {rng_key.shape}: ask for each under jax.vmap")
+    marked_key, lane, *marked_points = asked_p.bind(rng_key, np.uint32(0), *points, query=query, place=place, copies=1)
+    return jnp.append(jax.random.key_data(marked_key), lane), marked_points
 
 
 def _batch(arguments, dims, *, query, place, copies):
@@ -58,18 +61,11 @@ def _batch(arguments, dims, *, query, place, copies):
         raise UnboundedQueries(
             f"one key would serve {size} asks of {query} at different points: split the key with jax.random.split and map over it"
         )
-    rng_key, *points = arguments
-    if dims[0] is not None:
-        # Lanes may round a row in different ways: with equal keys and points they would show the difference without noise.
-        rng_key = jax.vmap(_fold_in, (dims[0], 0), dims[0])(rng_key, jnp.arange(size))
-    return asked_p.bind(rng_key, *points, query=query, place=place, copies=copies * size), dims
-
-
-def _fold_in(rng_key, lane):
-    fold = jax.random.fold_in
-    for _ in rng_key.shape:  # lanes of a vmap further in
-        fold = jax.vmap(fold, (0, None))
-    return fold(rng_key, lane)
+    # Lanes may round a row in different ways: with equal keys and points they would show the difference without noise.
+    rng_key, lanes, *points = arguments
+    lanes = lanes[None] if dims[1] is None else jnp.moveaxis(lanes, dims[1], 0)  # of the vmaps further in: 0 ... copies - 1
+    lanes += copies * jnp.arange(size, dtype=lanes.dtype).reshape(size, *(1 for _ in lanes.shape[1:]))
+    return asked_p.bind(rng_key, lanes, *points, query=query, place=place, copies=copies * size), (dims[0], 0, *dims[2:])
 
 
 def _refuse_at_once(*arguments, query, **_):

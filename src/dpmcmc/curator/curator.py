@@ -283,14 +283,14 @@ class Curator:
         )  # fmt: skip
         return silently(lambda table: with_statistic(with_scales(table, self.model), self.model), table), secret
 
-    def answer(self, held: Held, rng_key: Any, query: Query, points: Any, place: int) -> Answer:
+    def answer(self, held: Held, words: Any, query: Query, points: Any, place: int) -> Answer:
         """How this owner answers, in float64."""
         door.check_points(query, points, self.model.dimension)
         door.check_kind(query, points)
         table, secret = held
         if table.axis is not None:
-            rng_key, *points = (_of_first(table, value) for value in (rng_key, *points))
-        return query.answer(noise.ask_key(secret, rng_key, query, points, place), self.model, table, *points)
+            words, *points = (_of_first(table, value) for value in (words, *points))
+        return query.answer(noise.ask_key(secret, words, query, points, place), self.model, table, *points)
 
     def _bind(self, program: Program, is_user_double: bool, axis: str | None = None) -> Program:
         def run(stored, num_rows, secret, *arguments):
@@ -506,8 +506,6 @@ def _spent(costs: tuple[tuple[Any, int], ...], delta: float, most: float | None)
 
 def _of_first(table: Table, value):
     """As the first device has it, bit by bit: a program may compute something else on each, and is billed for one answer."""
-    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(_of_first(table, jax.random.key_data(value)), impl=jax.random.key_impl(value))
     bits = lax.bitcast_convert_type(value, jnp.uint64 if value.dtype.itemsize == 8 else jnp.uint32)
     return lax.bitcast_convert_type(table.over_devices(jnp.where(table.device[0] == 0, bits, 0)), value.dtype)
 

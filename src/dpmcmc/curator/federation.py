@@ -115,14 +115,14 @@ class Federation:
 
     # -- how it is answered ------------------------------------------------------------------------------------------------
 
-    def _answer(self, held: Mapping[str, Held], rng_key, query: Query, points, place: int) -> Answer:
+    def _answer(self, held: Mapping[str, Held], words, query: Query, points, place: int) -> Answer:
         _check_adds(query)
         if isinstance(query, SufficientStatistic) and self._other_family is not None:
             raise UnsupportedQuery(
                 f"the family of owner {self._other_family} differs from the first one's, in its center or otherwise, so that "
                 "their statistics do not add up to one: give both the same limits, or ask LogRatio with `penalty`"
             )
-        return add([_answer_of(name, owner, held[name], rng_key, query, points, place) for name, owner in self.owners.items()])
+        return add([_answer_of(name, owner, held[name], words, query, points, place) for name, owner in self.owners.items()])
 
     def _bind(self, program: Program, is_user_double: bool) -> Program:
         def run(rows, nums_rows, secrets, *arguments):
@@ -164,9 +164,9 @@ def add(answers: Sequence[Answer]) -> Answer:
     return functools.reduce(lambda one, other: Answer(one.value + other.value, one.variance + other.variance), answers)
 
 
-def _answer_of(name: str, owner: Curator, held: Held, rng_key, query: Query, points, place: int) -> Answer:
+def _answer_of(name: str, owner: Curator, held: Held, words, query: Query, points, place: int) -> Answer:
     with _told_by(name):
-        return owner.answer(held, rng_key, query, points, place)
+        return owner.answer(held, words, query, points, place)
 
 
 def _together(held: Sequence[tuple[Any, Any, Any]]) -> tuple[Any, Any, Any]:

@@ -1,8 +1,8 @@
 r"""The secret stream, and the coins and integer noise made of it.
 
-**Stream.** A grant's secret is 512 bits from the operating system: two ChaCha20 keys. An ask is named by a message m (the bits
-of its public key, under vmap with its lane folded in; of its query with the points' shapes and types and its place in the program;
-and of its points), cut into 96-bit pieces. Its own key is the protected counter sum
+**Stream.** A grant's secret is 512 bits from the operating system: two ChaCha20 keys. An ask is named by a message m (the words
+of its public key and of its lane under vmap; a digest of its query, its place in the program and the points' shapes and types; and
+its points), cut into 96-bit pieces. Its own key is the protected counter sum
 :cite:p:`bernstein1999stretch`
 
     F(K2, XOR_j F(K1, j || m_j)),      F = the ChaCha20 block function :cite:p:`rfc8439`,
@@ -179,23 +179,16 @@ def _double_round_by_words(words):
     return tuple(words)
 
 
-def ask_key(secret, rng_key, query, points, place: int):
-    """The secret ChaCha20 key (8 words) of one ask, at this place of the program."""
+def ask_key(secret, words, query, points, place: int):
+    """The secret ChaCha20 key (8 words) of one ask, at this place of the program, whose `words` are from `ask.mark`."""
     # With shapes and types in the digest, no two lists of points have the same words.
-    kinds = [(point.shape, str(point.dtype)) for point in points]
-    message = jnp.concatenate([_key_words(rng_key), _digest(query, kinds, place), *map(_words, points)])
+    kinds = [(part.shape, str(part.dtype)) for part in (words, *points)]
+    message = jnp.concatenate([words, _digest(query, kinds, place), *map(_words, points)])
     pieces = jnp.pad(message, (0, -message.size % 3)).reshape(-1, 3)
     counters = jnp.arange(len(pieces), dtype=jnp.uint32)[:, None]
     blocks = chacha20(secret[:8], jnp.concatenate([counters, pieces], axis=1))
     total = lax.reduce(blocks[:, :4], np.uint32(0), lax.bitwise_xor, (0,))
     return chacha20(secret[8:], total)[:8]
-
-
-def _key_words(rng_key):
-    """Words that are this key's own. Other generators than threefry may draw the bits of many keys with the first of them."""
-    if "fry" in str(rng_key.dtype):
-        return jax.random.bits(rng_key, (4,), jnp.uint32)
-    return jax.random.key_data(rng_key).astype(jnp.uint32)
 
 
 def random_words(key, shape):

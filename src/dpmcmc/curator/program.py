@@ -78,10 +78,10 @@ def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_do
             told = f"{type(query).__name__} is no query: ask with Accept(test, bound), Gradient(clip, noise_multiplier) or another"
             raise TypeError(told)
         place = next(places)
-        rng_key, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)), place)
+        words, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)), place)
         with jax.enable_x64(True):
             value, variance = in_lanes(
-                lambda *given: answer(given[0], given[1], query, given[2:], place), refuse_speech, held, rng_key, *marked
+                lambda *given: answer(given[0], given[1], query, given[2:], place), refuse_speech, held, words, *marked
             )
             return Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype))
 
