@@ -141,7 +141,7 @@ def smallest_pvalue(test, draw):
     return min(stats.binomtest(heads, NUM, chance).pvalue for heads, chance in zip(falls(draw), chances, strict=True))
 
 
-@pytest.mark.parametrize("test", TESTS, ids=str)
+@pytest.mark.parametrize("test", [*TESTS[:-1], pytest.param(TESTS[-1], marks=pytest.mark.slow)], ids=str)
 def test_bits_fall_as_often_as_they_should(test):
     # False alarm: 4e-6 per test (exact binomial tests).
     assert smallest_pvalue(test, lambda key: accept.noise_of(key, test)) > 1e-6

@@ -327,7 +327,10 @@ def ask_many(query, rows, number: int, *points, unit=REPLACE, num_rows=None):
         return asker(query, unit)(keys, jnp.asarray(rows), jnp.int64(len(rows) if num_rows is None else num_rows), *points)
 
 
-@pytest.mark.parametrize("unit, sensitivity", [(REPLACE, (2, 2)), (ADD, (1, 1.5))], ids=["replace", "add"])
+@pytest.mark.parametrize("unit, sensitivity", [
+    pytest.param(REPLACE, (2, 2), id="replace", marks=pytest.mark.slow),
+    pytest.param(ADD, (1, 1.5), id="add"),
+])  # fmt: skip
 def test_noise_has_the_stated_standard_deviation(unit, sensitivity):
     """False alarm: 1e-4 per unit (chi-squared of 4000 answers); noise 10 % smaller is caught."""
     query = BatchRatio(2.0, 1.5, FixedBatch(3, 60), 0.5)

@@ -66,7 +66,9 @@ def test_words_are_uniform():
     assert hashlib.sha256(words.tobytes()).hexdigest() != hashlib.sha256(bytes(words.nbytes)).hexdigest()
 
 
-@pytest.fixture(scope="module", params=[32.0, 45.0, 1000.0, pytest.param(2.0**35 * 1.3, marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=[32.0, 45.0, *(pytest.param(sigma, marks=pytest.mark.slow) for sigma in (1000.0, 2.0**35 * 1.3))]
+)
 def gaussian(request):
     with jax.enable_x64(True):
         draw = jax.jit(lambda key: noise.discrete_gaussian(key, (100_000,), request.param))

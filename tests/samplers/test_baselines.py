@@ -35,6 +35,7 @@ def test_clipped_gradients_cost_acceptance_and_nothing_else():
     assert np.mean(info.is_accepted) < 0.9
 
 
+@pytest.mark.slow
 def test_clipped_ratios_are_caught():
     """The twin, and what the clip is there to show: rows that reach it move the law."""
     assert chains(ExactGradient(), ExactRatio(0.6))[1] > LIMIT

@@ -98,7 +98,10 @@ def score(bits, probability):
     return abs(bits.mean() - probability) / math.sqrt(probability * (1 - probability) / len(bits))
 
 
-@pytest.mark.parametrize("query, test", [(TunaBarker, special.expit), (TunaMetropolis, metropolis)], ids=["barker", "tuna"])
+@pytest.mark.parametrize("query, test", [
+    pytest.param(TunaBarker, special.expit, id="barker"),
+    pytest.param(TunaMetropolis, metropolis, id="tuna", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_the_bit_has_the_enumerated_probability(query, test):
     """False alarm: 1e-4, with the next ones; the other test's probability is caught."""
     bits, _ = answers(query(BOUND, RATIO), PIECES, 3, DRAWS, PUBLIC)
