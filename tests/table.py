@@ -43,7 +43,6 @@ from dpmcmc import (
     sgld,
     sgnht,
 )
-from dpmcmc.ask import only_seen
 from dpmcmc.curator.program import Executable
 from dpmcmc.loop import begin_program, block_program
 
@@ -252,6 +251,6 @@ def run_chains(
 
 def compiled(traced, effort: int) -> Executable:
     """The program, compiled with less effort (0 to 3) than is worth its while in a long run."""
-    with jax.enable_x64(True), only_seen(traced.traced.jaxpr):
+    with jax.enable_x64(True):
         options = {"xla_backend_optimization_level": effort}
         return Executable(traced.plan, traced.traced.lower().compile(compiler_options=options), traced.owner)

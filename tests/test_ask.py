@@ -12,7 +12,7 @@ from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import mlir
 
 from dpmcmc import Curator, LogRatio, models
-from dpmcmc.ask import count_queries, mark, only_seen
+from dpmcmc.ask import count_queries, mark, stamped
 from dpmcmc.errors import BudgetExceeded, UnboundedQueries, UnsupportedQuery
 
 KEY = jax.random.key(0)
@@ -151,9 +151,7 @@ def test_an_ask_while_the_program_is_traced_is_refused():
 
 def words_of(program, *arguments):
     """What the asks of a program are named by, a row for each."""
-    traced = jax.jit(program).trace(*arguments)
-    with only_seen(traced.jaxpr):
-        found = np.asarray(traced.lower().compile()(*arguments))
+    (found,) = map(np.asarray, jax.jit(jaxpr_as_fun(stamped(jax.make_jaxpr(program)(*arguments))))(*arguments))
     return found.reshape(-1, found.shape[-1])
 
 
@@ -325,6 +323,39 @@ def test_an_ask_that_no_walk_sees_is_not_compiled(hide, also_in_sight):
 
     with pytest.raises(UnboundedQueries, match="on no bill|cannot be counted"):
         curator().trace(program, KEY).compile()
+
+
+def by_jit(function):
+    return jax.jit(lambda key: function(key))
+
+
+def by_scan(function):
+    """The body is traced once for all scans of it."""
+    body = lambda total, key: (total + function(key), None)  # noqa: E731
+    return lambda key: lax.scan(body, 0.0, key[None])[0]
+
+
+@pytest.mark.parametrize("hide", [out_of_sight, by_custom_root])
+@pytest.mark.parametrize("share", [by_jit, by_scan])
+@pytest.mark.parametrize("is_hidden_first", [False, True])
+def test_a_function_that_asks_in_sight_does_not_ask_out_of_it(hide, share, is_hidden_first):
+    """Both uses are of one trace, with one place: the bill would be 1, and the answers as many as are wanted."""
+
+    def program(ask, key):
+        one, two = jax.random.split(key)
+        function = share(lambda key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value)
+        uses = [lambda: function(one), lambda: hide(function, two)]
+        return sum(use() for use in (reversed(uses) if is_hidden_first else uses))
+
+    with pytest.raises(UnboundedQueries, match="on no bill|cannot be counted"):
+        curator().trace(program, KEY).compile()
+
+
+def test_more_lanes_than_have_numbers_are_refused():
+    keys = jax.eval_shape(lambda: jax.random.split(KEY, (2**16, 2**16)))
+    assert plan(jax.vmap(jax.vmap(words_at_once)), keys) == {Q: 2**32}
+    with pytest.raises(UnboundedQueries, match="at most 4294967296 lanes"):
+        plan(jax.vmap(jax.vmap(jax.vmap(words_at_once))), jax.eval_shape(lambda keys: jnp.stack([keys, keys]), keys))
 
 
 def test_what_asks_nothing_may_be_out_of_sight():

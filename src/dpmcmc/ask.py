@@ -17,16 +17,14 @@ Where equal keys cannot be seen, the asks must not share their noise all the sam
 and under vmap another one, its lane; a function that jit, scan or cond would bring to two spots of the program is refused, and so
 is a loop that is unrolled.
 
-An ask that the walk cannot see is not compiled (`only_seen`).
+An ask that the walk cannot see is not compiled (`stamped`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -42,6 +40,7 @@ from dpmcmc.types import Array, Key, Plan, Position, Query, is_standing
 
 asked_p = Primitive("asked")
 asked_p.multiple_results = True
+NUM_LANES = 2**32
 
 
 def mark(rng_key: Key, query: Query, points: tuple[Position, ...], place: int) -> tuple[Array, list[Position]]:
@@ -50,22 +49,26 @@ def mark(rng_key: Key, query: Query, points: tuple[Position, ...], place: int) -
         raise TypeError("ask needs a typed random key: make one with jax.random.key, not jax.random.PRNGKey")
     if rng_key.shape:
         raise TypeError(f"ask needs one random key, not an array of shape {rng_key.shape}: ask for each under jax.vmap")
-    marked_key, lane, *marked_points = asked_p.bind(rng_key, np.uint32(0), *points, query=query, place=place, copies=1)
+    marked_key, lane, *marked_points = asked_p.bind(
+        rng_key, np.uint32(0), *points, query=query, place=place, copies=1, is_seen=False
+    )
     return jnp.append(jax.random.key_data(marked_key), lane), marked_points
 
 
-def _batch(arguments, dims, *, query, place, copies):
+def _batch(arguments, dims, *, copies, query, **params):
     sizes = {argument.shape[dim] for argument, dim in zip(arguments, dims, strict=True) if dim is not None}
     (size,) = sizes
     if dims[0] is None and size > 1:
         raise UnboundedQueries(
             f"one key would serve {size} asks of {query} at different points: split the key with jax.random.split and map over it"
         )
+    if copies * size > NUM_LANES:
+        raise UnboundedQueries(f"{query} would be asked {copies * size} times at once: at most {NUM_LANES} lanes have numbers")
     # Lanes may round a row in different ways: with equal keys and points they would show the difference without noise.
     rng_key, lanes, *points = arguments
     lanes = lanes[None] if dims[1] is None else jnp.moveaxis(lanes, dims[1], 0)  # of the vmaps further in: 0 ... copies - 1
     lanes += copies * jnp.arange(size, dtype=lanes.dtype).reshape(size, *(1 for _ in lanes.shape[1:]))
-    return asked_p.bind(rng_key, lanes, *points, query=query, place=place, copies=copies * size), (dims[0], 0, *dims[2:])
+    return asked_p.bind(rng_key, lanes, *points, copies=copies * size, query=query, **params), (dims[0], 0, *dims[2:])
 
 
 def _refuse_at_once(*arguments, query, **_):
@@ -74,30 +77,43 @@ def _refuse_at_once(*arguments, query, **_):
     )
 
 
-def _refuse_derivative(primals, tangents, *, query, place, copies):
+def _refuse_derivative(primals, tangents, *, query, **_):
     raise UnsupportedQuery(
         f"a derivative through ask({query}) would release gradients without noise: ask for a gradient query instead"
     )
 
 
-_places: ContextVar[frozenset[int]] = ContextVar("places", default=frozenset())
-
-
-@contextlib.contextmanager
-def only_seen(closed_jaxpr) -> Iterator[None]:
-    """While this program is compiled: no ask gets into what runs unless `count_queries` could see it.
+def stamped(closed_jaxpr):
+    """The same program, with a stamp on every ask that `count_queries` can see. Those without one are not compiled.
 
     An operation need not show the programs it is made of: those of JAX's `hijax` do not, in JAX 0.12 lax.custom_root among them.
+    A function that asks may be used in sight and in there as well: it is the same function, and only the use in sight is stamped.
     """
-    token = _places.set(frozenset(_seen_places(closed_jaxpr.jaxpr)))
-    try:
-        yield
-    finally:
-        _places.reset(token)
+    return closed_jaxpr.replace(jaxpr=_stamped(closed_jaxpr.jaxpr))
 
 
-def _lower(context, *arguments, query, place, **_):
-    if place not in _places.get():
+def _stamped(jaxpr):
+    return jaxpr.replace(eqns=[equation.replace(params=_stamped_params(equation)) for equation in jaxpr.eqns])
+
+
+def _stamped_params(equation) -> dict[str, Any]:
+    if equation.primitive is asked_p:
+        return {**equation.params, "is_seen": True}
+
+    def inside(value):
+        if not hasattr(_open(value), "eqns") or not _asks(_open(value)):
+            return value
+        return _stamped(value) if _open(value) is value else stamped(value)
+
+    # Not further than `inner_jaxprs` looks.
+    return {
+        name: type(value)(map(inside, value)) if type(value) in (tuple, list) else inside(value)
+        for name, value in equation.params.items()
+    }
+
+
+def _lower(context, *arguments, query, is_seen, **_):
+    if not is_seen:
         raise UnboundedQueries(
             f"{query} is asked inside an operation that does not show what it does, and so on no bill: use scan, cond, vmap, jit, "
             "or fori_loop with a fixed number of turns"
@@ -241,14 +257,6 @@ def inner_jaxprs(equation):
 
 def _asks(jaxpr) -> bool:
     return _contains(jaxpr, lambda equation: equation.primitive is asked_p)
-
-
-def _seen_places(jaxpr) -> Iterator[int]:
-    for equation in jaxpr.eqns:
-        if equation.primitive is asked_p:
-            yield equation.params["place"]
-        for inner in inner_jaxprs(equation):
-            yield from _seen_places(inner)
 
 
 @dataclass(frozen=True)

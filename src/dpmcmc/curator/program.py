@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from dpmcmc.ask import mark, only_seen, speaks
+from dpmcmc.ask import mark, speaks, stamped
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.precision import in_double, in_lanes
 from dpmcmc.types import Answer, Plan, Query
@@ -40,9 +40,7 @@ class Traced(NamedTuple):
 
     def compile(self) -> Executable:
         with own_settings():
-            with only_seen(self.traced.jaxpr):
-                lowered = self.traced.lower()
-            return Executable(self.plan, lowered.compile(), self.owner)
+            return Executable(self.plan, self.traced.lower().compile(), self.owner)
 
 
 def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
@@ -51,7 +49,8 @@ def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, .
         shapes = jax.eval_shape(lambda *values: values, *arguments)
     try:
         with own_settings():
-            return jax.jit(run).trace(*held, *shapes)
+            traced = jax.jit(run).trace(*held, *shapes)
+            return jax.jit(_as_function(stamped(traced.jaxpr), traced.out_info)).trace(*held, *shapes)
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
         raise TypeError(
             "the program needs a value in Python that is known only when it runs, such as an answer or a draw (in an if, a while, "
@@ -94,7 +93,14 @@ def silently(function: Callable[[Any], Any], argument: Any) -> Any:
     """function(argument), refused if it would show its argument to Python, where its tracers do not get either."""
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(argument)
     refuse_speech(traced.jaxpr)
-    return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(traced)(*jax.tree.leaves(argument)))
+    return _as_function(traced, shapes)(argument)
+
+
+def _as_function(closed_jaxpr: Any, shapes: Any) -> Callable[..., Any]:
+    """A traced program as a function that returns what has these shapes."""
+    return lambda *arguments: jax.tree.unflatten(
+        jax.tree.structure(shapes), jaxpr_as_fun(closed_jaxpr)(*jax.tree.leaves(arguments))
+    )
 
 
 def refuse_speech(jaxpr: Any) -> None:
