@@ -112,16 +112,7 @@ class FederatedStatement:
         return tuple(dict.fromkeys(note for statement in self.owners.values() for note in statement.notes))
 
     def facts(self) -> dict[str, Any]:
-        """The weakest numbers of all: as a promise they hold for every owner's rows."""
-        facts = [statement.facts() for statement in self.owners.values()]
-        return {
-            "epsilon": max(fact["epsilon"] for fact in facts),
-            "delta": max(fact["delta"] for fact in facts),
-            "neighbours": ", ".join(dict.fromkeys(fact["neighbours"] for fact in facts)),
-            "rows_per_person": min(fact["rows_per_person"] for fact in facts),
-            "accountant": ", ".join(dict.fromkeys(fact["accountant"] for fact in facts)),
-            "owners": ", ".join(self.owners),
-        }
+        return weakest([statement.facts() for statement in self.owners.values()]) | {"owners": ", ".join(self.owners)}
 
     def ledger_json(self) -> str:
         """Every owner's bill and claim, for `dpmcmc account ledger`."""
@@ -133,6 +124,17 @@ class FederatedStatement:
         for name, statement in self.owners.items():
             lines += ["", f"Owner {name}", *str(statement).splitlines()[1:]]
         return "\n".join(lines)
+
+
+def weakest(facts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The weakest numbers of several owners' facts: as a promise they hold for every owner's rows."""
+    return {
+        "epsilon": max(fact["epsilon"] for fact in facts),
+        "delta": max(fact["delta"] for fact in facts),
+        "neighbours": ", ".join(dict.fromkeys(fact["neighbours"] for fact in facts)),
+        "rows_per_person": min(fact["rows_per_person"] for fact in facts),
+        "accountant": ", ".join(dict.fromkeys(fact["accountant"] for fact in facts)),
+    }
 
 
 def promise_text(epsilon: float, delta: float) -> str:

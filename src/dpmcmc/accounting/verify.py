@@ -15,7 +15,7 @@ import numpy as np
 from dpmcmc.accounting import accountants, filters
 from dpmcmc.accounting.costs import from_json
 from dpmcmc.accounting.search import LIMIT
-from dpmcmc.accounting.statement import ATTRIBUTE, FEDERATED_FORMAT, FORMAT, promise_text
+from dpmcmc.accounting.statement import ATTRIBUTE, FEDERATED_FORMAT, FORMAT, promise_text, weakest
 from dpmcmc.types import Neighbours
 
 TOLERANCE = 1e-9
@@ -76,16 +76,9 @@ def contradictions(path: Path) -> list[str]:
     with path.open("rb") as file:
         if not file.read(8).startswith(b"\x89HDF"):
             return []
-    ledgers = list(by_owner(read(path)).values())
-    claims = [_part(ledger, "claim", dict) for ledger in ledgers]
-    wanted = {
-        "epsilon": max(_number(claim, "epsilon") for claim in claims),
-        "delta": max(_number(claim, "delta") for claim in claims),
-        "neighbours": ", ".join(dict.fromkeys(_relation(ledger).value for ledger in ledgers)),
-        "rows_per_person": min(ledger.get("rows_per_person", 1) for ledger in ledgers),
-        "accountant": ", ".join(dict.fromkeys(_part(claim, "method", str) for claim in claims)),
-    }
-    promises = [promise_text(_number(claim, "epsilon"), _number(claim, "delta")) for claim in claims]
+    facts = [_facts(ledger) for ledger in by_owner(read(path)).values()]
+    wanted = weakest(facts)
+    promises = [promise_text(fact["epsilon"], fact["delta"]) for fact in facts]
     found = []
     for attributes in _netcdf_attributes(path):
         found += [
@@ -102,6 +95,18 @@ def contradictions(path: Path) -> list[str]:
             if not any(promise in line for promise in promises):
                 found.append(f"the printed statement says {line.strip()}")
     return list(dict.fromkeys(found))
+
+
+def _facts(ledger: dict[str, Any]) -> dict[str, Any]:
+    """What the statement of a ledger tells as its facts."""
+    claim = _part(ledger, "claim", dict)
+    return {
+        "epsilon": _number(claim, "epsilon"),
+        "delta": _number(claim, "delta"),
+        "neighbours": _relation(ledger).value,
+        "rows_per_person": _part({"rows_per_person": 1} | ledger, "rows_per_person", int),
+        "accountant": _part(claim, "method", str),
+    }
 
 
 def _netcdf_attributes(path: Path) -> list[dict[str, Any]]:
@@ -131,18 +136,15 @@ def costs_of(document: dict[str, Any]) -> dict[Any, int]:
 
 def verify(document: dict[str, Any]) -> Verdict:
     """Recompute the claim with its own method. An infinite claim is always reproduced: it promises nothing."""
-    claim, costs = _part(document, "claim", dict), costs_of(document)
-    claimed, delta, method = _number(claim, "epsilon"), _number(claim, "delta"), _part(claim, "method", str)
+    (claimed, delta, relation, rows_per_person, method), costs = _facts(document).values(), costs_of(document)
     if not claimed >= 0:
         raise ValueError(f"the claimed epsilon={claimed} is not a number of at least 0")
     if not 0 < delta < 1:
         raise ValueError(f"the claimed delta={delta} must lie in (0, 1)")
-    rows_per_person = _part({"rows_per_person": 1} | document, "rows_per_person", int)
     if rows_per_person < 1:
         raise ValueError("rows_per_person must be at least 1")
     recomputed = _recomputed(costs, claimed, delta, method)
     is_reproduced = recomputed <= claimed * (1 + TOLERANCE)
-    relation = _relation(document).value
     return Verdict(claimed, recomputed, delta, method, relation, rows_per_person, sum(costs.values()), is_reproduced)
 
 
