@@ -12,8 +12,9 @@ from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import mlir
 
 from dpmcmc import Curator, LogRatio, models
-from dpmcmc.ask import count_queries, mark, stamped
+from dpmcmc.ask import answered, count_queries, mark, stamped
 from dpmcmc.errors import BudgetExceeded, UnboundedQueries, UnsupportedQuery
+from dpmcmc.types import Answer
 
 KEY = jax.random.key(0)
 POINT = jnp.ones(3)
@@ -31,8 +32,9 @@ PLACES = itertools.count()
 
 
 def ask(key, query, *points):
-    words, points = mark(key, query, points, next(PLACES))
-    return 1.0 * words.sum() + sum(point.sum() for point in points)
+    place = next(PLACES)
+    words, points = mark(key, query, points, place)
+    return answered(Answer(1.0 * words.sum() + sum(point.sum() for point in points), jnp.zeros(())), query, place).value
 
 
 def plan(program, *arguments):
@@ -349,6 +351,44 @@ def test_a_function_that_asks_in_sight_does_not_ask_out_of_it(hide, share, is_hi
 
     with pytest.raises(UnboundedQueries, match="on no bill|cannot be counted"):
         curator().trace(program, KEY).compile()
+
+
+def scaled(around, ask):
+    return around(lambda scale, key: scale * ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value)
+
+
+def scaled_in_turns(around, ask):
+    turn = around(lambda scale, key: (scaled(lambda function: function, ask)(scale, key), None))
+    return lambda scale, key: lax.scan(turn, scale, jax.random.split(key, 3))[0]
+
+
+@pytest.mark.parametrize("program, count", [(scaled, 1), (scaled_in_turns, 3)])
+def test_an_answer_is_not_computed_again_on_the_way_back(program, count):
+    """The mark was kept and the answer was not: two answers with one noise, which told rows apart by how they are rounded."""
+
+    def traced(around):
+        return curator().trace(lambda ask, key: jax.grad(program(around, ask))(1.0, key), KEY)
+
+    kept = ("asked", "random_unwrap", "concatenate")  # the mark, and what is made of it
+    assert traced(lambda function: function).plan == {RATIO: count}
+    with pytest.raises(UnboundedQueries):
+        traced(lambda function: jax.checkpoint(function, policy=lambda operation, *_, **__: operation.name in kept))
+
+
+def test_an_answer_is_beside_its_ask_and_there_once():
+    def asked(key):
+        words, _ = mark(key, Q, (POINT,), 0)
+        return lambda: answered(Answer(1.0 * words.sum(), jnp.zeros(())), Q, 0).value
+
+    assert plan(lambda key: asked(key)(), KEY) == {Q: 1}
+    for program in (
+        lambda answer: answer() + answer(),
+        lambda answer: jax.jit(answer)(),
+        lambda answer: lax.scan(lambda total, _: (total + answer(), None), 0.0, length=2)[0],
+        lambda answer: lax.cond(True, answer, answer),
+    ):
+        with pytest.raises(UnboundedQueries, match="computed away from its ask"):
+            plan(lambda key, program=program: program(asked(key)), KEY)
 
 
 def test_more_lanes_than_have_numbers_are_refused():

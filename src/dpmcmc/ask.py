@@ -1,7 +1,8 @@
 """The one door between a sampler and the rows, and the bill read off the program that goes through it.
 
-`mark` binds a primitive that returns a key and its points and carries the query. The program that will run is traced once;
-`count_queries` walks that trace and counts the marks, so the bill is a fact about the program:
+`mark` binds a primitive that returns a key and its points and carries the query; what is answered goes through another,
+`answered`. The program that will run is traced once; `count_queries` walks that trace and counts the marks, so the bill is a fact
+about the program:
 
     scan, fori_loop with a fixed number of turns     x its length
     cond, switch                                     the maximum over the branches, query by query
@@ -17,7 +18,8 @@ Where equal keys cannot be seen, the asks must not share their noise all the sam
 and under vmap another one, its lane; a function that jit, scan or cond would bring to two spots of the program is refused, and so
 is a loop that is unrolled.
 
-An ask that the walk cannot see is not compiled (`stamped`).
+An answer must be beside its mark, and there once: jax.checkpoint would compute it again on the way back, with the same noise, and
+what the rows round to there is another number. An ask that the walk cannot see is not compiled (`stamped`).
 """
 
 from __future__ import annotations
@@ -36,10 +38,9 @@ from jax.extend.core import Literal, Primitive, primitives
 from jax.interpreters import ad, batching, mlir
 
 from dpmcmc.errors import UnboundedQueries, UnsupportedQuery
-from dpmcmc.types import Array, Key, Plan, Position, Query, is_standing
+from dpmcmc.types import Answer, Array, Key, Plan, Position, Query, is_standing
 
-asked_p = Primitive("asked")
-asked_p.multiple_results = True
+asked_p, answered_p = Primitive("asked"), Primitive("answered")
 NUM_LANES = 2**32
 
 
@@ -53,6 +54,11 @@ def mark(rng_key: Key, query: Query, points: tuple[Position, ...], place: int) -
         rng_key, np.uint32(0), *points, query=query, place=place, copies=1, is_seen=False
     )
     return jnp.append(jax.random.key_data(marked_key), lane), marked_points
+
+
+def answered(answer: Answer, query: Query, place: int) -> Answer:
+    """Leave a mark in the trace that this is the answer to the ask at `place`."""
+    return Answer(*answered_p.bind(*answer, query=query, place=place, is_seen=False))
 
 
 def _batch(arguments, dims, *, copies, query, **params):
@@ -84,7 +90,7 @@ def _refuse_derivative(primals, tangents, *, query, **_):
 
 
 def stamped(closed_jaxpr):
-    """The same program, with a stamp on every ask that `count_queries` can see. Those without one are not compiled.
+    """The same program, with a stamp on every ask and answer that `count_queries` can see. Those without are not compiled.
 
     An operation need not show the programs it is made of: those of JAX's `hijax` do not, in JAX 0.12 lax.custom_root among them.
     A function that asks may be used in sight and in there as well: it is the same function, and only the use in sight is stamped.
@@ -97,7 +103,7 @@ def _stamped(jaxpr):
 
 
 def _stamped_params(equation) -> dict[str, Any]:
-    if equation.primitive is asked_p:
+    if equation.primitive in (asked_p, answered_p):
         return {**equation.params, "is_seen": True}
 
     def inside(value):
@@ -121,11 +127,14 @@ def _lower(context, *arguments, query, is_seen, **_):
     return list(arguments)
 
 
-asked_p.def_impl(_refuse_at_once)
-asked_p.def_abstract_eval(lambda *arguments, **_: list(arguments))
-mlir.register_lowering(asked_p, _lower)
+for primitive in (asked_p, answered_p):
+    primitive.multiple_results = True
+    primitive.def_impl(_refuse_at_once)
+    primitive.def_abstract_eval(lambda *arguments, **_: list(arguments))
+    mlir.register_lowering(primitive, _lower)
+    ad.primitive_jvps[primitive] = _refuse_derivative
 batching.primitive_batchers[asked_p] = _batch
-ad.primitive_jvps[asked_p] = _refuse_derivative
+batching.primitive_batchers[answered_p] = lambda arguments, dims, **params: (answered_p.bind(*arguments, **params), dims)
 
 
 def count_queries(closed_jaxpr) -> Plan:
@@ -150,7 +159,8 @@ class _Walk:
         self.fresh = itertools.count()
         self.used: set[int] = set()
         self.path: tuple[int, ...] = ()
-        self.paths: dict[int, tuple[int, ...]] = {}
+        self.paths: dict[int, tuple[int, ...]] = {}  # of the asks, by their place
+        self.answers: dict[int, tuple[int, ...]] = {}
 
     def number(self, *expression) -> int:
         return self.numbers.setdefault(expression, next(self.fresh))
@@ -176,6 +186,8 @@ class _Walk:
     def equation(self, equation, inputs: list) -> tuple[Counter, list]:
         if equation.primitive is asked_p:
             return self.asked(equation, inputs)
+        if equation.primitive is answered_p:
+            return self.answered(equation, inputs)
         if not any(_asks(jaxpr) for jaxpr in inner_jaxprs(equation)):
             expression = (equation.primitive.name, _frozen(equation.params), *inputs)
             return Counter(), [self.number(*expression, index) for index, _ in enumerate(equation.outvars)]
@@ -198,6 +210,16 @@ class _Walk:
                 "each use a function of its own, such as a lambda around it (and leave jit out: the whole run is compiled)"
             )
         return Counter({query: equation.params["copies"]}), inputs
+
+    def answered(self, equation, inputs: list) -> tuple[Counter, list]:
+        query, place = equation.params["query"], equation.params["place"]
+        is_beside = place in self.paths and self.paths[place][:-1] == self.path[:-1]
+        if not is_beside or self.answers.setdefault(place, self.path) != self.path:
+            raise UnboundedQueries(
+                f"an answer to {query} would be computed away from its ask, perhaps again with the same noise, and on no bill: "
+                "leave jax.checkpoint out of what asks"
+            )
+        return Counter(), inputs
 
     def jit(self, equation, inputs: list) -> tuple[Counter, list]:
         return self.calls(_open(equation.params["jaxpr"]), inputs)
@@ -256,7 +278,7 @@ def inner_jaxprs(equation):
 
 
 def _asks(jaxpr) -> bool:
-    return _contains(jaxpr, lambda equation: equation.primitive is asked_p)
+    return _contains(jaxpr, lambda equation: equation.primitive in (asked_p, answered_p))
 
 
 @dataclass(frozen=True)

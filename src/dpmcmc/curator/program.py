@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from dpmcmc.ask import mark, speaks, stamped
+from dpmcmc.ask import answered, mark, speaks, stamped
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.precision import in_double, in_lanes
 from dpmcmc.types import Answer, Plan, Query
@@ -82,7 +82,7 @@ def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_do
             value, variance = in_lanes(
                 lambda *given: answer(given[0], given[1], query, given[2:], place), refuse_speech, held, words, *marked
             )
-            return Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype))
+            return answered(Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype)), query, place)
 
     # The sampler is user code: it sees the precision its author set, not the curator's.
     with jax.enable_x64(is_user_double):
