@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 
 import jax
 import jax.numpy as jnp
@@ -410,6 +411,18 @@ def test_a_new_grant_draws_new_noise():
     program = lambda ask, key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value  # noqa: E731
     executable = owner.trace(program, KEY).compile()
     assert owner.grant({RATIO: 1}).run(executable, KEY) != owner.grant({RATIO: 1}).run(executable, KEY)
+
+
+def test_a_copy_of_the_process_does_not_spend_the_budget_again(monkeypatch):
+    """A fork copies what is left of a grant, and its secret. Here the process just has another number."""
+    owner = curator()
+    traced = owner.trace(lambda ask, key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value, KEY)
+    grant, compiled = owner.grant({RATIO: 2}), traced.compile()
+    grant.run(compiled, KEY)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    for spend in (lambda: grant.run(compiled, KEY), lambda: owner.grant({RATIO: 1})):
+        with pytest.raises(BudgetExceeded, match="would spend its budget once more"):
+            spend()
 
 
 def test_a_program_that_asks_once_more_than_granted_does_not_run():

@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import os
 import threading
 import warnings
 from collections import Counter
@@ -122,6 +123,7 @@ class Curator:
         self._delta = budget.delta if budget is not None else 1e-6
         self._fixed_secret = fixed_secret
         self._lock, self._meter = threading.Lock(), Meter()  # the meter of the grant that runs
+        self._process = os.getpid()
         self._till = threading.Lock()  # one grant at a time, from the check to what is written down
         leaves = jax.tree.map(door.as_column, rows)
         num_rows = door.count_rows(leaves, self.unit)
@@ -270,6 +272,11 @@ class Curator:
     def _check_consent(self) -> None:
         if self._is_withdrawn:
             raise BudgetExceeded("the rows were withdrawn: nothing more is run on them")
+        if os.getpid() != self._process:
+            raise BudgetExceeded(
+                "this process is a copy (a fork) of the one that made the curator, and would spend its budget once more: make a "
+                "curator here, with a ledger= that all processes share"
+            )
 
     # -- how it is answered ------------------------------------------------------------------------------------------------
 

@@ -44,7 +44,8 @@ def as_column(leaf: Any) -> np.ndarray:
             return array.astype(np.int32)
         least = 0 if array.dtype.kind == "u" else -(2**31)
         return np.clip(array, least, 2**31 - 1).astype(np.int32)
-    raise TypeError(f"rows of dtype {array.dtype} cannot be used: encode them as numbers (float, int or bool) first")
+    kind = array.dtype.type.__name__  # the whole dtype of texts would tell how long the longest is
+    raise TypeError(f"rows of type {kind} cannot be used: encode them as numbers (float, int or bool) first")
 
 
 def count_rows(leaves: Any, unit: Unit) -> int:
