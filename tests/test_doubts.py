@@ -24,6 +24,8 @@ from dpmcmc import (
     TunaBarker,
     doubts,
     models,
+    penalty,
+    random_walk,
     sample,
     sgld,
     statement_of,
@@ -354,6 +356,23 @@ def test_positions_at_which_rows_count_for_nothing_are_told(low, is_told):
     positions = np.stack(np.meshgrid(np.linspace(-1, 1, 30), np.linspace(low, 2, 30)), axis=-1).astype(np.float32)
     told = doubts.of_positions(model, jax.ShapeDtypeStruct((), jnp.float32), positions)
     assert bool(told) is is_told and all("33% of all positions" in text for text in told)
+
+
+@pytest.mark.parametrize("spread, is_told", [(-0.5, True), (0.5, False)])
+def test_a_start_at_which_rows_count_for_nothing_is_told_before_the_budget_is_spent(spread, is_told):
+    model = models.gaussian([1.0, 1.0])._replace(log_likelihood=spread_and_mean)
+    start = np.array([0.0, spread], np.float32)
+    told = doubts.of_values(model, jax.ShapeDtypeStruct((), jnp.float32), start)
+    assert bool(told) is is_told and all("not a number at initial_position" in text for text in told)
+    sampler = penalty(model.log_prior, LogRatio(1.0, 1.0), random_walk(1e-3))
+    run = sample(jax.random.key(0), sampler, Curator(np.zeros(50), model, None), start, num_steps=2, progress=False)
+    assert ("not a number at initial_position" in statement_of(run)) is is_told
+
+
+def test_a_row_that_is_no_number_is_not_enough():
+    """A logarithm of row 0 is none, of other rows it is one."""
+    model = models.gaussian([1.0])._replace(log_likelihood=lambda position, row: jnp.log(row) * jnp.cos(position[0]) - jnp.log(row))
+    assert doubts.of_values(model, jax.ShapeDtypeStruct((), jnp.float32), np.zeros(1, np.float32)) == []
 
 
 def zero_or_log_normal(guard):

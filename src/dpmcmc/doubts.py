@@ -57,6 +57,19 @@ def of_settings(model: Model, plan: Mapping[Any, int]) -> list[str]:
     return told
 
 
+def of_values(model: Model, row: Any, position: Any) -> list[str]:
+    """A log-likelihood that is no number where the chains start, whatever the row: then rows count for nothing."""
+    value = jax.jit(model.log_likelihood)
+    with jax.debug_nans(False), jax.debug_infs(False):
+        values = [float(value(position, made_up)) for _, made_up in _made_up(row)]
+    if not np.isnan(values).all():
+        return []
+    return [
+        "the log-likelihood of every made-up row (zeros, ones, fractions) is not a number at initial_position. If those of your "
+        "rows are none either, they count for nothing there: look for a logarithm or a root of something negative"
+    ]
+
+
 def of_gradients(model: Model, row: Any, position: Any, plan: Mapping[Any, int]) -> list[str]:
     """Gradients that are no numbers where the log-likelihood is one, for rows that are made up: such rows count for nothing."""
     if not _is_untested(plan):
