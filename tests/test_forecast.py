@@ -3,10 +3,12 @@
 import itertools
 import math
 
+import jax
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import Budget, Neighbours, forecast, models, tuning
+from dpmcmc import Budget, Curator, Neighbours, forecast, models, sample, tuning
 from dpmcmc.cli import main
 
 BUDGET = Budget(4.0, 1e-6)
@@ -44,6 +46,17 @@ def test_several_owners_noises_are_counted():
 def test_a_model_without_proved_bounds_has_no_recipe():
     with pytest.raises(ValueError, match="proved bounds"):
         tuning.langevin(models.gaussian([1.0]), 1000, BUDGET)
+
+
+def test_a_recipe_is_not_run_without_its_options():
+    """Without the private start that it pays for, a run took the whole budget for half of the draws."""
+    model = models.logistic(2, radius=1.0)
+    recipe = tuning.langevin(model, 1000, BUDGET)
+    curator = Curator((np.zeros((1000, 2), np.float32), np.zeros(1000, np.float32)), model, BUDGET)
+    for sampler in (recipe.sampler, recipe):
+        with pytest.raises(TypeError, match=r"\*\*recipe.options"):
+            sample(jax.random.key(0), sampler, curator, [0.0, 0.0])
+    assert curator.num_grants == 0
 
 
 def test_the_start_costs_its_share():

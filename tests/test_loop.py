@@ -476,7 +476,7 @@ def test_a_step_must_return_a_state_and_info():
             tiny.run(sampler=broken)
     with pytest.raises(TypeError, match=r"init returned is a NoneType: it needs a field `position`"):
         tiny.run(sampler=Sampler(lambda key, position, ask: None, tiny.BARKER.step))
-    with pytest.raises(TypeError, match=r"is a function \(a function is called with what start= returns, which is missing\)"):
+    with pytest.raises(TypeError, match=r"is a function \(a function is called with what start= returns, which is missing: "):
         tiny.run(sampler=tiny.BARKER.step)
 
 

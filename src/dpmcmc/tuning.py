@@ -135,8 +135,9 @@ def langevin(
     inverse_step = num_rows * model.curvature / stiffness + _prior_precision(model) / ATTAINED
     noise_multiplier, step_size = langevin_step(inverse_step, model.lipschitz, budget, num_owners)
     query = Gradient(model.lipschitz, noise_multiplier)
+    sampler = sgld(model.log_prior, query, step_size)
     return Recipe(
-        sampler=sgld(model.log_prior, query, step_size),
+        sampler=lambda start: sampler,  # a function, so that `sample` does not go without the start
         start=private_start(model, budget),
         query=query,
         initial=start_plan(model, budget),
