@@ -183,6 +183,11 @@ def _told(found: Any) -> str:
 def _check_silent(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         traced, found = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+        raise ValueError(
+            f"{name} needs a number in Python that is known only when it runs (in an if, float() or a function of NumPy or SciPy): "
+            "use jnp.where, and functions of jax.numpy and jax.scipy"
+        ) from error
     except Exception as error:
         row = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", arguments[-1])
         raise ValueError(
