@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 import threading
 
@@ -268,6 +269,7 @@ def test_the_spends_are_added_up_against_the_budget(shared_by, path):
     assert answer["steps"] == 20 * answer["grants"] == 20 * len(kept(path))
     assert answer["method"] == filters.NAMES.get(shared_by, "gaussian")
     assert (answer["epsilon"] < 1) == (shared_by is None) == ("left" not in answer)
+    assert shared_by is None or re.match(r"\d+\.\d% of the budget \(\S+ of \S+ ", answer["left"])
     for more in (100, 10**6):
         path.write_text(path.read_text().replace('"count": 20', f'"count": {more}'))
         code, answer = called(path)

@@ -194,7 +194,8 @@ def audit(path: Path) -> Audit:
             method = filters.NAMES[facts["shared_by"]]
             shared = filters.FILTERS[facts["shared_by"]](budget, delta)
             shared.spend(costs)
-            epsilon, left = budget, f"{shared.left:.6g} of {shared.total:.6g} {shared.unit}"
+            share = shared.left / shared.total
+            epsilon, left = budget, f"{share:.1%} of the budget ({shared.left:.6g} of {shared.total:.6g} {shared.unit})"
     is_within = epsilon <= budget
     return Audit(len(grants), sum(costs.values()), epsilon, budget, delta, method, facts["neighbours"], left, is_within)
 

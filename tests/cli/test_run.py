@@ -95,6 +95,18 @@ def test_an_interrupt_says_whether_anything_was_spent(moment, words, monkeypatch
     assert result.exit_code == 130 and f"Interrupted: {words}." in result.output
 
 
+def test_an_interrupted_run_keeps_its_draws_and_does_not_exit_as_one_that_ended(monkeypatch):
+    advance = Progress.advance
+
+    def strike(self, num_steps, info):
+        advance(self, num_steps, info)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "advance", strike)
+    result = invoke(*LOGISTIC, "--steps", "2")
+    assert result.exit_code == 130 and "interrupted after 1 of 2 steps" in statement_of(load("posterior.nc"))
+
+
 def test_a_dry_run_tells_the_plan_and_spends_nothing(folder):
     result = invoke(*LANGEVIN, "--ledger", "spent.json", "--dry-run")
     assert result.exit_code == 0 and "Sampler:  sgld" in result.output and "Nothing is spent: this was a dry run." in result.output
@@ -345,7 +357,9 @@ def test_a_private_number_of_rows_is_not_told():
 
 def test_few_draws_and_a_large_delta_are_told():
     result = invoke(*LOGISTIC, "--steps", "2", "--delta", "0.5", "--dry-run")
-    assert re.search(r"FEW: more steps \(\d+ would fit\), a larger table or budget", result.output)
+    assert re.search(r"FEW: more steps \(\d+ would fit\), a larger table or budget or fewer features would help", result.output)
+    several = invoke(*LOGISTIC, "--steps", "2", "--chains", "2", "--dry-run")
+    assert "fewer features or fewer chains would help" in several.output
     assert "delta = 0.5 is above 1/n" in result.output
 
 

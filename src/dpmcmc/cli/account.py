@@ -542,7 +542,7 @@ def _announce(asked: Question, epsilon: float | None, steps: int | None, delta: 
 
         length = _length(asked, epsilon, steps, delta)
         if MOST_RECURSION_STEPS < length <= 1.2 * MOST_STEPS:
-            typer.echo(f"some {length:.0f} steps by the recursion take minutes; --method rdp answers at once", err=True)
+            typer.echo(f"some {length:.0f} steps by the recursion take a minute or more; --method rdp answers at once", err=True)
 
 
 @contextmanager

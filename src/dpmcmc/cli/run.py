@@ -9,7 +9,7 @@ deviation: with the bounds this makes the clip of the model a proved one. Step s
 (`dpmcmc.tuning`) unless given. Logistic regression and Gaussian means take Langevin dynamics on noisy gradients after a private
 start, which gets furthest; the others, and all with settings of your own, Barker's accept bit.
 
-Exit codes: 0 done; 1 broke off after the budget was spent; 2 refused, nothing spent.
+Exit codes: 0 done; 1 broke off after the budget was spent; 2 refused, nothing spent; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -162,6 +162,8 @@ def run(
     if shared_by is not None:
         left = curator.max_steps(chosen.initial, {chosen.query: chains})
         typer.echo(f"Left in {ledger}: {left} more such steps for each of {chains} chains.")
+    if _num_kept(result) * thin < num_steps:
+        raise typer.Exit(130)
 
 
 def _check_files(out: Path, ledger: Path | None, shared_by: Any) -> None:
@@ -226,6 +228,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     for name, limits in settings.limits.items():
         yield f"          {name} within {limits.low:g} and {limits.high:g}"
     yield "          a cell outside is moved to the nearer bound; one that is missing or no number, to their middle"
+    yield "          (so is text: make a column of 0 and 1 for each of its values but one)"
     if settings.label is not None:
         is_one = "is a number above 1/2" if settings.positive is None else f"is {settings.positive!r}"
         yield f"          {settings.label} counts as 1 where it {is_one}, and as 0 everywhere else"
@@ -246,7 +249,8 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
             larger = "table or delta" if is_held_back else "table or budget"
             fits = curator.max_steps(chosen.initial, {chosen.query: chains})
             more = f"more steps ({fits} would fit), " if fits > 1.1 * num_steps else ""
-            yield f"          FEW: {more}a larger {larger}, fewer features or fewer chains would help"
+            fewer = "fewer features" if chains == 1 or chosen.start is not None else "fewer features or fewer chains"
+            yield f"          FEW: {more}a larger {larger} or {fewer} would help"
     if is_public and budget.delta > 1 / curator.capacity:
         yield f"          delta = {budget.delta:g} is above 1/n: a release of one random row would be within the promise"
 
@@ -281,6 +285,11 @@ def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out
         told = "there are no draws" if error.posterior is None else f"finished draws are in {_kept(error.posterior, out)}"
         typer.echo(f"The budget is spent; {told}.", err=True)
         raise typer.Exit(1) from error
+
+
+def _num_kept(result: Any) -> int:
+    """Draws of a chain, warm-up included."""
+    return sum(result[group].sizes["draw"] for group in ("posterior", "warmup_posterior") if group in result.groups())
 
 
 def _kept(result: Any, out: Path) -> str:

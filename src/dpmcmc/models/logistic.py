@@ -59,7 +59,7 @@ def logistic(
         lipschitz=lipschitz,
         curvature=lipschitz**2 / 4,
         linear=linear,
-        declared=f"|x| <= {radius:g}",
+        declared=f"|x| <= {radius:g} (y > 1/2 is one class, y <= 1/2 the other)",
     )
 
 

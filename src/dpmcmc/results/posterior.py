@@ -148,7 +148,7 @@ def doubt(result: Any) -> str | None:
     if not is_single and all(np.all(np.ptp(values.to_numpy(), axis=(0, 1)) == 0) for values in posterior.values()):
         found.append("all draws are the same: the chains never moved")
     if (distance := _drift(posterior)) > MAX_DRIFT:
-        found.append(f"they begin {distance:.0f} standard deviations from where they end: more warm-up, or a better start")
+        found.append(f"they begin {distance:.0f} standard deviations from where they end (more warm-up, or a better start)")
     if r_hat > MAX_R_HAT:  # a single chain has none
         found.append(f"R-hat is up to {r_hat:.2f} (good: at most {MAX_R_HAT})")
     if np.isnan(effective):
