@@ -112,6 +112,7 @@ class FederatedStatement:
         return tuple(dict.fromkeys(note for statement in self.owners.values() for note in statement.notes))
 
     def facts(self) -> dict[str, Any]:
+        """The weakest of all, and whose they are."""
         return weakest([statement.facts() for statement in self.owners.values()]) | {"owners": ", ".join(self.owners)}
 
     def ledger_json(self) -> str:

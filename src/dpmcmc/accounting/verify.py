@@ -136,7 +136,8 @@ def costs_of(document: dict[str, Any]) -> dict[Any, int]:
 
 def verify(document: dict[str, Any]) -> Verdict:
     """Recompute the claim with its own method. An infinite claim is always reproduced: it promises nothing."""
-    (claimed, delta, relation, rows_per_person, method), costs = _facts(document).values(), costs_of(document)
+    facts, costs = _facts(document), costs_of(document)
+    claimed, delta, method, rows_per_person = (facts[name] for name in ("epsilon", "delta", "accountant", "rows_per_person"))
     if not claimed >= 0:
         raise ValueError(f"the claimed epsilon={claimed} is not a number of at least 0")
     if not 0 < delta < 1:
@@ -145,7 +146,7 @@ def verify(document: dict[str, Any]) -> Verdict:
         raise ValueError("rows_per_person must be at least 1")
     recomputed = _recomputed(costs, claimed, delta, method)
     is_reproduced = recomputed <= claimed * (1 + TOLERANCE)
-    return Verdict(claimed, recomputed, delta, method, relation, rows_per_person, sum(costs.values()), is_reproduced)
+    return Verdict(claimed, recomputed, delta, method, facts["neighbours"], rows_per_person, sum(costs.values()), is_reproduced)
 
 
 def _relation(document: dict[str, Any]) -> Neighbours:
