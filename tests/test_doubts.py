@@ -375,6 +375,18 @@ def test_a_row_that_is_no_number_is_not_enough():
     assert doubts.of_values(model, jax.ShapeDtypeStruct((), jnp.float32), np.zeros(1, np.float32)) == []
 
 
+@pytest.mark.parametrize("lipschitz, declared, is_told", [(0.3, None, True), (1.1, None, False), (0.3, "|row| <= 0.3", False)])
+def test_a_bound_that_a_row_contradicts_is_told_before_the_budget_is_spent(lipschitz, declared, is_told):
+    """Of rows around 1 with a clip of 0.3 the mean was off by 41 standard deviations, with an R-hat of 1.00."""
+    model = models.gaussian([1.0])._replace(lipschitz=lipschitz, declared=declared)
+    row = jax.ShapeDtypeStruct((1,), jnp.float32)
+    told = doubts.of_bounds(model, row, np.zeros(1, np.float32))
+    assert bool(told) is is_told and all("a made-up row of ones has a log-likelihood of slope 1 at" in text for text in told)
+    sampler = penalty(model.log_prior, LogRatio(lipschitz, 1.0), random_walk(1e-3))
+    run = sample(jax.random.key(0), sampler, Curator(np.zeros((9, 1)), model, None), np.zeros(1), num_steps=2, progress=False)
+    assert ("has a log-likelihood of slope" in statement_of(run)) is is_told
+
+
 def zero_or_log_normal(guard):
     """y = 0 with some chance, else log y is normal. Unless guarded, JAX has log 0 in the gradient of rows at 0."""
 

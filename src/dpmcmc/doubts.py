@@ -15,6 +15,7 @@ from dpmcmc.types import Model
 
 HARDLY = 0.01  # of the steps
 CLOSE = 1e-6  # a clip that is meant to be the proved bound may be rounded
+ROUGHLY = 1e-3  # of a slope in float32
 ROUNDING = 4 * 2.0**-23  # of positions in float32
 AT_THE_LIMIT = 0.05  # of the steps
 STIFF = 0.8  # step size times precision, of Langevin dynamics: beyond, a variance is a quarter too large or more
@@ -68,6 +69,23 @@ def of_values(model: Model, row: Any, position: Any) -> list[str]:
         "the log-likelihood of every made-up row (zeros, ones, fractions) is not a number at initial_position. If those of your "
         "rows are none either, they count for nothing there: look for a logarithm or a root of something negative"
     ]
+
+
+def of_bounds(model: Model, row: Any, position: Any) -> list[str]:
+    """A `lipschitz` that a made-up row contradicts, where it is not said which rows are allowed."""
+    if model.lipschitz is None or model.declared:
+        return []
+    slope_of = jax.jit(jax.grad(model.log_likelihood))
+    for name, made_up in _made_up(row):
+        with jax.debug_nans(False), jax.debug_infs(False):
+            slope = float(np.linalg.norm(slope_of(position, made_up)))
+        if model.lipschitz * (1 + ROUGHLY) < slope < np.inf:
+            return [
+                f"a made-up row of {name} has a log-likelihood of slope {slope:.3g} at initial_position, above the model's "
+                f"lipschitz, {model.lipschitz:.4g}: if such rows can come they are clipped. {BIAS}. If they cannot, say which can "
+                "in the model's `declared`"
+            ]
+    return []
 
 
 def of_gradients(model: Model, row: Any, position: Any, plan: Mapping[Any, int]) -> list[str]:

@@ -94,6 +94,7 @@ def sample(
     check_fits(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
     notes = doubts.of_settings(curator.model, one_step.plan)
     notes += _unless_it_fails(doubts.of_values, curator.model, curator.row, positions[0])
+    notes += _unless_it_fails(doubts.of_bounds, curator.model, curator.row, positions[0])
     notes += _unless_it_fails(doubts.of_gradients, curator.model, curator.row, positions[0], one_step.plan)
     notes += _unless_it_fails(doubts.of_parts, curator.model, curator.row, positions[0])
     with _interrupts_held() as interrupts, Progress(num_steps, is_shown=progress) as bar:
