@@ -12,9 +12,9 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import mlir
 
-from dpmcmc import Curator, LogRatio, models
+from dpmcmc import Curator, Federation, LogRatio, models
 from dpmcmc.ask import answered, count_queries, mark, stamped
-from dpmcmc.errors import BudgetExceeded, UnboundedQueries, UnsupportedQuery
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnboundedQueries, UnsupportedQuery
 from dpmcmc.types import Answer
 
 KEY = jax.random.key(0)
@@ -316,16 +316,23 @@ def by_custom_root(function, key):
     return lax.custom_root(lambda x: x - 1, 0.0, lambda _, guess: guess + function(key), lambda slope, y: y / slope(1.0))
 
 
+def check_not_compiled(program):
+    with pytest.raises(UnboundedQueries, match="on no bill|cannot be counted"):  # where there are no rows
+        traced = jax.make_jaxpr(lambda key: program(lambda key: ask(key, Q, POINT), key))(KEY)
+        count_queries(traced)
+        jax.jit(jaxpr_as_fun(stamped(traced))).lower(KEY)
+    with pytest.raises(PrivacyRefusal):  # where there are, they are among what the hidden operation is given
+        curator().trace(lambda ask, key: program(lambda key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value, key), KEY).compile()
+
+
 @pytest.mark.parametrize("hide", [out_of_sight, by_custom_root])
 @pytest.mark.parametrize("also_in_sight", [False, True])
 def test_an_ask_that_no_walk_sees_is_not_compiled(hide, also_in_sight):
     def program(ask, key):
         one, two = jax.random.split(key)
-        seen = ask(two, RATIO, jnp.zeros(1), jnp.ones(1)).value if also_in_sight else 0.0
-        return seen + hide(lambda key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value, one)
+        return (ask(two) if also_in_sight else 0.0) + hide(ask, one)
 
-    with pytest.raises(UnboundedQueries, match="on no bill|cannot be counted"):
-        curator().trace(program, KEY).compile()
+    check_not_compiled(program)
 
 
 def by_jit(function):
@@ -346,12 +353,11 @@ def test_a_function_that_asks_in_sight_does_not_ask_out_of_it(hide, share, is_hi
 
     def program(ask, key):
         one, two = jax.random.split(key)
-        function = share(lambda key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value)
+        function = share(ask)
         uses = [lambda: function(one), lambda: hide(function, two)]
         return sum(use() for use in (reversed(uses) if is_hidden_first else uses))
 
-    with pytest.raises(UnboundedQueries, match="on no bill|cannot be counted"):
-        curator().trace(program, KEY).compile()
+    check_not_compiled(program)
 
 
 def scaled(around, ask):
@@ -374,6 +380,83 @@ def test_an_answer_is_not_computed_again_on_the_way_back(program, count):
     assert traced(lambda function: function).plan == {RATIO: count}
     with pytest.raises(UnboundedQueries):
         traced(lambda function: jax.checkpoint(function, policy=lambda operation, *_, **__: operation.name in kept))
+
+
+def asking(ask, key):
+    return lambda scale: scale * ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value
+
+
+def pulled_in_turns(ask, key):
+    return lax.scan(lambda total, key: (total, jax.vjp(jax.checkpoint(asking(ask, key)), 1.0)), 0.0, jax.random.split(key, 2))
+
+
+def of_a_turn(ask, key):
+    """Rows are among what the second turn is given."""
+
+    def turn(carry, key):
+        return (jax.closure_convert(asking(ask, key), 1.0)[1], ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value), None
+
+    first = jax.tree.map(jnp.zeros_like, jax.closure_convert(asking(ask, key), 1.0)[1])
+    return lax.scan(turn, (first, jnp.float32(0)), jax.random.split(key, 2))[0][0]
+
+
+def a_cell(ask, key):
+    held = jax.make_jaxpr(asking(ask, key))(1.0).consts
+    return next(leaf for leaf in held if leaf.size >= ROWS.size and leaf.dtype == ROWS.dtype).ravel()[:1]
+
+
+def in_a_branch(ask, key):
+    return lax.cond(jax.random.bernoulli(key), lambda: (a_cell(ask, key), asking(ask, key)(1.0)), lambda: (jnp.ones(1), 0.0))
+
+
+ROWS_GO_OUT = {
+    "pullback": lambda ask, key: jax.vjp(jax.checkpoint(asking(ask, key)), 1.0),
+    "derivative": lambda ask, key: jax.linearize(jax.checkpoint(asking(ask, key)), 1.0),
+    "pullbacks": pulled_in_turns,
+    "lanes": lambda ask, key: jax.vmap(lambda key: jax.vjp(jax.checkpoint(asking(ask, key)), 1.0))(jax.random.split(key, 2)),
+    "consts": lambda ask, key: jax.make_jaxpr(asking(ask, key))(1.0).consts,
+    "converted": lambda ask, key: [leaf.max() for leaf in jax.closure_convert(asking(ask, key), 1.0)[1]],
+    "carried": of_a_turn,
+    "branch": in_a_branch,
+}
+
+
+@pytest.mark.parametrize("name", ROWS_GO_OUT)
+def test_rows_do_not_go_out_of_a_program(name):
+    """What JAX needs to compute an answer again is the rows and the secret: it would hand them over as a pytree."""
+    with pytest.raises(PrivacyRefusal):
+        curator().trace(ROWS_GO_OUT[name], KEY)
+
+
+@pytest.mark.parametrize("owner", [
+    lambda: curator(devices=jax.devices()[:1]), lambda: Federation({"east": curator(), "west": curator()})
+])  # fmt: skip
+def test_rows_do_not_go_out_whoever_holds_them(owner):
+    assert owner().trace(lambda ask, key: jax.vjp(asking(ask, key), 1.0), KEY).plan == {RATIO: 1}
+    with pytest.raises(PrivacyRefusal, match="would return what it has of the rows"):
+        owner().trace(ROWS_GO_OUT["pullback"], KEY)
+
+
+def test_rows_go_into_answers_alone():
+    uses = {
+        "asked about something that depends on rows": lambda ask, key: ask(key, RATIO, jnp.zeros(1), a_cell(ask, key)).value,
+        "whether something is asked": lambda ask, key: lax.cond(a_cell(ask, key)[0] > 0, asking(ask, key), lambda _: 0.0, 1.0),
+        "would be given what": lambda ask, key: jax.debug.print("{}", a_cell(ask, key)),
+    }
+    for words, program in uses.items():
+        with pytest.raises(PrivacyRefusal, match=words):
+            curator().trace(program, KEY)
+
+
+@pytest.mark.parametrize("change", [jax.grad, jax.hessian, lambda f: lambda x: jax.vjp(f, x)[1](1.0), jax.value_and_grad, jax.jit])
+def test_what_follows_from_answers_goes_out(change):
+    def program(ask, key):
+        def turn(total, key):
+            return total * asking(ask, key)(1.0), lax.cond(total > 0, lambda: total, lambda: -total)
+
+        return change(lambda x: lax.scan(turn, x, jax.random.split(key, 3))[0])(1.0)
+
+    assert curator().trace(program, KEY).plan == {RATIO: 3}
 
 
 def test_an_answer_is_beside_its_ask_and_there_once():

@@ -18,6 +18,10 @@ Where equal keys cannot be seen, the asks must not share their noise all the sam
 and under vmap another one, its lane; a function that jit, scan or cond would bring to two spots of the program is refused, and so
 is a loop that is unrolled.
 
+What depends on rows, or on the secret, and is no answer may go into answers alone: not out of the program, into an ask, or to
+Python. A sampler does not have it by itself, but JAX may hand it over: the pullback of a function under jax.checkpoint is made of
+what it takes to compute an answer again, and that is the rows.
+
 An answer must be beside its mark, and there once: jax.checkpoint would compute it again on the way back, with the same noise, and
 what the rows round to there is another number. An ask that the walk cannot see is not compiled (`stamped`).
 """
@@ -26,7 +30,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -37,7 +41,7 @@ import numpy as np
 from jax.extend.core import Literal, Primitive, primitives
 from jax.interpreters import ad, batching, mlir
 
-from dpmcmc.errors import UnboundedQueries, UnsupportedQuery
+from dpmcmc.errors import PrivacyRefusal, UnboundedQueries, UnsupportedQuery
 from dpmcmc.types import Answer, Array, Key, Plan, Position, Query, is_standing
 
 asked_p, answered_p = Primitive("asked"), Primitive("answered")
@@ -137,10 +141,21 @@ batching.primitive_batchers[asked_p] = _batch
 batching.primitive_batchers[answered_p] = lambda arguments, dims, **params: (answered_p.bind(*arguments, **params), dims)
 
 
-def count_queries(closed_jaxpr) -> Plan:
-    """How often each query is asked when the traced program runs once. Refuses what has no fixed count."""
-    plan = total_plan((_Walk().calls(closed_jaxpr.jaxpr, [object() for _ in closed_jaxpr.jaxpr.invars])[0], 1))
-    return MappingProxyType(dict(plan))  # read only: it is what the program will be billed for
+def count_queries(closed_jaxpr, private: Iterable[int] = ()) -> Plan:
+    """How often each query is asked when the traced program runs once. Refuses what has no fixed count.
+
+    Of the inputs, those at the places `private` are rows and secrets.
+    """
+    inputs = [object() for _ in closed_jaxpr.jaxpr.invars]
+    walk = _Walk({inputs[index] for index in private})
+    counts, outputs = walk.calls(closed_jaxpr.jaxpr, inputs)
+    if not walk.private.isdisjoint(outputs):
+        raise PrivacyRefusal(
+            "the program would return what it has of the rows, or of the noise's secret, and not only what follows from answers: "
+            "what jax.vjp and jax.linearize return of a function under jax.checkpoint has these in it, and so have the constants "
+            "of jax.make_jaxpr and jax.closure_convert"
+        )
+    return MappingProxyType(dict(total_plan((counts, 1))))  # read only: it is what the program will be billed for
 
 
 def total_plan(*parts: tuple[Mapping[Query, int], int]) -> Plan:
@@ -152,9 +167,10 @@ def total_plan(*parts: tuple[Mapping[Query, int], int]) -> Plan:
 
 
 class _Walk:
-    """One walk over a program: numbers for values, and the keys that asks have used so far."""
+    """One walk over a program: numbers for values, which of them are private, and the keys that asks have used so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, private: set[Any]) -> None:
+        self.private = private
         self.numbers: dict[Any, int] = {}
         self.fresh = itertools.count()
         self.used: set[int] = set()
@@ -189,8 +205,7 @@ class _Walk:
         if equation.primitive is answered_p:
             return self.answered(equation, inputs)
         if not any(_asks(jaxpr) for jaxpr in inner_jaxprs(equation)):
-            expression = (equation.primitive.name, _frozen(equation.params), *inputs)
-            return Counter(), [self.number(*expression, index) for index, _ in enumerate(equation.outvars)]
+            return Counter(), self.computed(equation, inputs)
         rule = _RULES.get(equation.primitive)
         if rule is None:
             raise UnboundedQueries(
@@ -199,8 +214,23 @@ class _Walk:
             )
         return rule(self, equation, inputs)
 
+    def computed(self, equation, inputs: list) -> list:
+        """The numbers of what an operation without asks returns: private if something that it is given is."""
+        expression = (equation.primitive.name, _frozen(equation.params), *inputs)
+        outputs = [self.number(*expression, index) for index, _ in enumerate(equation.outvars)]
+        if not self.private.isdisjoint(inputs):
+            if _is_heard(equation) or any(map(speaks, inner_jaxprs(equation))) or _writes(equation):
+                raise PrivacyRefusal(
+                    f"`{equation.primitive.name}` would be given what the program has of the rows, and not only what follows from "
+                    "answers: leave callbacks, prints and references to it out"
+                )
+            self.private.update(outputs)
+        return outputs
+
     def asked(self, equation, inputs: list) -> tuple[Counter, list]:
         query, key = equation.params["query"], inputs[0]
+        if not self.private.isdisjoint(inputs):
+            raise PrivacyRefusal(f"{query} would be asked about something that depends on rows, and not only on answers")
         if key in self.used:
             raise UnboundedQueries(f"a random key is used for two asks, the second of {query}: split it with jax.random.split")
         self.used.add(key)
@@ -219,7 +249,7 @@ class _Walk:
                 f"an answer to {query} would be computed away from its ask, perhaps again with the same noise, and on no bill: "
                 "leave jax.checkpoint out of what asks"
             )
-        return Counter(), inputs
+        return Counter(), [self.number(object()) for _ in inputs]
 
     def jit(self, equation, inputs: list) -> tuple[Counter, list]:
         return self.calls(_open(equation.params["jaxpr"]), inputs)
@@ -233,25 +263,47 @@ class _Walk:
         jaxpr, length = _open(equation.params["jaxpr"]), equation.params["length"]
         num_carry, num_slices = _scan_layout(equation, jaxpr)
         num_consts = len(inputs) - num_carry - num_slices
-        consts, carry = inputs[:num_consts], inputs[num_consts : num_consts + num_carry]
+        consts, carry, whole = inputs[:num_consts], inputs[num_consts : num_consts + num_carry], inputs[num_consts + num_carry :]
         counts: Counter = Counter()
-        for _ in range(min(length, 2)):
-            slices = [self.number(object()) for _ in range(num_slices)]
+        outputs = carry + [object()] * (len(equation.outvars) - num_carry)
+        are_private = self.are_private(carry)
+        for turn in range(length):
+            slices = self.fresh_numbers(self.are_private(whole))
             counts, outputs = self.calls(jaxpr, consts + carry + slices)
-            carry = outputs[:num_carry]
-        results = [self.number(object()) for _ in equation.outvars]
+            before, now = are_private, self.are_private(outputs[:num_carry])
+            are_private = [was or is_now for was, is_now in zip(before, now, strict=True)]
+            carry = [
+                self.fresh_numbers([True])[0] if is_so else number for is_so, number in zip(are_private, outputs, strict=False)
+            ]
+            if turn > 0 and are_private == before:
+                break
+        results = self.fresh_numbers(are_private + self.are_private(outputs[num_carry:]))
         return Counter({query: length * count for query, count in counts.items()}), results
 
     def cond(self, equation, inputs: list) -> tuple[Counter, list]:
+        if inputs[0] in self.private:
+            raise PrivacyRefusal("whether something is asked would depend on rows, and not only on answers")
         before, after = set(self.used), set(self.used)
         total: Counter = Counter()
         outside = self.path
+        found = []
         for index, branch in enumerate(equation.params["branches"]):
             self.used, self.path = set(before), (*outside, index)
-            total |= self.calls(_open(branch), inputs[1:])[0]
+            counts, outputs = self.calls(_open(branch), inputs[1:])
+            total |= counts
             after |= self.used
+            found.append(self.are_private(outputs))
         self.used, self.path = after, outside
-        return total, [self.number(object()) for _ in equation.outvars]
+        return total, self.fresh_numbers(map(any, zip(*found, strict=True)))
+
+    def are_private(self, numbers: list) -> list[bool]:
+        return [number in self.private for number in numbers]
+
+    def fresh_numbers(self, are_private: Iterable[bool]) -> list:
+        """One for each, equal to no other."""
+        numbers = [(self.number(object()), is_private) for is_private in are_private]
+        self.private.update(number for number, is_private in numbers if is_private)
+        return [number for number, _ in numbers]
 
 
 # By JAX's own operations: another one may have their names.
@@ -289,6 +341,11 @@ class OwnCallback:
 
     def __call__(self, *arguments):
         return self.function(*arguments)
+
+
+def _writes(equation) -> bool:
+    """Whether it is given a reference, which may be read elsewhere."""
+    return any(hasattr(atom.aval, "inner_aval") for atom in equation.invars)
 
 
 def speaks(jaxpr) -> bool:

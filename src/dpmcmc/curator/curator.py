@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, Literal
 from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import accountants, calibrate, filters
@@ -57,6 +57,7 @@ from dpmcmc.curator.program import (
     call,
     check_traced_by,
     execute,
+    first_inputs,
     own_settings,
     silently,
     trace_held,
@@ -186,16 +187,16 @@ class Curator:
         run = self._bind(program, in_double())
         if self._mesh is None:
             traced = trace_held(run, held, arguments)
-            return Traced(count_queries(traced.jaxpr), traced.out_info, traced, self)
+            return Traced(count_queries(traced.jaxpr, first_inputs(held)), traced.out_info, traced, self)
         # On several devices the program runs on each of them, with a name for the axis that they are on. Whoever uses it could ask
         # something else on each device and be billed once: so it must be traceable where the name is not known, and where it is,
         # sums over all devices, such as ours, are all that it may be used for: they are the same on each.
         with _axis_unknown():
             shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), held)  # on no device
-            alone = count_queries(trace_held(run, shapes, arguments).jaxpr)
+            alone = count_queries(trace_held(run, shapes, arguments).jaxpr, first_inputs(held))
         traced = trace_held(self._spread(self._bind(program, in_double(), AXIS)), held, arguments)
-        inside = _inside_shard_map(traced.jaxpr)
-        plan = count_queries(inside)
+        inside, private = _inside_shard_map(traced.jaxpr, first_inputs(held))
+        plan = count_queries(inside, private)
         if tells_devices_apart(inside.jaxpr, AXIS):
             raise UnboundedQueries("the program names the axis of its devices: what it asks must not differ from device to device")
         if plan != alone:
@@ -523,6 +524,10 @@ def _in_slots(leaf: np.ndarray, slots: np.ndarray, capacity: int) -> np.ndarray:
     return placed
 
 
-def _inside_shard_map(closed_jaxpr):
-    (equation,) = (equation for equation in closed_jaxpr.jaxpr.eqns if equation.primitive.name == "shard_map")
-    return ClosedJaxpr(equation.params["jaxpr"], ())
+def _inside_shard_map(closed_jaxpr, private: range) -> tuple[ClosedJaxpr, list[int]]:
+    """What runs on each device, and which of its inputs are private: all but the public ones of the whole, and constants."""
+    whole = closed_jaxpr.jaxpr
+    (equation,) = (equation for equation in whole.eqns if equation.primitive.name == "shard_map")
+    public = {*whole.invars[private.stop :], *whole.constvars}
+    inputs = [index for index, atom in enumerate(equation.invars) if not isinstance(atom, Literal) and atom not in public]
+    return ClosedJaxpr(equation.params["jaxpr"], ()), inputs

@@ -37,6 +37,7 @@ from dpmcmc.curator.program import (
     call,
     check_traced_by,
     execute,
+    first_inputs,
     trace_held,
 )
 from dpmcmc.curator.statistic import SufficientStatistic, same_family
@@ -85,7 +86,7 @@ class Federation:
         run = self._bind(program, in_double())
         held = _together([(owner._rows, owner._num_rows, SECRET_SHAPE) for owner in self.owners.values()])
         traced = trace_held(run, held, arguments)
-        return Traced(count_queries(traced.jaxpr), traced.out_info, traced, self)
+        return Traced(count_queries(traced.jaxpr, first_inputs(held)), traced.out_info, traced, self)
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
         """The largest number of steps whose bill, with `initial`, every owner can afford."""

@@ -65,6 +65,11 @@ def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, .
         ) from error
 
 
+def first_inputs(held: Any) -> range:
+    """Which inputs of a traced program are what its owners hold."""
+    return range(len(jax.tree.leaves(held)))
+
+
 def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_double: bool, arguments: tuple[Any, ...]) -> Any:
     """Call the program with an `ask` that marks each query in the trace and has it answered.
 
