@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
@@ -38,16 +39,31 @@ def in_lanes(function: Callable[..., Any], check: Callable[[Any], None], shared:
 
     Under vmap a cond whose predicate differs from lane to lane hands its branches everything once for each lane: the shared
     arguments, and the constants of the function, too. All copies are alike, so the first will do.
+
+    Constants of 64 bits travel as words of 32: whoever evaluates the program anew in the sampler's own precision (sparsify does, in
+    JAX 0.8) would cut them, and the noise is made from such tables.
     """
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(shared, *arguments)
     check(traced.jaxpr)
+    types = [const.dtype for const in traced.consts]
 
     def run(held, *arguments):
-        consts, shared = held
+        words, shared = held
+        consts = [_from_words(part, dtype) for part, dtype in zip(words, types, strict=True)]
         leaves = jaxpr_as_fun(ClosedJaxpr(traced.jaxpr, consts))(*jax.tree.leaves((shared, *arguments)))
         return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
 
-    return _mapped(run)((traced.consts, shared), *arguments)
+    return _mapped(run)(([_to_words(const) for const in traced.consts], shared), *arguments)
+
+
+def _to_words(const: Any) -> Any:
+    if const.dtype not in (np.int64, np.uint64, np.float64):
+        return const
+    return np.ascontiguousarray(const)[..., None].view(np.uint32)
+
+
+def _from_words(words: Any, dtype: Any) -> Any:
+    return words if words.dtype == dtype else lax.bitcast_convert_type(words, dtype)
 
 
 def _mapped(function: Callable[..., Any]) -> Callable[..., Any]:
