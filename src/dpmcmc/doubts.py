@@ -61,7 +61,7 @@ def of_settings(model: Model, plan: Mapping[Any, int]) -> list[str]:
 def of_values(model: Model, row: Any, position: Any) -> list[str]:
     """A log-likelihood that is no number where the chains start, whatever the row: then rows count for nothing."""
     value = jax.jit(model.log_likelihood)
-    with jax.debug_nans(False), jax.debug_infs(False):
+    with jax.debug_nans(False), jax.debug_infs(False), jax.enable_x64(is_double(row)):
         values = [float(value(position, made_up)) for _, made_up in _made_up(row)]
     if not np.isnan(values).all():
         return []
@@ -77,7 +77,7 @@ def of_bounds(model: Model, row: Any, position: Any) -> list[str]:
         return []
     slope_of = jax.jit(jax.grad(model.log_likelihood))
     for name, made_up in _made_up(row):
-        with jax.debug_nans(False), jax.debug_infs(False):
+        with jax.debug_nans(False), jax.debug_infs(False), jax.enable_x64(is_double(row)):
             slope = float(np.linalg.norm(slope_of(position, made_up)))
         if model.lipschitz * (1 + ROUGHLY) < slope < np.inf:
             return [
