@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.experimental import sparse
-from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Literal, Primitive, jaxpr_as_fun
 from jax.interpreters import mlir
 
 from dpmcmc import Curator, Federation, LogRatio, models
-from dpmcmc.ask import answered, count_queries, mark, stamped
+from dpmcmc.ask import _compute, answered, count_queries, mark, stamped
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnboundedQueries, UnsupportedQuery
 from dpmcmc.types import Answer
 
@@ -36,7 +36,11 @@ PLACES = itertools.count()
 def ask(key, query, *points):
     place = next(PLACES)
     words, points = mark(key, query, points, place)
-    return answered(Answer(1.0 * words.sum() + sum(point.sum() for point in points), jnp.zeros(())), query, place).value
+
+    def compute(_, words, *points):
+        return Answer(1.0 * words.sum() + sum(point.sum() for point in points), jnp.zeros(()))
+
+    return answered(compute, lambda jaxpr: None, (), (words, *points), query, place).value
 
 
 def plan(program, *arguments):
@@ -460,6 +464,34 @@ def test_a_program_that_is_evaluated_anew_keeps_its_noise():
     assert len(set(found)) == 3  # equal by chance, on a grid of more than 2^20 units of noise: below 1e-5
 
 
+def evaluated(closed_jaxpr, is_open):
+    """A program evaluated operation by operation, and an answer for which `is_open` says so by what it is made of."""
+    values = dict(zip(closed_jaxpr.jaxpr.constvars, closed_jaxpr.consts, strict=True))
+    for equation in closed_jaxpr.jaxpr.eqns:
+        given = [atom.val if isinstance(atom, Literal) else values[atom] for atom in equation.invars]
+        if is_open(equation):
+            with jax.enable_x64(True):
+                found = _compute(*given, **equation.params)
+        else:
+            found = equation.primitive.bind(*given, **equation.params)
+        values.update(zip(equation.outvars, found if equation.primitive.multiple_results else [found], strict=True))
+    return [values[variable] for variable in closed_jaxpr.jaxpr.outvars]
+
+
+def test_an_answer_that_is_opened_is_none():
+    """Computed anew, in another precision perhaps, what comes out need not have the noise that is on the bill."""
+
+    def program(is_open):
+        def answer(ask, key):
+            return jnp.stack(ask(key, RATIO, jnp.zeros(1), jnp.ones(1)))
+
+        return lambda ask, key: evaluated(jax.make_jaxpr(lambda: answer(ask, key))(), is_open)
+
+    assert curator().trace(program(lambda equation: False), KEY).plan == {RATIO: 1}
+    with pytest.raises(PrivacyRefusal, match="would return what it has of the rows"):
+        curator().trace(program(lambda equation: equation.primitive.name == "answered"), KEY)
+
+
 @pytest.mark.parametrize("change", [jax.grad, jax.hessian, lambda f: lambda x: jax.vjp(f, x)[1](1.0), jax.value_and_grad, jax.jit])
 def test_what_follows_from_answers_goes_out(change):
     def program(ask, key):
@@ -474,7 +506,8 @@ def test_what_follows_from_answers_goes_out(change):
 def test_an_answer_is_beside_its_ask_and_there_once():
     def asked(key):
         words, _ = mark(key, Q, (POINT,), 0)
-        return lambda: answered(Answer(1.0 * words.sum(), jnp.zeros(())), Q, 0).value
+        compute = lambda _, words: Answer(1.0 * words.sum(), jnp.zeros(()))  # noqa: E731
+        return lambda: answered(compute, lambda jaxpr: None, (), (words,), Q, 0).value
 
     assert plan(lambda key: asked(key)(), KEY) == {Q: 1}
     for program in (

@@ -1,8 +1,8 @@
 """The one door between a sampler and the rows, and the bill read off the program that goes through it.
 
-`mark` binds a primitive that returns a key and its points and carries the query; what is answered goes through another,
-`answered`. The program that will run is traced once; `count_queries` walks that trace and counts the marks, so the bill is a fact
-about the program:
+`mark` binds a primitive that returns a key and its points and carries the query; `answered` binds another that is the answer,
+computed inside it. The program that will run is traced once; `count_queries` walks that trace and counts the marks, so the bill is
+a fact about the program:
 
     scan, fori_loop with a fixed number of turns     x its length
     cond, switch                                     the maximum over the branches, query by query
@@ -28,6 +28,7 @@ what the rows round to there is another number. An ask that the walk cannot see 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -38,7 +39,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Literal, Primitive, primitives
+from jax import lax
+from jax.extend.core import ClosedJaxpr, Literal, Primitive, jaxpr_as_fun, primitives
 from jax.interpreters import ad, batching, mlir
 
 from dpmcmc.errors import PrivacyRefusal, UnboundedQueries, UnsupportedQuery
@@ -60,9 +62,64 @@ def mark(rng_key: Key, query: Query, points: tuple[Position, ...], place: int) -
     return jnp.append(jax.random.key_data(marked_key), lane), marked_points
 
 
-def answered(answer: Answer, query: Query, place: int) -> Answer:
-    """Leave a mark in the trace that this is the answer to the ask at `place`."""
-    return Answer(*answered_p.bind(*answer, query=query, place=place, is_seen=False))
+def answered(
+    function: Callable[..., Answer], check: Callable[[Any], None], shared: Any, arguments: tuple, query: Query, place: int
+) -> Answer:
+    """The answer function(shared, *arguments) to the ask at `place`, as one operation, its trace having been checked.
+
+    Whatever is made of the program, this is computed as it was traced, in double precision, or else is no answer: who opens it has
+    rows. `shared` is the same in all lanes.
+    """
+    traced = jax.make_jaxpr(function)(shared, *arguments)
+    check(traced.jaxpr)
+    shared, lanes = jax.tree.leaves(shared), jax.tree.leaves(arguments)
+    return Answer(*_bind_answer(traced, shared, lanes, query=query, place=place, is_seen=False))
+
+
+def _bind_answer(traced, shared: list, lanes: list, **params):
+    """Constants go the way of what is shared, and those of 64 bits as words of 32.
+
+    Whoever evaluates the program anew in the sampler's own precision (sparsify does, in JAX 0.8) would cut them, and the noise is
+    made from such tables.
+    """
+    types = tuple(const.dtype for const in traced.consts)
+    consts = map(_to_words, traced.consts)
+    return answered_p.bind(*consts, *shared, *lanes, jaxpr=traced.jaxpr, types=types, num_shared=len(shared), **params)
+
+
+def _compute(*arguments, jaxpr, types, **_):
+    consts = [_from_words(const, dtype) for const, dtype in zip(arguments, types, strict=False)]
+    return jaxpr_as_fun(ClosedJaxpr(jaxpr, consts))(*arguments[len(types) :])
+
+
+def _to_words(const: Any) -> Any:
+    if const.dtype not in (np.int64, np.uint64, np.float64):
+        return const
+    return np.ascontiguousarray(const)[..., None].view(np.uint32)
+
+
+def _from_words(words: Any, dtype: Any) -> Any:
+    return words if words.dtype == dtype else lax.bitcast_convert_type(words, dtype)
+
+
+def _batch_answer(arguments, dims, *, jaxpr, types, num_shared, **params):
+    """A loop in the sampler is traced first and batched later, in the sampler's own precision: this is batched in double.
+
+    Under vmap a cond whose predicate differs from lane to lane hands its branches everything once for each lane: what is shared,
+    and constants, too. All copies are alike, so the first will do.
+    """
+    num_alike = len(types) + num_shared
+    alike = [
+        value if dim is None else lax.index_in_dim(value, 0, dim, keepdims=False)
+        for value, dim in zip(arguments[:num_alike], dims, strict=False)
+    ]
+    lanes = arguments[num_alike:]
+    compute = functools.partial(_compute, *alike[: len(types)], jaxpr=jaxpr, types=types)
+    mapped = jax.vmap(compute, (*[None] * num_shared, *dims[num_alike:]))
+    with jax.enable_x64(True):
+        traced = jax.make_jaxpr(mapped)(*alike[len(types) :], *lanes)
+        found = _bind_answer(traced, alike[len(types) :], lanes, **params)
+    return found, [0] * len(found)
 
 
 def _batch(arguments, dims, *, copies, query, **params):
@@ -122,23 +179,42 @@ def _stamped_params(equation) -> dict[str, Any]:
     }
 
 
-def _lower(context, *arguments, query, is_seen, **_):
+def _check_seen(query: Query, is_seen: bool) -> None:
     if not is_seen:
         raise UnboundedQueries(
             f"{query} is asked inside an operation that does not show what it does, and so on no bill: use scan, cond, vmap, jit, "
             "or fori_loop with a fixed number of turns"
         )
+
+
+def _lower(context, *arguments, query, is_seen, **_):
+    _check_seen(query, is_seen)
     return list(arguments)
+
+
+def _lower_answer(context, *arguments, query, is_seen, **params):
+    _check_seen(query, is_seen)
+    return mlir.lower_fun(functools.partial(_compute, **params), multiple_results=True)(context, *arguments)
+
+
+def _answer_shapes(*arguments, jaxpr, types, query, **_):
+    """Those of what is computed, and its effects. What it is computed from must be as it was traced."""
+    for argument, variable in zip(arguments[len(types) :], jaxpr.invars, strict=True):
+        if (argument.shape, argument.dtype) != (variable.aval.shape, variable.aval.dtype):
+            raise PrivacyRefusal(f"an answer to {query} would be computed in another precision: leave the program as JAX traces it")
+    return [variable.aval for variable in jaxpr.outvars], jaxpr.effects
 
 
 for primitive in (asked_p, answered_p):
     primitive.multiple_results = True
     primitive.def_impl(_refuse_at_once)
-    primitive.def_abstract_eval(lambda *arguments, **_: list(arguments))
-    mlir.register_lowering(primitive, _lower)
     ad.primitive_jvps[primitive] = _refuse_derivative
+asked_p.def_abstract_eval(lambda *arguments, **_: list(arguments))
+answered_p.def_effectful_abstract_eval(_answer_shapes)
+mlir.register_lowering(asked_p, _lower)
+mlir.register_lowering(answered_p, _lower_answer)
 batching.primitive_batchers[asked_p] = _batch
-batching.primitive_batchers[answered_p] = lambda arguments, dims, **params: (answered_p.bind(*arguments, **params), dims)
+batching.primitive_batchers[answered_p] = _batch_answer
 
 
 def count_queries(closed_jaxpr, private: Iterable[int] = ()) -> Plan:
@@ -249,7 +325,7 @@ class _Walk:
                 f"an answer to {query} would be computed away from its ask, perhaps again with the same noise, and on no bill: "
                 "leave jax.checkpoint out of what asks"
             )
-        return Counter(), [self.number(object()) for _ in inputs]
+        return Counter(), [self.number(object()) for _ in equation.outvars]
 
     def jit(self, equation, inputs: list) -> tuple[Counter, list]:
         return self.calls(_open(equation.params["jaxpr"]), inputs)

@@ -14,7 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from dpmcmc.ask import answered, mark, speaks, stamped
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
-from dpmcmc.precision import in_double, in_lanes
+from dpmcmc.precision import in_double
 from dpmcmc.types import Answer, Plan, Query
 
 Program = Callable[..., Any]
@@ -83,11 +83,12 @@ def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_do
             raise TypeError(told)
         place = next(places)
         words, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)), place)
+
+        def compute(held: Held, words, *points) -> Answer:
+            return Answer(*(_narrow(part, points[0].dtype) for part in answer(held, words, query, points, place)))
+
         with jax.enable_x64(True):
-            value, variance = in_lanes(
-                lambda *given: answer(given[0], given[1], query, given[2:], place), refuse_speech, held, words, *marked
-            )
-            return answered(Answer(_narrow(value, marked[0].dtype), _narrow(variance, marked[0].dtype)), query, place)
+            return answered(compute, refuse_speech, held, (words, *marked), query, place)
 
     # The sampler is user code: it sees the precision its author set, not the curator's.
     with jax.enable_x64(is_user_double):
