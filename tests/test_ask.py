@@ -492,6 +492,19 @@ def test_an_answer_that_is_opened_is_none():
         curator().trace(program(lambda equation: equation.primitive.name == "answered"), KEY)
 
 
+def test_copies_of_rows_alone_have_one_answer():
+    def program(ask, key):
+        function, held = jax.closure_convert(asking(ask, key), 1.0)
+        axes = [0 if leaf.shape == (len(ROWS), 1) else None for leaf in held]
+        copies = [leaf if axis is None else jnp.stack([leaf, 2 * leaf]) for leaf, axis in zip(held, axes, strict=True)]
+        return jax.vmap(lambda *held: function(1.0, *held), axes)(*copies)
+
+    owner = curator()
+    traced = owner.trace(program, KEY)
+    one, other = owner.grant(traced.plan).run(traced.compile(), KEY)
+    assert traced.plan == {RATIO: 1} and one == other
+
+
 @pytest.mark.parametrize("change", [jax.grad, jax.hessian, lambda f: lambda x: jax.vjp(f, x)[1](1.0), jax.value_and_grad, jax.jit])
 def test_what_follows_from_answers_goes_out(change):
     def program(ask, key):

@@ -114,6 +114,9 @@ def _batch_answer(arguments, dims, *, jaxpr, types, num_shared, **params):
         for value, dim in zip(arguments[:num_alike], dims, strict=False)
     ]
     lanes = arguments[num_alike:]
+    if all(dim is None for dim in dims[num_alike:]):  # nothing differs: one answer
+        found = answered_p.bind(*alike, *lanes, jaxpr=jaxpr, types=types, num_shared=num_shared, **params)
+        return found, [None] * len(found)
     compute = functools.partial(_compute, *alike[: len(types)], jaxpr=jaxpr, types=types)
     mapped = jax.vmap(compute, (*[None] * num_shared, *dims[num_alike:]))
     with jax.enable_x64(True):
