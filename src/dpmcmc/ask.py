@@ -200,6 +200,12 @@ def _lower_answer(context, *arguments, query, is_seen, **params):
     return mlir.lower_fun(functools.partial(_compute, **params), multiple_results=True)(context, *arguments)
 
 
+def _expand_answer(*arguments, query, is_seen, **params):
+    """What JAX 0.12 compiles where the answer has an operation of its `hijax` in it, such as a search among sorted numbers."""
+    _check_seen(query, is_seen)
+    return _compute(*arguments, **params)
+
+
 def _answer_shapes(*arguments, jaxpr, types, query, **_):
     """Those of what is computed, and its effects. What it is computed from must be as it was traced."""
     for argument, variable in zip(arguments[len(types) :], jaxpr.invars, strict=True):
@@ -216,6 +222,7 @@ asked_p.def_abstract_eval(lambda *arguments, **_: list(arguments))
 answered_p.def_effectful_abstract_eval(_answer_shapes)
 mlir.register_lowering(asked_p, _lower)
 mlir.register_lowering(answered_p, _lower_answer)
+answered_p.to_lojax = _expand_answer  # type: ignore[method-assign]
 batching.primitive_batchers[asked_p] = _batch
 batching.primitive_batchers[answered_p] = _batch_answer
 
