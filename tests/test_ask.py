@@ -464,32 +464,42 @@ def test_a_program_that_is_evaluated_anew_keeps_its_noise():
     assert len(set(found)) == 3  # equal by chance, on a grid of more than 2^20 units of noise: below 1e-5
 
 
-def evaluated(closed_jaxpr, is_open):
-    """A program evaluated operation by operation, and an answer for which `is_open` says so by what it is made of."""
+def evaluated(closed_jaxpr, answer):
+    """A program evaluated operation by operation, with a rule of its own for an answer."""
     values = dict(zip(closed_jaxpr.jaxpr.constvars, closed_jaxpr.consts, strict=True))
     for equation in closed_jaxpr.jaxpr.eqns:
         given = [atom.val if isinstance(atom, Literal) else values[atom] for atom in equation.invars]
-        if is_open(equation):
-            with jax.enable_x64(True):
-                found = _compute(*given, **equation.params)
-        else:
-            found = equation.primitive.bind(*given, **equation.params)
+        rule = answer if equation.primitive.name == "answered" else as_it_is
+        found = rule(equation, given)
         values.update(zip(equation.outvars, found if equation.primitive.multiple_results else [found], strict=True))
     return [values[variable] for variable in closed_jaxpr.jaxpr.outvars]
 
 
-def test_an_answer_that_is_opened_is_none():
+def as_it_is(equation, given):
+    return equation.primitive.bind(*given, **equation.params)
+
+
+def in_half_precision(equation, given):
+    return as_it_is(equation, [*given[:-1], given[-1].astype(jnp.float16)])
+
+
+def by_what_it_is_made_of(equation, given):
+    with jax.enable_x64(True):
+        return _compute(*given, **equation.params)
+
+
+@pytest.mark.parametrize("answer, words", [
+    (by_what_it_is_made_of, "would return what it has of the rows"), (in_half_precision, "would be computed in another precision")
+])  # fmt: skip
+def test_an_answer_is_computed_as_it_was_traced(answer, words):
     """Computed anew, in another precision perhaps, what comes out need not have the noise that is on the bill."""
 
-    def program(is_open):
-        def answer(ask, key):
-            return jnp.stack(ask(key, RATIO, jnp.zeros(1), jnp.ones(1)))
+    def program(rule):
+        return lambda ask, key: evaluated(jax.make_jaxpr(lambda: asking(ask, key)(jnp.float32(1.0)))(), rule)
 
-        return lambda ask, key: evaluated(jax.make_jaxpr(lambda: answer(ask, key))(), is_open)
-
-    assert curator().trace(program(lambda equation: False), KEY).plan == {RATIO: 1}
-    with pytest.raises(PrivacyRefusal, match="would return what it has of the rows"):
-        curator().trace(program(lambda equation: equation.primitive.name == "answered"), KEY)
+    assert curator().trace(program(as_it_is), KEY).plan == {RATIO: 1}
+    with pytest.raises(PrivacyRefusal, match=words):
+        curator().trace(program(answer), KEY)
 
 
 def test_copies_of_rows_alone_have_one_answer():

@@ -389,8 +389,11 @@ def _check_roles(rng_key: Any, sampler: Any, curator: Any, start: Any) -> None:
     if not jax.dtypes.issubdtype(getattr(rng_key, "dtype", None), jax.dtypes.prng_key) or rng_key.shape != ():
         raise TypeError(f"rng_key, a {type(rng_key).__name__}, must be one typed random key: make it with jax.random.key(0)")
     if not (isinstance(sampler, Sampler) or (callable(sampler) and start is not None)):
-        told = " (a function is called with what start= returns, which is missing: a recipe has it in **recipe.options)"
-        told = told if callable(sampler) else " (give recipe.sampler and **recipe.options)" if hasattr(sampler, "sampler") else ""
+        told = ""
+        if callable(sampler):
+            told = " (a function is called with what start= returns, which is missing: a recipe has it in **recipe.options)"
+        elif hasattr(sampler, "sampler"):
+            told = " (give recipe.sampler and **recipe.options)"
         raise TypeError(f"the sampler is a {type(sampler).__name__}{told}: {ORDER}")
     if start is not None and not callable(start):
         raise TypeError(f"start is a {type(start).__name__}: it must be a private start, such as newton_start(...)")
