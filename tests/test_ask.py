@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr, Literal, Primitive, jaxpr_as_fun
 from jax.interpreters import mlir
 
 from dpmcmc import Curator, Federation, LogRatio, models
-from dpmcmc.ask import _compute, answered, count_queries, mark, stamped
+from dpmcmc.ask import asked, count_queries, put_answers
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnboundedQueries, UnsupportedQuery
 from dpmcmc.types import Answer
 
@@ -33,14 +33,17 @@ Q, R = Named("q"), Named("r")
 PLACES = itertools.count()
 
 
+def respond(key, lane, *points):
+    """An answer that tells what an ask is named by."""
+    return Answer(jnp.append(jax.random.key_data(key), lane), jnp.float32(0))
+
+
+def words_at_once(key, *points):
+    return asked(key, Q, points, next(PLACES), jax.make_jaxpr(respond)).value
+
+
 def ask(key, query, *points):
-    place = next(PLACES)
-    words, points = mark(key, query, points, place)
-
-    def compute(_, words, *points):
-        return Answer(1.0 * words.sum() + sum(point.sum() for point in points), jnp.zeros(()))
-
-    return answered(compute, lambda jaxpr: None, (), (words, *points), query, place).value
+    return 1.0 * asked(key, query, points, next(PLACES), jax.make_jaxpr(respond)).value.sum()
 
 
 def plan(program, *arguments):
@@ -147,7 +150,7 @@ def test_an_unrolled_loop_is_refused(unroll):
 
 
 def test_an_ask_while_the_program_is_traced_is_refused():
-    """It would be answered, and leave no mark."""
+    """It would be on no bill."""
 
     def program(key):
         with jax.ensure_compile_time_eval():
@@ -159,22 +162,25 @@ def test_an_ask_while_the_program_is_traced_is_refused():
 
 def words_of(program, *arguments):
     """What the asks of a program are named by, a row for each."""
-    (found,) = map(np.asarray, jax.jit(jaxpr_as_fun(stamped(jax.make_jaxpr(program)(*arguments))))(*arguments))
+
+    def find(query, place, maps, *operands):
+        mapped = respond
+        for dims in maps:
+            mapped = jax.vmap(mapped, dims)
+        return mapped(*operands)
+
+    traced = jax.make_jaxpr(program)(*arguments)
+    (found,) = map(np.asarray, jax.jit(lambda *arguments: put_answers(traced, arguments, find))(*arguments))
     return found.reshape(-1, found.shape[-1])
-
-
-def words_at_once(key):
-    return mark(key, Q, (POINT,), 0)[0]
 
 
 def words_in_a_branch(key):
     """Under vmap a cond whose predicate depends on the lane has everything once for each."""
-    is_odd = jax.random.key_data(key)[0] % 2 == 1
-    return lax.cond(is_odd, lambda: mark(key, Q, (POINT,), 0)[0], lambda: mark(key, Q, (POINT,), 1)[0])
+    return lax.cond(jax.random.key_data(key)[0] % 2 == 1, lambda: words_at_once(key), lambda: words_at_once(key))
 
 
 def words_in_a_loop(key):
-    return lax.scan(lambda total, i: (total, mark(jax.random.fold_in(key, i), Q, (POINT,), 0)[0]), 0.0, jnp.arange(4))[1]
+    return lax.scan(lambda total, i: (total, words_at_once(jax.random.fold_in(key, i))), 0.0, jnp.arange(4))[1]
 
 
 @pytest.mark.parametrize("in_axes, out_axes", [(0, 0), (1, 1)])
@@ -322,11 +328,7 @@ def by_custom_root(function, key):
 
 
 def check_not_compiled(program):
-    with pytest.raises(UnboundedQueries, match="on no bill|cannot be counted"):  # where there are no rows
-        traced = jax.make_jaxpr(lambda key: program(lambda key: ask(key, Q, POINT), key))(KEY)
-        count_queries(traced)
-        jax.jit(jaxpr_as_fun(stamped(traced))).lower(KEY)
-    with pytest.raises(PrivacyRefusal):  # where there are, they are among what the hidden operation is given
+    with pytest.raises(UnboundedQueries, match="on no bill|cannot be counted"):
         curator().trace(lambda ask, key: program(lambda key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value, key), KEY).compile()
 
 
@@ -376,15 +378,16 @@ def scaled_in_turns(around, ask):
 
 @pytest.mark.parametrize("program, count", [(scaled, 1), (scaled_in_turns, 3)])
 def test_an_answer_is_not_computed_again_on_the_way_back(program, count):
-    """The mark was kept and the answer was not: two answers with one noise, which told rows apart by how they are rounded."""
+    """It would have the same noise, and rows may round to other numbers there."""
 
     def traced(around):
         return curator().trace(lambda ask, key: jax.grad(program(around, ask))(1.0, key), KEY)
 
-    kept = ("asked", "random_unwrap", "concatenate")  # the mark, and what is made of it
     assert traced(lambda function: function).plan == {RATIO: count}
+    kept = lambda function: jax.checkpoint(function, policy=lambda operation, *_, **__: operation.name == "asked")  # noqa: E731
+    assert traced(kept).plan == {RATIO: count}
     with pytest.raises(UnboundedQueries):
-        traced(lambda function: jax.checkpoint(function, policy=lambda operation, *_, **__: operation.name in kept))
+        traced(jax.checkpoint)
 
 
 def asking(ask, key):
@@ -395,62 +398,37 @@ def pulled_in_turns(ask, key):
     return lax.scan(lambda total, key: (total, jax.vjp(jax.checkpoint(asking(ask, key)), 1.0)), 0.0, jax.random.split(key, 2))
 
 
-def of_a_turn(ask, key):
-    """Rows are among what the second turn is given."""
-
-    def turn(carry, key):
-        return (jax.closure_convert(asking(ask, key), 1.0)[1], ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value), None
-
-    first = jax.tree.map(jnp.zeros_like, jax.closure_convert(asking(ask, key), 1.0)[1])
-    return lax.scan(turn, (first, jnp.float32(0)), jax.random.split(key, 2))[0][0]
-
-
-def a_cell(ask, key):
-    held = jax.make_jaxpr(asking(ask, key))(1.0).consts
-    return next(leaf for leaf in held if leaf.size >= ROWS.size and leaf.dtype == ROWS.dtype).ravel()[:1]
-
-
-def in_a_branch(ask, key):
-    return lax.cond(jax.random.bernoulli(key), lambda: (a_cell(ask, key), asking(ask, key)(1.0)), lambda: (jnp.ones(1), 0.0))
-
-
-ROWS_GO_OUT = {
+HANDED_OVER = {
     "pullback": lambda ask, key: jax.vjp(jax.checkpoint(asking(ask, key)), 1.0),
     "derivative": lambda ask, key: jax.linearize(jax.checkpoint(asking(ask, key)), 1.0),
     "pullbacks": pulled_in_turns,
     "lanes": lambda ask, key: jax.vmap(lambda key: jax.vjp(jax.checkpoint(asking(ask, key)), 1.0))(jax.random.split(key, 2)),
     "consts": lambda ask, key: jax.make_jaxpr(asking(ask, key))(1.0).consts,
-    "converted": lambda ask, key: [leaf.max() for leaf in jax.closure_convert(asking(ask, key), 1.0)[1]],
-    "carried": of_a_turn,
-    "branch": in_a_branch,
+    "converted": lambda ask, key: jax.closure_convert(asking(ask, key), 1.0)[1],
+}
+OWNERS = {
+    "alone": lambda **options: curator(**options),
+    "on devices": lambda **options: curator(devices=jax.devices()[:1], **options),
+    "together": lambda **options: Federation({"east": curator(**options), "west": curator()}),
 }
 
 
-@pytest.mark.parametrize("name", ROWS_GO_OUT)
-def test_rows_do_not_go_out_of_a_program(name):
-    """What JAX needs to compute an answer again is the rows and the secret: it would hand them over as a pytree."""
-    with pytest.raises(PrivacyRefusal):
-        curator().trace(ROWS_GO_OUT[name], KEY)
+def has_rows(leaves):
+    inside = ROWS[1:-1]  # the ends are round numbers
+    return any(np.isin(np.asarray(leaf), inside).any() for leaf in leaves if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
-@pytest.mark.parametrize("owner", [
-    lambda: curator(devices=jax.devices()[:1]), lambda: Federation({"east": curator(), "west": curator()})
-])  # fmt: skip
-def test_rows_do_not_go_out_whoever_holds_them(owner):
-    assert owner().trace(lambda ask, key: jax.vjp(asking(ask, key), 1.0), KEY).plan == {RATIO: 1}
-    with pytest.raises(PrivacyRefusal, match="would return what it has of the rows"):
-        owner().trace(ROWS_GO_OUT["pullback"], KEY)
-
-
-def test_rows_go_into_answers_alone():
-    uses = {
-        "asked about something that depends on rows": lambda ask, key: ask(key, RATIO, jnp.zeros(1), a_cell(ask, key)).value,
-        "whether something is asked": lambda ask, key: lax.cond(a_cell(ask, key)[0] > 0, asking(ask, key), lambda _: 0.0, 1.0),
-        "would be given what": lambda ask, key: jax.debug.print("{}", a_cell(ask, key)),
-    }
-    for words, program in uses.items():
-        with pytest.raises(PrivacyRefusal, match=words):
-            curator().trace(program, KEY)
+@pytest.mark.parametrize("owner", OWNERS)
+@pytest.mark.parametrize("name", HANDED_OVER)
+def test_what_jax_hands_over_has_nothing_of_the_rows(name, owner):
+    """What it keeps in order to compute something again, and the constants of a function, are what the program has in its trace."""
+    secret = np.arange(16, dtype=np.uint32) + 2**31
+    owner = OWNERS[owner](fixed_secret=secret)
+    traced = owner.trace(HANDED_OVER[name], KEY)
+    leaves = jax.tree.leaves(owner.grant(traced.plan).run(traced.compile(), KEY))
+    assert not has_rows(leaves) and has_rows([*leaves, ROWS])
+    assert not any(np.isin(np.asarray(leaf), secret).any() for leaf in leaves if leaf.dtype == np.uint32)
+    assert sum(leaf.size for leaf in leaves) < len(ROWS)
 
 
 def test_a_program_that_is_evaluated_anew_keeps_its_noise():
@@ -469,7 +447,7 @@ def evaluated(closed_jaxpr, answer):
     values = dict(zip(closed_jaxpr.jaxpr.constvars, closed_jaxpr.consts, strict=True))
     for equation in closed_jaxpr.jaxpr.eqns:
         given = [atom.val if isinstance(atom, Literal) else values[atom] for atom in equation.invars]
-        rule = answer if equation.primitive.name == "answered" else as_it_is
+        rule = answer if equation.primitive.name == "asked" else as_it_is
         found = rule(equation, given)
         values.update(zip(equation.outvars, found if equation.primitive.multiple_results else [found], strict=True))
     return [values[variable] for variable in closed_jaxpr.jaxpr.outvars]
@@ -479,40 +457,18 @@ def as_it_is(equation, given):
     return equation.primitive.bind(*given, **equation.params)
 
 
-def in_half_precision(equation, given):
-    return as_it_is(equation, [*given[:-1], given[-1].astype(jnp.float16)])
-
-
-def by_what_it_is_made_of(equation, given):
+def in_double_precision(equation, given):
     with jax.enable_x64(True):
-        return _compute(*given, **equation.params)
+        return as_it_is(equation, [value.astype(jnp.float64) if value.dtype == jnp.float32 else value for value in given])
 
 
-@pytest.mark.parametrize("answer, words", [
-    (by_what_it_is_made_of, "would return what it has of the rows"), (in_half_precision, "would be computed in another precision")
-])  # fmt: skip
-def test_an_answer_is_computed_as_it_was_traced(answer, words):
-    """Computed anew, in another precision perhaps, what comes out need not have the noise that is on the bill."""
-
+def test_an_answer_is_as_it_was_traced():
     def program(rule):
         return lambda ask, key: evaluated(jax.make_jaxpr(lambda: asking(ask, key)(jnp.float32(1.0)))(), rule)
 
     assert curator().trace(program(as_it_is), KEY).plan == {RATIO: 1}
-    with pytest.raises(PrivacyRefusal, match=words):
-        curator().trace(program(answer), KEY)
-
-
-def test_copies_of_rows_alone_have_one_answer():
-    def program(ask, key):
-        function, held = jax.closure_convert(asking(ask, key), 1.0)
-        axes = [0 if leaf.shape == (len(ROWS), 1) else None for leaf in held]
-        copies = [leaf if axis is None else jnp.stack([leaf, 2 * leaf]) for leaf, axis in zip(held, axes, strict=True)]
-        return jax.vmap(lambda *held: function(1.0, *held), axes)(*copies)
-
-    owner = curator()
-    traced = owner.trace(program, KEY)
-    one, other = owner.grant(traced.plan).run(traced.compile(), KEY)
-    assert traced.plan == {RATIO: 1} and one == other
+    with pytest.raises(PrivacyRefusal, match="is not as it was traced"):
+        curator().trace(program(in_double_precision), KEY)
 
 
 @pytest.mark.parametrize("change", [jax.grad, jax.hessian, lambda f: lambda x: jax.vjp(f, x)[1](1.0), jax.value_and_grad, jax.jit])
@@ -524,23 +480,6 @@ def test_what_follows_from_answers_goes_out(change):
         return change(lambda x: lax.scan(turn, x, jax.random.split(key, 3))[0])(1.0)
 
     assert curator().trace(program, KEY).plan == {RATIO: 3}
-
-
-def test_an_answer_is_beside_its_ask_and_there_once():
-    def asked(key):
-        words, _ = mark(key, Q, (POINT,), 0)
-        compute = lambda _, words: Answer(1.0 * words.sum(), jnp.zeros(()))  # noqa: E731
-        return lambda: answered(compute, lambda jaxpr: None, (), (words,), Q, 0).value
-
-    assert plan(lambda key: asked(key)(), KEY) == {Q: 1}
-    for program in (
-        lambda answer: answer() + answer(),
-        lambda answer: jax.jit(answer)(),
-        lambda answer: lax.scan(lambda total, _: (total + answer(), None), 0.0, length=2)[0],
-        lambda answer: lax.cond(True, answer, answer),
-    ):
-        with pytest.raises(UnboundedQueries, match="computed away from its ask"):
-            plan(lambda key, program=program: program(asked(key)), KEY)
 
 
 def test_more_lanes_than_have_numbers_are_refused():

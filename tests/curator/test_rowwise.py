@@ -11,10 +11,8 @@ from jax.extend.random import define_prng_impl
 from jax.interpreters import batching
 from jax.scipy import special, stats
 
-import dpmcmc
 from dpmcmc import Curator, Family, LogRatio, Model, SufficientStatistic, models
 from dpmcmc.curator.rowwise import APART, check_apart, rowwise
-from dpmcmc.errors import UnboundedQueries
 
 SIZE = 4
 POINT = jnp.array([0.3, -0.2, 0.5, 0.1])
@@ -186,26 +184,3 @@ def test_what_runs_is_what_was_looked_at():
             continue
         with pytest.raises(ValueError, match="the model uses `custom_vmap_call`"):
             trace(model, LogRatio(1.0, 5.0), jnp.zeros(1), jnp.ones(1))
-
-
-@pytest.mark.parametrize("use", [
-    lambda value, axis: value + lax.axis_index(axis),
-    lambda value, axis: lax.ppermute(value, axis, [(0, 0)]),
-    lambda value, axis: lax.all_gather(value, axis)[0],
-    lambda value, axis: lax.psum(value, axis, axis_index_groups=[[0]]),
-])  # fmt: skip
-def test_devices_cannot_be_told_apart_by_a_program_that_also_runs_without_them(use):
-    """With another key on each device there would be as many answers, and one on the bill."""
-    axis, query = dpmcmc.curator.curator.AXIS, LogRatio(1.0, 50.0)
-    model = Model(lambda p, row: jnp.tanh(row) * p[0], lambda p: -jnp.sum(p**2), lambda p: {"p": p}, 1)
-    curator = Curator(ROWS[:, 0], model, None, devices=jax.devices()[:1])
-
-    def program(ask, key):
-        try:
-            number = use(jnp.int32(0), axis)
-        except NameError:
-            number = 0
-        return ask(jax.random.fold_in(key, number), query, jnp.zeros(1), jnp.ones(1)).value
-
-    with pytest.raises(UnboundedQueries, match="must not differ from device to device"):
-        curator.trace(program, jax.random.key(0))

@@ -19,7 +19,7 @@ import os
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Literal
 from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import accountants, calibrate, filters
@@ -43,7 +42,6 @@ from dpmcmc.accounting.statement import (
     TIME,
     Statement,
 )
-from dpmcmc.ask import count_queries, tells_devices_apart
 from dpmcmc.curator import door, fused, linear_rows, noise
 from dpmcmc.curator.exact_sum import Table, one_row, piece_layout
 from dpmcmc.curator.filtered import Meter, charging
@@ -54,18 +52,16 @@ from dpmcmc.curator.program import (
     Held,
     Program,
     Traced,
-    call,
     check_traced_by,
     execute,
-    first_inputs,
     own_settings,
     silently,
-    trace_held,
+    trace,
 )
 from dpmcmc.curator.statistic import with_statistic
-from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnboundedQueries, UnsupportedQuery
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.ledger import Entry, Ledger, checked, entries, record_all, to_json, total_costs
-from dpmcmc.precision import in_double, is_double
+from dpmcmc.precision import is_double
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit, is_standing
 
 AXIS = "dpmcmc rows"  # of several devices
@@ -183,26 +179,8 @@ class Curator:
 
     def trace(self, program: Program, *arguments: Any) -> Traced:
         """Trace the program at the shapes of `arguments` and read off its bill. No row is touched."""
-        held = self._rows, self._num_rows, SECRET_SHAPE
-        run = self._bind(program, in_double())
-        if self._mesh is None:
-            traced = trace_held(run, held, arguments)
-            return Traced(count_queries(traced.jaxpr, first_inputs(held)), traced.out_info, traced, self)
-        # On several devices the program runs on each of them, with a name for the axis that they are on. Whoever uses it could ask
-        # something else on each device and be billed once: so it must be traceable where the name is not known, and where it is,
-        # sums over all devices, such as ours, are all that it may be used for: they are the same on each.
-        with _axis_unknown():
-            shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), held)  # on no device
-            alone = count_queries(trace_held(run, shapes, arguments).jaxpr, first_inputs(held))
-        traced = trace_held(self._spread(self._bind(program, in_double(), AXIS)), held, arguments)
-        inside, private = _inside_shard_map(traced.jaxpr, first_inputs(held))
-        plan = count_queries(inside, private)
-        if tells_devices_apart(inside.jaxpr, AXIS):
-            raise UnboundedQueries("the program names the axis of its devices: what it asks must not differ from device to device")
-        if plan != alone:
-            told = f"{dict(plan)} on several devices and {dict(alone)} on one"
-            raise UnboundedQueries(f"the program asks {told}: it must not look at devices")
-        return Traced(plan, traced.out_info, traced, self)
+        stored = self._rows, self._num_rows, SECRET_SHAPE
+        return trace(self, program, stored, arguments, None if self._mesh is None else self._spread)
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
         """The largest number of steps whose bill, with `initial`, fits what is left of the budget."""
@@ -300,17 +278,11 @@ class Curator:
             words, *points = (_of_first(table, value) for value in (words, *points))
         return query.answer(noise.ask_key(secret, words, query, points, place), self.model, table, *points)
 
-    def _bind(self, program: Program, is_user_double: bool, axis: str | None = None) -> Program:
-        def run(stored, num_rows, secret, *arguments):
-            return call(program, self.answer, self.hold(stored, num_rows, secret, axis), is_user_double, arguments)
-
-        return run
-
     def _spread(self, run: Program) -> Program:
         """The same on every device, each with its part of the rows."""
         whole, rows = PartitionSpec(), jax.tree.map(lambda leaf: leaf.sharding.spec, self._rows)
         return lambda stored, num_rows, secret, *arguments: jax.shard_map(
-            run,
+            functools.partial(run, functools.partial(self.hold, axis=AXIS)),
             mesh=self._mesh,
             in_specs=(rows, whole, whole, *(whole for _ in arguments)),
             out_specs=whole,
@@ -483,18 +455,6 @@ def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
     return grants
 
 
-@contextlib.contextmanager
-def _axis_unknown() -> Iterator[None]:
-    try:
-        yield
-    except NameError as error:
-        if "axis name" in str(error):
-            raise UnboundedQueries(
-                f"the program names a device axis ({error}): what it asks must not differ from device to device"
-            ) from error
-        raise
-
-
 @functools.lru_cache(maxsize=64)
 def _spent(costs: tuple[tuple[Any, int], ...], delta: float, most: float | None) -> accountants.Spent:
     """What the costs amount to; a bill that is far over `most` is told without what the noise lacks to be ideal."""
@@ -522,12 +482,3 @@ def _in_slots(leaf: np.ndarray, slots: np.ndarray, capacity: int) -> np.ndarray:
     placed = np.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
     placed[slots] = leaf
     return placed
-
-
-def _inside_shard_map(closed_jaxpr, private: range) -> tuple[ClosedJaxpr, list[int]]:
-    """What runs on each device, and which of its inputs are private: all but the public ones of the whole, and constants."""
-    whole = closed_jaxpr.jaxpr
-    (equation,) = (equation for equation in whole.eqns if equation.primitive.name == "shard_map")
-    public = {*whole.invars[private.stop :], *whole.constvars}
-    inputs = [index for index, atom in enumerate(equation.invars) if not isinstance(atom, Literal) and atom not in public]
-    return ClosedJaxpr(equation.params["jaxpr"], ()), inputs

@@ -26,7 +26,6 @@ import jax
 import numpy as np
 
 from dpmcmc.accounting.statement import SEVERAL_OWNERS, FederatedStatement
-from dpmcmc.ask import count_queries
 from dpmcmc.curator.curator import Curator, Grant, bill_all
 from dpmcmc.curator.program import (
     SECRET_SHAPE,
@@ -34,15 +33,12 @@ from dpmcmc.curator.program import (
     Held,
     Program,
     Traced,
-    call,
     check_traced_by,
     execute,
-    first_inputs,
-    trace_held,
+    trace,
 )
 from dpmcmc.curator.statistic import SufficientStatistic, same_family
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
-from dpmcmc.precision import in_double
 from dpmcmc.types import Answer, Budget, Model, Plan, Query, is_standing
 
 
@@ -83,10 +79,8 @@ class Federation:
 
     def trace(self, program: Program, *arguments: Any) -> Traced:
         """Trace the program at the shapes of `arguments` and read off its bill, the same for each owner. No row is touched."""
-        run = self._bind(program, in_double())
-        held = _together([(owner._rows, owner._num_rows, SECRET_SHAPE) for owner in self.owners.values()])
-        traced = trace_held(run, held, arguments)
-        return Traced(count_queries(traced.jaxpr, first_inputs(held)), traced.out_info, traced, self)
+        stored = _together([(owner._rows, owner._num_rows, SECRET_SHAPE) for owner in self.owners.values()])
+        return trace(self, program, stored, arguments)
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
         """The largest number of steps whose bill, with `initial`, every owner can afford."""
@@ -116,7 +110,8 @@ class Federation:
 
     # -- how it is answered ------------------------------------------------------------------------------------------------
 
-    def _answer(self, held: Mapping[str, Held], words, query: Query, points, place: int) -> Answer:
+    def answer(self, held: Mapping[str, Held], words: Any, query: Query, points: Any, place: int) -> Answer:
+        """How they answer together, in float64."""
         _check_adds(query)
         if isinstance(query, SufficientStatistic) and self._other_family is not None:
             raise UnsupportedQuery(
@@ -125,13 +120,10 @@ class Federation:
             )
         return add([_answer_of(name, owner, held[name], words, query, points, place) for name, owner in self.owners.items()])
 
-    def _bind(self, program: Program, is_user_double: bool) -> Program:
-        def run(rows, nums_rows, secrets, *arguments):
-            mine = zip(self.owners.items(), rows, nums_rows, secrets, strict=True)
-            held = {name: owner.hold(*own) for (name, owner), *own in mine}
-            return call(program, self._answer, held, is_user_double, arguments)
-
-        return run
+    def hold(self, rows: Any, nums_rows: Any, secrets: Any) -> dict[str, Held]:
+        """What every owner answers from, inside a program that has their rows and secrets as arguments."""
+        mine = zip(self.owners.items(), rows, nums_rows, secrets, strict=True)
+        return {name: owner.hold(*own) for (name, owner), *own in mine}
 
 
 class FederatedGrant:

@@ -1,8 +1,9 @@
-"""Programs: traced with an `ask` that marks each query, compiled as they were traced, and run on what their owners hold."""
+"""Programs: traced where there are no rows, then with the answers put in, compiled, and run on what their owners hold."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from dpmcmc.ask import answered, mark, speaks, stamped
+from dpmcmc.ask import asked, count_queries, put_answers, speaks
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.precision import in_double
 from dpmcmc.types import Answer, Plan, Query
@@ -43,14 +44,35 @@ class Traced(NamedTuple):
             return Executable(self.plan, self.traced.lower().compile(), self.owner)
 
 
-def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
-    """Trace `run` at the shapes of what its owners hold (rows, numbers of rows, secrets) and of the arguments."""
-    with own_settings(in_double()):
+def trace(
+    owner: Any, program: Program, stored: tuple[Any, Any, Any], arguments: tuple[Any, ...], spread: Callable[..., Any] | None = None
+) -> Traced:
+    """Trace the program where there are no rows, read off its bill, and put the answers of `owner` in.
+
+    Shapes are enough of what is stored (rows, numbers of rows, secrets), and of the arguments. On several devices spread(run) is
+    the same as run, on each of them.
+    """
+    is_user_double = in_double()  # the sampler is user code: it sees the precision its author set, not the curator's
+    with own_settings(is_user_double):
         shapes = jax.eval_shape(lambda *values: values, *arguments)
+    with own_settings():
+        on_no_device = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), stored)
+        held = jax.eval_shape(owner.hold, *on_no_device)
+        with jax.enable_x64(is_user_double):
+            asking = _trace_asking(functools.partial(program, _asking_about(owner, held)), shapes)
+        plan = count_queries(asking.jaxpr)
+
+        def run(hold, rows, nums_rows, secrets, *arguments):
+            find = functools.partial(_find, owner, hold(rows, nums_rows, secrets))
+            return _unflattened(asking.out_info, put_answers(asking.jaxpr, jax.tree.leaves(arguments), find))
+
+        run = functools.partial(run, owner.hold) if spread is None else spread(run)
+        return Traced(plan, asking.out_info, jax.jit(run).trace(*stored, *shapes), owner)
+
+
+def _trace_asking(program: Callable[..., Any], shapes: tuple[Any, ...]) -> Any:
     try:
-        with own_settings():
-            traced = jax.jit(run).trace(*held, *shapes)
-            return jax.jit(_as_function(stamped(traced.jaxpr), traced.out_info)).trace(*held, *shapes)
+        return jax.jit(program).trace(*shapes)
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
         raise TypeError(
             "the program needs a value in Python that is known only when it runs, such as an answer or a draw (in an if, a while, "
@@ -65,13 +87,8 @@ def trace_held(run: Program, held: tuple[Any, Any, Any], arguments: tuple[Any, .
         ) from error
 
 
-def first_inputs(held: Any) -> range:
-    """Which inputs of a traced program are what its owners hold."""
-    return range(len(jax.tree.leaves(held)))
-
-
-def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_double: bool, arguments: tuple[Any, ...]) -> Any:
-    """Call the program with an `ask` that marks each query in the trace and has it answered.
+def _asking_about(owner: Any, held: Held) -> Callable[..., Answer]:
+    """An `ask` that knows no more than the shapes of what its owner holds.
 
     The place is the number of the ask in the program's text: no two of them share their noise, whatever their keys.
     """
@@ -82,31 +99,34 @@ def call(program: Program, answer: Callable[..., Answer], held: Held, is_user_do
             told = f"{type(query).__name__} is no query: ask with Accept(test, bound), Gradient(clip, noise_multiplier) or another"
             raise TypeError(told)
         place = next(places)
-        words, marked = mark(rng_key, query, tuple(map(jnp.asarray, points)), place)
+        trace_answer = functools.partial(jax.make_jaxpr(functools.partial(_respond, owner, query, place)), held)
+        return asked(rng_key, query, tuple(map(jnp.asarray, points)), place, trace_answer)
 
-        def compute(held: Held, words, *points) -> Answer:
-            return Answer(*(_narrow(part, points[0].dtype) for part in answer(held, words, query, points, place)))
-
-        with jax.enable_x64(True):
-            return answered(compute, refuse_speech, held, (words, *marked), query, place)
-
-    # The sampler is user code: it sees the precision its author set, not the curator's.
-    with jax.enable_x64(is_user_double):
-        return program(ask, *arguments)
+    return ask
 
 
-def silently(function: Callable[[Any], Any], argument: Any) -> Any:
-    """function(argument), refused if it would show its argument to Python, where its tracers do not get either."""
-    traced, shapes = jax.make_jaxpr(function, return_shape=True)(argument)
+def _find(owner: Any, held: Held, query: Query, place: int, maps: tuple[tuple[int | None, ...], ...], *asked: Any) -> Answer:
+    """The answers to the ask at `place`, for each lane."""
+    respond = functools.partial(_respond, owner, query, place)
+    for dims in maps:
+        respond = jax.vmap(respond, (None, *dims))
+    return silently(respond, held, *asked)
+
+
+def _respond(owner: Any, query: Query, place: int, held: Held, rng_key, lane, *points) -> Answer:
+    words = jnp.append(jax.random.key_data(rng_key), lane)
+    return Answer(*(_narrow(part, points[0].dtype) for part in owner.answer(held, words, query, points, place)))
+
+
+def silently(function: Callable[..., Any], *arguments: Any) -> Any:
+    """function(*arguments), refused if it would show them to Python, where its tracers do not get either."""
+    traced, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
     refuse_speech(traced.jaxpr)
-    return _as_function(traced, shapes)(argument)
+    return _unflattened(shapes, jaxpr_as_fun(traced)(*jax.tree.leaves(arguments)))
 
 
-def _as_function(closed_jaxpr: Any, shapes: Any) -> Callable[..., Any]:
-    """A traced program as a function that returns what has these shapes."""
-    return lambda *arguments: jax.tree.unflatten(
-        jax.tree.structure(shapes), jaxpr_as_fun(closed_jaxpr)(*jax.tree.leaves(arguments))
-    )
+def _unflattened(shapes: Any, leaves: list) -> Any:
+    return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
 
 
 def refuse_speech(jaxpr: Any) -> None:
