@@ -50,14 +50,14 @@ Find = Callable[..., Answer]  # (query, place, maps, rng_key, lane, *points) -> 
 
 
 def asked(rng_key: Key, query: Query, points: tuple[Position, ...], place: int, trace: Callable[..., Any]) -> Answer:
-    """Leave an operation in the trace that stands for the answer to `query`, with the shapes of trace(rng_key, lane, *points)."""
+    """Leave an operation in the trace that stands for an answer, with the shapes of trace(query, rng_key, lane, *points)."""
     if not jax.dtypes.issubdtype(getattr(rng_key, "dtype", None), jax.dtypes.prng_key):
         raise TypeError("ask needs a typed random key: make one with jax.random.key, not jax.random.PRNGKey")
     if rng_key.shape:
         raise TypeError(f"ask needs one random key, not an array of shape {rng_key.shape}: ask for each under jax.vmap")
     operands = rng_key, np.uint32(0), *points
     with jax.enable_x64(True):
-        traced = trace(*(jax.ShapeDtypeStruct(np.shape(value), value.dtype) for value in operands))
+        traced = trace(query, *(jax.ShapeDtypeStruct(np.shape(value), value.dtype) for value in operands))
     shapes = tuple((aval.shape, aval.dtype) for aval in traced.out_avals)
     params = {"shapes": shapes, "side_effects": frozenset(traced.effects)}
     return Answer(*asked_p.bind(*operands, query=query, place=place, maps=(), **params))
@@ -169,13 +169,12 @@ class _Walk:
         if not _asks_inside(equation):
             expression = (equation.primitive.name, _frozen(equation.params), *inputs)
             return Counter(), [self.number(*expression, index) for index, _ in enumerate(equation.outvars)]
-        rule = _RULES.get(equation.primitive)
-        if rule is None:
+        if equation.primitive not in _RULES:
             raise UnboundedQueries(
                 f"queries inside `{equation.primitive.name}` cannot be counted: use scan, cond, vmap, jit, "
                 "or fori_loop with a fixed number of turns"
             )
-        return rule(self, equation, inputs)
+        return getattr(self, _RULES[equation.primitive])(equation, inputs)
 
     def asked(self, equation, inputs: list) -> tuple[Counter, list]:
         query, key = equation.params["query"], inputs[0]
@@ -184,8 +183,9 @@ class _Walk:
         self.used.add(key)
         if self.paths.setdefault(equation.params["place"], self.path) != self.path:
             raise UnboundedQueries(
-                f"one function that asks {query} is used twice by jit, scan or cond, and the two might share their noise: give "
-                "each use a function of its own, such as a lambda around it (and leave jit out: the whole run is compiled)"
+                f"one function that asks {query} is used twice by jit, scan or cond (or JAX kept it from an earlier trace), and "
+                "the two might share their noise: give each use a function of its own, such as a lambda around it (and leave jit "
+                "out: the whole run is compiled)"
             )
         return Counter({query: math.prod(equation.invars[1].aval.shape)}), self.fresh_numbers(equation)
 
@@ -223,13 +223,12 @@ class _Walk:
         return [self.number(object()) for _ in equation.outvars]
 
 
-# By JAX's own operations: another one may have their names.
-_RULES = {primitives.jit_p: _Walk.jit, primitives.scan_p: _Walk.scan, primitives.cond_p: _Walk.cond}
-
-
 @dataclass(frozen=True)
 class _Answering:
-    """One evaluation of a program that was counted: the operations that `_Walk` knows, and all others as they are."""
+    """One evaluation of a program that was counted: what asks inside is made anew with its answers, all else is as it was.
+
+    Of a jit, scan or cond that asks, hints to the compiler (such as shardings) are lost.
+    """
 
     find: Find
 
@@ -250,7 +249,7 @@ class _Answering:
         if equation.primitive is asked_p:
             return self.asked(equation, inputs)
         if _asks_inside(equation):
-            return _ANSWERING_RULES[equation.primitive](self, equation, inputs)
+            return getattr(self, _RULES[equation.primitive])(equation, inputs)
         return _by_itself(equation, inputs)
 
     def asked(self, equation, inputs: list) -> list:
@@ -276,13 +275,18 @@ class _Answering:
 
     def cond(self, equation, inputs: list) -> list:
         branches = [functools.partial(self.branch, branch) for branch in equation.params["branches"]]
-        return lax.switch(inputs[0], branches, *inputs[1:])
+        platforms = equation.params.get("branches_platforms")
+        if platforms is None:
+            return lax.switch(inputs[0], branches, *inputs[1:])
+        named = {name: branch for names, branch in zip(platforms, branches, strict=True) for name in names or ("default",)}
+        return lax.platform_dependent(*inputs[1:], **named)
 
     def branch(self, closed_jaxpr, *inputs) -> list:
         return self.calls(closed_jaxpr, list(inputs))
 
 
-_ANSWERING_RULES = {primitives.jit_p: _Answering.jit, primitives.scan_p: _Answering.scan, primitives.cond_p: _Answering.cond}
+# What may ask inside, and how both walks call it. By JAX's own operations: another one may have their names.
+_RULES = {primitives.jit_p: "jit", primitives.scan_p: "scan", primitives.cond_p: "cond"}
 
 
 def _by_itself(equation, inputs: list) -> list:

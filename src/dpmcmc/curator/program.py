@@ -82,8 +82,8 @@ def _trace_asking(program: Callable[..., Any], shapes: tuple[Any, ...]) -> Any:
         if "vmap-of-cond" not in str(error):
             raise
         raise UnsupportedQuery(
-            "a query with a running sum, or a callback, is inside a cond that depends on the chain: ask it outside, and use "
-            "jnp.where on what the chain does with the answer"
+            "a query with a running sum, or a callback, is inside a cond under vmap, where chains may take different branches: ask "
+            "it outside, and use jnp.where on what the chain does with the answer"
         ) from error
 
 
@@ -94,23 +94,25 @@ def _asking_about(owner: Any, held: Held) -> Callable[..., Answer]:
     """
     places = itertools.count()
 
+    @functools.cache
+    def trace_answer(query: Query, *operands):
+        return jax.make_jaxpr(functools.partial(_respond, owner, query, 0))(held, *operands)
+
     def ask(rng_key, query: Query, *points) -> Answer:
         if not hasattr(query, "answer"):
             told = f"{type(query).__name__} is no query: ask with Accept(test, bound), Gradient(clip, noise_multiplier) or another"
             raise TypeError(told)
-        place = next(places)
-        trace_answer = functools.partial(jax.make_jaxpr(functools.partial(_respond, owner, query, place)), held)
-        return asked(rng_key, query, tuple(map(jnp.asarray, points)), place, trace_answer)
+        return asked(rng_key, query, tuple(map(jnp.asarray, points)), next(places), trace_answer)
 
     return ask
 
 
-def _find(owner: Any, held: Held, query: Query, place: int, maps: tuple[tuple[int | None, ...], ...], *asked: Any) -> Answer:
+def _find(owner: Any, held: Held, query: Query, place: int, maps: tuple[tuple[int | None, ...], ...], *operands: Any) -> Answer:
     """The answers to the ask at `place`, for each lane."""
     respond = functools.partial(_respond, owner, query, place)
     for dims in maps:
         respond = jax.vmap(respond, (None, *dims))
-    return silently(respond, held, *asked)
+    return silently(respond, held, *operands)
 
 
 def _respond(owner: Any, query: Query, place: int, held: Held, rng_key, lane, *points) -> Answer:
