@@ -46,6 +46,8 @@ KEPT_APART = {
     "loop": iterated,
     "order": lambda p, x: (jnp.sort(x) * p).sum() + jnp.cumsum(x * p)[2] + jnp.max(x),
     "spectrum": lambda p, x: (jnp.abs(jnp.fft.fft(x * p)) ** 2).sum(),
+    "table": lambda p, x: jnp.interp(x, jnp.linspace(-1, 1, SIZE), p).sum(),
+    "interval": lambda p, x: p[jnp.searchsorted(jnp.array([-1.0, 0.0, 1.0]), x[0])] + p[jnp.nonzero(x > 0, size=1)[0][0]],
     "random": lambda p, x: (x * p * jax.random.normal(jax.random.key(0), (SIZE,))).sum(),
     "polynomial": lambda p, x: jnp.polyval(p, x).sum(),
     "checkpoint": jax.checkpoint(lambda p, x: jnp.tanh(x @ p)),
@@ -92,7 +94,7 @@ def test_usual_models_are_taken(name):
         check_apart("it", jax.make_jaxpr(function)(POINT, ROWS[0]).jaxpr)
 
 
-@pytest.mark.parametrize("name", ["multivariate", "survival", "solve", "loop", "spectrum", "polynomial"])
+@pytest.mark.parametrize("name", ["multivariate", "survival", "solve", "loop", "spectrum", "polynomial", "table", "interval"])
 def test_what_is_taken_keeps_rows_apart(name):
     assert not any(moved(KEPT_APART[name], worst) for worst in (np.nan, np.inf, 1e30, 50.0))
 
@@ -123,6 +125,14 @@ def test_an_operation_of_the_same_name_is_not_the_same(name):
     batching.primitive_batchers[own] = lambda arguments, dims: (jnp.max(arguments[0]), dims[0])
     with pytest.raises(ValueError, match=f"uses `{name}`"):
         rowwise(lambda row: own.bind(row[0]))(ROWS)
+
+
+@pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX has a primitive for each operation before 0.12")
+def test_operations_behind_one_primitive_are_told_apart():
+    """This one does not show the programs that it is made of."""
+    root = lambda row: lax.custom_root(lambda x: x - row[0], 0.0, lambda f, x: x - f(x), lambda f, y: y / f(1.0))  # noqa: E731
+    with pytest.raises(ValueError, match="uses `call_hi_primitive`"):
+        rowwise(root)(ROWS)
 
 
 @pytest.mark.parametrize("draw", [

@@ -37,8 +37,8 @@ TOGETHER_IN_A_ROW = """
     cholesky householder_product lu lu_pivots_to_permutation qr triangular_solve tridiagonal_solve
 """
 CONTROL = """
-    call checkpoint closed_call cond custom_jvp_call custom_linear_solve custom_vjp_call device_put jit name optimization_barrier
-    pjit platform_index remat2 scan stop_gradient while
+    call call_hi_primitive checkpoint closed_call cond custom_jvp_call custom_linear_solve custom_vjp_call device_put jit name
+    optimization_barrier pjit platform_index remat2 scan stop_gradient while
 """
 RANDOM = """
     random_bits random_clone random_fold_in random_gamma random_seed random_split random_unwrap random_wrap threefry2x32
@@ -86,17 +86,22 @@ def check_apart(name: str, jaxpr: Any) -> None:
         primitive = equation.primitive
         if _draws_together(equation):
             raise ValueError(f"{name}: {DRAWS_TOGETHER}")
-        if primitive not in _own() and not _is_constant(equation):
+        if _operation(equation) not in _own() and not _is_constant(equation):
             raise ValueError(f"{name} uses `{primitive.name}`. {REASONS.get(primitive.name, UNKNOWN)}")
 
 
+def _operation(equation: Any) -> tuple[Primitive, type]:
+    """What an equation does. In JAX 0.12 some operations are types behind one primitive."""
+    return equation.primitive, type(equation.params.get("_prim"))
+
+
 @functools.cache
-def _own() -> frozenset[Primitive]:
+def _own() -> frozenset[tuple[Primitive, type]]:
     """The operations of these names that are JAX's: what it exports, and what it makes of some functions."""
-    exported = [value for value in vars(primitives).values() if isinstance(value, Primitive)]
+    exported = [(value, type(None)) for value in vars(primitives).values() if isinstance(value, Primitive)]
     matrix = jax.ShapeDtypeStruct((2, 2), jnp.float32)
-    used = [equation.primitive for equation in _equations(jax.make_jaxpr(_some_of_everything)(matrix).jaxpr)]
-    return frozenset(primitive for primitive in (*exported, *used) if primitive.name in APART)
+    used = map(_operation, _equations(jax.make_jaxpr(_some_of_everything)(matrix).jaxpr))
+    return frozenset(operation for operation in (*exported, *used) if operation[0].name in APART)
 
 
 def _some_of_everything(matrix):
@@ -104,7 +109,8 @@ def _some_of_everything(matrix):
     moved = jnp.split(matrix, 2), jnp.stack(jnp.unstack(matrix)), jnp.tile(matrix, 2), matrix.at[0].subtract(1.0)
     solved = jnp.linalg.qr(matrix), jax.scipy.linalg.lu_solve(jax.scipy.linalg.lu_factor(matrix), matrix)
     computed = jnp.log2(matrix), jax.jacrev(jnp.tanh)(matrix), lax.platform_dependent(matrix, default=jnp.sin)
-    return lax.optimization_barrier((key, moved, solved, computed))
+    searched = jnp.searchsorted(matrix[0], matrix[1]), jnp.nonzero(matrix, size=2)
+    return lax.optimization_barrier((key, moved, solved, computed, searched))
 
 
 def has_rules(jaxpr: Any) -> bool:
