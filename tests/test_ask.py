@@ -439,8 +439,9 @@ def has_rows(leaves):
     return any(np.isin(np.asarray(without_keys(leaf)), inside).any() for leaf in leaves)
 
 
-@pytest.mark.parametrize("owner", OWNERS)
-@pytest.mark.parametrize("name", HANDED_OVER)
+@pytest.mark.parametrize(
+    "name, owner", [*((name, "alone") for name in HANDED_OVER), ("pullback", "on devices"), ("pullback", "together")]
+)
 def test_what_jax_hands_over_has_nothing_of_the_rows(name, owner):
     """What it keeps in order to compute something again, and the constants of a function, are what the program has in its trace."""
     secret = np.arange(16, dtype=np.uint32) + 2**31
@@ -530,7 +531,7 @@ COMPUTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("owner", ["alone", "on devices"])
+@pytest.mark.parametrize("owner", ["alone", pytest.param("on devices", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", COMPUTED)
 def test_a_program_computes_what_it_would_with_an_ordinary_function(name, owner):
     """Values, and the types of all that it returns: the answers are put in by rules of our own for loops, branches and lanes."""
