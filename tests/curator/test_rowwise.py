@@ -1,5 +1,7 @@
 """Models may use what keeps rows apart: what is allowed does so bit by bit, what is refused would not. Deterministic."""
 
+from types import NoneType
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,7 @@ from jax.interpreters import batching
 from jax.scipy import special, stats
 
 from dpmcmc import Curator, Family, LogRatio, Model, SufficientStatistic, models
-from dpmcmc.curator.rowwise import APART, check_apart, rowwise
+from dpmcmc.curator.rowwise import APART, _own, check_apart, rowwise
 
 SIZE = 4
 POINT = jnp.array([0.3, -0.2, 0.5, 0.1])
@@ -133,6 +135,8 @@ def test_operations_behind_one_primitive_are_told_apart():
     root = lambda row: lax.custom_root(lambda x: x - row[0], 0.0, lambda f, x: x - f(x), lambda f, y: y / f(1.0))  # noqa: E731
     with pytest.raises(ValueError, match="uses `call_hi_primitive`"):
         rowwise(root)(ROWS)
+    kinds = [kind for primitive, kind in _own() if primitive.name == "call_hi_primitive"]
+    assert kinds and NoneType not in kinds  # else it would be all of them, should they be told apart in another way one day
 
 
 @pytest.mark.parametrize("draw", [

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from types import NoneType
 from typing import Any
 
 import jax
@@ -37,8 +38,8 @@ TOGETHER_IN_A_ROW = """
     cholesky householder_product lu lu_pivots_to_permutation qr triangular_solve tridiagonal_solve
 """
 CONTROL = """
-    call call_hi_primitive checkpoint closed_call cond custom_jvp_call custom_linear_solve custom_vjp_call device_put jit name
-    optimization_barrier pjit platform_index remat2 scan stop_gradient while
+    call checkpoint closed_call cond custom_jvp_call custom_linear_solve custom_vjp_call device_put jit name optimization_barrier
+    pjit platform_index remat2 scan stop_gradient while
 """
 RANDOM = """
     random_bits random_clone random_fold_in random_gamma random_seed random_split random_unwrap random_wrap threefry2x32
@@ -97,11 +98,11 @@ def _operation(equation: Any) -> tuple[Primitive, type]:
 
 @functools.cache
 def _own() -> frozenset[tuple[Primitive, type]]:
-    """The operations of these names that are JAX's: what it exports, and what it makes of some functions."""
-    exported = [(value, type(None)) for value in vars(primitives).values() if isinstance(value, Primitive)]
+    """The operations of these names that are JAX's: what it exports, and what it makes of some functions; and types of these."""
+    exported = [(value, NoneType) for value in vars(primitives).values() if isinstance(value, Primitive)]
     matrix = jax.ShapeDtypeStruct((2, 2), jnp.float32)
     used = map(_operation, _equations(jax.make_jaxpr(_some_of_everything)(matrix).jaxpr))
-    return frozenset(operation for operation in (*exported, *used) if operation[0].name in APART)
+    return frozenset((primitive, kind) for primitive, kind in (*exported, *used) if primitive.name in APART or kind is not NoneType)
 
 
 def _some_of_everything(matrix):
