@@ -35,6 +35,7 @@ HEAVY_HOMES = {
     "arviz": {"results/posterior.py"},
     "h5py": {"accounting/verify.py"},
     "matplotlib": {"results/plots.py"},
+    "numpyro": {"models/numpyro.py"},
     "rich": {"progress.py", "cli/account.py"},
 }
 NO_JAX = {"types", "errors", "acceptance", "accounting", "ledger", "progress", "__init__"}

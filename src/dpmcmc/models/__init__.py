@@ -17,6 +17,7 @@ from dpmcmc.models.gaussian import draw_gaussian_posterior, gaussian, gaussian_p
 from dpmcmc.models.linear import draw_linear_posterior, linear, linear_posterior, simulate_linear_rows
 from dpmcmc.models.logistic import logistic, simulate_logistic_rows
 from dpmcmc.models.mixture import mixture, mixture_posterior, simulate_mixture_rows
+from dpmcmc.models.numpyro import from_numpyro
 from dpmcmc.models.poisson import poisson, simulate_poisson_rows
 from dpmcmc.models.poisson_rate import (
     draw_poisson_rate_posterior,
@@ -39,6 +40,7 @@ __all__ = [
     "draw_gaussian_posterior",
     "draw_linear_posterior",
     "draw_poisson_rate_posterior",
+    "from_numpyro",
     "gaussian",
     "gaussian_posterior",
     "linear",

@@ -1,0 +1,224 @@
+"""NumPyro's models: the same density as NumPyro's own, and refusals of what has no rows that add up."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import dpmcmc
+from dpmcmc import models
+
+NUMBERS = np.array([0.3, 1.2, 0.7, 2.0, 0.1], np.float32)
+PAIRS = np.stack([NUMBERS, NUMBERS[::-1]], axis=1)
+COUNTS = np.array([0, 1, 3, 2, 1], np.int32)
+
+
+def normal(y):
+    mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+
+def correlated(x):
+    factor = numpyro.sample("factor", dist.LKJCholesky(2, 2.0))
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0).expand([2]).to_event(1))
+    root = numpyro.deterministic("root", scale[:, None] * factor)
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("x", dist.MultivariateNormal(jnp.zeros(2), scale_tril=root), obs=x)
+
+
+def mixed(y):
+    weight = numpyro.sample("weight", dist.Dirichlet(jnp.ones(3)))
+    with numpyro.plate("parts", 3):
+        mean = numpyro.sample("mean", dist.Normal(0.0, 3.0))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(weight), dist.Normal(mean, 1.0)), obs=y)
+
+
+def nested(y):
+    upper = numpyro.sample("upper", dist.Uniform(0.0, 5.0))
+    lower = numpyro.sample("lower", dist.Uniform(0.0, upper))  # a support that another site decides
+    numpyro.sample("y", dist.Normal(lower, upper), obs=y)
+
+
+def grouped(group, y):
+    mean, spread = numpyro.sample("mean", dist.Normal(0.0, 1.0)), numpyro.sample("spread", dist.HalfNormal(1.0))
+    with numpyro.plate("groups", 4):
+        effect = numpyro.sample("effect", dist.Normal(mean, spread))
+    with numpyro.plate("rows", len(y)):
+        fitted = numpyro.deterministic("fitted", effect[group])
+        numpyro.sample("y", dist.Normal(fitted, 1.0), obs=y)
+
+
+def counted(x, y):
+    slopes = numpyro.sample("slopes", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    size = numpyro.sample("size", dist.Exponential(1.0))
+    numpyro.sample("y", dist.NegativeBinomial2(jnp.exp(x @ slopes), size), obs=y)
+
+
+def censored(time, is_seen):
+    law = dist.Weibull(numpyro.sample("scale", dist.HalfNormal(2.0)), numpyro.sample("shape", dist.HalfNormal(2.0)))
+    with numpyro.plate("rows", len(time)):
+        numpyro.factor("log_likelihood", jnp.where(is_seen > 0, law.log_prob(time), -((time / law.scale) ** law.concentration)))
+
+
+decentred = numpyro.handlers.reparam(grouped, config={"effect": numpyro.infer.reparam.LocScaleReparam(0)})
+TABLE = {  # program, rows, dimension, latent sites, what else is drawn
+    "normal": (normal, NUMBERS, 1, ["mean"], []),
+    "correlated": (correlated, PAIRS, 3, ["factor", "scale"], ["root"]),
+    "mixed": (mixed, (NUMBERS,), 5, ["weight", "mean"], []),
+    "nested": (nested, NUMBERS, 2, ["upper", "lower"], []),
+    "grouped": (grouped, (COUNTS, NUMBERS), 6, ["mean", "spread", "effect"], []),
+    "decentred": (decentred, {"group": COUNTS, "y": NUMBERS}, 6, ["mean", "spread", "effect_decentered"], ["effect"]),
+    "counted": (counted, (PAIRS, COUNTS), 3, ["slopes", "size"], []),
+    "censored": (censored, {"time": NUMBERS, "is_seen": COUNTS}, 2, ["scale", "shape"], []),
+}
+
+
+def arguments(rows):
+    return ((), rows) if isinstance(rows, dict) else (rows if isinstance(rows, tuple) else (rows,), {})
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_density_is_numpyros(name):
+    """Prior, Jacobian and likelihood, against NumPyro on the whole table; without the Jacobian it would be another."""
+    program, rows, dimension, latent, drawn = TABLE[name]
+    model, (args, kwargs) = models.from_numpyro(program, rows), arguments(rows)
+    position = jnp.linspace(-0.4, 0.5, model.dimension)
+    values = jax.jit(model.unravel)(position)
+    assert model.dimension == dimension and sorted(values) == sorted([*latent, *drawn])
+
+    @jax.jit
+    def numpyros(values):
+        free = numpyro.infer.util.unconstrain_fn(program, args, kwargs, values)
+        density = -numpyro.infer.util.potential_energy(program, args, kwargs, free)
+        return free, density, numpyro.infer.util.log_density(program, args, kwargs, values)[0]
+
+    free, density, without_jacobian = numpyros({site: values[site] for site in latent})
+    assert np.allclose(np.concatenate([np.ravel(free[site]) for site in latent]), position, atol=1e-5)
+    terms = jax.jit(jax.vmap(model.log_likelihood, (None, 0)))(position, rows)
+    assert np.isclose(jax.jit(model.log_prior)(position) + terms.sum(), density, rtol=1e-5)
+    assert (abs(without_jacobian - density) > 0.05) == (name != "normal")
+
+
+def test_only_shapes_and_types_are_used():
+    shapes = jax.ShapeDtypeStruct((7, 2), np.float32), jax.ShapeDtypeStruct((7,), np.int32)
+    from_shapes, from_rows = (models.from_numpyro(counted, rows) for rows in (shapes, (PAIRS * np.nan, COUNTS)))
+    position, row = jnp.array([0.1, 0.2, 0.3]), (PAIRS[0], COUNTS[0])
+    assert from_shapes.log_likelihood(position, row) == from_rows.log_likelihood(position, row)
+    assert np.isfinite(from_rows.log_prior(position))
+
+
+def test_a_private_run(quick_compilation):
+    model = models.from_numpyro(counted, (PAIRS, COUNTS))
+    rows = PAIRS.repeat(200, axis=0), COUNTS.repeat(200)
+    curator = dpmcmc.Curator(rows, model, dpmcmc.Budget(4, 1e-5))
+    sampler = dpmcmc.sgld(model.log_prior, dpmcmc.Gradient(2.0, 20.0), 1e-3)
+    draws = dpmcmc.sample(jax.random.key(0), sampler, curator, np.zeros(3), num_steps=4, num_chains=2, progress=False).posterior
+    assert draws.slopes.shape == (2, 2, 2) and (draws["size"] > 0).all()
+    assert draws.attrs["epsilon"] <= 4
+
+
+def discrete(y):
+    numpyro.sample("y", dist.Normal(numpyro.sample("side", dist.Bernoulli(0.5)), 1.0), obs=y)
+
+
+def without_prior(y):
+    numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal()), numpyro.param("scale", 1.0)), obs=y)
+
+
+def part(y):
+    mean = numpyro.sample("mean", dist.Normal())
+    with numpyro.plate("rows", 50, subsample_size=2) as chosen:
+        numpyro.sample("y", dist.Normal(mean, 1.0), obs=y[chosen])
+
+
+def personal(y):
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal()), 1.0), obs=y)
+
+
+def of_five(y):
+    mean = numpyro.sample("mean", dist.Normal())
+    with numpyro.plate("rows", 5):
+        numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+
+def centred(y):
+    numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal()), 1.0), obs=y - y.mean())
+
+
+def standardised(y):
+    numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal()), 1.0), obs=(y - y.mean()) / y.std())
+
+
+def tempered(y):
+    mean = numpyro.sample("mean", dist.Normal())
+    with numpyro.handlers.scale(scale=1 / len(y)):
+        numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+
+def closed_over(y):
+    numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal()), 1.0), obs=jnp.asarray(NUMBERS))
+
+
+def own_factor(y):
+    mean = numpyro.sample("mean", dist.ImproperUniform(dist.constraints.real, (), ()))
+    numpyro.factor("prior", -(mean**2))
+    numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+
+def around_the_mean(y):
+    numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal(y.mean(), 1.0)), 1.0), obs=y)
+
+
+def narrower_with_more(y):
+    numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal(0.0, 1 / len(y))), 1.0), obs=y)
+
+
+def unobserved(y):
+    numpyro.sample("mean", dist.Normal())
+
+
+def certain(y):
+    numpyro.sample("y", dist.Normal(), obs=y)
+
+
+@pytest.mark.parametrize(
+    "program, told",
+    [
+        (discrete, "'side' is discrete"),
+        (without_prior, "numpyro.param, which has no prior"),
+        (part, "leave subsample_size out"),
+        (personal, "'mean' has a value for each row"),
+        (of_five, "not on one of two .*len\\(y\\)"),
+        (centred, "not the sum of theirs"),
+        (standardised, "not the sum of theirs"),
+        (tempered, "not the sum of theirs"),
+        (closed_over, "not the sum of theirs"),
+        (own_factor, "not the sum of theirs"),
+        (around_the_mean, "computed from the rows"),
+        (narrower_with_more, "how many there are"),
+        (unobserved, "1 parameters and 0 observed"),
+        (certain, "0 parameters and 1 observed"),
+    ],
+)
+def test_other_models_are_refused(program, told):
+    with pytest.raises(ValueError, match=told):
+        models.from_numpyro(program, NUMBERS)
+
+
+@pytest.mark.parametrize("rows", [3.0, np.float32(3.0), [0.3, 1.2]])
+def test_rows_are_arrays(rows):
+    with pytest.raises(ValueError, match="rows must be arrays"):
+        models.from_numpyro(normal, rows)
+
+
+def test_numpyro_is_optional(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numpyro", None)
+    with pytest.raises(ImportError, match="pip install numpyro"):
+        models.from_numpyro(normal, NUMBERS)
