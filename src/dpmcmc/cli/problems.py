@@ -126,7 +126,8 @@ def _gaussian(columns: dict[str, Any], settings: Settings) -> Problem:
 
     prior = f"prior: normal around the middle of the bounds, with a standard deviation of {settings.prior_scale:g} half widths"
     notes = ("the parameters are means, in the units of the table", prior)
-    rows = scaled(columns, settings.limits) * width.astype(np.float32)
+    with np.errstate(all="ignore"):
+        rows = scaled(columns, settings.limits) * width.astype(np.float32)
     precision = (settings.prior_scale * width) ** -2
     named = model._replace(unravel=unravel)
     units = dict.fromkeys(settings.columns, "mean, in the units of the table")
@@ -203,7 +204,8 @@ def _plain(columns: dict[str, Any], settings: Settings) -> Any:
     from dpmcmc.tables.columns import numbers
 
     values = [numbers(columns[name], limits) for name, limits in settings.limits.items()]
-    return np.stack(values, axis=1).astype(np.float32)
+    with np.errstate(all="ignore"):  # whether a cell is too large or too small for its type is not told
+        return np.stack(values, axis=1).astype(np.float32)
 
 
 def _variances(settings: Settings, count: int) -> Any:

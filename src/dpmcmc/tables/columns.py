@@ -82,10 +82,12 @@ def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[float, float
     missing = [name for name in limits if name not in columns]
     if missing:
         raise ValueError(f"no column {', '.join(map(repr, missing))}, of those that the bounds name")
-    values = [(numbers(columns[name], pair) - pair.middle) / pair.half for name, pair in limits.items()]
+    values = [numbers(columns[name], pair) for name, pair in limits.items()]
     if len({len(column) for column in values}) > 1:
         raise ValueError(f"the columns {', '.join(map(repr, limits))} have different numbers of rows: they must agree")
-    return np.clip(np.stack(values, axis=1), -1, 1).astype(np.float32)
+    with np.errstate(all="ignore"):  # whether a cell is too large or too small for its type is not told
+        within = [(column - pair.middle) / pair.half for column, pair in zip(values, limits.values(), strict=True)]
+        return np.clip(np.stack(within, axis=1), -1, 1).astype(np.float32)
 
 
 def numbers(cells: Cells, bounds: Bounds) -> np.ndarray:
@@ -216,12 +218,13 @@ def _as_cells(cells: Cells) -> np.ndarray:
     """A column as an array of numbers, text or whatever has cells to be read as text."""
     # One cell for each entry of a list, whatever it is: a cell that is a list itself must not show by an axis more.
     if isinstance(cells, str | bytes):
-        raise ValueError(f"a column is an array or a list of cells, not the text {cells!r}: give the column itself")
+        raise ValueError("a column is an array or a list of cells, not a text: give the column itself")
     array = np.asarray(cells) if hasattr(cells, "__array__") else np.fromiter(cells, object)
     is_time = getattr(getattr(cells, "dtype", None), "kind", "O") in "mM"  # with a time zone pandas makes objects of it
     if array.ndim != 1 or array.dtype.kind not in "biufUSO" or is_time:
         axes = "" if array.ndim == 1 else f" with {array.ndim} axes"
-        raise ValueError(f"a column of dtype {array.dtype}{axes} cannot be used: it must hold numbers or text, one per row")
+        kind = array.dtype.type.__name__  # the whole dtype of texts would tell how long the longest is
+        raise ValueError(f"a column of type {kind}{axes} cannot be used: it must hold numbers or text, one per row")
     return array
 
 
