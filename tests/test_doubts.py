@@ -252,9 +252,10 @@ def test_a_step_that_uses_up_the_noise_exactly_is_not_saturated():
 
 
 def test_clipped_gradients_of_hmc_are_no_bias():
-    test, small = LogRatio(PROVED, 9.0), Gradient(0.5 * PROVED, 9.0)
-    assert doubts.of_settings(LOGISTIC, {small: 3, test: 1}) == []
-    assert len(doubts.of_settings(LOGISTIC, {small: 1})) == 1
+    test = LogRatio(PROVED, 9.0)
+    for small in (Gradient(0.5 * PROVED, 9.0), ExactGradient(0.5 * PROVED)):
+        assert doubts.of_settings(LOGISTIC, {small: 3, test: 1}) == []
+        assert len(doubts.of_settings(LOGISTIC, {small: 1})) == 1
 
 
 def test_walks_that_the_limits_cut_are_told_too():

@@ -140,9 +140,10 @@ def test_a_bad_value_is_named(build, words):
         build()
 
 
-def test_the_bit_of_metropolis_is_refused():
-    with pytest.raises(UnsupportedQuery, match=r"not private; use Barker, LazyBarker or Penalty"):
-        Accept(Metropolis(), bound=1.0)
+@pytest.mark.parametrize("test", [Metropolis(), Barker, "barker"], ids=["metropolis", "a class", "a name"])
+def test_other_bits_than_those_of_private_tests_are_refused(test):
+    with pytest.raises(UnsupportedQuery, match=r"not private; use Barker\(\), LazyBarker\(\) or Penalty\(sigma\)"):
+        Accept(test, bound=1.0)
 
 
 # -- tables that are refused at the door ---------------------------------------------------------------------------------------

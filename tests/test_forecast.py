@@ -64,7 +64,7 @@ def test_the_start_costs_its_share():
     from dpmcmc.accounting.costs import Gaussian
 
     mu = tuning.gaussian_mu(BUDGET)
-    start = {Gaussian(tuning.start_noise(mu)): tuning.START_STEPS, Gaussian(tuning.curvature_noise(mu)): 1}
+    start = {Gaussian(query.noise_multiplier): count for query, count in tuning.start_plan(1.0, 1.0, BUDGET).items()}
     share = accountants.gaussian_mu(start) ** 2 / mu**2
     assert 0.99 * (tuning.START_SHARE + tuning.CURVATURE_SHARE) < share <= tuning.START_SHARE + tuning.CURVATURE_SHARE
 

@@ -8,7 +8,21 @@ import re
 
 import pytest
 
-from dpmcmc import Budget, FixedBatch, Gradient, LogRatio, Neighbours, PenaltyAccept, PoissonBatch
+from dpmcmc import (
+    Barker,
+    Budget,
+    ExactAccept,
+    ExactRatio,
+    FixedBatch,
+    Gradient,
+    LogRatio,
+    Neighbours,
+    PenaltyAccept,
+    PoissonBatch,
+    SufficientStatistic,
+    loop,
+    models,
+)
 from dpmcmc.accounting import verify
 from dpmcmc.accounting.costs import SubsampledGaussian, to_json
 from tests import tiny
@@ -91,6 +105,15 @@ def test_without_a_budget_the_bill_is_computed_all_the_same():
     assert found.epsilon == pytest.approx(statement({tiny.RATIO: 20}).epsilon)
     assert "Budget:" not in str(found) and reproduced(found)
     assert "Promise:   none was made in advance. By itself this run has (" in str(found)
+
+
+def test_a_baseline_is_not_said_to_be_clipped_or_rounded():
+    found = str(statement({ExactRatio(): 20}, budget=None))
+    assert "NO PRIVACY IS PROMISED" in found and "then clipped" not in found
+    model = models.logistic(2, radius=1.0)
+    assert loop._declared(model, {ExactRatio(): 1, ExactAccept(Barker()): 1}) == [f"declared of every row: {model.declared}"]
+    for clipped in (ExactRatio(clip=1.0), ExactAccept(Barker(), 1.0), LogRatio(1.0, 1.0), SufficientStatistic(1.0)):
+        assert "one beyond is clipped" in loop._declared(model, {clipped: 1})[0]
 
 
 def test_what_is_printed_is_never_below_the_promise():

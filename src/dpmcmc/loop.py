@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -109,14 +110,23 @@ def sample(
             return run.go(positions, starter, runners, bar, interrupts)
 
 
+@dataclass
 class _Run:
     """A granted run and the draws it has so far."""
 
-    def __init__(self, curator, grant, per_step, keys, sizes, thin, warmup, path, notes) -> None:
-        self.curator, self.grant, self.per_step, self.keys, self.sizes = curator, grant, per_step, keys, sizes
-        self.thin, self.warmup, self.path, self.notes = thin, warmup, path, notes
-        self.num_done, self.is_warned, self.next_save = 0, False, 0.0
-        self.draws: list[Any] = []
+    curator: Any
+    grant: Any
+    per_step: Plan
+    keys: Any
+    sizes: list[int]
+    thin: int
+    warmup: float
+    path: str | Path | None
+    notes: list[str]
+    num_done: int = 0
+    is_warned: bool = False
+    next_save: float = 0.0
+    draws: list[Any] = field(default_factory=list)
 
     def go(self, positions, starter, runners, bar: Progress, interrupts: list):
         """Run to the end, or as far as it gets: draws that were paid for are returned, or come with the error."""
@@ -211,7 +221,7 @@ class _Run:
             positions,
             info,
             self.curator.model.unravel,
-            self.grant.statement(*_declared(self.curator.model), *self.notes, *notes),
+            self.grant.statement(*_declared(self.curator.model, self.per_step), *self.notes, *notes),
             num_warmup=int(positions.shape[1] * self.warmup),
             thin=self.thin,
         )
@@ -234,8 +244,11 @@ def _in_doubt(result: Any) -> list[str]:
     return [] if why is None else [f"DO NOT RELY on these draws: {why}"]
 
 
-def _declared(model) -> list[str]:
-    return [f"declared of every row: {model.declared}; one beyond is clipped, which biases the draws"] if model.declared else []
+def _declared(model, plan: Plan) -> list[str]:
+    if not model.declared:
+        return []
+    is_clipped = any(getattr(query, "clip", getattr(query, "bound", 0.0)) is not None for query in plan)
+    return [f"declared of every row: {model.declared}" + "; one beyond is clipped, which biases the draws" * is_clipped]
 
 
 @contextlib.contextmanager

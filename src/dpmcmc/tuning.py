@@ -140,7 +140,7 @@ def langevin(
         sampler=lambda start: sampler,  # a function, so that `sample` does not go without the start
         start=private_start(model, budget),
         query=query,
-        initial=start_plan(model, budget),
+        initial=start_plan(model.lipschitz, model.curvature, budget),
         num_chains=num_chains,
         thin=max(1, int(langevin_steps(noise_multiplier, budget) / num_chains / 2000)),
         warmup=0.1,
@@ -151,27 +151,18 @@ def private_start(model: Model, budget: Budget):
     """Newton steps on a tenth of the budget."""
     from dpmcmc import newton_start
 
-    gradient, curvature = start_plan(model, budget)
+    gradient, curvature = start_plan(model.lipschitz, model.curvature, budget)
     return newton_start(model.log_prior, gradient, curvature, START_STEPS)
 
 
-def start_plan(model: Model, budget: Budget) -> Plan:
+def start_plan(lipschitz: float | None, curvature: float | None, budget: Budget) -> Plan:
     """What that start asks, and how often."""
     from dpmcmc import Curvature, Gradient
 
-    assert model.lipschitz is not None and model.curvature is not None
+    assert lipschitz is not None and curvature is not None
     mu = gaussian_mu(budget)
-    return {Gradient(model.lipschitz, start_noise(mu)): START_STEPS, Curvature(model.curvature, curvature_noise(mu)): 1}
-
-
-def start_noise(mu: float) -> float:
-    """The noise multiplier of each of the start's gradients."""
-    return _round_up(math.sqrt(START_STEPS / START_SHARE) / mu)
-
-
-def curvature_noise(mu: float) -> float:
-    """The noise multiplier of the start's curvature matrix."""
-    return _round_up(1 / math.sqrt(CURVATURE_SHARE) / mu)
+    gradient = Gradient(lipschitz, _round_up(math.sqrt(START_STEPS / START_SHARE) / mu))
+    return {gradient: START_STEPS, Curvature(curvature, _round_up(1 / math.sqrt(CURVATURE_SHARE) / mu)): 1}
 
 
 def _prior_precision(model: Model) -> float:

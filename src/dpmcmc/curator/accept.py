@@ -27,7 +27,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from dpmcmc.acceptance import AcceptanceTest, LazyBarker, Metropolis, Penalty
+from dpmcmc.acceptance import AcceptanceTest, LazyBarker, Penalty
 from dpmcmc.accounting import costs
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import BITS, Table
@@ -74,8 +74,8 @@ class Accept:
     def __post_init__(self) -> None:
         check_sizes(self, "bound", "temperature")
         check_reach(self.temperature * self.bound)
-        if isinstance(self.test, Metropolis) or not hasattr(self.test, "log_probabilities"):
-            raise UnsupportedQuery(f"{self.test}: the accept bit of this test is not private; use Barker, LazyBarker or Penalty")
+        if not isinstance(self.test, AcceptanceTest):
+            raise UnsupportedQuery(f"{self.test}: its accept bit is not private; use Barker(), LazyBarker() or Penalty(sigma)")
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         bound = jnp.asarray(self.bound, jnp.float64)

@@ -212,17 +212,18 @@ def _fetch(leaf, places):
 
 def gather(table: Table, slots):
     """The rows in the given slots, as far as this device has them, and which those are."""
-    size = table.piece_size
-    local = slots - table.first_slot
+    local, size = slots - table.first_slot, table.piece_size
+
+    def pick(*pieces):
+        found = None
+        for index, leaf in enumerate(pieces):
+            taken = jnp.asarray(leaf)[jnp.clip(local - index * size, 0, size - 1)]
+            found = taken if index == 0 else _choose(local >= index * size, taken, found)
+        return found
+
     is_here = (local >= 0) & (local < len(table.pieces) * size)
-    found = None
-    for index, piece in enumerate(zip(table.pieces, table.occupied or (None,) * len(table.pieces), strict=True)):
-        offset = local - index * size
-        taken = jax.tree.map(lambda leaf: jnp.asarray(leaf)[jnp.clip(offset, 0, size - 1)], piece)  # noqa: B023
-        found = taken if found is None else jax.tree.map(functools.partial(_choose, offset >= 0), taken, found)
-    assert found is not None
-    rows, occupied = found
-    return rows, is_here & (slots < table.num_rows if occupied is None else occupied != 0)
+    is_real = slots < table.num_rows if table.occupied is None else pick(*table.occupied) != 0
+    return jax.tree.map(pick, *table.pieces), is_here & is_real
 
 
 def _choose(condition, yes, no):

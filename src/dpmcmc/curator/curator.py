@@ -1,7 +1,7 @@
 """The curator: it alone holds the rows. It reads the bill off a program, grants it within the budget, and runs it.
 
     traced     = curator.trace(program, *arguments)     its bill: traced.plan; no row is touched, shapes are enough
-    executable = traced.compile()                       the very program the bill was read off
+    executable = traced.compile()                       that program, with the answers in their places
     grant      = curator.grant(plan)                    the ledger has it before this returns
     result     = grant.run(executable, *arguments)      refused when it asks more than is left of the grant
 
@@ -125,8 +125,8 @@ class Curator:
         leaves = jax.tree.map(door.as_column, rows)
         num_rows = door.count_rows(leaves, self.unit)
         self._capacity = door.check_capacity(num_rows, capacity, self.unit)
-        if budget is not None and self.unit.is_count_public and budget.delta > 1 / num_rows:
-            warnings.warn(LARGE_DELTA.format(budget.delta, num_rows), stacklevel=2)
+        for doubt in self._doubtful():
+            warnings.warn(doubt, stacklevel=2)
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
         self._row = one_row(leaves)
         door.check_model(model, self._row)
@@ -364,31 +364,34 @@ class Curator:
                 continue
         return None, None
 
-    def _statement(self, bill: tuple[Entry, ...], costs: Mapping[Any, int]) -> Statement:
-        epsilon, method = self._spent(costs)
-        second = self._second_opinion(costs, method)
-        generator = f"the generator of the secret stream: {noise.GENERATOR}"
-        notes = tuple(f"{entry.query}: {entry.cost.reason}" for entry in bill if isinstance(entry.cost, NonPrivate))
-        if notes:
-            second = None, None  # infinity needs none
-        if self._filter is not None and self._shared_by is not None:
-            second = epsilon, f"{method}, {ALONE}"
-            epsilon, method, notes = self._filter.epsilon, filters.NAMES[self._shared_by], (SHARED_BUDGET,)
+    def _claim(self, bill: tuple[Entry, ...], costs: Mapping[Any, int]) -> tuple[float, str, float | None, str | None]:
+        """epsilon and its method, then a second figure and what it is, where there is one."""
         if self._fixed_secret is not None:
-            # No figure at all: with a known secret even a second opinion would be a wrong one.
-            epsilon, method, second, generator = math.inf, "none", (None, None), FIXED_SECRET
+            return math.inf, "none", None, None  # with a known secret even a second opinion would be a wrong one
+        alone = self._spent(costs)
+        if self._filter is not None and self._shared_by is not None:
+            return self._filter.epsilon, filters.NAMES[self._shared_by], alone.epsilon, f"{alone.method}, {ALONE}"
+        if any(isinstance(entry.cost, NonPrivate) for entry in bill):
+            return *alone, None, None  # infinity needs none
+        return *alone, *self._second_opinion(costs, alone.method)
+
+    def _statement(self, bill: tuple[Entry, ...], costs: Mapping[Any, int]) -> Statement:
+        epsilon, method, second_epsilon, second_method = self._claim(bill, costs)
+        generator = FIXED_SECRET if self._fixed_secret is not None else f"the generator of the secret stream: {noise.GENERATOR}"
+        reasons = tuple(f"{entry.query}: {entry.cost.reason}" for entry in bill if isinstance(entry.cost, NonPrivate))
+        notes = reasons if self._filter is None else (SHARED_BUDGET,)
         return Statement(
             epsilon=epsilon,
             delta=self._delta,
             method=method,
-            second_epsilon=second[0],
-            second_method=second[1],
+            second_epsilon=second_epsilon,
+            second_method=second_method,
             unit=self.unit,
             capacity=self.capacity if self.unit.neighbours is Neighbours.REPLACE_ONE else None,
             released=tuple(dict.fromkeys(entry.released for entry in bill)),
             bill=to_json(bill),
             budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),
-            assumptions=(*self._declared(), generator, FLOATING_POINT, IN_ONE_PROCESS, TIME),
+            assumptions=(*self._declared(), generator, *(() if reasons else (FLOATING_POINT,)), IN_ONE_PROCESS, TIME),
             notes=(*notes, *self._doubtful()),
         )
 
@@ -408,7 +411,7 @@ class Grant:
         with self._curator._lock:
             self.check(executable.plan)
             self._curator._meter = self._meter
-            return execute(executable, self.take(executable.plan), arguments)
+            return execute(executable, self._take(executable.plan), arguments)
 
     def check(self, plan: Plan) -> None:
         """Refuse a program that asks more than is left, or any once the rows were withdrawn."""
@@ -417,7 +420,7 @@ class Grant:
             if count > self._left[query]:
                 raise BudgetExceeded(f"the program asks {query} {count} times, {self._left[query]} are left of the grant")
 
-    def take(self, plan: Plan) -> tuple[Any, Any, Any]:
+    def _take(self, plan: Plan) -> tuple[Any, Any, Any]:
         """Take a checked program's asks off the grant; return what it runs on: rows, their number, the secret."""
         self._left.subtract({query: count for query, count in plan.items() if not is_standing(query)})
         secret = jnp.asarray(noise.secret_of(self._secret, next(self._runs)), jnp.uint32)

@@ -95,6 +95,7 @@ class ExactGradient:
 
     released: ClassVar[str] = "gradients of the log-likelihood, WITHOUT NOISE"
     adds: ClassVar[bool] = True
+    is_direction: ClassVar[bool] = True
 
     clip: float | None = None
     batch: batches.PoissonBatch | batches.FixedBatch | None = None

@@ -139,7 +139,7 @@ class FederatedGrant:
             for name, grant in self._grants.items():
                 with _told_by(name):
                     grant.check(executable.plan)
-            held = [grant.take(executable.plan) for grant in self._grants.values()]
+            held = [grant._take(executable.plan) for grant in self._grants.values()]
         return execute(executable, _together(held), arguments)
 
     def statement(self, *notes: str) -> FederatedStatement:
@@ -224,24 +224,16 @@ def _check_owner(name: Any, owner: Any) -> None:
 
 
 def _check_shapes(first: tuple[str, Curator], other: tuple[str, Curator]) -> None:
-    told = {"dimension": _dimension, "parameters": _parameters, "rows": _row_shapes}
-    for what, look in told.items():
-        here, there = look(first[1]), look(other[1])
-        if here != there:
-            raise ValueError(f"owner {first[0]} has {what} {here}, owner {other[0]} {there}: all owners need the same model")
+    there = _shapes(other[1])
+    for what, here in _shapes(first[1]).items():
+        if here != there[what]:
+            raise ValueError(f"owner {first[0]} has {what} {here}, owner {other[0]} {there[what]}: all owners need the same model")
 
 
-def _dimension(owner: Curator) -> int:
-    return owner.model.dimension
-
-
-def _parameters(owner: Curator) -> Any:
-    named = jax.eval_shape(owner.model.unravel, jax.ShapeDtypeStruct((owner.model.dimension,), np.float32))
-    return jax.tree.map(lambda leaf: leaf.shape, named)
-
-
-def _row_shapes(owner: Curator) -> Any:
-    return jax.tree.map(lambda leaf: leaf.shape, owner.row)
+def _shapes(owner: Curator) -> dict[str, Any]:
+    dimension = owner.model.dimension
+    named = jax.eval_shape(owner.model.unravel, jax.ShapeDtypeStruct((dimension,), np.float32))
+    return {"dimension": dimension} | jax.tree.map(lambda leaf: leaf.shape, {"parameters": named, "rows": owner.row})
 
 
 def _shared_model(owners: Mapping[str, Curator]) -> Model:

@@ -58,7 +58,7 @@ from jax import lax
 from jax.scipy import special
 
 GENERATOR = "ChaCha20, keyed by the operating system for every grant"
-MANY_BLOCKS = 4096  # from so many blocks on, word by word is faster than block by block; for fewer it is slower, and to compile
+MANY_BLOCKS = 4096  # from so many blocks on, word by word is faster than block by block; below, it is slower to run and to compile
 BASE = 32  # standard deviation of the tabulated discrete Gaussian
 COIN_DISTANCE = 2.0**-48  # a coin's probability is off by at most this: rounding of the probability, and 62-bit uniforms
 # Of real noise: four units in the last place of the largest value, when the compiled functions are right to two.
@@ -180,7 +180,7 @@ def _double_round_by_words(words):
 
 
 def ask_key(secret, words, query, points, place: int):
-    """The secret ChaCha20 key (8 words) of one ask, at this place of the program, whose `words` are from `ask.mark`."""
+    """The secret ChaCha20 key (8 words) of one ask, at this place of the program; `words` are those of its key and its lane."""
     # With shapes and types in the digest, no two lists of points have the same words.
     kinds = [(part.shape, str(part.dtype)) for part in (words, *points)]
     message = jnp.concatenate([words, _digest(query, kinds, place), *map(_words, points)])
