@@ -1,5 +1,6 @@
 """NumPyro's models: the same density as NumPyro's own, and refusals of what has no rows that add up."""
 
+import inspect
 import sys
 
 import jax
@@ -66,6 +67,26 @@ def censored(time, is_seen):
         numpyro.factor("log_likelihood", jnp.where(is_seen > 0, law.log_prob(time), -((time / law.scale) ** law.concentration)))
 
 
+def with_more_priors(group, y):
+    effect = numpyro.sample("effect", dist.ImproperUniform(dist.constraints.real, (3,), ()))
+    numpyro.factor("narrow", -(effect**2).sum())
+    numpyro.sample("sum to zero", dist.Normal(effect.sum(), 0.1), obs=0.0)
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(effect[group], 1.0), obs=y)
+
+
+def with_covariance(x):
+    covariance = numpyro.sample("scale", dist.HalfNormal()) * jnp.eye(2)
+    numpyro.sample("x", dist.MultivariateNormal(jnp.zeros(2), covariance), obs=x)  # NumPyro's checks take its eigenvalues
+
+
+def with_own_keys(x, y):
+    directions = jax.random.normal(numpyro.prng_key(), (2, 3))
+    numpyro.sample(
+        "y", dist.Normal(jnp.tanh(x @ directions) @ numpyro.sample("b", dist.Normal().expand([3]).to_event(1)), 1.0), obs=y
+    )
+
+
 decentred = numpyro.handlers.reparam(grouped, config={"effect": numpyro.infer.reparam.LocScaleReparam(0)})
 TABLE = {  # program, rows, dimension, latent sites, what else is drawn
     "normal": (normal, NUMBERS, 1, ["mean"], []),
@@ -74,6 +95,9 @@ TABLE = {  # program, rows, dimension, latent sites, what else is drawn
     "nested": (nested, NUMBERS, 2, ["upper", "lower"], []),
     "grouped": (grouped, (COUNTS, NUMBERS), 6, ["mean", "spread", "effect"], []),
     "decentred": (decentred, {"group": COUNTS, "y": NUMBERS}, 6, ["mean", "spread", "effect_decentered"], ["effect"]),
+    "with more priors": (with_more_priors, (COUNTS % 3, NUMBERS), 3, ["effect"], []),
+    "with covariance": (with_covariance, PAIRS, 1, ["scale"], []),
+    "with own keys": (numpyro.handlers.seed(with_own_keys, 0), (PAIRS, NUMBERS), 3, ["b"], []),
     "counted": (counted, (PAIRS, COUNTS), 3, ["slopes", "size"], []),
     "censored": (censored, {"time": NUMBERS, "is_seen": COUNTS}, 2, ["scale", "shape"], []),
 }
@@ -102,7 +126,8 @@ def test_the_density_is_numpyros(name):
     assert np.allclose(np.concatenate([np.ravel(free[site]) for site in latent]), position, atol=1e-5)
     terms = jax.jit(jax.vmap(model.log_likelihood, (None, 0)))(position, rows)
     assert np.isclose(jax.jit(model.log_prior)(position) + terms.sum(), density, rtol=1e-5)
-    assert (abs(without_jacobian - density) > 0.05) == (name != "normal")
+    assert (abs(without_jacobian - density) > 0.05) == (name not in ("normal", "with own keys", "with more priors"))
+    dpmcmc.Curator(rows, model, None)  # takes it
 
 
 def test_only_shapes_and_types_are_used():
@@ -156,6 +181,60 @@ def standardised(y):
     numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal()), 1.0), obs=(y - y.mean()) / y.std())
 
 
+def centred_in_groups(group, x, y):
+    count = jnp.bincount(group, length=4)
+    mean = jnp.bincount(group, weights=x, length=4) / jnp.maximum(count, 1)
+    numpyro.sample("y", dist.Normal(numpyro.sample("slope", dist.Normal()) * (x - mean[group]), 1.0), obs=y)
+
+
+def cox(time, is_seen, x):
+    risk = numpyro.sample("slope", dist.Normal()) * x
+    later = jax.nn.logsumexp(jnp.where(time[None, :] >= time[:, None], risk[None, :], -jnp.inf), axis=1)
+    numpyro.factor("partial", (is_seen * (risk - later)).sum())
+
+
+def in_order(y):
+    first, second = (numpyro.sample(name, dist.Normal()) for name in ("first", "second"))
+    numpyro.sample("y", dist.Normal(first * y[1:-1] + second * y[:-2], 1.0), obs=y[2:])
+
+
+def without_the_first(y):
+    numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal()), 1.0), obs=y[10:])
+
+
+def shares_of_centred(x, y):
+    share = jax.nn.sigmoid(numpyro.sample("slope", dist.Normal()) * (x - x.mean()))
+    numpyro.sample("y", dist.BetaProportion(share, 20.0), obs=y)
+
+
+def with_gaps_filled(x, y):
+    filled = jnp.where(jnp.isnan(x), jnp.nanmean(x), x)
+    numpyro.sample("y", dist.Normal(numpyro.sample("slope", dist.Normal()) * filled, 1.0), obs=y)
+
+
+def by_the_largest(y):
+    numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal()), 1.0), obs=y / jnp.maximum(jnp.abs(y).max(), 1.0))
+
+
+def broadcast(x, y):
+    numpyro.sample("y", dist.Normal(x[:, None] * numpyro.sample("slope", dist.Normal()), 1.0), obs=y)
+
+
+def row_by_row(y):
+    mean = numpyro.sample("mean", dist.Normal())
+    for index in range(len(y)):
+        numpyro.sample(f"y{index}", dist.Normal(mean, 1.0), obs=y[index])
+
+
+def as_many_as_there_are(group):
+    level = numpyro.sample("level", dist.Normal().expand([int(group.max()) + 1]).to_event(1))
+    numpyro.sample("y", dist.Bernoulli(logits=level[group]), obs=group)
+
+
+def no_number(y):
+    numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal(0.0, jnp.log(-1.0))), 1.0), obs=y)
+
+
 def tempered(y):
     mean = numpyro.sample("mean", dist.Normal())
     with numpyro.handlers.scale(scale=1 / len(y)):
@@ -164,12 +243,6 @@ def tempered(y):
 
 def closed_over(y):
     numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal()), 1.0), obs=jnp.asarray(NUMBERS))
-
-
-def own_factor(y):
-    mean = numpyro.sample("mean", dist.ImproperUniform(dist.constraints.real, (), ()))
-    numpyro.factor("prior", -(mean**2))
-    numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
 
 
 def around_the_mean(y):
@@ -191,16 +264,26 @@ def certain(y):
 @pytest.mark.parametrize(
     "program, told",
     [
+        (centred_in_groups, "not the sum"),
+        (cox, "not the sum"),
+        (in_order, "not the sum"),
+        (without_the_first, "not the sum"),
+        (shares_of_centred, "not the sum"),
+        (with_gaps_filled, "not the sum"),
+        (by_the_largest, "not the sum"),
+        (broadcast, "not the sum"),
+        (row_by_row, "other sites for two rows"),
+        (as_many_as_there_are, "a public number for max"),
+        (no_number, "log-prior of this model is not a number"),
         (discrete, "'side' is discrete"),
         (without_prior, "numpyro.param, which has no prior"),
         (part, "leave subsample_size out"),
         (personal, "'mean' has a value for each row"),
-        (of_five, "not on one of two .*len\\(y\\)"),
-        (centred, "not the sum of theirs"),
-        (standardised, "not the sum of theirs"),
-        (tempered, "not the sum of theirs"),
-        (closed_over, "not the sum of theirs"),
-        (own_factor, "not the sum of theirs"),
+        (of_five, "not on one of several .*len\\(y\\)"),
+        (centred, "not the sum"),
+        (standardised, "not the sum"),
+        (tempered, "not the sum"),
+        (closed_over, "rows come as these, not from outside"),
         (around_the_mean, "computed from the rows"),
         (narrower_with_more, "how many there are"),
         (unobserved, "1 parameters and 0 observed"),
@@ -208,11 +291,21 @@ def certain(y):
     ],
 )
 def test_other_models_are_refused(program, told):
+    columns = {"group": COUNTS, "is_seen": COUNTS}
+    rows = {name: columns.get(name, NUMBERS) for name in inspect.signature(program).parameters}
     with pytest.raises(ValueError, match=told):
-        models.from_numpyro(program, NUMBERS)
+        models.from_numpyro(program, rows)
 
 
-@pytest.mark.parametrize("rows", [3.0, np.float32(3.0), [0.3, 1.2]])
+def test_what_could_not_be_tried_is_told():
+    def far(y):
+        numpyro.factor("far", jnp.where(y > 1e6, -((y - numpyro.sample("mean", dist.Normal())) ** 2), -jnp.inf).sum())
+
+    with pytest.warns(UserWarning, match="nobody tried whether those of rows add up"):
+        models.from_numpyro(far, NUMBERS)
+
+
+@pytest.mark.parametrize("rows", [3.0, np.float32(3.0), [0.3, 1.2], np.array(["a", "b"])])
 def test_rows_are_arrays(rows):
     with pytest.raises(ValueError, match="rows must be arrays"):
         models.from_numpyro(normal, rows)
