@@ -98,6 +98,8 @@ VALUES = [
     (lambda: tuning.langevin(models.logistic(1, 1.0), 0, tiny.BUDGET), "num_rows must be a whole number, at least 1"),
     (lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, num_chains=0), "num_chains must be a whole number"),
     (lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, stiffness=0.0), "stiffness=0.0 must be positive"),
+    (lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, clip=0.0), "clip=0.0 must be positive and finite"),
+    (lambda: tuning.langevin(models.poisson(1), 9, tiny.BUDGET, clip=1.0), "or else clip= and curvature="),
     (lambda: tiny.make_curator(fixed_secret=np.zeros(8, np.uint32)), r"fixed_secret of shape \(8,\) must be 16 words"),
 ]
 

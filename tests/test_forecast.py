@@ -31,6 +31,14 @@ def test_the_step_resolves_a_strong_prior_too():
         assert 1 / tuning.step_size(query, Budget(4.0, 1e-6)) == pytest.approx(1000 / 4 + 5 * largest, rel=2e-3)
 
 
+def test_a_clip_and_a_curvature_take_the_place_of_proved_bounds():
+    proved, budget = models.logistic(2, radius=1.0), Budget(4.0, 1e-6)
+    given = tuning.langevin(proved._replace(lipschitz=None, curvature=None), 1000, budget, clip=1.0, curvature=0.25)
+    expected = tuning.langevin(proved, 1000, budget)
+    assert (given.query, given.initial, given.options["thin"]) == (expected.query, expected.initial, expected.options["thin"])
+    assert tuning.langevin(proved, 1000, budget, clip=0.5).query.clip == 0.5
+
+
 def test_several_owners_noises_are_counted():
     """Each adds its own: the step that one owner allows was too long for two, and the posterior too wide."""
     model, budget = models.logistic(2, radius=1.0), Budget(4.0, 1e-6)
