@@ -116,8 +116,8 @@ def langevin(
 ) -> Recipe:
     """Full-data Langevin dynamics on the model's proved bounds, after a private Newton start.
 
-    `clip` and `curvature` take the place of `lipschitz` and `curvature` of the model. Where it has none, give what the slope and the
-    curvature of nearly all rows stay below, tried out on made-up ones: rows beyond are clipped, which biases the draws.
+    `clip` and `curvature` take the place of `lipschitz` and `curvature` of the model. Where it has none, give what the slope and
+    the curvature of nearly all rows stay below, tried out on made-up ones: rows beyond are clipped, which biases the draws.
     Where rows have all the curvature that is proved, as Gaussian ones do, `ATTAINED` is the `stiffness` to choose. With several
     owners `num_rows` counts the rows of all, and each has this budget. The prior is taken for one that is as narrow everywhere as
     at 0, as normal ones are: a run tells if it is narrower than a step.
