@@ -16,6 +16,7 @@ from dpmcmc import (
     Budget,
     BudgetExceeded,
     ExactRatio,
+    Federation,
     FixedBatch,
     Gradient,
     LazyBarker,
@@ -60,6 +61,22 @@ def model(log_likelihood=tiny.MODEL.log_likelihood, log_prior=tiny.log_prior, un
     return Model(log_likelihood, log_prior, unravel, dimension=1)
 
 
+class Bare:
+    """Not all of a query."""
+
+    def answer(self, key, model, rows, *points): ...
+
+
+@dataclasses.dataclass
+class Thawed(Bare):
+    """One that can change."""
+
+    clip: float = 1.0
+    released = "nothing"
+
+    def cost(self, unit): ...
+
+
 # -- values that are refused where they enter ----------------------------------------------------------------------------------
 
 VALUES = [
@@ -76,6 +93,18 @@ VALUES = [
     (lambda: Budget("4", 1e-6), "epsilon='4' must be a number"),
     (lambda: Budget(1.0, None), "delta=None must be a number"),
     (lambda: Budget(1.0, 1e-6, rows_per_person="2"), "rows_per_person='2' must be a number"),
+    (lambda: Budget([4.0], 1e-6), r"epsilon=\[4.0\] must be a number"),
+    (lambda: Budget(1.0, 1e-6, rows_per_person=float("inf")), "rows_per_person=inf must be a whole number"),
+    (lambda: models.logistic(2, None), "radius=None must be positive and finite"),
+    (lambda: models.logistic("2", 1.0), "num_features='2' must be a whole number, at least 1"),
+    (lambda: models.logistic(float("inf"), 1.0), "num_features=inf must be a whole number"),
+    (lambda: PoissonBatch("0.1"), r"rate=0.1 must lie in \(0, 0.5\]"),
+    (lambda: hmc(tiny.log_prior, Gradient(1.0, 9.0), tiny.RATIO, 0.1, None), "num_leapfrog=None must be a whole number"),
+    (lambda: hmc(tiny.log_prior, Gradient(1.0, 9.0), tiny.RATIO, 0.1, 2, jitter="a"), r"jitter=a must lie in \[0, 1\]"),
+    (lambda: random_walk("a"), "scale='a' must be a number, or an array"),
+    (lambda: random_walk(1.0, max_move="a"), "max_move=a must be positive"),
+    (lambda: sgld(tiny.log_prior, Gradient(1.0, 9.0), 0.1, "identity"), "preconditioner='identity' must be a number"),
+    (lambda: forecast.forecasts(0, 3, tiny.BUDGET), "num_rows=0 must be a whole number, at least 1"),
     (lambda: LogRatio(clip=0.0, noise_multiplier=1.0), "clip=0.0 must be positive and finite"),
     (lambda: LogRatio(clip=-1.0, noise_multiplier=1.0), "clip=-1.0 must be positive"),
     (lambda: LogRatio(clip=float("inf"), noise_multiplier=1.0), "clip=inf must be positive and finite"),
@@ -117,6 +146,13 @@ TYPES = [
     (lambda: exponential_penalty(tiny.log_prior, tiny.RATIO, tiny.WALK), "model is a function: this sampler needs the whole Model"),
     (lambda: tiny.make_curator(model=models.logistic), "the model is a function: it must be a Model"),
     (lambda: tiny.make_curator(model=tiny.BUDGET, budget=tiny.MODEL), "the budget is a Model: give a Budget"),
+    (lambda: tuning.langevin(None, 100, tiny.BUDGET), "model is a NoneType: give the curator's Model"),
+    (lambda: Federation(tiny.make_curator()), "a federation is of several curators"),
+    (lambda: tiny.run(sampler=penalty(tiny.log_prior, Bare(), tiny.WALK)), "Bare has no `cost`: a query says what it costs"),
+    (
+        lambda: tiny.run(sampler=penalty(tiny.log_prior, Thawed(), tiny.WALK)),
+        "Thawed cannot be a key .* frozen dataclass",
+    ),
     (lambda: tuning.langevin(models.logistic(1, 1.0), 100, 4.0), "budget is a float: give the curator's Budget"),
     (
         lambda: sample(jax.random.key(0), tiny.PENALTY, tiny.make_curator(), tiny.START, start=[0.0]),

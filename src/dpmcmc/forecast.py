@@ -9,6 +9,7 @@ features huddle in a corner of their declared bounds do worse: tell the bounds t
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -111,6 +112,9 @@ def forecasts(num_rows: int, dimension: int, budget: Budget) -> list[Forecast]:
 
     if not isinstance(budget, Budget):
         raise TypeError(f"budget is a {type(budget).__name__}: give a Budget(epsilon, delta)")
+    for name, value in (("num_rows", num_rows), ("dimension", dimension)):
+        if not isinstance(value, numbers.Integral) or value < 1:
+            raise ValueError(f"{name}={value!r} must be a whole number, at least 1")
     found = []
     for name, constant in CONSTANTS.items():
         bill = _bill(name, num_rows, dimension, budget)

@@ -124,6 +124,8 @@ def langevin(
     """
     from dpmcmc import Gradient, sgld
 
+    if not isinstance(model, Model):
+        raise TypeError(f"model is a {type(model).__name__}: give the curator's Model")
     if not isinstance(budget, Budget):
         raise TypeError(f"budget is a {type(budget).__name__}: give the curator's Budget(epsilon, delta)")
     for name, value in (("num_rows", num_rows), ("num_chains", num_chains), ("num_owners", num_owners)):

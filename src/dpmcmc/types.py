@@ -52,15 +52,16 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "delta", "rows_per_person"):
-            if isinstance(getattr(self, name), str | type(None)):
-                raise ValueError(f"{name}={getattr(self, name)!r} must be a number")
+            value = getattr(self, name)
+            if isinstance(value, str) or not hasattr(value, "__float__"):
+                raise ValueError(f"{name}={value!r} must be a number")
         if not self.epsilon > 0 or not math.isfinite(self.epsilon):
             raise ValueError(f"epsilon={self.epsilon} must be positive and finite: it bounds the privacy loss")
         if not 0 < self.delta < 1:
             raise ValueError(f"delta={self.delta} must lie in (0, 1), well below 1/n: it is a probability of failure")
         if not isinstance(self.neighbours, Neighbours):
             raise ValueError(f"neighbours={self.neighbours!r} must be one of {[str(kind) for kind in Neighbours]}")
-        if int(self.rows_per_person) != self.rows_per_person or self.rows_per_person < 1:
+        if not 1 <= self.rows_per_person < math.inf or int(self.rows_per_person) != self.rows_per_person:
             raise ValueError(f"rows_per_person={self.rows_per_person} must be a whole number, at least 1")
         for name, kind in (("epsilon", float), ("delta", float), ("rows_per_person", int)):  # NumPy's numbers are not JSON
             object.__setattr__(self, name, kind(getattr(self, name)))

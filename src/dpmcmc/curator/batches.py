@@ -83,7 +83,7 @@ class PoissonBatch:
     rate: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate <= 0.5:
+        if not (isinstance(self.rate, numbers.Real) and 0 < self.rate <= 0.5):
             raise ValueError(f"rate={self.rate} must lie in (0, 0.5]: for more than half of the rows use all of them")
         object.__setattr__(self, "rate", float(self.rate))
 

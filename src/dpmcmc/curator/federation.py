@@ -56,6 +56,8 @@ class Federation:
     """
 
     def __init__(self, owners: Mapping[str, Curator] | Sequence[Curator]) -> None:
+        if isinstance(owners, Curator):
+            raise TypeError("a federation is of several curators: give them in a list, or by name; a single one needs none")
         by_name = owners if isinstance(owners, Mapping) else {str(number): owner for number, owner in enumerate(owners, 1)}
         self.owners: Mapping[str, Curator] = MappingProxyType(dict(by_name))  # read only: they were checked
         _check_owners(self.owners)

@@ -102,9 +102,21 @@ def _asking_about(owner: Any, held: Held) -> Callable[..., Answer]:
         if not hasattr(query, "answer"):
             told = f"{type(query).__name__} is no query: ask with Accept(test, bound), Gradient(clip, noise_multiplier) or another"
             raise TypeError(told)
+        check_query(query)
         return asked(rng_key, query, tuple(map(jnp.asarray, points)), next(places), trace_answer)
 
     return ask
+
+
+def check_query(query: Query) -> None:
+    """Refuse one that cannot be on a bill."""
+    if missing := [name for name in ("cost", "released") if not hasattr(query, name)]:
+        raise TypeError(f"{type(query).__name__} has no `{missing[0]}`: a query says what it costs and what it releases")
+    try:
+        hash(query)
+    except TypeError as error:
+        told = f"{type(query).__name__} cannot be a key of the bill ({error}): make it a frozen dataclass, with fields that can"
+        raise TypeError(told) from error
 
 
 def _find(owner: Any, held: Held, query: Query, place: int, maps: tuple[tuple[int | None, ...], ...], *operands: Any) -> Answer:
@@ -117,7 +129,7 @@ def _find(owner: Any, held: Held, query: Query, place: int, maps: tuple[tuple[in
 
 def _respond(owner: Any, query: Query, place: int, held: Held, rng_key, lane, *points) -> Answer:
     words = jnp.append(jax.random.key_data(rng_key), lane)
-    return Answer(*(_narrow(part, points[0].dtype) for part in owner.answer(held, words, query, points, place)))
+    return Answer(*(_narrow(jnp.asarray(part), points[0].dtype) for part in owner.answer(held, words, query, points, place)))
 
 
 def silently(function: Callable[..., Any], *arguments: Any) -> Any:

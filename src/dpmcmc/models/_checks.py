@@ -10,16 +10,20 @@ import numpy as np
 
 def positive(name: str, value: float, why: str) -> float:
     """The value as a float, or a ValueError that names it."""
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name}={value} must be positive and finite: {why}")
+    if not (_is_finite(value) and value > 0):
+        raise ValueError(f"{name}={value!r} must be positive and finite: {why}")
     return float(value)
 
 
 def whole(name: str, value: int, least: int, why: str) -> int:
     """The value as an int, or a ValueError that names it."""
-    if int(value) != value or value < least:
-        raise ValueError(f"{name}={value} must be a whole number, at least {least}: {why}")
+    if not _is_finite(value) or int(value) != value or value < least:
+        raise ValueError(f"{name}={value!r} must be a whole number, at least {least}: {why}")
     return int(value)
+
+
+def _is_finite(value) -> bool:
+    return not isinstance(value, str) and hasattr(value, "__float__") and math.isfinite(value)
 
 
 def row(given, *shapes: tuple[int, ...]) -> None:

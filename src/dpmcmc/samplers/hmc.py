@@ -23,6 +23,7 @@ The paper's position update lacks the step size h, and its test the logarithm of
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -83,9 +84,9 @@ def hmc(
     """
     roles.check_prior(log_prior)
     scaling.positive("step_size", step_size, "it is the leapfrog's step")
-    if int(num_leapfrog) != num_leapfrog or num_leapfrog < 1:
+    if not isinstance(num_leapfrog, numbers.Integral) or num_leapfrog < 1:
         raise ValueError(f"num_leapfrog={num_leapfrog} must be a whole number, at least 1")
-    if not 0 <= jitter <= 1:
+    if not (isinstance(jitter, numbers.Real) and 0 <= jitter <= 1):
         raise ValueError(f"jitter={jitter} must lie in [0, 1]: it is the part of the step size that varies")
     if is_standing(test):
         raise ValueError(f"{test} may stop answering in the middle of a run, which only accept_walk tells you: use Accept here")

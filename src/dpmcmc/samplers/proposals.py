@@ -98,10 +98,12 @@ def _shorten(move, max_move):
 def _check(scale, max_move, largest_rank: int):
     if hasattr(scale, "max_move"):
         raise TypeError("scale is a Walk, of a scale and a max_move: unpack it, as in random_walk(*walk)")
-    if not max_move > 0:
+    if not (hasattr(max_move, "__float__") and max_move > 0):
         raise ValueError(f"max_move={max_move} must be positive: it caps the length of a move")
     if isinstance(scale, jax.core.Tracer):  # made of answers inside a compiled program: its values cannot be checked
         return scale
+    if np.asarray(scale).dtype.kind not in "biuf":
+        raise ValueError(f"scale={scale!r} must be a number, or an array of them: it is the size of a move")
     scale = np.asarray(scale, np.float32)
     if scale.ndim > largest_rank or not np.all(np.isfinite(scale)):
         raise ValueError(f"scale of shape {scale.shape} must be finite, with at most {largest_rank} axes")

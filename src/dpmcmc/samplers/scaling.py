@@ -36,6 +36,8 @@ def axes(name: str, matrix: Any) -> Axes:
     if isinstance(matrix, jax.core.Tracer):  # made of answers inside a compiled program: its values cannot be checked
         scales, vectors = (matrix, None) if matrix.ndim < 2 else jnp.linalg.eigh((matrix + matrix.T) / 2)
         return Axes(vectors, scales)
+    if np.asarray(1.0 if matrix is None else matrix).dtype.kind not in "biuf":
+        raise ValueError(f"{name}={matrix!r} must be a number, (d,) numbers or a symmetric (d, d) matrix")
     array = np.asarray(1.0 if matrix is None else matrix, float)
     is_square = array.ndim < 2 or (array.shape[0] == array.shape[1] and np.allclose(array, array.T, rtol=1e-5))
     if array.ndim > 2 or not is_square or not np.all(np.isfinite(array)):
