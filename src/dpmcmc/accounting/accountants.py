@@ -2,14 +2,14 @@ r"""From a ledger to (epsilon, delta): one function per method, each an upper bo
 
 A ledger is a mapping from costs to how often each was incurred. The methods, by name:
 
-    gaussian      exact, for Gaussian queries alone (DP-HMC paper, Theorem 2.4)
+    gaussian      exact, for Gaussian queries alone (:cite:p:`raisa2021hamiltonian`, Theorem 2.4)
     pld           privacy-loss distributions by connect-the-dots on exact profiles; almost exact, any ledger of profiles
     recursion     exact for accept bits of one kind, up to its grid; slow, so only when asked for
     rdp           Renyi divergences of the best order, best conversion; any ledger, costs chosen in advance
     rdp-paper     the same orders with the papers' conversion
     zcdp          sum of rho, best conversion
     zcdp-paper    rho + sqrt(4 rho log 1/delta)
-    advanced      the advanced composition theorem, for queries of one kind (penalty paper, Theorem 3)
+    advanced      the advanced composition theorem, for queries of one kind (:cite:p:`yildirim2019exact`, Theorem 3)
     pure          sum of pure epsilons
     pld-pair      pld with the looser pair of laws for fixed-size batches that the papers' Fourier accountant uses
 
@@ -61,7 +61,7 @@ def rdp_epsilon(costs: Costs, delta: float) -> float:
 
 
 def rdp_paper_epsilon(costs: Costs, delta: float) -> float:
-    """Renyi divergences added over the ledger; the best order, the papers' conversion (thesis, Theorem 2.5)."""
+    """Renyi divergences added over the ledger; the best order, the papers' conversion (:cite:p:`raisa2021thesis`, Theorem 2.5)."""
     return _finite(renyi.least(curve(costs), functools.partial(renyi.paper_epsilon, delta=delta)), costs)
 
 
@@ -95,7 +95,7 @@ def zcdp_epsilon(costs: Costs, delta: float) -> float:
 
 
 def zcdp_paper_epsilon(costs: Costs, delta: float) -> float:
-    """rho added over the ledger, converted as in the thesis, Theorem 2.5."""
+    """rho added over the ledger, converted as in :cite:p:`raisa2021thesis`, Theorem 2.5."""
     return renyi.zcdp_epsilon_paper(zcdp_rho(costs), delta)
 
 

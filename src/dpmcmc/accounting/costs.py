@@ -321,9 +321,9 @@ def _minibatch_rho(row_bound: float, ratio: float, rounding: float) -> float:
 
 @dataclass(frozen=True)
 class DPBarker:
-    """A step of DP Barker (thesis, Algorithm 3): noise variance 2, `batch` of `rows` rows, log-ratios within sqrt(b)/n.
+    """A step of DP Barker (:cite:p:`raisa2021thesis`, Algorithm 3): noise variance 2, a batch, ratios within sqrt(b)/n.
 
-    bound="paper" is the base divergence of the thesis, Theorem 3.3; bound="tight" is its exact value,
+    bound="paper" is the base divergence of Theorem 3.3 there; bound="tight" is its exact value,
 
         -log(1 + d)/2 - log(1 - (a-1) d)/(2 (a-1)) + 2a/(b (1 - (a-1) d)),      d = 4 (b-1)/b^2,  (a-1) d < 1.
     """

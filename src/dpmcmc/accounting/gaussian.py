@@ -5,7 +5,7 @@ Several of them, chosen adaptively, have that of one query with  mu^2 = sum_j 1/
 
     delta(epsilon) = Phi(-u) - e^epsilon Phi(-u - mu),      u = epsilon/mu - mu/2,
 
-which is Theorem 2.4 of the DP-HMC paper (its "mu" is our mu^2/2). The bound is attained. Everything is done with
+which is Theorem 2.4 of :cite:p:`raisa2021hamiltonian` (its "mu" is our mu^2/2). The bound is attained. Everything is done with
 logarithms: e^epsilon overflows long before delta stops being of interest.
 """
 

@@ -6,6 +6,8 @@ thesis, Theorem 3.3       DP Barker by Renyi divergences: `costs.DPBarker(..., b
 thesis, Theorem 3.5       minibatch penalty by Renyi divergences: a fixed-size batch with z^2 = tau
 penalty paper, Theorem 1  advanced composition of Gaussian queries, closed form
 DP-Fast MH, Appendix B    advanced composition of a step amplified by its batch
+
+The thesis is :cite:p:`raisa2021thesis`, the penalty paper :cite:p:`yildirim2019exact`, DP-Fast MH :cite:p:`zhang2023dpfast`.
 """
 
 from __future__ import annotations

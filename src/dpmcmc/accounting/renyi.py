@@ -32,7 +32,7 @@ def best_epsilon(orders, values, delta: float) -> np.ndarray:
 
 
 def paper_epsilon(orders, values, delta: float) -> np.ndarray:
-    """epsilon at each order by the older conversion, as the papers use it (thesis, Theorem 2.5)."""
+    """epsilon at each order by the older conversion, as the papers use it (:cite:p:`raisa2021thesis`, Theorem 2.5)."""
     return values - math.log(delta) / (orders - 1)
 
 
@@ -57,7 +57,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_epsilon_paper(rho: float, delta: float) -> float:
-    """epsilon = rho + sqrt(4 rho log(1/delta)), as in the thesis, Theorem 2.5."""
+    """epsilon = rho + sqrt(4 rho log(1/delta)), as in :cite:p:`raisa2021thesis`, Theorem 2.5."""
     return rho + math.sqrt(-4 * rho * math.log(delta))
 
 

@@ -239,7 +239,8 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     yield f"Sampler:  {chosen.words}"
     yield f"Budget:   epsilon = {budget.epsilon:g}, delta = {budget.delta:g}: {num_steps} steps for each of {chains} chains"
     if draws is not None:
-        expected = f"roughly {round(draws)} independent draws' worth" if draws >= 0.95 else "less than one independent draw's worth"
+        few = "less than one independent draw's worth" if draws < 0.95 else "roughly one independent draw's worth"
+        expected = few if draws < 1.5 else f"roughly {round(draws)} independent draws' worth"
         yield f"Expect:   {expected}, warm-up included" + ("" if is_public else "; in proportion fewer if the table is not full")
         first = {query.cost(curator.unit): count for query, count in chosen.initial.items()}
         is_held_back = calibrate.held_back({chosen.query.cost(curator.unit): chains}, budget.epsilon, budget.delta, first)

@@ -64,5 +64,5 @@ def draw_circle_posterior(
 
 
 def simulate_circle_rows(rng_key: Key, num_rows: int, mean: float = 3.0, scale: float = 1.0) -> Array:
-    """Rows (num_rows,) from N(mean, scale^2), as in the thesis: the model itself does not say how rows arise."""
+    """Rows (num_rows,) from N(mean, scale^2), as in :cite:p:`raisa2021thesis`: the model itself does not say how rows arise."""
     return mean + scale * jax.random.normal(rng_key, (num_rows,))

@@ -1,4 +1,4 @@
-r"""Hamiltonian Monte Carlo on noisy gradients (DP-HMC paper, Algorithm 1).
+r"""Hamiltonian Monte Carlo on noisy gradients (:cite:p:`raisa2021hamiltonian`, Algorithm 1).
 
 The leapfrog runs on released gradients G of the log-likelihood; a test of the log-likelihood ratio decides about its end:
 
