@@ -54,6 +54,7 @@ KEPT_APART = {
     "random": lambda p, x: (x * p * jax.random.normal(jax.random.key(0), (SIZE,))).sum(),
     "polynomial": lambda p, x: jnp.polyval(p, x).sum(),
     "checkpoint": jax.checkpoint(lambda p, x: jnp.tanh(x @ p)),
+    "nothing": lambda p, x: x @ p + lax.empty((0,), jnp.float32).sum(),
 }
 
 
@@ -76,6 +77,7 @@ REFUSED = {
     "regularized_incomplete_beta": at_least,
     "svd": lambda p, x: jnp.linalg.svd(covariance(p, x), compute_uv=False).sum(),
     "eigh": lambda p, x: jnp.linalg.eigvalsh(covariance(p, x)).sum(),
+    "empty": lambda p, x: x @ p + lax.empty((2,), jnp.float32).sum(),
     "ffi_call": lambda p, x: jax.ffi.ffi_call("look_at_rows", jax.ShapeDtypeStruct((), jnp.float32))(x),
 }
 

@@ -87,7 +87,7 @@ def check_apart(name: str, jaxpr: Any) -> None:
         primitive = equation.primitive
         if _draws_together(equation):
             raise ValueError(f"{name}: {DRAWS_TOGETHER}")
-        if _operation(equation) not in _own() and not _is_constant(equation):
+        if _operation(equation) not in _own() and not (_is_constant(equation) or _is_nothing(equation)):
             raise ValueError(f"{name} uses `{primitive.name}`. {REASONS.get(primitive.name, UNKNOWN)}")
 
 
@@ -124,6 +124,11 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
         yield equation
         for inner in inner_jaxprs(equation):
             yield from _equations(inner)
+
+
+def _is_nothing(equation: Any) -> bool:
+    """An array without entries. One that has some holds what was in memory before, whosesoever it was."""
+    return equation.primitive.name == "empty" and all(atom.aval.size == 0 for atom in equation.outvars)
 
 
 def _is_constant(equation: Any) -> bool:
