@@ -138,6 +138,7 @@ def test_only_shapes_and_types_are_used():
     assert np.isfinite(from_rows.log_prior(position))
 
 
+@pytest.mark.slow  # docs/extend.md has one of every day
 def test_a_private_run(quick_compilation):
     model = models.from_numpyro(counted, (PAIRS, COUNTS))
     rows = PAIRS.repeat(200, axis=0), COUNTS.repeat(200)

@@ -93,7 +93,8 @@ def test_the_law_at_a_finite_step_is_the_exact_one(index):
     assert size >= 2000 and np.abs(scores).max() < LIMIT
 
 
-@pytest.mark.parametrize("subtract", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("subtract", [True, False])
 def test_a_dense_preconditioner(subtract):
     step, noise = 0.5, 1.0
     sampler = sgld(log_prior, "gradient", step, COVARIANCE, subtract_noise=subtract)

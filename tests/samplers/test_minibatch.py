@@ -173,11 +173,13 @@ def test_the_bias_of_the_penalty_grows_like_the_variance_squared():
     assert all(3.2 < after / before < 5 for before, after in itertools.pairwise(found))
 
 
+@pytest.mark.slow
 def test_the_bias_of_the_penalty_shrinks_like_one_over_the_batch():
     found = [penalty_bias(SYMMETRIC, size, size / 2)[1] for size in (6, 12, 24)]
     assert all(1.65 < before / after < 2.1 for before, after in itertools.pairwise(found))
 
 
+@pytest.mark.slow
 def test_with_skewed_rows_the_mean_is_off_by_one_over_the_root_of_the_batch():
     found = [penalty_bias(SKEWED, size, size / 2)[0] for size in (12, 24, 48)]
     assert all(1.2 < before / after < 1.5 for before, after in itertools.pairwise(found))
