@@ -1,6 +1,7 @@
 """Who may import whom: the arrows of the design, and the late imports."""
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,7 @@ def layer(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+@functools.cache
 def imported(path: Path, top_level_only: bool = False) -> list[str]:
     tree = ast.parse(path.read_text())
     guarded = {id(sub) for node in ast.walk(tree) if _is_for_types(node) for sub in ast.walk(node)}

@@ -107,7 +107,10 @@ def arguments(rows):
     return ((), rows) if isinstance(rows, dict) else (rows if isinstance(rows, tuple) else (rows,), {})
 
 
-@pytest.mark.parametrize("name", TABLE)
+EVERY_DAY = ("normal", "nested", "decentred", "with covariance", "with more priors")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in EVERY_DAY else pytest.mark.slow) for name in TABLE])
 def test_the_density_is_numpyros(name):
     """Prior, Jacobian and likelihood, against NumPyro on the whole table; without the Jacobian it would be another."""
     program, rows, dimension, latent, drawn = TABLE[name]
