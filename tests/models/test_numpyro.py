@@ -134,9 +134,9 @@ def test_the_density_is_numpyros(name):
 
 
 def test_only_shapes_and_types_are_used():
-    shapes = jax.ShapeDtypeStruct((7, 2), np.float32), jax.ShapeDtypeStruct((7,), np.int32)
-    from_shapes, from_rows = (models.from_numpyro(counted, rows) for rows in (shapes, (PAIRS * np.nan, COUNTS)))
-    position, row = jnp.array([0.1, 0.2, 0.3]), (PAIRS[0], COUNTS[0])
+    shapes = jax.ShapeDtypeStruct((7,), np.int32), jax.ShapeDtypeStruct((7,), np.float32)
+    from_shapes, from_rows = (models.from_numpyro(grouped, rows) for rows in (shapes, (COUNTS + 99, NUMBERS * np.nan)))
+    position, row = jnp.full(6, 0.1), (COUNTS[1], NUMBERS[1])
     assert from_shapes.log_likelihood(position, row) == from_rows.log_likelihood(position, row)
     assert np.isfinite(from_rows.log_prior(position))
 
