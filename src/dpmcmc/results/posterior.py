@@ -150,7 +150,7 @@ def doubt(result: Any) -> str | None:
     if (distance := _drift(posterior)) > MAX_DRIFT:
         found.append(f"they begin {distance:.0f} standard deviations from where they end (more warm-up, or a better start)")
     if r_hat > MAX_R_HAT:  # a single chain has none
-        found.append(f"R-hat is up to {math.ceil(100 * r_hat) / 100:.2f} (good: at most {MAX_R_HAT})")
+        found.append(f"R-hat is up to {r_hat:.3f} (good: at most {MAX_R_HAT})")
     if np.isnan(effective):
         found.append("some parameter has no effective draws at all: it hardly moved, or there are too few draws")
     elif effective < MIN_EFFECTIVE:
