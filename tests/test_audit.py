@@ -175,7 +175,7 @@ ABSENT = [
 
 @pytest.mark.parametrize("case", EVERY_DAY + [pytest.param(case, marks=pytest.mark.slow) for case in SLOW + ABSENT], ids=str)
 def test_the_bill_holds_and_a_smaller_one_is_caught(case):
-    """A false alarm in at most 40 times ALARM of all secrets: two orders, five epsilons or four divergences, two intervals each."""
+    """A false alarm in at most 10 times ALARM of all secrets: two orders, five epsilons, two intervals of ALARM / 2 each."""
     seen = [answers(case, rows, seed) for seed, rows in enumerate(tables(case))]
     unit = Unit(case.neighbours)
     assert advantage(*seen, case.query.cost(unit)) <= 1 < advantage(*seen, case.milder.cost(unit))

@@ -113,7 +113,7 @@ def forecasts(num_rows: int, dimension: int, budget: Budget) -> list[Forecast]:
     if not isinstance(budget, Budget):
         raise TypeError(f"budget is a {type(budget).__name__}: give a Budget(epsilon, delta)")
     for name, value in (("num_rows", num_rows), ("dimension", dimension)):
-        if not isinstance(value, numbers.Integral) or value < 1:
+        if not (isinstance(value, numbers.Real) and 1 <= value < math.inf and int(value) == value):
             raise ValueError(f"{name}={value!r} must be a whole number, at least 1")
     found = []
     for name, constant in CONSTANTS.items():

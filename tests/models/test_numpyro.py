@@ -133,6 +133,17 @@ def test_the_density_is_numpyros(name):
     dpmcmc.Curator(rows, model, None)  # takes it
 
 
+def test_what_is_computed_from_the_number_of_rows_is_not_drawn():
+    def counting(y):
+        mean = numpyro.sample("mean", dist.Normal())
+        numpyro.deterministic("total", mean * len(y))
+        numpyro.deterministic("of each", jnp.full(len(y), mean))
+        numpyro.deterministic("double", 2 * mean)
+        numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+    assert models.from_numpyro(counting, NUMBERS).unravel(jnp.ones(1)) == {"mean": 1.0, "double": 2.0}
+
+
 def test_only_shapes_and_types_are_used():
     shapes = jax.ShapeDtypeStruct((7,), np.int32), jax.ShapeDtypeStruct((7,), np.float32)
     from_shapes, from_rows = (models.from_numpyro(grouped, rows) for rows in (shapes, (COUNTS + 99, NUMBERS * np.nan)))
@@ -239,6 +250,12 @@ def no_number(y):
     numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal(0.0, jnp.log(-1.0))), 1.0), obs=y)
 
 
+def together(x, y):
+    """Of two rows and more the covariance has no Cholesky factor in float32."""
+    near = jnp.exp(-(((x[:, None] - x[None, :]) / 1000) ** 2)) + 1e-7 * jnp.eye(len(x))
+    numpyro.sample("y", dist.MultivariateNormal(jnp.zeros(len(x)), numpyro.sample("scale", dist.HalfNormal()) * near), obs=y)
+
+
 def tempered(y):
     mean = numpyro.sample("mean", dist.Normal())
     with numpyro.handlers.scale(scale=1 / len(y)):
@@ -270,6 +287,7 @@ def certain(y):
     [
         (centred_in_groups, "not the sum"),
         (cox, "not the sum"),
+        (together, "not the sum"),
         (in_order, "not the sum"),
         (without_the_first, "not the sum"),
         (shares_of_centred, "not the sum"),
@@ -309,7 +327,7 @@ def test_what_could_not_be_tried_is_told():
         models.from_numpyro(far, NUMBERS)
 
 
-@pytest.mark.parametrize("rows", [3.0, np.float32(3.0), [0.3, 1.2], np.array(["a", "b"])])
+@pytest.mark.parametrize("rows", [(), 3.0, np.float32(3.0), [0.3, 1.2], np.array(["a", "b"])])
 def test_rows_are_arrays(rows):
     with pytest.raises(ValueError, match="rows must be arrays"):
         models.from_numpyro(normal, rows)

@@ -83,8 +83,8 @@ class PoissonBatch:
     rate: float
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.rate, numbers.Real) and 0 < self.rate <= 0.5):
-            raise ValueError(f"rate={self.rate} must lie in (0, 0.5]: for more than half of the rows use all of them")
+        if isinstance(self.rate, str) or not hasattr(self.rate, "__float__") or not 0 < self.rate <= 0.5:
+            raise ValueError(f"rate={self.rate!r} must lie in (0, 0.5]: for more than half of the rows use all of them")
         object.__setattr__(self, "rate", float(self.rate))
 
     def draw(self, key, table: Table):

@@ -125,8 +125,8 @@ def _parts_of(program: Callable[..., Any], rows: Any) -> tuple[_Parts, list[str]
 
     with _unchecked() as numpyro:
         call, blank = numpyro.handlers.seed(on_table, 0), _made_up(rows, [1.0])
-        sites, of_two = _sites_of(call, blank), _of_many(_sites_of, call, _made_up(rows, [1.0, 1.0]))
-        _check_sites(sites, of_two)
+        sites = _sites_of(call, blank)
+        _check_sites(sites, _of_many(_sites_of, call, _made_up(rows, [1.0, 1.0])))
         shapes = {name: site.free_shape for name, site in sites.items() if site.is_latent}
         position = _position(np.random.default_rng(0), sum(map(math.prod, shapes.values())))
         alone = {name: _Parts(call, blank, shapes, [name]) for name, site in sites.items() if site.is_observed}
@@ -135,7 +135,8 @@ def _parts_of(program: Callable[..., Any], rows: Any) -> tuple[_Parts, list[str]
             raise ValueError("no observed site is computed from the arguments of this model: rows come as these, not from outside")
         parts = _Parts(call, blank, shapes, said)
         _check_prior(jax.jit(_at(position, parts.log_prior)), rows)
-        drawn = [name for name in jax.eval_shape(parts.values, position) if sites[name].shape == of_two[name].shape]
+        of_one, of_two = (jax.jit(_at(position, parts.values))(_made_up(rows, fill)) for fill in ([1.0], [1.0, 1.0]))
+        drawn = [name for name, value in of_one.items() if _is_equal(value, of_two[name])]
         return parts, [name for name in drawn if not _sees_rows(_at(position, parts.values, name), rows)]
 
 
@@ -148,7 +149,7 @@ def _at(position: Position, function: Callable[[Position, Any], Any], name: str 
 
 
 def _check_rows(rows: Any) -> None:
-    for leaf in jax.tree.leaves(rows):
+    for leaf in jax.tree.leaves(rows) or [None]:
         if not (hasattr(leaf, "dtype") and leaf.shape and np.dtype(leaf.dtype).kind in "biuf"):
             raise ValueError(
                 "rows must be arrays of numbers with an entry for each row, as the curator gets them, or their shapes and types; "
@@ -265,7 +266,8 @@ def _check_sum(parts: _Parts, rows: Any) -> bool:
         table = _rows_at(np.resize(kept, MANY) if kept.size else np.arange(MANY), table)
         for tried in _with_gaps(table):
             terms, together = terms_of(position, tried), float(_of_many(whole, position, tried))
-            if np.isfinite(together) and not _same(float(terms.sum()), together, float(np.abs(terms).sum())):
+            is_known = np.isfinite(together) or np.isfinite(terms.sum())
+            if is_known and not _same(float(terms.sum()), together, float(np.abs(terms).sum())):
                 raise ValueError(DEPENDENT)
     return is_tried
 
@@ -293,6 +295,10 @@ def _with_gaps(table: Any) -> Iterator[Any]:
         if column.dtype.kind == "f":
             missing = np.concatenate([np.full_like(column[:1], np.nan), column[1:]])
             yield jax.tree.unflatten(tree, [*columns[:place], missing, *columns[place + 1 :]])
+
+
+def _is_equal(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and np.allclose(one, other, rtol=1e-4, equal_nan=True)
 
 
 def _same(one: float, other: float, scale: float) -> bool:

@@ -23,7 +23,7 @@ The paper's position update lacks the step size h, and its test the logarithm of
 
 from __future__ import annotations
 
-import numbers
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -84,10 +84,10 @@ def hmc(
     """
     roles.check_prior(log_prior)
     scaling.positive("step_size", step_size, "it is the leapfrog's step")
-    if not isinstance(num_leapfrog, numbers.Integral) or num_leapfrog < 1:
-        raise ValueError(f"num_leapfrog={num_leapfrog} must be a whole number, at least 1")
-    if not (isinstance(jitter, numbers.Real) and 0 <= jitter <= 1):
-        raise ValueError(f"jitter={jitter} must lie in [0, 1]: it is the part of the step size that varies")
+    if not scaling.is_number(num_leapfrog) or not 1 <= num_leapfrog < math.inf or int(num_leapfrog) != num_leapfrog:
+        raise ValueError(f"num_leapfrog={num_leapfrog!r} must be a whole number, at least 1")
+    if not (scaling.is_number(jitter) and 0 <= jitter <= 1):
+        raise ValueError(f"jitter={jitter!r} must lie in [0, 1]: it is the part of the step size that varies")
     if is_standing(test):
         raise ValueError(f"{test} may stop answering in the middle of a run, which only accept_walk tells you: use Accept here")
     metric = scaling.axes("mass", mass)

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.samplers import scaling
 from dpmcmc.types import Key, Position
 
 # Adding a move to a position rounds: a capped move stops this much short, so that it still is within the cap afterwards.
@@ -98,11 +99,11 @@ def _shorten(move, max_move):
 def _check(scale, max_move, largest_rank: int):
     if hasattr(scale, "max_move"):
         raise TypeError("scale is a Walk, of a scale and a max_move: unpack it, as in random_walk(*walk)")
-    if not (hasattr(max_move, "__float__") and max_move > 0):
-        raise ValueError(f"max_move={max_move} must be positive: it caps the length of a move")
+    if not (scaling.is_number(max_move) and max_move > 0):
+        raise ValueError(f"max_move={max_move!r} must be positive: it caps the length of a move")
     if isinstance(scale, jax.core.Tracer):  # made of answers inside a compiled program: its values cannot be checked
         return scale
-    if np.asarray(scale).dtype.kind not in "biuf":
+    if np.asarray(scale).dtype.kind in scaling.NO_NUMBERS:
         raise ValueError(f"scale={scale!r} must be a number, or an array of them: it is the size of a move")
     scale = np.asarray(scale, np.float32)
     if scale.ndim > largest_rank or not np.all(np.isfinite(scale)):

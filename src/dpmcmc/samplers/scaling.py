@@ -12,6 +12,7 @@ import numpy as np
 from dpmcmc.types import Array
 
 ROUNDING = 1e-4  # noise that is meant to be just what a step may add is not told to be more
+NO_NUMBERS = "OSUmMc"  # kinds of arrays
 
 
 class Axes(NamedTuple):
@@ -36,7 +37,7 @@ def axes(name: str, matrix: Any) -> Axes:
     if isinstance(matrix, jax.core.Tracer):  # made of answers inside a compiled program: its values cannot be checked
         scales, vectors = (matrix, None) if matrix.ndim < 2 else jnp.linalg.eigh((matrix + matrix.T) / 2)
         return Axes(vectors, scales)
-    if np.asarray(1.0 if matrix is None else matrix).dtype.kind not in "biuf":
+    if np.asarray(1.0 if matrix is None else matrix).dtype.kind in NO_NUMBERS:
         raise ValueError(f"{name}={matrix!r} must be a number, (d,) numbers or a symmetric (d, d) matrix")
     array = np.asarray(1.0 if matrix is None else matrix, float)
     is_square = array.ndim < 2 or (array.shape[0] == array.shape[1] and np.allclose(array, array.T, rtol=1e-5))
@@ -46,6 +47,10 @@ def axes(name: str, matrix: Any) -> Axes:
     if not np.all(scales > 0):
         raise ValueError(f"{name}={array.tolist()} must be positive, as a matrix positive definite: it is like a covariance")
     return Axes(None if vectors is None else vectors.astype(np.float32), scales.astype(np.float32))
+
+
+def is_number(value: Any) -> bool:
+    return not isinstance(value, str) and hasattr(value, "__float__")
 
 
 def is_lost(position: Array) -> Array:
