@@ -1,5 +1,7 @@
-"""An attack on every bill: whoever knows all rows but one and sees a query's answers tells two neighbouring tables apart no better
-than the query's cost admits. The answers come through a curator, so that clip, sum, noise, batch and coin are all in it.
+"""An attack on the bill of every query but `FilteredAccept`, whose bill is for a whole run.
+
+Whoever knows all rows but one and sees a query's answers tells two neighbouring tables apart no better than its cost admits.
+The answers come through a curator, so that clip, sum, noise, batch and coin are all in it.
 
 From one half of the answers the attacker learns what to look at, with the other half he is judged, so that a bound that holds is
 called broken with a chance of at most ALARM for each event he tries (exact binomial intervals). And the bounds are nearly attained:
