@@ -11,10 +11,12 @@ from typer.testing import CliRunner
 import dpmcmc.results.posterior
 from dpmcmc import Budget, cli, forecast, load, statement_of
 from dpmcmc.cli import main
+from dpmcmc.cli.problems import ModelName, Settings, problem_of
 from dpmcmc.curator import noise
 from dpmcmc.curator.curator import Grant
 from dpmcmc.progress import Progress
 from dpmcmc.results.posterior import doubt
+from dpmcmc.tables.columns import Bounds
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -342,6 +344,18 @@ def test_bad_cells_do_not_show(folder, monkeypatch):
             values = {name: draws.values.tobytes() for name, draws in load("posterior.nc").posterior.items()}
             outcomes.append((result.stdout, result.stderr, values))
         assert all(outcome == outcomes[0] for outcome in outcomes)
+
+
+@pytest.mark.parametrize("model", ["gaussian", "mixture"])
+def test_cells_beyond_the_type_of_rows_are_not_told(model, folder):
+    """A warning would be about them."""
+    cells = ["1e45", *AGE[1:]]
+    write(folder / "wide.csv", cells, HEIGHT, LABEL)
+    bounds = {"age": Bounds(0.0, 1e50)}
+    settings = Settings(("age",), None, None, bounds, True, 1.0, (1.0,), None, None, None)
+    with np.errstate(over="raise", invalid="raise"):
+        rows = problem_of(ModelName(model), folder / "wide.csv", ",", ".", settings).rows
+    assert len(rows) == N
 
 
 def test_a_private_number_of_rows_is_not_told():
