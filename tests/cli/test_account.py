@@ -132,6 +132,33 @@ def test_refusals(words, message):
     assert message in json.loads(result.stdout)["error"] and message in result.stderr
 
 
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("gaussian --noise-multiplie 3 --steps 5 --delta 1e-6", "No such option"),
+        ("gaussian --noise-multiplier 3 --steps 5", "--delta"),
+        ("compare gaussian --noise-multiplier three --steps 5 --delta 1e-6", "--noise-multiplier"),
+        ("gausian --noise-multiplier 3 --steps 5 --delta 1e-6", "No such command"),
+        ("ledger no-such-file.json", "does not exist"),
+    ],
+)
+def test_a_wrong_option_is_an_object_too(words, message):
+    result = call(words, "--json")
+    assert result.exit_code == 2 and message in json.loads(result.stdout)["error"]
+    result = call(words)
+    assert result.exit_code == 2 and result.stdout == "" and result.stderr
+
+
+def test_pure_is_the_better_of_two_bounds_from_the_proved_losses():
+    """One or two bits cost the sum of their losses; of many, the range of the losses proves more, by zCDP."""
+    few = answer("minibatch-barker --row-bound 1 --ratio 1 --method pure --delta 1e-6", "--steps 2")
+    assert few["method"] == "pure" and few["epsilon"] == pytest.approx(2 * 2.5)
+    many = answer("minibatch-barker --row-bound 0.01 --ratio 1 --method pure --delta 1e-6", "--epsilon 1")
+    assert many["method"] == "zcdp" and many["per_step"][0]["cost"]["zcdp"] == pytest.approx(4.5e-2**2 / 8)
+    alone = answer("compare minibatch-barker --row-bound 0.01 --ratio 1 --delta 1e-6", "--epsilon 1")["answers"]
+    assert many["steps"] > next(found["steps"] for found in alone if found["method"] == "pure")
+
+
 def test_the_better_of_renyi_and_pure_is_the_default_for_bits():
     """A bit of tiny range costs its range, and no order of Renyi divergence proves so little."""
     options = ("accept-bit --test barker --range 1e-12 --delta 1e-6", "--steps 10")

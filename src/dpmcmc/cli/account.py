@@ -23,11 +23,34 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
 from dpmcmc.cli.options import Relation
 
+UsageError: Any = typer.BadParameter.__base__  # of an option that is misspelt, missing or no number; typer does not export it
+
+
+class _Commands(TyperGroup):
+    """Where JSON is asked for, a wrong option is answered by an object too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[__name__] = "--json" in args
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            if ctx.meta[__name__]:
+                print(json.dumps({"error": error.format_message()}))
+            raise
+
+
 app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_show_locals=False, help="Privacy accounting: how many steps fit, or what they cost."
+    cls=_Commands,
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    help="Privacy accounting: how many steps fit, or what they cost.",
 )
 compare = typer.Typer(
     no_args_is_help=True,
@@ -44,6 +67,7 @@ class Question(NamedTuple):
     method: str | None  # None: the best of the quick ones
     relation: str
     initial: Mapping[Any, int] = {}
+    otherwise: Question | None = None  # the same in other words: the better of the two answers is given
 
 
 class Test(enum.StrEnum):
@@ -223,7 +247,9 @@ def minibatch_barker(
     ratio: Annotated[float, typer.Option(help="X = n cM / lambda: n rows, lambda the constant part of the mean batch size.")],
     method: Annotated[
         MinibatchMethod,
-        typer.Option(help="best: the better of rdp and pure. pure: zCDP from the proved range of the losses alone."),
+        typer.Option(
+            help="best: the better of rdp and pure. pure: from the proved losses alone, by their sum or their range."
+        ),
     ] = MinibatchMethod.best,
     epsilon: Epsilon = None,
     steps: Steps = None,
@@ -237,7 +263,8 @@ def minibatch_barker(
 
         cost = MinibatchBarker(row_bound, ratio)
         if method is MinibatchMethod.pure:
-            return Question({ZCDP(loss_range(row_bound, ratio) ** 2 / 8): 1}, "zcdp", "replace-one")
+            by_range = Question({ZCDP(loss_range(row_bound, ratio) ** 2 / 8): 1}, "zcdp", "replace-one")
+            return Question({cost: 1}, "pure", "replace-one", otherwise=by_range)
         return Question({cost: 1}, "rdp" if method is MinibatchMethod.rdp else None, "replace-one")
 
     _answer(context, question, epsilon, steps, delta, as_json)
@@ -399,7 +426,7 @@ def _answer(
         else:
             title = f"dpmcmc account {context.info_name}"
             _announce(asked, epsilon, steps, delta)
-            _show(_answered(asked, asked.method, epsilon, steps, delta), as_json, title)
+            _show(_best(asked, epsilon, steps, delta), as_json, title)
 
 
 @contextmanager
@@ -422,6 +449,18 @@ def _check(epsilon: float | None, steps: int | None, delta: float) -> None:
         raise ValueError("steps must be at least 0 and at most 2^60")
     if not 0 < delta < 1:
         raise ValueError(f"delta={delta} must lie in (0, 1)")
+
+
+def _best(asked: Question, epsilon: float | None, steps: int | None, delta: float) -> dict[str, Any]:
+    answers = [
+        _answered(question, question.method, epsilon, steps, delta) for question in (asked, asked.otherwise) if question is not None
+    ]
+    return max(answers, key=_merit)
+
+
+def _merit(answer: dict[str, Any]) -> tuple[int, float]:
+    """More steps are better, and a smaller epsilon."""
+    return answer["steps"], -float(answer["epsilon"])
 
 
 def _answered(asked: Question, method: str | None, epsilon: float | None, steps: int | None, delta: float) -> dict[str, Any]:
@@ -506,7 +545,7 @@ def _show_comparison(asked: Question, epsilon: float | None, steps: int | None, 
             continue
     if not answers:
         raise UnsupportedQuery("no method has a bound for this query at this delta")
-    answers.sort(key=lambda answer: -answer["steps"] if steps is None else float(answer["epsilon"]))
+    answers.sort(key=_merit, reverse=True)
     if as_json:
         print(json.dumps({"answers": answers}))
         return
