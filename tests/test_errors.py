@@ -128,6 +128,12 @@ VALUES = [
     (lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, num_chains=0), "num_chains must be a whole number"),
     (lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, stiffness=0.0), "stiffness=0.0 must be positive"),
     (lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, clip=0.0), "clip=0.0 must be positive and finite"),
+    (lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, clip="a"), "clip=a must be positive and finite"),
+    (lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, stiffness="a"), "stiffness=a must be positive"),
+    (lambda: Budget(np.array([4.0, 5.0]), 1e-6), r"epsilon=array\(\[4., 5.\]\) must be a number"),
+    (lambda: models.logistic(2, np.ones(2)), r"radius=array\(\[1., 1.\]\) must be positive"),
+    (lambda: models.logistic(2, 1.0, "a"), "prior_scale=a must be a finite number or 2 of them"),
+    (lambda: random_walk(1.0, max_move=np.ones(2)), "max_move=.* must be positive"),
     (lambda: tuning.langevin(models.poisson(1), 9, tiny.BUDGET, clip=1.0), "or else clip= and curvature="),
     (lambda: tiny.make_curator(fixed_secret=np.zeros(8, np.uint32)), r"fixed_secret of shape \(8,\) must be 16 words"),
 ]

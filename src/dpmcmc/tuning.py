@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmcmc.types import Budget, Model, Plan
+from dpmcmc.types import Budget, Model, Plan, is_number
 
 LENGTH = 0.5
 RATIO_NOISE, BIT_NOISE = 2.38, 2.19
@@ -131,10 +131,10 @@ def langevin(
     for name, value in (("num_rows", num_rows), ("num_chains", num_chains), ("num_owners", num_owners)):
         if not isinstance(value, numbers.Integral) or value < 1:
             raise ValueError(f"{name} must be a whole number, at least 1")
-    if not stiffness > 0:
+    if not (is_number(stiffness) and stiffness > 0):
         raise ValueError(f"stiffness={stiffness} must be positive: it is the longest step times the largest precision")
     for name, bound in (("clip", clip), ("curvature", curvature)):
-        if bound is not None and not 0 < bound < math.inf:
+        if bound is not None and not (is_number(bound) and 0 < bound < math.inf):
             raise ValueError(f"{name}={bound} must be positive and finite: nearly all rows stay below it")
     model = model._replace(lipschitz=clip or model.lipschitz, curvature=curvature or model.curvature)
     if model.lipschitz is None or model.curvature is None:

@@ -41,6 +41,11 @@ class Unit(NamedTuple):
         return self == Unit(Neighbours.REPLACE_ONE, 1)
 
 
+def is_number(value: Any) -> bool:
+    """Python's own, or an array's without axes; no text, which compares with nothing, and no array, which compares with all."""
+    return not isinstance(value, str) and hasattr(value, "__float__") and getattr(value, "shape", ()) == ()
+
+
 @dataclass(frozen=True)
 class Budget:
     """The promise: (epsilon, delta)-differential privacy for one `Unit`."""
@@ -53,7 +58,7 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("epsilon", "delta", "rows_per_person"):
             value = getattr(self, name)
-            if isinstance(value, str) or not hasattr(value, "__float__"):
+            if not is_number(value):
                 raise ValueError(f"{name}={value!r} must be a number")
         if not self.epsilon > 0 or not math.isfinite(self.epsilon):
             raise ValueError(f"epsilon={self.epsilon} must be positive and finite: it bounds the privacy loss")

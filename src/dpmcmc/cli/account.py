@@ -247,9 +247,7 @@ def minibatch_barker(
     ratio: Annotated[float, typer.Option(help="X = n cM / lambda: n rows, lambda the constant part of the mean batch size.")],
     method: Annotated[
         MinibatchMethod,
-        typer.Option(
-            help="best: the better of rdp and pure. pure: from the proved losses alone, by their sum or their range."
-        ),
+        typer.Option(help="best: the better of rdp and pure. pure: from the proved losses alone, by their sum or their range."),
     ] = MinibatchMethod.best,
     epsilon: Epsilon = None,
     steps: Steps = None,

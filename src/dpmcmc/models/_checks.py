@@ -7,6 +7,8 @@ import numbers
 
 import numpy as np
 
+from dpmcmc.types import is_number
+
 
 def positive(name: str, value: float, why: str) -> float:
     """The value as a float, or a ValueError that names it."""
@@ -23,7 +25,7 @@ def whole(name: str, value: int, least: int, why: str) -> int:
 
 
 def _is_finite(value) -> bool:
-    return not isinstance(value, str) and hasattr(value, "__float__") and math.isfinite(value)
+    return is_number(value) and math.isfinite(value)
 
 
 def row(given, *shapes: tuple[int, ...]) -> None:
@@ -37,7 +39,7 @@ def row(given, *shapes: tuple[int, ...]) -> None:
 
 def vector(name: str, value, dimension: int, why: str) -> np.ndarray:
     """A number or `dimension` numbers, all finite, as a vector of that length."""
-    array = np.asarray(value, dtype=float)
+    array = np.asarray(value, dtype=float) if np.asarray(value).dtype.kind in "biuf" else np.asarray(math.nan)
     if array.shape not in ((), (dimension,)) or not np.isfinite(array).all():
         raise ValueError(f"{name}={value} must be a finite number or {dimension} of them: {why}")
     return np.broadcast_to(array, (dimension,))

@@ -34,7 +34,7 @@ from jax import lax
 
 from dpmcmc.samplers import roles, scaling
 from dpmcmc.samplers.penalty import passes
-from dpmcmc.types import Array, Position, Query, Sampler, is_standing
+from dpmcmc.types import Array, Position, Query, Sampler, is_number, is_standing
 
 
 class HMCState(NamedTuple):
@@ -84,9 +84,9 @@ def hmc(
     """
     roles.check_prior(log_prior)
     scaling.positive("step_size", step_size, "it is the leapfrog's step")
-    if not scaling.is_number(num_leapfrog) or not 1 <= num_leapfrog < math.inf or int(num_leapfrog) != num_leapfrog:
+    if not is_number(num_leapfrog) or not 1 <= num_leapfrog < math.inf or int(num_leapfrog) != num_leapfrog:
         raise ValueError(f"num_leapfrog={num_leapfrog!r} must be a whole number, at least 1")
-    if not (scaling.is_number(jitter) and 0 <= jitter <= 1):
+    if not (is_number(jitter) and 0 <= jitter <= 1):
         raise ValueError(f"jitter={jitter!r} must lie in [0, 1]: it is the part of the step size that varies")
     if is_standing(test):
         raise ValueError(f"{test} may stop answering in the middle of a run, which only accept_walk tells you: use Accept here")

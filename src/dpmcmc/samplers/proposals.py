@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.samplers import scaling
-from dpmcmc.types import Key, Position
+from dpmcmc.types import Key, Position, is_number
 
 # Adding a move to a position rounds: a capped move stops this much short, so that it still is within the cap afterwards.
 MARGIN = 1e-3
@@ -99,7 +99,7 @@ def _shorten(move, max_move):
 def _check(scale, max_move, largest_rank: int):
     if hasattr(scale, "max_move"):
         raise TypeError("scale is a Walk, of a scale and a max_move: unpack it, as in random_walk(*walk)")
-    if not (scaling.is_number(max_move) and max_move > 0):
+    if not (is_number(max_move) and max_move > 0):
         raise ValueError(f"max_move={max_move!r} must be positive: it caps the length of a move")
     if isinstance(scale, jax.core.Tracer):  # made of answers inside a compiled program: its values cannot be checked
         return scale

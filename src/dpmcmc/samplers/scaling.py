@@ -49,10 +49,6 @@ def axes(name: str, matrix: Any) -> Axes:
     return Axes(None if vectors is None else vectors.astype(np.float32), scales.astype(np.float32))
 
 
-def is_number(value: Any) -> bool:
-    return not isinstance(value, str) and hasattr(value, "__float__")
-
-
 def is_lost(position: Array) -> Array:
     """Whether it has left the numbers, or those whose square is one: a prior without limits has no density there either."""
     return ~jnp.all(jnp.abs(position) < jnp.finfo(position.dtype).max ** 0.5 / 16)
