@@ -37,12 +37,12 @@ def test_the_reference_is_that_of_this_table(rows):
         assert abs(sd / demo.REFERENCE[name].sd - 1) < 0.05
 
 
-def test_missing_and_unknown_cells_become_public_values():
+def test_rows_with_missing_cells_say_nothing_and_unknown_regions_are_the_first():
     cells = {"age": ["", "900", "nan"], "education": ["unknown", "13", "13"], "gender": ["", "male", "?"]}
     features, labels = demo.rows_of({**cells, "region": ["Atlantis", "West", ""], "earnings": ["a secret", "20.1", "20"]})
-    np.testing.assert_array_equal(features[:, :3], [[0, 0, -1], [1.5, 0, 1], [0, 0, -1]])
+    np.testing.assert_array_equal(features[:, :3], [[np.nan] * 3, [1.5, 0, 1], [np.nan, 0, np.nan]])
     np.testing.assert_allclose(features[:, 3:], demo.CORNERS[[0, 3, 0]])
-    np.testing.assert_array_equal(labels, [0, 1, 0])
+    np.testing.assert_array_equal(labels, [np.nan, 1, 0])
 
 
 def fake(shift, num_draws=400):

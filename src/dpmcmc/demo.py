@@ -53,11 +53,12 @@ def read_rows() -> tuple[np.ndarray, np.ndarray]:
 
 
 def rows_of(cells: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """A cell that is not a number becomes the middle of its bounds, or a label of 0, one that is no region the first of them."""
+    """A row with a cell that is not a number says nothing; a cell that is no region counts as the first of them."""
     years = tables.scaled(cells, {"age": AGE, "education": EDUCATION}) * np.array([AGE_REACH, EDUCATION_REACH])
     gender = GENDER_REACH * (2 * tables.labels(cells["gender"], "male") - 1)
     regions = CORNERS[[REGIONS.index(name) if name in REGIONS else 0 for name in cells["region"]]]
-    is_high = tables.scaled(cells, {"earnings": (0, 2 * HIGH)})[:, 0] > 0
+    earnings = tables.scaled(cells, {"earnings": (0, 2 * HIGH)})[:, 0]
+    is_high = np.where(np.isnan(earnings), np.nan, earnings > 0)
     return np.column_stack([years, gender, regions]).astype(np.float32), is_high.astype(np.float32)
 
 

@@ -2,12 +2,14 @@
 
 import gzip
 
+import jax
 import numpy as np
 import pytest
 
-from dpmcmc import tables
+from dpmcmc import Budget, Curator, Curvature, Gradient, LogRatio, Neighbours, models, tables
 from dpmcmc.tables.columns import Bounds, labels, numbers, parse_bounds, read_columns
 
+NAN = np.nan
 AGES = np.array([21.0, 30.5, 64.0])
 SEXES = np.array([0, 1, 1])
 CSV = "\ufeffage, sex ,name\n21,0,a\n30.5,1,b\n64,1,c\n"
@@ -47,12 +49,12 @@ def test_plain_arrays_have_numbered_columns(tmp_path):
 BAD = ["", "n/a", "nan", "1,5", "--", "\x00", "6" * 200_000 + "x"]
 
 
-def test_a_bad_cell_becomes_the_middle_and_one_outside_the_nearer_bound():
+def test_a_bad_cell_is_no_number_and_one_outside_becomes_the_nearer_bound():
     bounds = Bounds(10.0, 20.0)
-    assert set(numbers(BAD, bounds)) == {15.0}
+    assert np.isnan(numbers(BAD, bounds)).all()
     np.testing.assert_array_equal(numbers(["-inf", "9.9", "10", "12.5", "1e400", "inf"], bounds), [10, 10, 10, 12.5, 20, 20])
-    np.testing.assert_array_equal(numbers(np.array([np.nan, -np.inf, np.inf, 11]), bounds), [15, 10, 20, 11])
-    np.testing.assert_array_equal(numbers(np.array([b"11", b"\xff"]), bounds), [11, 15])
+    np.testing.assert_array_equal(numbers(np.array([NAN, -np.inf, np.inf, 11]), bounds), [NAN, 10, 20, 11])
+    np.testing.assert_array_equal(numbers(np.array([b"11", b"\xff"]), bounds), [11, NAN])
 
 
 def test_wide_bounds_do_not_overflow():
@@ -61,10 +63,14 @@ def test_wide_bounds_do_not_overflow():
 
 
 def test_labels():
-    np.testing.assert_array_equal(labels(["1", "0", "yes", "", "nan", "1.0", " 1"]), [1, 0, 0, 0, 0, 1, 1])
-    np.testing.assert_array_equal(labels(["True", "False", "TRUE", "truth"]), [1, 0, 1, 0])
-    np.testing.assert_array_equal(labels([">50K", " >50K ", "<=50K", "", "?"], ">50K"), [1, 1, 0, 0, 0])
+    np.testing.assert_array_equal(labels(["1", "0", "yes", "", "nan", "1.0", " 1"]), [1, 0, NAN, NAN, NAN, 1, 1])
+    np.testing.assert_array_equal(labels(["True", "False", "TRUE", "truth"]), [1, 0, 1, NAN])
+    np.testing.assert_array_equal(labels([">50K", " >50K ", "<=50K", "", "?"], ">50K"), [1, 1, 0, NAN, NAN])
+    np.testing.assert_array_equal(labels(["some", "None", "N/A", None, NAN, " "], "some"), [1, 0, NAN, NAN, NAN, NAN])
+    np.testing.assert_array_equal(labels(["NA", "SA", ""], "NA"), [1, 0, NAN])  # of Namibia and South Africa
     np.testing.assert_array_equal(labels(np.array([2, 3, 2]), "2"), [1, 0, 1])
+    np.testing.assert_array_equal(labels(np.array([2, 3, NAN]), "2"), [1, 0, NAN])
+    np.testing.assert_array_equal(labels(np.array([1, 0, NAN])), [1, 0, NAN])
     with pytest.raises(ValueError, match="holds numbers: 'yes' is none"):
         labels(np.array([2, 3, 2]), "yes")
 
@@ -74,8 +80,8 @@ def test_no_line_is_dropped(tmp_path):
     path.write_bytes(b"a,b\n1,2\n\n3\n4,5,6\n\xff\xfe,7\n" + b"9" * 200_000 + b",1\n")
     columns = read_columns(path, ["a", "b"])
     assert len(columns["a"]) == len(columns["b"]) == 6
-    np.testing.assert_array_equal(numbers(columns["a"], Bounds(0, 10)), [1, 5, 3, 4, 5, 10])
-    np.testing.assert_array_equal(numbers(columns["b"], Bounds(0, 10)), [2, 5, 5, 5, 7, 1])
+    np.testing.assert_array_equal(numbers(columns["a"], Bounds(0, 10)), [1, NAN, 3, 4, NAN, 10])
+    np.testing.assert_array_equal(numbers(columns["b"], Bounds(0, 10)), [2, NAN, NAN, 5, 7, 1])
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["unix", "windows", "mac"])
@@ -155,9 +161,9 @@ FRAME = {"age": np.array([18, 90, 54, 200]), "income": [None, "0", 75_000.0, "?"
 
 def test_raw_columns_are_scaled_to_their_limits():
     features = tables.scaled(FRAME, {"income": (0, 100_000), "age": (18, 90)})
-    np.testing.assert_array_equal(features, np.array([[0, -1], [-1, 1], [0.5, 0], [0, 1]], np.float32))
+    np.testing.assert_array_equal(features, np.array([[NAN, -1], [-1, 1], [0.5, 0], [NAN, 1]], np.float32))
     assert features.dtype == np.float32
-    np.testing.assert_array_equal(tables.labels(FRAME["ill"], "yes"), [1, 0, 0, 1])
+    np.testing.assert_array_equal(tables.labels(FRAME["ill"], "yes"), [1, 0, NAN, 1])
 
 
 def test_a_data_frame_is_a_table_too():
@@ -169,28 +175,31 @@ def test_a_data_frame_is_a_table_too():
 
 @pytest.mark.parametrize("positive", [1, 1.0, "1", True, "true"])
 def test_a_label_is_found_as_text_or_as_a_number(positive):
-    for cells in ([1, 0, None], np.array([1.0, 0.0, None], object), ["True", "False", ""], np.array([True, False, False])):
-        np.testing.assert_array_equal(tables.labels(cells, positive), [1, 0, 0])
+    for cells in ([1, 0, None], np.array([1.0, 0.0, None], object), ["True", "False", ""], np.array([1, 0, NAN])):
+        np.testing.assert_array_equal(tables.labels(cells, positive), [1, 0, NAN])
+    np.testing.assert_array_equal(tables.labels(np.array([True, False]), positive), [1, 0])
     np.testing.assert_array_equal(tables.labels(["yes", "no", "nan"], "nan"), [0, 0, 1])
 
 
 def test_a_cell_that_is_a_list_is_a_bad_cell():
     """If all are, too: one that is none must not be seen by what the others then are."""
-    np.testing.assert_array_equal(tables.scaled({"a": [[1], [2]], "b": [1, [2]]}, {"a": (0, 4), "b": (0, 4)}), [[0, -0.5], [0, 0]])
+    np.testing.assert_array_equal(
+        tables.scaled({"a": [[1], [2]], "b": [1, [2]]}, {"a": (0, 4), "b": (0, 4)}), [[NAN, -0.5], [NAN, NAN]]
+    )
 
 
 def test_one_missing_cell_does_not_decide_about_an_error():
     pandas = pytest.importorskip("pandas")
-    for cells in ([3, 3], [3, None]):
-        np.testing.assert_array_equal(tables.labels(pandas.Series(cells, dtype="Int64"), "yes"), [0, 0])
+    for cells, found in (([3, 3], [0, 0]), ([3, None], [0, NAN])):
+        np.testing.assert_array_equal(tables.labels(pandas.Series(cells, dtype="Int64"), "yes"), found)
     with pytest.raises(ValueError, match="the label column holds numbers: 'yes' is none"):
         tables.labels(np.array([3, 3]), "yes")
 
 
 def test_a_number_that_python_does_not_print_is_a_bad_cell():
     column = {"a": [10**5000, 1]}
-    np.testing.assert_array_equal(tables.scaled(column, {"a": (0, 4)}), [[0], [-0.5]])
-    np.testing.assert_array_equal(tables.labels(column["a"], 1), [0, 1])
+    np.testing.assert_array_equal(tables.scaled(column, {"a": (0, 4)}), [[NAN], [-0.5]])
+    np.testing.assert_array_equal(tables.labels(column["a"], 1), [NAN, 1])
 
 
 def test_the_name_of_a_column_is_no_column():
@@ -241,3 +250,32 @@ def test_neither_the_length_of_a_text_nor_the_size_of_a_number_is_told():
             tables.scaled({"a": np.array([[long, "b"]])}, bounds)
         with pytest.raises(ValueError, match="not a text: give the column itself$"):
             tables.scaled({"a": long}, bounds)
+
+
+@pytest.mark.parametrize(
+    "query, gap",
+    [
+        (LogRatio(8.0, 9.0), {"weight": "n/a"}),
+        (LogRatio(8.0, 9.0), {"age": "a text"}),
+        (Gradient(8.0, 9.0), {"weight": None}),
+        (Gradient(8.0, 9.0), {"age": "", "weight": ""}),
+        (Curvature(4.0, 9.0), {"age": ""}),  # of a linear regression it depends on the features alone
+    ],
+    ids=str,
+)
+def test_a_row_with_a_missing_cell_is_as_good_as_gone(query, gap):
+    """The number of rows is private, so the complete ones alone must give the same answer, noise and all."""
+    model = models.linear(1, 1.0, radius=1.0, response_bound=1.0, position_radius=4.0)  # its sums are exact in any order here
+    complete = {"age": [str(20 + 5 * (i % 9)) for i in range(90)], "weight": [str(40 + 10 * (i % 7)) for i in range(90)]}
+    with_gaps = {name: cells + [gap.get(name, "60")] * 10 for name, cells in complete.items()}
+    points = [np.array([0.5], np.float32), np.array([0.25], np.float32)][: 2 if isinstance(query, LogRatio) else 1]
+
+    def answer(columns):
+        scaled = tables.scaled(columns, {"age": (20, 60), "weight": (20, 100)})
+        budget = Budget(8.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
+        curator = Curator((scaled[:, :1], scaled[:, 1]), model, budget, capacity=128, fixed_secret=np.arange(16, dtype=np.uint32))
+        program = curator.trace(lambda ask, key: ask(key, query, *points).value, jax.random.key(0))
+        return curator.grant(program.plan).run(program.compile(), jax.random.key(0))
+
+    np.testing.assert_array_equal(answer(with_gaps), answer(complete))
+    assert np.any(answer(with_gaps) != answer({name: cells[:-10] for name, cells in complete.items()}))

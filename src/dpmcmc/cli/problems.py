@@ -78,7 +78,8 @@ def problem_of(model: ModelName, table: Path, delimiter: str, decimal: str, sett
     if decimal == ",":
         cells |= {name: [cell.replace(",", ".") for cell in cells[name]] for name in settings.columns if _is_text(cells[name])}
     problem = _PROBLEMS[model](cells, settings)
-    declared = ", ".join(f"{name} within {limits.low:g} and {limits.high:g}" for name, limits in settings.limits.items())
+    limits = (f"{name} within {limits.low:g} and {limits.high:g}" for name, limits in settings.limits.items())
+    declared = f"{', '.join(limits)} (a row with a missing cell says nothing)"
     return problem._replace(model=problem.model._replace(declared=declared))
 
 

@@ -3,8 +3,8 @@
     dpmcmc run logistic table.csv --features age,education --label y --bounds age=21:64,education=6:20 --epsilon 4 --delta 1e-6
 
 A table in a CSV file has a first line that names the columns, then one line per row: a line break inside quotes is not supported.
-Bounds are declared, not computed from the table: every cell is moved into its bounds, and a missing or unreadable one becomes
-their middle. Features of a regression are scaled so that the bounds become -1 and 1, columns of a Gaussian by their standard
+Bounds are declared, not computed from the table: every cell is moved into its bounds, and a row with a missing or unreadable one
+says nothing. Features of a regression are scaled so that the bounds become -1 and 1, columns of a Gaussian by their standard
 deviation: with the bounds this makes the clip of the model a proved one. Step size, longest move and noise follow from public facts
 (`dpmcmc.tuning`) unless given. Logistic regression and Gaussian means take Langevin dynamics on noisy gradients after a private
 start, which gets furthest; the others, and all with settings of your own, Barker's accept bit.
@@ -227,11 +227,12 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     yield f"Table:    {table.name}, " + (f"{curator.capacity} rows" if is_public else f"at most {curator.capacity} rows")
     for name, limits in settings.limits.items():
         yield f"          {name} within {limits.low:g} and {limits.high:g}"
-    yield "          a cell outside is moved to the nearer bound; one that is missing or no number, to their middle"
-    yield "          (so is text: make a column of 0 and 1 for each of its values but one)"
+    yield "          a cell outside is moved to the nearer bound; a row with one that is missing or no number says nothing"
+    yield "          (text is no number: make a column of 0 and 1 for each of its values but one)"
     if settings.label is not None:
         is_one = "is a number above 1/2" if settings.positive is None else f"is {settings.positive!r}"
-        yield f"          {settings.label} counts as 1 where it {is_one}, and as 0 everywhere else"
+        is_zero = "is one up to 1/2" if settings.positive is None else "is anything else but missing"
+        yield f"          {settings.label} counts as 1 where it {is_one}, and as 0 where it {is_zero}"
     if budget.rows_per_person == 1:
         yield "Unit:     one row; of a person with several rows only one is protected, else say --rows-per-person"
     else:

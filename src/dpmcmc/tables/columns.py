@@ -1,7 +1,9 @@
 """Columns of a .csv, .csv.gz, .npy or .npz file, and numbers within public bounds made of their cells.
 
 A bad cell must not show: not as an error, not as a missing row, not as a count. So a cell outside its bounds is moved to the nearer
-one, and a cell that is missing or not a number becomes the middle of the bounds. Every line of a CSV file after the header is one
+one, and a cell that is missing or not a number becomes a NaN: to a curator its row is one that says nothing, so that the complete
+rows are what a posterior is about. (Any number in its place would be a made-up observation: of a skewed column the middle of its
+bounds lies far from all others, and moved slopes by several standard deviations.) Every line of a CSV file after the header is one
 row, whatever is in it: an empty line is a row, and a quote left open ends with its line, so that one bad row spoils no other and
 does not change their number. Line breaks inside quotes are therefore not supported: such a cell would be cut, and its rest be rows.
 Errors speak of files, column names and declared types, never of cells.
@@ -22,6 +24,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 SUFFIXES = (".csv", ".csv.gz", ".npy", ".npz")
+MISSING = ("", ".", "?", "na", "n/a", "nan", "<na>", "null")  # of labels as text, in any case
 Cells = Any  # a one-dimensional array of numbers or text, a column of a DataFrame, or a list
 
 
@@ -72,7 +75,7 @@ def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[float, float
     """The columns that have bounds, in that order, with the bounds moved to -1 and 1: shape (rows, k), float32.
 
     A row is then no longer than sqrt(k), the `radius` to give to a regression, and a coefficient is per half the width of the
-    bounds. `columns` may be a dict of arrays or a DataFrame.
+    bounds. A cell that is missing or no number is a NaN, and its row says nothing. `columns`: a dict of arrays, or a DataFrame.
     """
     if not isinstance(bounds, Mapping):
         raise TypeError(f"bounds is a {type(bounds).__name__}: give a dict, such as {{'age': (21, 64)}}")
@@ -91,22 +94,32 @@ def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[float, float
 
 
 def numbers(cells: Cells, bounds: Bounds) -> np.ndarray:
-    """Every cell as a number within the bounds (float64)."""
-    values = _as_numbers(cells)
-    return np.where(np.isnan(values), bounds.middle, np.clip(values, bounds.low, bounds.high))
+    """Every cell as a number within the bounds (float64), or a NaN."""
+    return np.clip(_as_numbers(cells), bounds.low, bounds.high)
 
 
 def labels(cells: Cells, positive: Any = None) -> np.ndarray:
-    """1 for a cell that equals `positive`, as text or number (without it: a number above 1/2), 0 for any other, even a bad one."""
+    """1 for a cell that equals `positive`, as text or number (without it: a number above 1/2), 0 for any other, NaN if missing.
+
+    Without `positive` all that is no number is missing, with it what is in `MISSING`.
+    """
     if positive is None:
-        return (_as_numbers(cells) > 0.5).astype(np.float32)
+        values = _as_numbers(cells)
+        return _told(values > 0.5, np.isnan(values))
     array, text = _as_cells(cells), _text(positive)
     wanted = _number(text)
     if array.dtype.kind in "biuf":
         if math.isnan(wanted) and isinstance(cells, np.ndarray):  # the type of a DataFrame's column may depend on its cells
             raise ValueError(f"the label column holds numbers: {positive!r} is none")
-        return (_as_numbers(array) == wanted).astype(np.float32)
-    return np.array([_text(cell) == text or _number(_text(cell)) == wanted for cell in array], np.float32)
+        values = _as_numbers(array)
+        return _told(values == wanted, np.isnan(values))
+    texts = ["" if cell is None else _text(cell) for cell in array]
+    is_positive = np.array([cell == text or _number(cell) == wanted for cell in texts], bool)
+    return _told(is_positive, ~is_positive & np.array([cell.lower() in MISSING for cell in texts], bool))
+
+
+def _told(is_positive: np.ndarray, is_missing: np.ndarray) -> np.ndarray:
+    return np.where(is_missing, np.nan, is_positive).astype(np.float32)
 
 
 def read_columns(path: str | Path, names: Sequence[str] | None, delimiter: str = ",") -> dict[str, Cells]:
