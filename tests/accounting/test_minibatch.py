@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import special
 
 from dpmcmc.acceptance import Barker, LazyBarker
@@ -23,9 +25,9 @@ def chances(log_ratio, bound, ratio, differences, most_draws=200):
     return accept, reject
 
 
-def searched_losses(log_ratio, bound, ratio, differences):
+def searched_losses(log_ratio, bound, ratio, differences, most_draws=200):
     """The largest losses among pairs of these differences, and where the chance of "accept" is least and largest."""
-    accept, reject = chances(log_ratio, bound, ratio, differences)
+    accept, reject = chances(log_ratio, bound, ratio, differences, most_draws)
     low, high = np.argmin(accept / reject, axis=1), np.argmax(accept / reject, axis=1)
     rows = np.arange(log_ratio.size)
     parts = [(accept[rows, at], reject[rows, at]) for at in (low, high)]
@@ -189,7 +191,40 @@ def test_boxes_are_finite_and_cover_the_tails():
     assert bits.largest_renyi(boxes, 1000.0) <= max(most)
 
 
-@pytest.mark.parametrize("bound, ratio", [(20.0, 5.0), (500.0, 1.0), (0.1, 1e9), (0.1, 1e-9)])
+@pytest.mark.parametrize("bound, ratio, nearness", [(0.1, 2.5e-4, 1e-3), (1.0, 2.5e-3, 0.01), (5.0, 0.0125, 0.04)])
+def test_many_draws_of_a_row_are_nearly_barkers_bit(bound, ratio, nearness):
+    """Fact 5, where the draws can still be added up. Without what is added to Barker's losses they are exceeded."""
+    scale, end = bound * (1 + 2 / ratio), math.log1p(ratio)
+    log_ratio = np.linspace(-30, 30, 241)
+    low = log_ratio - scale * end * special.expit(end)
+    naive = [special.log_expit(low + scale * end) - special.log_expit(low)]
+    naive.append(special.log_expit(-low) - special.log_expit(-low - scale * end))
+    exact = searched_losses(log_ratio, bound, ratio, np.array([-bound, bound]), 1300)[:2]
+    v = scale * special.expit(end) * end**2 * math.exp(end)
+    slack = minibatch._crowded(scale, end)[0, 0] - scale * end
+    assert v < slack < 1.5 * v  # what is added, and about b x
+    for without, found in zip(naive, exact, strict=True):
+        assert np.all(found <= without + slack) and np.any(found > without * (1 + 1e-6))
+    for order in (1.05, 2.0, 8.0):
+        ours = bits.largest_renyi(bits.Boxes(*minibatch._crowded(scale, end)), order)
+        added_up = bits.largest_renyi(minibatch.boxes(bound, ratio), order)
+        assert added_up * (1 - 1e-3) <= ours <= added_up * (1 + nearness)
+
+
+@given(st.floats(-4, 1), st.floats(-6, 2), st.sampled_from([1.05, 2.0, 8.0, 64.0]))
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_the_cost_grows_with_the_bound_and_has_no_jumps(log_bound, log_ratio, order):
+    """A bound or a ratio that is 1 % larger. (A larger ratio may cost less: to read fewer rows is noise of a kind.)"""
+    bound, ratio = 10**log_bound, 10**log_ratio
+    here, wider, fewer = (
+        float(MinibatchBarker(*arguments).rdp(np.array([order]))[0])
+        for arguments in ((bound, ratio), (1.01 * bound, ratio), (bound, 1.01 * ratio))
+    )
+    assert here * 0.998 <= wider <= here * 1.05
+    assert here * 0.97 <= fewer <= here * 1.05
+
+
+@pytest.mark.parametrize("bound, ratio", [(2000.0, 5.0), (500.0, 1.0), (0.1, 1e9)])
 def test_beyond_all_sense_the_limits_are_charged(bound, ratio):
     """So many draws of one row are not added up; nothing overflows, and no order has less than randomised response."""
     cost, most = MinibatchBarker(bound, ratio), minibatch.pure_losses(bound, ratio)

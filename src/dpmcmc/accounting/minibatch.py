@@ -24,6 +24,14 @@ y = l + K w, e = e^w, t = F(w) = e/(1 + e):
 3. *A falls with l and R rises*: the slope of log s in l is 1 less the mean of F(y) under the weights F(y), and y >= l for
    w > 0, y <= l for w = -W. So a cell of values of l is covered by A at its left end and R at its right end.
 4. *Their limits* are  2 b  and  b (1 + x + g),  g = 1/(1+x) if x <= sqrt 2, else (1 + 2/x)(3 - 2 sqrt 2).
+5. *With many draws of each row it is Barker's bit on all rows, nearly.* Let D = w (K - m). By Taylor's formula,
+   -F/8 <= F'' <= F,  and the slope of log F, which is at most 1,  s / F(l + m w)  lies between 1 - eta/8 and 1 + eta,
+
+       E[D^2 e^|D|]/2 <= eta = e^(v/2) v (1 + v),     v = B F(W) W^2 e^W     (about  b x  for small x),
+
+   and so does  r / F(-l - m w).  For E[D^2 e^(+-D)] is the second derivative of  exp(m (e^(+-t w) - 1 -+ t w))  at t = 1. And
+   m w = B w F(-w)  rises with w up to 1.2, so it lies in an interval of length  B W (F(W) + F(-W)) = B W.  The losses are those of
+   a log-ratio that moves by B W, and at most  eta + eta/(8 - eta)  more.
 """
 
 from __future__ import annotations
@@ -34,7 +42,8 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from dpmcmc.accounting.bits import ROUNDING, TINY, Boxes
+from dpmcmc.acceptance import Barker
+from dpmcmc.accounting.bits import ROUNDING, TINY, Boxes, accept_boxes, is_resolved
 
 FINE, COARSE = 2e-4, 5e-4  # width of a cell in l, relative to how fast the bit varies there, without and with a search over w
 INNER = math.log1p(math.sqrt(2))  # s rises with w up to here
@@ -43,7 +52,7 @@ FEWEST, MOST = 16, 256  # intervals of w
 BLOCK = 16384  # chances at a time: they stay in the processor's cache
 REST = 1e-22  # chance of more draws of one row than are followed up; they count as the worst there is
 FARTHEST, HUGE = 600.0, 1e300  # e to the one is a float, and so is the other
-MANY, SOME = 1000.0, 10.0  # mean draws of one row beyond which the limits are charged, without and with a search over w
+MANY = 1000.0  # mean draws of one row that are not added up any more
 
 
 def pure_losses(row_bound: float, ratio: float) -> tuple[float, float]:
@@ -63,13 +72,24 @@ def boxes(row_bound: float, ratio: float, rounding: float = 0.0) -> Boxes:
     """Cells in l, the two tails included. `rounding` is added to every loss."""
     top = pure_losses(row_bound, ratio)
     scale, end = _scale_and_end(row_bound, ratio)
-    if scale > (MANY if end <= INNER else SOME) or _tilted_mean(scale, end) > MANY:
-        return Boxes(*np.array(top)[:, None] + rounding)
+    if scale > MANY or _tilted_mean(scale, end) > MANY:
+        limits = np.array(top)[:, None]
+        return Boxes(*np.minimum(_crowded(scale, end), limits) + rounding)
     width = FINE if end <= INNER else COARSE * max(1.0, 3 * scale)
     reach = math.asinh(min(FARTHEST, 24 + 2 * max(top)) / 2)
     nodes = 2 * np.sinh(np.linspace(-reach, reach, math.ceil(2 * reach / width)))
     accept, reject = losses(nodes, row_bound, ratio)
     return Boxes(np.append(top[0], accept) + rounding, np.append(reject, top[1]) + rounding)
+
+
+def _crowded(scale: float, end: float) -> np.ndarray:
+    """Bounds of the losses by fact 5, shape (2, cells); infinite where it says nothing."""
+    v = scale * special.expit(end) * end**2 * math.exp(end)
+    eta = math.exp(v / 2) * v * (1 + v) if v < 1 else math.inf
+    if end > INNER or eta >= 1 or not is_resolved(Barker(), scale * end):
+        return np.full((2, 1), math.inf)
+    found = accept_boxes(Barker(), scale * end)
+    return np.stack([found.accept, found.reject]) + eta + eta / (8 - eta)
 
 
 def losses(log_ratio: np.ndarray, row_bound: float, ratio: float) -> tuple[np.ndarray, np.ndarray]:
