@@ -1,6 +1,7 @@
 """The ledger: on disk before a grant is given out, and only for the table and the promise it was opened with."""
 
 import json
+import math
 import os
 import re
 import stat
@@ -282,7 +283,26 @@ def test_without_a_promise_nothing_is_over(path):
     assert called(path)[1]["epsilon"] == "inf"
 
 
-@pytest.mark.parametrize("budget", [{}, 0, [1], [1, "x"]], ids=str)
+def test_several_grants_have_a_figure_only_where_they_share(path):
+    """A curator gives one grant from a budget that is not shared: costs that were chosen on the way are not those of a plan."""
+    curator(path).grant(PLAN)
+    kept = json.loads(path.read_text())
+    assert called(path)[0] == 0
+    path.write_text(json.dumps(kept | {"grants": 2 * kept["grants"]}))
+    code, answer = called(path)
+    assert code == 1 and answer["epsilon"] == "inf" and answer["grants"] == 2
+
+
+def test_a_budget_too_small_for_any_spend_is_told(path):
+    curator(path, shared_by="zcdp").grant({})
+    kept = json.loads(path.read_text())
+    kept["facts"]["budget"] = [1e-5, 1e-6]
+    path.write_text(json.dumps(kept | {"grants": []}))
+    code, answer = called(path)
+    assert code == 0 and answer["left"].startswith("0.0% of the budget")
+
+
+@pytest.mark.parametrize("budget", [{}, 0, [1], [1, "x"], [0, 1e-6], [1, -1], [math.nan, 1e-6], [math.inf, 1e-6]], ids=str)
 def test_a_budget_that_is_none_is_not_taken_for_no_promise(path, budget):
     curator(path).grant(PLAN)
     kept = json.loads(path.read_text())

@@ -186,15 +186,16 @@ def audit(path: Path) -> Audit:
     budget, delta = _promised(facts["budget"])
     if facts["shared_by"] is not None and facts["shared_by"] not in filters.FILTERS:
         raise ValueError(f"shared_by={facts['shared_by']!r} must be null or one of {sorted(filters.FILTERS)}")
+    is_shared, is_one = facts["shared_by"] is not None, sum(map(bool, grants)) <= 1
     epsilon, method, left = math.inf, "none", None
     with contextlib.suppress(BudgetExceeded):  # more than any figure
-        if budget < math.inf and facts["shared_by"] is None:
+        if budget < math.inf and not is_shared and is_one:  # several grants have a figure only where they share: see filters
             epsilon, method = accountants.epsilon(costs, delta)
-        elif budget < math.inf:
+        elif budget < math.inf and is_shared:
             method = filters.NAMES[facts["shared_by"]]
             shared = filters.FILTERS[facts["shared_by"]](budget, delta)
             shared.spend(costs)
-            share = shared.left / shared.total
+            share = shared.left / shared.total if shared.total else 0.0
             epsilon, left = budget, f"{share:.1%} of the budget ({shared.left:.6g} of {shared.total:.6g} {shared.unit})"
     is_within = epsilon <= budget
     return Audit(len(grants), sum(costs.values()), epsilon, budget, delta, method, facts["neighbours"], left, is_within)
@@ -204,8 +205,9 @@ def _promised(budget: Any) -> tuple[float, float]:
     """(epsilon, delta); an infinite epsilon where nothing was promised."""
     if budget is None:
         return math.inf, 1e-6
-    if not (isinstance(budget, list) and len(budget) == 2 and all(isinstance(part, float | int) for part in budget)):
-        raise ValueError("the budget of these spends must be null or two numbers, [epsilon, delta]")
+    is_pair = isinstance(budget, list) and len(budget) == 2 and all(isinstance(part, float | int) for part in budget)
+    if not is_pair or not 0 < budget[0] < math.inf or not 0 < budget[1] < 1:
+        raise ValueError("the budget of these spends must be null or two numbers, [epsilon, delta], above 0 and delta below 1")
     return float(budget[0]), float(budget[1])
 
 
@@ -214,7 +216,8 @@ def _read(path: Path) -> dict[str, Any]:
 
     try:
         kept = verify.parsed(path.read_text())
-        if kept["format"] == FORMAT and isinstance(kept["facts"], dict) and isinstance(kept["grants"], list):
+        are_lists = isinstance(kept["grants"], list) and all(isinstance(grant, list) for grant in kept["grants"])
+        if kept["format"] == FORMAT and isinstance(kept["facts"], dict) and are_lists:
             return kept
     except (ValueError, KeyError, TypeError, RecursionError):
         pass

@@ -158,6 +158,33 @@ def test_infinity_is_not_a_number_to_hide_behind():
         verify.verify(document(ENTRIES, "nan"))
 
 
+@pytest.mark.parametrize("place", ["ledger", "claim", "entry", "method"])
+def test_nothing_that_is_said_is_passed_over(place):
+    forged = document(ENTRIES, EPSILON)
+    part = {"ledger": forged, "claim": forged["claim"], "entry": forged["entries"][0], "method": {}}[place]
+    part["times"] = 1000
+    forged["claim"]["method"] = "bogus" if place == "method" else "gaussian"
+    with pytest.raises(ValueError, match="and no others|method must be one of"):
+        verify.verify(forged if place != "method" else forged | {"entries": []})
+
+
+def test_a_ledger_is_not_hidden_in_another(tmp_path):
+    """What wraps a ledger is the attributes of a posterior: it makes no claim of its own, or the same."""
+    path, inner = tmp_path / "attributes.json", document(ENTRIES, EPSILON)
+    for says, is_consistent in (({}, True), ({"epsilon": EPSILON}, True), ({"epsilon": 0.01}, False)):
+        path.write_text(json.dumps({verify.ATTRIBUTE: inner, **says}))
+        assert verify.verify(verify.read(path)).is_reproduced
+        assert (verify.contradictions(path) == []) == is_consistent
+    path.write_text(json.dumps(document(ENTRIES, 0.01) | {verify.ATTRIBUTE: inner}))
+    with pytest.raises(ValueError, match="a ledger within a ledger"):
+        verify.read(path)
+    federated = {"format": verify.FEDERATED_FORMAT, "owners": {"a": inner}}
+    for change, words in (({"claim": {"epsilon": 0.001}}, "and no others"), ({"owners": {"": inner}}, "has no name")):
+        path.write_text(json.dumps(federated | change))
+        with pytest.raises(ValueError, match=words):
+            verify.read(path)
+
+
 def test_nothing_is_said_twice(tmp_path):
     """Of two bills under one name, one would be verified and another one read."""
     text = json.dumps(document(ENTRIES, EPSILON))

@@ -117,6 +117,11 @@ def test_every_kind_is_compared_in_both_directions(name, question):
         ("accept-bit --test barker --sigma 3 --range 0.04 --epsilon 1 --delta 1e-6", "the barker test takes no --sigma"),
         ("accept-bit --test barker --kappa 0.5 --range 0.04 --epsilon 1 --delta 1e-6", "the barker test takes no --kappa"),
         ("accept-bit --test barker --range 0.001 --epsilon 1 --delta 1e-6 --method exact", "use rdp"),
+        ("poisson-mixture --rate .1 --weight 1 --std 1 --neighbours replace --steps 1 --delta 1e-11", "promise a larger one"),
+        (
+            "hmc --ratio-multiplier 9 --gradient-multiplier 9 --leapfrog 10000000 --steps 1 --delta 1e-6",
+            "leapfrog must be at least 1 and at most 999998",
+        ),
         *(
             (f"minibatch-barker --method pure --row-bound {bound} --ratio {ratio} --steps 1 --delta 1e-6", "must be positive")
             for bound, ratio in ((0.02, -1), (0.02, 0), (-0.02, 1), (3, 1e300))
@@ -147,6 +152,18 @@ def test_a_wrong_option_is_an_object_too(words, message):
     assert result.exit_code == 2 and message in json.loads(result.stdout)["error"]
     result = call(words)
     assert result.exit_code == 2 and result.stdout == "" and result.stderr
+
+
+def test_tables_round_up():
+    """To the nearest would be 1.46363, at which delta is 5e-5 of it too large."""
+    options = "gaussian --noise-multiplier 30 --steps 102 --delta 1e-6"
+    assert "1.46364" in call(options).output and "1.46364" in call("compare", options).output
+    assert 1.46363 < answer(options)["epsilon"] < 1.46364
+
+
+def test_nothing_is_compared_by_the_methods_that_have_a_bound():
+    found = answer("compare gaussian --noise-multiplier 30 --steps 0 --delta 1e-6")["answers"]
+    assert {each["method"] for each in found} == {"gaussian", "pld", "rdp", "zcdp", "rdp-paper", "zcdp-paper", "advanced"}
 
 
 def test_pure_is_the_better_of_two_bounds_from_the_proved_losses():
@@ -211,13 +228,15 @@ def test_ledgers_are_reverified(tmp_path, factor, code):
 
 
 def test_a_false_claim_is_not_taken_for_spends(tmp_path):
-    """Facts and grants beside it change nothing."""
+    """Facts and grants beside it are refused, and change nothing about the claim."""
     claim = {"epsilon": 0.01, "delta": 1e-6, "method": "gaussian"}
     entry = {"query": "LogRatio()", "cost": to_json(Gaussian(30.0)), "count": 10_000}
     facts = {"budget": [1, 1e-6], "neighbours": "replace-one", "shared_by": None}
     path = tmp_path / "ledger.json"
     statement = {"format": "dpmcmc-ledger-1", "claim": claim, "neighbours": "replace-one", "entries": [entry]}
     path.write_text(json.dumps(statement | {"facts": facts, "grants": []}))
+    assert call(f"ledger {path}").exit_code == 2
+    path.write_text(json.dumps(statement))
     result = call(f"ledger {path} --json")
     assert result.exit_code == 1 and json.loads(result.output)["is_reproduced"] is False
 

@@ -109,7 +109,9 @@ def epsilon(costs: Mapping[Any, int], delta: float) -> float:
     As if each release had its ideal law: `accountants` knows of distances.
     """
     if delta < SMALLEST_DELTA:
-        raise UnsupportedQuery(f"delta={delta:g} is below {SMALLEST_DELTA:g}, where Fourier sums are no upper bounds: try rdp")
+        has_rdp = all(np.isfinite(cost.rdp(np.array([2.0]))[0]) for cost in costs)
+        way_out = "try rdp" if has_rdp else "promise a larger one"
+        raise UnsupportedQuery(f"delta={delta:g} is below {SMALLEST_DELTA:g}, where Fourier sums are no upper bounds: {way_out}")
     return _ledger_epsilon(_sorted(costs), delta)
 
 

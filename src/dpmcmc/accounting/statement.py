@@ -85,16 +85,16 @@ class Statement:
         lines.append(f"  Released:  {released}")
         lines += [f"  Bill:      {item['count']} x {item['query']}" for item in self.bill]
         if math.isfinite(self.epsilon):
-            computed = f"epsilon = {_rounded_up(self.epsilon, 6)} at delta = {_rounded_up(self.delta, 3)}"
+            computed = f"epsilon = {rounded_up(self.epsilon, 6)} at delta = {rounded_up(self.delta, 3)}"
             lines.append(f"  Computed:  {computed} by {self.method}")
         if self.second_epsilon is not None:
             is_larger = self.second_epsilon > self.epsilon * 1.00001
             both = " (both are upper bounds: the smaller one holds)" if is_larger else ""
-            second = f"epsilon = {_rounded_up(self.second_epsilon, 6)} by {self.second_method}"
+            second = f"epsilon = {rounded_up(self.second_epsilon, 6)} by {self.second_method}"
             opinion = "" if str(self.second_method).endswith(ALONE) else f", as a second opinion{both}"
             lines.append(f"             {second}{opinion}")
         if self.budget is not None:
-            lines.append(f"  Budget:    epsilon = {self.budget[0]:.6g}, delta = {_rounded_up(self.budget[1], 3)}")
+            lines.append(f"  Budget:    epsilon = {self.budget[0]:.6g}, delta = {rounded_up(self.budget[1], 3)}")
         lines += [f"  Assumes:   {text}" for text in self.assumptions]
         lines += [f"  Note:      {text}" for text in self.notes]
         return "\n".join(lines)
@@ -142,10 +142,10 @@ def promise_text(epsilon: float, delta: float) -> str:
     """The promise as it is printed."""
     if not math.isfinite(epsilon):
         return "epsilon = infinity: NO PRIVACY IS PROMISED"
-    return f"({_rounded_up(epsilon, 4)}, {_rounded_up(delta, 3)})-differential privacy"
+    return f"({rounded_up(epsilon, 4)}, {rounded_up(delta, 3)})-differential privacy"
 
 
-def _rounded_up(value: float, digits: int) -> str:
+def rounded_up(value: float, digits: int) -> str:
     """To so many digits, and never below: it is a promise."""
     text = f"{value:.{digits}g}"
     if float(text) < value < math.inf:

@@ -19,6 +19,8 @@ from dpmcmc.accounting.statement import ATTRIBUTE, FEDERATED_FORMAT, FORMAT, pro
 from dpmcmc.types import Neighbours
 
 TOLERANCE = 1e-9
+LEDGER = ("format", "claim", "neighbours", "rows_per_person", "entries")
+CLAIM, ENTRY, FEDERATED = ("epsilon", "delta", "method"), ("query", "released", "cost", "count"), ("format", "owners")
 FILTERS = {filters.NAMES[shared_by]: make for shared_by, make in filters.FILTERS.items()}
 
 
@@ -37,11 +39,10 @@ class Verdict(NamedTuple):
 
 def read(path: Path) -> dict[str, Any]:
     """The ledger in a JSON file, or in the attribute `dpmcmc_ledger` of a NetCDF file."""
-    with path.open("rb") as file:
-        start = file.read(8)
-    is_netcdf = start.startswith(b"\x89HDF")
-    document = parsed(_netcdf_attributes(path)[0][ATTRIBUTE] if is_netcdf else path.read_text())
-    if isinstance(document, dict) and isinstance(document.get(ATTRIBUTE), dict | str):
+    document = parsed(_netcdf_attributes(path)[0][ATTRIBUTE] if _is_netcdf(path) else path.read_text())
+    if _is_wrapped(document):
+        if {*LEDGER, *FEDERATED} & set(document):
+            raise ValueError(f"{path.name} holds a ledger within a ledger: there is no telling which is meant")
         document = document[ATTRIBUTE]
     document = parsed(document) if isinstance(document, str) else document
     for ledger in by_owner(document).values():
@@ -49,6 +50,11 @@ def read(path: Path) -> dict[str, Any]:
             found = ledger.get("format") if isinstance(ledger, dict) else type(ledger).__name__
             raise ValueError(f"{path.name} holds no ledger: its format is {found!r}, not {FORMAT!r}")
     return document
+
+
+def _is_wrapped(document: Any) -> bool:
+    """Whether it is the attributes of a posterior, as JSON."""
+    return isinstance(document, dict) and isinstance(document.get(ATTRIBUTE), dict | str)
 
 
 def parsed(text: str | bytes) -> Any:
@@ -68,19 +74,25 @@ def by_owner(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
         return {"": document}
     if not isinstance(document.get("owners"), dict) or not document["owners"]:
         raise ValueError("this federated ledger names no owner: there is no claim in it")
+    if "" in document["owners"]:
+        raise ValueError("an owner of this federated ledger has no name: it would be taken for a ledger of one owner")
+    _check_fields(document, "federated ledger", FEDERATED)
     return document["owners"]
 
 
+def _check_fields(value: dict[str, Any], what: str, fields: tuple[str, ...]) -> None:
+    """Nothing that is said is passed over: a reader might take it for part of the claim."""
+    if not set(value) <= set(fields):
+        raise ValueError(f"a {what} has the fields {', '.join(fields)}, and no others")
+
+
 def contradictions(path: Path) -> list[str]:
-    """What the other attributes of a saved posterior say, if it is not what its ledger says; [] for a JSON file."""
-    with path.open("rb") as file:
-        if not file.read(8).startswith(b"\x89HDF"):
-            return []
+    """What the other attributes of a saved posterior say, if it is not what its ledger says."""
     facts = [_facts(ledger) for ledger in by_owner(read(path)).values()]
     wanted = weakest(facts)
     promises = [promise_text(fact["epsilon"], fact["delta"]) for fact in facts]
     found = []
-    for attributes in _netcdf_attributes(path):
+    for attributes in _attributes(path):
         found += [
             f"{name}={attributes[name]}"
             for name, value in wanted.items()
@@ -100,6 +112,8 @@ def contradictions(path: Path) -> list[str]:
 def _facts(ledger: dict[str, Any]) -> dict[str, Any]:
     """What the statement of a ledger tells as its facts."""
     claim = _part(ledger, "claim", dict)
+    _check_fields(ledger, "ledger", LEDGER)
+    _check_fields(claim, "ledger's claim", CLAIM)
     return {
         "epsilon": _number(claim, "epsilon"),
         "delta": _number(claim, "delta"),
@@ -107,6 +121,19 @@ def _facts(ledger: dict[str, Any]) -> dict[str, Any]:
         "rows_per_person": _part({"rows_per_person": 1} | ledger, "rows_per_person", int),
         "accountant": _part(claim, "method", str),
     }
+
+
+def _is_netcdf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(8).startswith(b"\x89HDF")
+
+
+def _attributes(path: Path) -> list[dict[str, Any]]:
+    """What a file says besides its ledger."""
+    if _is_netcdf(path):
+        return _netcdf_attributes(path)
+    document = parsed(path.read_text())
+    return [document] if _is_wrapped(document) else []
 
 
 def _netcdf_attributes(path: Path) -> list[dict[str, Any]]:
@@ -126,6 +153,7 @@ def costs_of(document: dict[str, Any]) -> dict[Any, int]:
     relation, total = _relation(document), dict[Any, int]()
     for entry in _part(document, "entries", list):
         count, cost = _part(entry, "count", int), from_json(_part(entry, "cost", dict))
+        _check_fields(entry, "ledger's entry", ENTRY)
         if not 0 <= count <= LIMIT:
             raise ValueError("a count must be a whole number from 0 to 2^60")
         if getattr(cost, "neighbours", relation) is not relation:
@@ -174,6 +202,8 @@ def _number(claim: dict[str, Any], name: str) -> float:
 
 
 def _recomputed(costs: dict[Any, int], claimed: float, delta: float, method: str) -> float:
+    if method not in (*accountants.METHODS, *FILTERS, "none"):
+        raise ValueError(f"the claim's method must be one of {[*accountants.METHODS, *FILTERS]}")
     if method == "none" and math.isinf(claimed):
         return math.inf
     if method == "none" or not costs:

@@ -309,10 +309,9 @@ def hmc(
     def question() -> Question:
         from dpmcmc.accounting.calibrate import combined
         from dpmcmc.accounting.costs import Gaussian
-        from dpmcmc.accounting.search import LIMIT
 
-        if not 1 <= leapfrog <= LIMIT:
-            raise ValueError("leapfrog must be at least 1 and at most 2^60")
+        if not 1 <= leapfrog <= MOST_LEAPFROG:
+            raise ValueError(f"leapfrog must be at least 1 and at most {MOST_LEAPFROG}")
         gradient = Gaussian(gradient_multiplier)
         per_step = combined({Gaussian(ratio_multiplier): 1}, {gradient: leapfrog + int(no_reuse)})
         return Question(per_step, "gaussian", neighbours.neighbours.value, {} if no_reuse else {gradient: 1})
@@ -503,6 +502,8 @@ def _show(answer: dict[str, Any], as_json: bool, title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from dpmcmc.accounting.statement import rounded_up
+
     table = Table(show_header=False)
     for name, value in answer.items():
         if name in ("per_step", "initial"):
@@ -510,7 +511,7 @@ def _show(answer: dict[str, Any], as_json: bool, title: str) -> None:
         if name == "steps":
             value = _number_of_steps(value)
         if value != "":
-            table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+            table.add_row(name.replace("_", " "), rounded_up(value, 6) if isinstance(value, float) else str(value))
     print(title)
     Console().print(table)
 
@@ -538,6 +539,8 @@ def _show_comparison(asked: Question, epsilon: float | None, steps: int | None, 
         if method == "recursion" and _length(asked, epsilon, steps, delta) > MOST_RECURSION_STEPS:
             continue
         try:
+            if steps == 0:  # of nothing every method has a bound: which ones have one of this query?
+                _answered(asked, method, None, 1, delta)
             answers.append(_answered(asked, method, epsilon, steps, delta))
         except UnsupportedQuery:
             continue
@@ -550,14 +553,17 @@ def _show_comparison(asked: Question, epsilon: float | None, steps: int | None, 
     from rich.console import Console
     from rich.table import Table
 
+    from dpmcmc.accounting.statement import rounded_up
+
     print(f"delta = {delta:g}, {asked.relation}")
     table = Table("method", "steps", "epsilon")
     for answer in answers:
-        table.add_row(answer["method"], _number_of_steps(answer["steps"]), f"{float(answer['epsilon']):.6g}")
+        table.add_row(answer["method"], _number_of_steps(answer["steps"]), rounded_up(float(answer["epsilon"]), 6))
     Console().print(table)
 
 
 MOST_RECURSION_STEPS = 2_000
+MOST_LEAPFROG = 10**6 - 2  # with `accountants.MOST_QUERIES` there is still an answer to how many steps fit
 
 
 def _length(asked: Question, epsilon: float | None, steps: int | None, delta: float) -> float:
