@@ -351,7 +351,7 @@ RUNS = [
     ({"sampler": penalty(tiny.log_prior, CALM, tiny.WALK), "num_steps": None}, BudgetExceeded, "allows 0 steps of 2 chains"),
     ({"sampler": penalty(tiny.log_prior, CALM, tiny.WALK)}, BudgetExceeded, "the budget is epsilon=1: ask for fewer"),
     ({"sampler": accept_walk(tiny.log_prior, tiny.BIT, tiny.WALK), "thin": 10**6, "num_steps": None}, BudgetExceeded,
-     "thin=1000000 are needed for one draw: use fewer chains, more noise, a smaller clip, or a larger budget"),
+     r"and one draw takes 1000000 \(thin\): use fewer chains, more noise, a smaller clip, or a larger budget"),
     ({"sampler": Sampler(tiny.PENALTY.init, while_loop_step)}, UnboundedQueries, "inside `while` cannot be counted: use scan"),
     ({"sampler": Sampler(tiny.PENALTY.init, twice_step)}, UnboundedQueries, "a random key is used for two asks"),
     ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, ())), "num_steps": None}, ValueError,

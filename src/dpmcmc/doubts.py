@@ -20,6 +20,7 @@ ROUNDING = 4 * 2.0**-23  # of positions in float32
 AT_THE_LIMIT = 0.05  # of the steps
 STIFF = 0.8  # step size times precision, of Langevin dynamics: beyond, a variance is a quarter too large or more
 SURE, FEWEST = 4.0, 50  # standard errors, and draws to have any
+WIDE, MUCH = 1.5, 5.0  # as the posterior: nobody should rely on such draws; and what nobody can tell more of
 SKIPPED = 0.3  # of log-density, in a step
 FEW_ROWS = 50  # in a batch
 HEAVY = 0.5  # how far one row of a batch may move its log-ratio: about so much the law of the batch's error is not normal
@@ -28,6 +29,7 @@ BATCHES = 5  # of each chain, whose means tell a standard error
 HOT, FAIRLY = 1.5, 3.0  # mean square of a momentum that should be standard normal (a width off by a fifth); standard errors
 ENOUGH = 1000  # positions to try something at
 CONTRADICTION = "queries ask different parts, so that the draws are not those of one posterior. Make them agree"
+UNRELIABLE = "DO NOT RELY on these draws: "
 BIAS = "Clipped rows bias the draws, in standard deviations the more the larger the table"
 
 
@@ -204,7 +206,7 @@ def _of_shares(info: Mapping[str, np.ndarray]) -> list[str]:
             "0.4 with subtract_noise=False; sgnht: half of that product at most the friction)"
         )
     if "is_accepted" not in info and share.get("is_divergent", 0.0) > 0:
-        told.append(f"{share['is_divergent']:.0%} of the steps left the numbers: they are much too long")
+        told.append(f"{UNRELIABLE}{share['is_divergent']:.0%} of the steps left the numbers: they are much too long")
     if share.get("is_outside", 0.0) > AT_THE_LIMIT:
         told.append(
             f"{share['is_outside']:.0%} of the steps led to where the prior has no density, and were not taken: "
@@ -323,9 +325,11 @@ def _some(array: np.ndarray) -> np.ndarray:
 def _of_langevin(positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, int]) -> list[str]:
     told = []
     if (factor := _too_wide(positions, moves)) is not None:
+        how_wide = f"{factor:.2g} times" if factor < MUCH else "many times"
         told.append(
-            f"the steps are too long for this posterior: the draws are spread {factor} too widely, or more. step_size times the "
-            "posterior's largest precision (1 / variance, times the preconditioner) should be well below 1"
+            f"{UNRELIABLE if factor > WIDE else ''}the steps are too long for this posterior: the draws are spread {how_wide} as "
+            "widely as it, or more. step_size times the posterior's largest precision (1 / variance, times the preconditioner) "
+            "should be well below 1 (tuning.langevin: is num_rows that of the table?)"
         )
     if any(getattr(query, "batch", None) is not None for query in plan):
         told.append(
@@ -356,8 +360,8 @@ def _of_temperatures(momenta: np.ndarray) -> list[str]:
     ]
 
 
-def _too_wide(positions: np.ndarray, moves: np.ndarray) -> str | None:
-    """Whether Langevin dynamics takes too long steps, and by what factor its draws are then too wide, in words.
+def _too_wide(positions: np.ndarray, moves: np.ndarray) -> float | None:
+    """Whether Langevin dynamics takes too long steps, and by what factor its draws are then too wide.
 
     Along a direction of posterior precision p a step of size h has, on average, the square h p times the variance of the draws, and
     that variance is 1 / (p (1 - h p / 4)).
@@ -373,7 +377,7 @@ def _too_wide(positions: np.ndarray, moves: np.ndarray) -> str | None:
     stiffness = float(np.max(np.mean((moves @ axes) ** 2, axis=(0, 1)) / np.where(is_moving, variances, np.inf)))
     if not stiffness > STIFF * (1 + SURE * (2 / count) ** 0.5):
         return None
-    return "much" if stiffness > 3.9 else f"{(1 - stiffness / 4) ** -0.5:.2g} times"
+    return max(1e-3, 1 - stiffness / 4) ** -0.5
 
 
 def _skips(log_prior: Callable, positions: np.ndarray, moves: np.ndarray) -> bool:

@@ -241,7 +241,7 @@ def _unless_it_fails(check: Callable[..., list[str]], *arguments: Any) -> list[s
 
 def _in_doubt(result: Any) -> list[str]:
     why = posteriors.doubt(result)
-    return [] if why is None else [f"DO NOT RELY on these draws: {why}"]
+    return [] if why is None else [f"{doubts.UNRELIABLE}{why}"]
 
 
 def _declared(model, plan: Plan) -> list[str]:
@@ -348,7 +348,7 @@ def _num_steps(curator, initial, per_step, num_steps: int | None, num_chains: in
     fits, limit = curator.limit(initial, per_step)
     if fits < thin:
         raise BudgetExceeded(
-            f"{limit} allows {fits} steps of {num_chains} chains, thin={thin} are needed for one draw: "
+            f"{limit} allows {fits} steps of {num_chains} chains, and one draw takes {thin} (thin): "
             "use fewer chains, more noise, a smaller clip, or a larger budget"
         )
     return fits - fits % thin

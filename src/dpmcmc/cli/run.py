@@ -322,6 +322,7 @@ def _describe(result: Any, problem: Problem, out: Path) -> None:
 
 def _report(result: Any, notes: tuple[str, ...], out: Path, ledger: Path | None, steps: int | None) -> None:
     from dpmcmc import statement_of, summary
+    from dpmcmc.doubts import UNRELIABLE
     from dpmcmc.results.posterior import doubt
 
     typer.echo(f"\n{summary(result)}\n")
@@ -332,7 +333,7 @@ def _report(result: Any, notes: tuple[str, ...], out: Path, ledger: Path | None,
     if why is not None:
         more = "More" if steps is None else "More --steps, more"
         typer.echo(
-            f"DO NOT RELY on these draws: {why}. Columns or labels that could not be read (decimal commas, text, another spelling) "
+            f"{UNRELIABLE}{why}. Columns or labels that could not be read (decimal commas, text, another spelling) "
             "look just like this: see above how cells are read, and --decimal and --positive. Else "
             f"{more.lower()} rows, a larger budget, narrower --bounds or fewer parameters would help.\n"
         )
