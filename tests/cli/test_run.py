@@ -113,6 +113,8 @@ def test_a_dry_run_tells_the_plan_and_spends_nothing(folder):
     result = invoke(*LANGEVIN, "--ledger", "spent.json", "--dry-run")
     assert result.exit_code == 0 and "Sampler:  sgld" in result.output and "Nothing is spent: this was a dry run." in result.output
     assert not (folder / "spent.json").exists() and not (folder / "posterior.nc").exists()
+    (folder / "posterior.nc").write_text("of another run")
+    assert invoke(*LANGEVIN, "--dry-run").exit_code == 0 and invoke(*LANGEVIN).exit_code == 2
 
 
 def test_the_file_says_how_to_read_the_parameters():
@@ -121,6 +123,7 @@ def test_the_file_says_how_to_read_the_parameters():
     assert posterior["age"].attrs["units"] == "log-odds per 20, half the width of its bounds"
     assert "intercept: log-odds at the middle of all bounds; prior: each is normal" in posterior.attrs["parameters"]
     assert "declared of every row: age within 20 and 60, height within 140 and 200" in posterior.attrs["privacy_statement"]
+    assert "Sampler:  barker, moves up to" in posterior.attrs["plan"] and posterior.attrs["plan"] in result.output
     assert result.output.count("age: log-odds per 20, half the width of its bounds") == 2  # in the plan, and below the summary
 
 
@@ -198,7 +201,8 @@ def test_a_run_says_what_it_does(folder):
         "clip 1.732 (proved: no row reaches it)",
         "Budget:   epsilon = 4, delta = 0.0001: ",
         "Unit:     one row; of a person with several rows only one is protected",
-        "Expect:   less than one independent draw's worth",
+        "Expect:   less than one independent draw's worth on average over parameters",
+        "Chains:   keep 1 of 1 steps, and 10% of these apart as warm-up; seed 0",
         "r_hat",
         "DO NOT RELY on these draws: ",  # 173 rows are few
         "PRIVACY STATEMENT",
@@ -282,7 +286,7 @@ REFUSED = [
     (["logistic", "table.csv", *TWO, *PROMISE], "needs --label: the column to explain"),
     (["gaussian", "both.npz", *TWO, "--label", "age", *PROMISE], "and the label not among them"),
     (["logistic", "table.csv", "--features", "age,weight", "--bounds", "age=1:2,weight=1:2", "--label", "ill", *PROMISE],
-     "has no single column 'weight'; it has age, height, ill"),
+     "has no column 'weight'; it has age, height, ill"),
     (["logistic", "table.csv", *TWO, "--label", "ill", "--epsilon", "0", "--delta", "1e-4"], "epsilon=0.0 must be positive"),
     (["logistic", "table.csv", *TWO, "--label", "ill", "--epsilon", "1", "--delta", "1"], "delta=1.0 must lie in (0, 1)"),
     ([*LOGISTIC[:3], "age", "--bounds", "age=60:20", "--label", "ill", *PROMISE], "the lower first"),

@@ -86,7 +86,9 @@ def check_hope(curator: Any, chosen: Chosen, problem: Problem, draws: float) -> 
         error = f"off by about {draws**-0.5:.1f} posterior standard deviations" if draws > 0 else "of nothing but noise"
         way_out = "More rows, a larger budget or narrower bounds would help"
         if chosen.name is SamplerName.sgld and not problem.is_exact:
-            way_out = f"To be off by half of one you would need {forecast.needed_text('sgld', rows, dimension, budget)}"
+            way_out = (
+                f"To be off by half a standard deviation you would need {forecast.needed_text('sgld', rows, dimension, budget)}"
+            )
         raise ValueError(
             f"hopeless: with {rows} rows and {dimension} parameters epsilon = {budget.epsilon:g} gives posterior means {error}. "
             f"{way_out}. To spend the budget all the same, name the --sampler"

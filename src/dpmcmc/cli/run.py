@@ -103,9 +103,9 @@ def run(
     """Draw from the posterior of a built-in model, with differential privacy for the rows of a table."""
     with _refusals():
         from dpmcmc import Budget, Curator
-        from dpmcmc.tables.columns import parse_bounds
+        from dpmcmc.tables.columns import parse_bounds, parse_names
 
-        _check_files(out, ledger, shared_by)
+        _check_files(out, ledger, shared_by, dry_run)
         budget = Budget(epsilon, delta, neighbours.neighbours, rows_per_person)
         if not budget.unit.is_count_public and capacity is None:
             raise ValueError(
@@ -113,7 +113,7 @@ def run(
             )
         limits = parse_bounds(bounds)
         settings = Settings(
-            _names(features) if features is not None else tuple(name for name in limits if name != label),
+            parse_names(features) if features is not None else tuple(name for name in limits if name != label),
             label,
             positive,
             limits,
@@ -151,13 +151,15 @@ def run(
             typer.echo(f"Settings of your own ({', '.join(given)}) are for accept bits: {sampler.value} is used.")
         is_automatic = problem.is_round and not set(given) - {"--clip"}
         draws = choices.draws_worth(curator, chosen, problem, num_steps * chains, kappa) if is_automatic else None
-        for line in _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws):
+        plan = list(_plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws))
+        plan.append(f"Chains:   keep 1 of {thin} steps, and {warmup:.0%} of these apart as warm-up; seed {seed}")
+        for line in plan:
             typer.echo(line)
         if dry_run:
             typer.echo("Nothing is spent: this was a dry run.")
             return
     result = _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out)
-    _describe(result, problem, out)
+    _describe(result, problem, plan, out)
     _report(result, problem.notes, out, ledger, steps)
     if shared_by is not None:
         left = curator.max_steps(chosen.initial, {chosen.query: chains})
@@ -166,8 +168,8 @@ def run(
         raise typer.Exit(130)
 
 
-def _check_files(out: Path, ledger: Path | None, shared_by: Any) -> None:
-    if out.exists():
+def _check_files(out: Path, ledger: Path | None, shared_by: Any, dry_run: bool) -> None:
+    if out.exists() and not dry_run:
         raise ValueError(f"--out {out} exists: name another file, a posterior that was paid for is not replaced")
     if not out.absolute().parent.is_dir():
         raise ValueError(f"--out {out} cannot be written: its folder does not exist")
@@ -242,7 +244,12 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     if draws is not None:
         few = "less than one independent draw's worth" if draws < 0.95 else "roughly one independent draw's worth"
         expected = few if draws < 1.5 else f"roughly {round(draws)} independent draws' worth"
-        yield f"Expect:   {expected}, warm-up included" + ("" if is_public else "; in proportion fewer if the table is not full")
+        of_which = (
+            "of the worst parameter" if chosen.name is SamplerName.sgld and problem.is_exact else "on average over parameters"
+        )
+        yield f"Expect:   {expected} {of_which}, warm-up included" + (
+            "" if is_public else "; in proportion fewer if the table is not full"
+        )
         first = {query.cost(curator.unit): count for query, count in chosen.initial.items()}
         is_held_back = calibrate.held_back({chosen.query.cost(curator.unit): chains}, budget.epsilon, budget.delta, first)
         if is_held_back:
@@ -309,13 +316,13 @@ def _kept(result: Any, out: Path) -> str:
     return "no file: this summary is all that is left of them"
 
 
-def _describe(result: Any, problem: Problem, out: Path) -> None:
-    """Write down how the parameters are to be read: whoever opens the file later has not seen the plan."""
+def _describe(result: Any, problem: Problem, plan: list[str], out: Path) -> None:
+    """Write down how the parameters are to be read, and the plan: whoever opens the file later has not seen it."""
     from dpmcmc import save
 
     for name, values in result.posterior.items():
         values.attrs.update({"units": problem.units[name]} if name in problem.units else {})
-    result.posterior.attrs["parameters"] = "; ".join(problem.notes)
+    result.posterior.attrs |= {"parameters": "; ".join(problem.notes), "plan": "\n".join(plan)}
     with suppress(Exception):  # the draws are in the file already
         save(result, out)
 
@@ -340,10 +347,6 @@ def _report(result: Any, notes: tuple[str, ...], out: Path, ledger: Path | None,
     typer.echo(f"Written to {out}. Read it with dpmcmc.load or ArviZ.")
     if ledger is None:
         typer.echo("The promise is about this run alone: another run on the same rows adds to it. --ledger FILE keeps count.")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _floats(option: str, text: str) -> tuple[float, ...]:

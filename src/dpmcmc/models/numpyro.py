@@ -42,6 +42,8 @@ def from_numpyro(program: Callable[..., Any], rows: Any) -> Model:
     `model._replace(lipschitz=...)`.
     """
     _check_rows(rows)
+    if not callable(program):
+        raise TypeError(f"program is a {type(program).__name__}: give the model itself, a function of the rows")
     try:
         parts, names = _parts_of(program, rows)
         is_tried = _check_sum(parts, rows)
@@ -152,8 +154,8 @@ def _check_rows(rows: Any) -> None:
     for leaf in jax.tree.leaves(rows) or [None]:
         if not (hasattr(leaf, "dtype") and leaf.shape and np.dtype(leaf.dtype).kind in "biuf"):
             raise ValueError(
-                "rows must be arrays of numbers with an entry for each row, as the curator gets them, or their shapes and types; "
-                "give a program its other arguments beforehand, as in functools.partial(program, num_groups=3)"
+                "rows must be arrays of numbers with an entry for each row, as the curator gets them, or their shapes and types (of a "
+                "DataFrame, a dict of np.asarray(table[name], np.float32)); give a program its other arguments beforehand, as in functools.partial(program, num_groups=3)"
             )
 
 

@@ -45,9 +45,9 @@ class Bounds(NamedTuple):
 
 
 def parse_bounds(text: str) -> dict[str, Bounds]:
-    """``age=21:64,education=6:20`` -> bounds by column."""
+    """``age=21:64,"income, yearly"=0:1e5`` -> bounds by column."""
     found: dict[str, Bounds] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in parse_names(text):
         name, is_there, limits = part.rpartition("=")
         try:
             low, high = (float(limit) for limit in limits.split(":"))
@@ -59,6 +59,11 @@ def parse_bounds(text: str) -> dict[str, Bounds]:
             raise ValueError(f"column {name.strip()!r} has two bounds: give one")
         found[name.strip()] = _checked(name.strip(), (low, high))
     return found
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """``age,"income, yearly"`` -> names; quotes are for commas, as in a CSV file."""
+    return tuple(part.strip() for part in next(csv.reader([text], skipinitialspace=True), []) if part.strip())
 
 
 def _checked(name: str, limits: Any) -> Bounds:
@@ -84,7 +89,9 @@ def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[float, float
         raise ValueError("no bounds: they name the columns to take")
     missing = [name for name in limits if name not in columns]
     if missing:
-        raise ValueError(f"no column {', '.join(map(repr, missing))}, of those that the bounds name")
+        raise ValueError(
+            f"no column {', '.join(map(repr, missing))}, of those that the bounds name; there are {', '.join(map(str, columns))}"
+        )
     values = [numbers(columns[name], pair) for name, pair in limits.items()]
     if len({len(column) for column in values}) > 1:
         raise ValueError(f"the columns {', '.join(map(repr, limits))} have different numbers of rows: they must agree")
@@ -145,6 +152,8 @@ def _read_csv(path: Path, names: Sequence[str] | None, delimiter: str) -> dict[s
         is_shown = any(name in header for name in names or ()) and all(math.isnan(_number(name)) for name in header)
         otherwise = None if is_shown else f"in its first line: does that line name the columns, separated by {delimiter!r}?"
         single = {name: place for place, name in enumerate(header) if header.count(name) == 1}
+        if is_shown and (twice := [name for name in names or () if header.count(name) > 1]):
+            raise ValueError(f"{path.name} names {', '.join(map(repr, twice))} more than once: there is no telling which is meant")
         places = _chosen(single, names, path, otherwise)
         cells: dict[str, list[str]] = {name: [] for name in places}
         for line in lines:
@@ -215,7 +224,7 @@ def _chosen(columns: Mapping[str, Any], names: Sequence[str] | None, path: Path,
     missing = [name for name in names if name not in columns]
     if missing:
         told = f"; it has {', '.join(columns)}" if otherwise is None else f" {otherwise}"
-        raise ValueError(f"{path.name} has no single column {', '.join(map(repr, missing))}{told}")
+        raise ValueError(f"{path.name} has no column {', '.join(map(repr, missing))}{told}")
     return {name: columns[name] for name in names}
 
 
