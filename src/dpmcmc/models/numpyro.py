@@ -154,8 +154,9 @@ def _check_rows(rows: Any) -> None:
     for leaf in jax.tree.leaves(rows) or [None]:
         if not (hasattr(leaf, "dtype") and leaf.shape and np.dtype(leaf.dtype).kind in "biuf"):
             raise ValueError(
-                "rows must be arrays of numbers with an entry for each row, as the curator gets them, or their shapes and types (of a "
-                "DataFrame, a dict of np.asarray(table[name], np.float32)); give a program its other arguments beforehand, as in functools.partial(program, num_groups=3)"
+                "rows must be arrays of numbers with an entry for each row, as the curator gets them, or their shapes and types "
+                "(of a DataFrame, a dict of np.asarray(table[name], np.float32)); give a program its other arguments beforehand, "
+                "as in functools.partial(program, num_groups=3)"
             )
 
 
