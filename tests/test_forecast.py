@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from dpmcmc import Budget, Curator, Neighbours, forecast, models, sample, tuning
 from dpmcmc.cli import main
+from dpmcmc.results import posterior
 
 BUDGET = Budget(4.0, 1e-6)
 
@@ -39,14 +40,24 @@ def test_a_clip_and_a_curvature_take_the_place_of_proved_bounds():
     assert tuning.langevin(proved, 1000, budget, clip=0.5).query.clip == 0.5
 
 
+def test_a_recipe_that_cannot_pass_its_own_checks_is_told_before_anything_is_spent():
+    """What is proved of a linear regression is far above what rows do; with a clip that they stay below there is hope."""
+    model = models.linear(2, 0.125, 1.0, intercept=True, radius=2**0.5, response_bound=1.0, position_radius=2.0)
+    budget = Budget(4.0, 1e-6)
+    with pytest.warns(UserWarning, match=r"hopeless: this budget buys 2.5 independent draws at most.*the clip, 494.*say clip= and"):
+        tuning.langevin(model, 20_000, budget)
+    tuning.langevin(model, 20_000, budget, clip=3 * 3**0.5 / 0.125, curvature=3 / 0.125**2)  # no warning
+    assert tuning.FEWEST_DRAWS == posterior.MIN_EFFECTIVE
+
+
 def test_several_owners_noises_are_counted():
     """Each adds its own: the step that one owner allows was too long for two, and the posterior too wide."""
     model, budget = models.logistic(2, radius=1.0), Budget(4.0, 1e-6)
     for num_owners in (1, 2, 5):
-        query = tuning.langevin(model, 1000, budget, num_owners=num_owners).query
+        query = tuning.langevin(model, 4000, budget, num_owners=num_owners).query
         variance = num_owners * (2 * model.lipschitz * query.noise_multiplier) ** 2
         step_size = tuning.step_size(query, budget, num_owners)
-        assert step_size * variance == pytest.approx(4) and step_size * 255 == pytest.approx(1.0, rel=2e-3)
+        assert step_size * variance == pytest.approx(4) and step_size * 1005 == pytest.approx(1.0, rel=2e-3)
     with pytest.raises(ValueError, match="num_owners must be a whole number"):
         tuning.langevin(model, 1000, budget, num_owners=0)
 

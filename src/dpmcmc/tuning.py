@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ RATIO_NOISE, BIT_NOISE = 2.38, 2.19
 STEPS_PER_DRAW = {"barker": 36.0, "lazy-barker": 36.0, "penalty": 80.0, "penalty-bit": 80.0}  # times d
 STIFFNESS = 1.0  # at worst the variance of the stiffest direction is then a third too large; on real tables a few per cent
 ATTAINED = 0.2  # five per cent
+FEWEST_DRAWS = 15  # effective ones, of every parameter, that a run's own checks want
 DISTANCE = 1e-23  # of a million noisy gradients from their ideal law: delta pays for e^epsilon times as much
 START_SHARE, CURVATURE_SHARE, START_STEPS = 0.08, 0.02, 8  # of mu^2, for the private start
 
@@ -142,7 +144,9 @@ def langevin(
             "this recipe needs a model with proved bounds (lipschitz and curvature), such as logistic regression, or a Gaussian "
             "with a radius; or else clip= and curvature=, which the slope and the curvature of nearly all rows stay below"
         )
-    inverse_step = num_rows * model.curvature / stiffness + _prior_precision(model) / ATTAINED
+    prior_precision = _prior_precision(model)
+    _check_hope(num_rows * model.curvature + prior_precision, model.lipschitz, budget, num_owners)
+    inverse_step = num_rows * model.curvature / stiffness + prior_precision / ATTAINED
     noise_multiplier, step_size = langevin_step(inverse_step, model.lipschitz, budget, num_owners)
     query = Gradient(model.lipschitz, noise_multiplier)
     sampler = sgld(model.log_prior, query, step_size)
@@ -155,6 +159,24 @@ def langevin(
         thin=max(1, int(langevin_steps(noise_multiplier, budget) / num_chains / 2000)),
         warmup=0.1,
     )
+
+
+def _check_hope(most_precision: float, lipschitz: float, budget: Budget, num_owners: int) -> None:
+    """Warn where a run cannot pass its own checks: effective draws are at most what the largest precision there could be gives."""
+    reach = _reach(lipschitz, budget, num_owners)
+    most = (1 - START_SHARE - CURVATURE_SHARE) * (gaussian_mu(budget) / reach) ** 2 * most_precision
+    if most < FEWEST_DRAWS:
+        warnings.warn(
+            f"hopeless: this budget buys {most:.2g} independent draws at most, even along the direction that rows say most about, "
+            f"and a run's own checks want {FEWEST_DRAWS}. Noise follows the clip, {lipschitz:.4g}: where nearly all rows stay far "
+            "below it, say clip= and curvature=, tried out on made-up rows; else more rows or a larger budget would help",
+            stacklevel=3,
+        )
+
+
+def _reach(lipschitz: float, budget: Budget, num_owners: int) -> float:
+    """How far one person moves the sum of the gradients, as the noises of so many owners add up."""
+    return lipschitz * budget.unit.sensitivity * math.sqrt(num_owners)
 
 
 def private_start(model: Model, budget: Budget):
@@ -185,7 +207,7 @@ def _prior_precision(model: Model) -> float:
 
 def langevin_step(inverse_step: float, lipschitz: float, budget: Budget, num_owners: int = 1) -> tuple[float, float]:
     """(noise multiplier, step size): h v = 4, and 1 / h as given or a little more."""
-    reach = lipschitz * budget.unit.sensitivity * math.sqrt(num_owners)
+    reach = _reach(lipschitz, budget, num_owners)
     noise_multiplier = _round_up(math.sqrt(4 * inverse_step) / reach)
     return noise_multiplier, _step_size(reach * noise_multiplier)
 

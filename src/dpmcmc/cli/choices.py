@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -41,7 +42,8 @@ def langevin(problem, curator, chains: int, given: list[str]) -> Chosen:
         raise ValueError(f"{', '.join(given)}: sgld takes these from public facts; leave them out, or choose another --sampler")
     model, budget = problem.model, curator.budget
     stiffness = tuning.ATTAINED if problem.is_exact else tuning.STIFFNESS
-    recipe = tuning.langevin(model, curator.capacity, budget, max(1, chains), stiffness)
+    with warnings.catch_warnings(action="ignore"):  # what there is to hope for the plan tells, and better
+        recipe = tuning.langevin(model, curator.capacity, budget, max(1, chains), stiffness)
     words = (
         f"sgld after a private start, step size {tuning.step_size(recipe.query, budget):.3g}, clip {model.lipschitz:.4g} "
         f"(proved: no row reaches it), noise multiplier {recipe.query.noise_multiplier:g}"
