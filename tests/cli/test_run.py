@@ -121,10 +121,30 @@ def test_the_file_says_how_to_read_the_parameters():
     result = invoke(*LOGISTIC, "--steps", "2")
     posterior = load("posterior.nc").posterior
     assert posterior["age"].attrs["units"] == "log-odds per 20, half the width of its bounds"
-    assert "intercept: log-odds at the middle of all bounds; prior: each is normal" in posterior.attrs["parameters"]
+    assert "intercept: log-odds at the middle of all bounds; age: log-odds per 20" in posterior.attrs["parameters"]
     assert "declared of every row: age within 20 and 60, height within 140 and 200" in posterior.attrs["privacy_statement"]
     assert "Sampler:  barker, moves up to" in posterior.attrs["plan"] and posterior.attrs["plan"] in result.output
     assert result.output.count("age: log-odds per 20, half the width of its bounds") == 2  # in the plan, and below the summary
+
+
+def test_text_is_compared_with_its_first_level(folder):
+    """As columns of 0 and 1 would be; what is no level is as good as missing."""
+    sexes = np.where(np.arange(N) % 3 == 0, "f", "m")
+    write(folder / "text.csv", AGE, np.where(np.arange(N) == 7, "?", sexes), LABEL)
+    arguments = ["logistic", "text.csv", "--label", "ill", "--bounds", "age=20:60", "--levels", "height=f/m/x", *PROMISE]
+    result = invoke(*arguments, "--sampler", "barker", "--steps", "2")
+    assert result.exit_code == 0, result.output
+    posterior = load("posterior.nc").posterior
+    assert set(posterior.data_vars) == {"intercept", "age", "height=m", "height=x"}
+    assert posterior["height=x"].attrs["units"] == "log-odds against height=f"
+    assert "intercept: log-odds at the middle of all bounds and the first of all levels" in posterior.attrs["parameters"]
+    assert "age within 20 and 60, height one of f, m, x (a row with" in posterior.attrs["privacy_statement"]
+    assert "clip 1.732 (proved: no row reaches it)" in result.output  # the intercept and two columns: each adds 1
+    limits, levels = {"age": Bounds(20.0, 60.0)}, {"height": ("f", "m", "x")}
+    settings = Settings(("height", "age"), "ill", None, limits, levels, True, 1.0, None, None, None, None)
+    features, _ = problem_of(ModelName.logistic, folder / "text.csv", ",", ".", settings).rows
+    np.testing.assert_array_equal(features[:3, :2], [[0, 0], [1, 0], [1, 0]])
+    assert np.isnan(features[7, :2]).all() and np.isfinite(np.delete(features, 7, 0)).all()
 
 
 def test_persons_with_several_rows_are_a_unit():
@@ -282,7 +302,11 @@ def test_means_are_in_the_units_of_the_table():
 
 REFUSED = [
     (["logistic", "table.csv", "--features", "age,height", "--bounds", "age=20:60", "--label", "ill", *PROMISE],
-     "no bounds for height: declare them, as in --bounds height=LOW:HIGH"),
+     "no bounds for height, or levels too: declare them, as in --bounds height=LOW:HIGH, or --levels height=ONE/TWO"),
+    ([*LOGISTIC, "--levels", "age=old/young"], "no bounds for age, or levels too"),
+    ([*LOGISTIC, "--levels", "sex"], "levels 'sex' must read COLUMN=ONE/TWO"),
+    (["gaussian", "both.npz", *TWO, "--levels", "sex=f/m", "--features", "age,height", *PROMISE], "model takes no --levels"),
+    (["logistic", "table.csv", "--label", "ill", *PROMISE], "name the columns by their public limits with --bounds"),
     (["logistic", "table.csv", *TWO, *PROMISE], "needs --label: the column to explain"),
     (["gaussian", "both.npz", *TWO, "--label", "age", *PROMISE], "and the label not among them"),
     (["logistic", "table.csv", "--features", "age,weight", "--bounds", "age=1:2,weight=1:2", "--label", "ill", *PROMISE],
@@ -356,7 +380,7 @@ def test_cells_beyond_the_type_of_rows_are_not_told(model, folder):
     cells = ["1e45", *AGE[1:]]
     write(folder / "wide.csv", cells, HEIGHT, LABEL)
     bounds = {"age": Bounds(0.0, 1e50)}
-    settings = Settings(("age",), None, None, bounds, True, 1.0, (1.0,), None, None, None)
+    settings = Settings(("age",), None, None, bounds, {}, True, 1.0, (1.0,), None, None, None)
     with np.errstate(over="raise", invalid="raise"):
         rows = problem_of(ModelName(model), folder / "wide.csv", ",", ".", settings).rows
     assert len(rows) == N

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpmcmc import Budget, Curator, Curvature, Gradient, LogRatio, Neighbours, models, tables
-from dpmcmc.tables.columns import Bounds, labels, numbers, parse_bounds, parse_names, read_columns
+from dpmcmc.tables.columns import Bounds, labels, numbers, parse_bounds, parse_levels, parse_names, read_columns
 
 NAN = np.nan
 AGES = np.array([21.0, 30.5, 64.0])
@@ -194,7 +194,7 @@ def test_one_missing_cell_does_not_decide_about_an_error():
     pandas = pytest.importorskip("pandas")
     for cells, found in (([3, 3], [0, 0]), ([3, None], [0, NAN])):
         np.testing.assert_array_equal(tables.labels(pandas.Series(cells, dtype="Int64"), "yes"), found)
-    with pytest.raises(ValueError, match="the label column holds numbers: 'yes' is none"):
+    with pytest.raises(ValueError, match="the column holds numbers: 'yes' is none"):
         tables.labels(np.array([3, 3]), "yes")
 
 
@@ -202,6 +202,24 @@ def test_a_number_that_python_does_not_print_is_a_bad_cell():
     column = {"a": [10**5000, 1]}
     np.testing.assert_array_equal(tables.scaled(column, {"a": (0, 4)}), [[NAN], [-0.5]])
     np.testing.assert_array_equal(tables.labels(column["a"], 1), [NAN, 1])
+
+
+def test_levels_become_indicators_against_the_first():
+    cells = ["North", " South", "West", "", "south", None, "South"]
+    found = tables.indicators(cells, ["North", "South", "West"])
+    np.testing.assert_array_equal(found, [[0, 0], [1, 0], [0, 1], [NAN] * 2, [NAN] * 2, [NAN] * 2, [1, 0]])
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(tables.indicators(np.array([1, 2, 3]), [1, "2"]), [[0], [1], [NAN]])
+    for levels in (["North"], "NS", ["a", "a"], []):
+        with pytest.raises(ValueError, match="must be two different values or more"):
+            tables.indicators(cells, levels)
+
+
+def test_levels_are_parsed():
+    assert parse_levels('sex=female/male, "a, b"= c / d=e/1') == {"sex": ("female", "male"), "a, b": ("c", "d=e", "1")}
+    for text in ("sex", "sex=male", "=a/b", "sex=a/a", "sex=a/b,sex=a/c"):
+        with pytest.raises(ValueError, match="must read COLUMN=ONE/TWO/..., two different values or more, and each column once"):
+            parse_levels(text)
 
 
 def test_the_name_of_a_column_is_no_column():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ class Settings(NamedTuple):
     label: str | None
     positive: str | None
     bounds: dict[str, Any]
+    levels: dict[str, tuple[str, ...]]
     intercept: bool
     prior_scale: float
     variances: tuple[float, ...] | None
@@ -35,7 +36,16 @@ class Settings(NamedTuple):
     @property
     def limits(self) -> dict[str, Any]:
         """The bounds of the columns that are used, in their order."""
-        return {name: self.bounds[name] for name in self.columns}
+        return {name: self.bounds[name] for name in self.columns if name in self.bounds}
+
+    @property
+    def allowed(self) -> Iterator[str]:
+        """What is declared of the columns that are used, in words."""
+        for name in self.columns:
+            if name in self.bounds:
+                yield f"{name} within {self.bounds[name].low:g} and {self.bounds[name].high:g}"
+            else:
+                yield f"{name} one of {', '.join(self.levels[name])}"
 
 
 class Problem(NamedTuple):
@@ -57,15 +67,17 @@ def problem_of(model: ModelName, table: Path, delimiter: str, decimal: str, sett
     from dpmcmc.tables import read_columns
 
     if not settings.columns:
-        raise ValueError("name the columns with --features, and their public limits with --bounds")
+        raise ValueError("name the columns by their public limits with --bounds, those of text by their values with --levels")
     if len(set(settings.columns)) < len(settings.columns) or settings.label in settings.columns:
         raise ValueError(f"--features {','.join(settings.columns)}: every column once, and the label not among them")
-    without = [name for name in settings.columns if name not in settings.bounds]
+    without = [name for name in settings.columns if (name in settings.bounds) == (name in settings.levels)]
     if without:
         raise ValueError(
-            f"no bounds for {', '.join(without)}: declare them, as in --bounds {without[0]}=LOW:HIGH, "
-            "from public knowledge and not from the table"
+            f"no bounds for {', '.join(without)}, or levels too: declare them, as in --bounds {without[0]}=LOW:HIGH, or --levels "
+            f"{without[0]}=ONE/TWO for a column of text, from public knowledge and not from the table"
         )
+    if settings.levels and model is not ModelName.logistic:
+        raise ValueError(f"the {model.value} model takes no --levels: leave them out")
     if (model is ModelName.logistic) != (settings.label is not None):
         raise ValueError("the logistic model, and no other, needs --label: the column to explain")
     names = settings.columns if settings.label is None else (*settings.columns, settings.label)
@@ -78,8 +90,7 @@ def problem_of(model: ModelName, table: Path, delimiter: str, decimal: str, sett
     if decimal == ",":
         cells |= {name: [cell.replace(",", ".") for cell in cells[name]] for name in settings.columns if _is_text(cells[name])}
     problem = _PROBLEMS[model](cells, settings)
-    limits = (f"{name} within {limits.low:g} and {limits.high:g}" for name, limits in settings.limits.items())
-    declared = f"{', '.join(limits)} (a row with a missing cell says nothing)"
+    declared = f"{', '.join(settings.allowed)} (a row with a missing cell says nothing)"
     return problem._replace(model=problem.model._replace(declared=declared))
 
 
@@ -91,18 +102,28 @@ def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
     import numpy as np
 
     from dpmcmc import models
-    from dpmcmc.tables import labels, scaled
+    from dpmcmc.tables import indicators, labels, scaled
 
     assert settings.label is not None
-    features = scaled(columns, settings.limits)
-    names = (["intercept"] if settings.intercept else []) + list(settings.columns)
-    count = len(settings.columns)
-    model = models.logistic(count, math.sqrt(count), settings.prior_scale, settings.intercept, names)
-    rows = (features, labels(columns[settings.label], settings.positive))
-    # A row says at most 1/4 about its logit, say 1/5; a scaled feature has a square of about 1/5 on average.
-    information = ([1 / 5] if settings.intercept else []) + [1 / 25] * count
-    units = {name: f"log-odds per {limits.half:g}, half the width of its bounds" for name, limits in settings.limits.items()}
-    units |= {"intercept": "log-odds at the middle of all bounds"} if settings.intercept else {}
+    features, units, information = [], {}, []
+    for name in settings.columns:
+        # A row says at most 1/4 about its logit, say 1/5; a scaled feature has a square of about 1/5 on average.
+        if name in settings.bounds:
+            features.append(scaled(columns, {name: settings.bounds[name]}))
+            units[name] = f"log-odds per {settings.bounds[name].half:g}, half the width of its bounds"
+            information.append(1 / 25)
+        else:
+            first, *others = levels = settings.levels[name]
+            features.append(indicators(columns[name], levels))
+            units |= {f"{name}={level}": f"log-odds against {name}={first}" for level in others}
+            information += [1 / 5 / len(levels)] * len(others)
+    if settings.intercept:
+        places = {"the middle of all bounds": settings.limits, "the first of all levels": settings.levels}
+        place = " and ".join(words for words, declared in places.items() if declared)
+        units, information = {"intercept": f"log-odds at {place}"} | units, [1 / 5, *information]
+    names, radius = list(units), math.sqrt(len(settings.columns))  # each column adds 1 at most
+    model = models.logistic(len(units) - settings.intercept, radius, settings.prior_scale, settings.intercept, names)
+    rows = (np.concatenate(features, axis=1), labels(columns[settings.label], settings.positive))
     prior = f"prior: each is normal around 0, with a standard deviation of {settings.prior_scale:g}"
     notes = (*(f"{name}: {unit}" for name, unit in units.items()), prior)
     return Problem(model, rows, np.zeros(len(names)), information, settings.prior_scale**-2, notes, units)

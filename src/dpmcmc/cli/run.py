@@ -51,9 +51,12 @@ def run(
     ],
     epsilon: Annotated[float, _option(PROMISE, "The privacy budget.")],
     delta: Annotated[float, _option(PROMISE, "The probability of failure, well below 1/n.")],
-    bounds: Annotated[str, _option(TABLE, "Public bounds of every column used: NAME=LOW:HIGH,...")],
+    bounds: Annotated[str, _option(TABLE, "Public bounds of every column of numbers: NAME=LOW:HIGH,...")] = "",
+    levels: Annotated[
+        str, _option(TABLE, "Logistic: public values of every column of text, each against the first: NAME=ONE/TWO/...,...")
+    ] = "",
     features: Annotated[
-        str | None, _option(TABLE, "Columns, by commas; by default those with bounds.", "--features", "--columns")
+        str | None, _option(TABLE, "Columns, by commas; by default those with bounds or levels.", "--features", "--columns")
     ] = None,
     label: Annotated[str | None, _option(TABLE, "Logistic: the column to explain.")] = None,
     positive: Annotated[str | None, _option(TABLE, "The label that counts as 1; by default a number above 1/2.")] = None,
@@ -103,7 +106,7 @@ def run(
     """Draw from the posterior of a built-in model, with differential privacy for the rows of a table."""
     with _refusals():
         from dpmcmc import Budget, Curator
-        from dpmcmc.tables.columns import parse_bounds, parse_names
+        from dpmcmc.tables.columns import parse_bounds, parse_levels, parse_names
 
         _check_files(out, ledger, shared_by, dry_run)
         budget = Budget(epsilon, delta, neighbours.neighbours, rows_per_person)
@@ -111,12 +114,14 @@ def run(
             raise ValueError(
                 "the number of rows is private here: declare --capacity, a public bound on it (of persons, times rows)"
             )
-        limits = parse_bounds(bounds)
+        limits, values = parse_bounds(bounds), parse_levels(levels)
+        named = dict.fromkeys([*limits, *values])
         settings = Settings(
-            parse_names(features) if features is not None else tuple(name for name in limits if name != label),
+            parse_names(features) if features is not None else tuple(name for name in named if name != label),
             label,
             positive,
             limits,
+            values,
             intercept,
             prior_scale,
             None if variances is None else _floats("--variances", variances),
@@ -227,10 +232,10 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     for note in problem.notes:
         yield f"          {note}"
     yield f"Table:    {table.name}, " + (f"{curator.capacity} rows" if is_public else f"at most {curator.capacity} rows")
-    for name, limits in settings.limits.items():
-        yield f"          {name} within {limits.low:g} and {limits.high:g}"
-    yield "          a cell outside is moved to the nearer bound; a row with one that is missing or no number says nothing"
-    yield "          (text is no number: make a column of 0 and 1 for each of its values but one)"
+    for text in settings.allowed:
+        yield f"          {text}"
+    yield "          a cell outside its bounds is moved to the nearer one; a row with one that is missing, or no number, or"
+    yield "          none of the levels, says nothing (text is no number: see --levels)"
     if settings.label is not None:
         is_one = "is a number above 1/2" if settings.positive is None else f"is {settings.positive!r}"
         is_zero = "is one up to 1/2" if settings.positive is None else "is anything else but missing"
@@ -341,7 +346,7 @@ def _report(result: Any, notes: tuple[str, ...], out: Path, ledger: Path | None,
         more = "More" if steps is None else "More --steps, more"
         typer.echo(
             f"{UNRELIABLE}{why}. Columns or labels that could not be read (decimal commas, text, another spelling) "
-            "look just like this: see above how cells are read, and --decimal and --positive. Else "
+            "look just like this: see above how cells are read, and --decimal, --levels and --positive. Else "
             f"{more.lower()} rows, a larger budget, narrower --bounds or fewer parameters would help.\n"
         )
     typer.echo(f"Written to {out}. Read it with dpmcmc.load or ArviZ.")

@@ -1,5 +1,5 @@
 """Files and data frames -> rows, by what is declared in public. Nothing about a cell is ever told."""
 
-from dpmcmc.tables.columns import labels, read_columns, scaled
+from dpmcmc.tables.columns import indicators, labels, read_columns, scaled
 
-__all__ = ["labels", "read_columns", "scaled"]
+__all__ = ["indicators", "labels", "read_columns", "scaled"]

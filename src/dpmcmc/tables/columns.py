@@ -61,6 +61,18 @@ def parse_bounds(text: str) -> dict[str, Bounds]:
     return found
 
 
+def parse_levels(text: str) -> dict[str, tuple[str, ...]]:
+    """``sex=female/male,region=North/South/West`` -> levels by column."""
+    found: dict[str, tuple[str, ...]] = {}
+    for part in parse_names(text):
+        name, _, values = part.partition("=")
+        levels = tuple(value.strip() for value in values.split("/"))
+        if not name.strip() or len(levels) < 2 or len(set(levels)) < len(levels) or name.strip() in found:
+            raise ValueError(f"levels {part!r} must read COLUMN=ONE/TWO/..., two different values or more, and each column once")
+        found[name.strip()] = levels
+    return found
+
+
 def parse_names(text: str) -> tuple[str, ...]:
     """``age,"income, yearly"`` -> names; quotes are for commas, as in a CSV file."""
     return tuple(part.strip() for part in next(csv.reader([text], skipinitialspace=True), []) if part.strip())
@@ -117,7 +129,7 @@ def labels(cells: Cells, positive: Any = None) -> np.ndarray:
     wanted = _number(text)
     if array.dtype.kind in "biuf":
         if math.isnan(wanted) and isinstance(cells, np.ndarray):  # the type of a DataFrame's column may depend on its cells
-            raise ValueError(f"the label column holds numbers: {positive!r} is none")
+            raise ValueError(f"the column holds numbers: {positive!r} is none")
         values = _as_numbers(array)
         return _told(values == wanted, np.isnan(values))
     texts = ["" if cell is None else _text(cell) for cell in array]
@@ -127,6 +139,17 @@ def labels(cells: Cells, positive: Any = None) -> np.ndarray:
 
 def _told(is_positive: np.ndarray, is_missing: np.ndarray) -> np.ndarray:
     return np.where(is_missing, np.nan, is_positive).astype(np.float32)
+
+
+def indicators(cells: Cells, levels: Sequence[Any]) -> np.ndarray:
+    """For each of the public `levels` but the first, whether a cell equals it: shape (rows, len(levels) - 1), float32.
+
+    A row is then no longer than 1. A cell that is none of the levels makes NaNs, and its row says nothing.
+    """
+    if isinstance(levels, str) or len(levels) < 2 or len({_text(level) for level in levels}) < len(levels):
+        raise ValueError(f"levels={levels!r} must be two different values or more: each is compared with the first")
+    found = np.stack([labels(cells, level) == 1 for level in levels], axis=1)
+    return np.where(found.any(axis=1, keepdims=True), found[:, 1:], np.nan).astype(np.float32)
 
 
 def read_columns(path: str | Path, names: Sequence[str] | None, delimiter: str = ",") -> dict[str, Cells]:
