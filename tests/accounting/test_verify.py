@@ -171,7 +171,8 @@ def test_nothing_that_is_said_is_passed_over(place):
 def test_a_ledger_is_not_hidden_in_another(tmp_path):
     """What wraps a ledger is the attributes of a posterior: it makes no claim of its own, or the same."""
     path, inner = tmp_path / "attributes.json", document(ENTRIES, EPSILON)
-    for says, is_consistent in (({}, True), ({"epsilon": EPSILON}, True), ({"epsilon": 0.01}, False)):
+    same = {"epsilon": EPSILON, "delta": 1e-6, "neighbours": "replace-one", "rows_per_person": 1, "accountant": "gaussian"}
+    for says, is_consistent in (({}, True), (same, True), (same | {"epsilon": 0.01}, False), ({"rows_per_person": 2}, False)):
         path.write_text(json.dumps({verify.ATTRIBUTE: inner, **says}))
         assert verify.verify(verify.read(path)).is_reproduced
         assert (verify.contradictions(path) == []) == is_consistent

@@ -145,6 +145,10 @@ def test_text_is_compared_with_its_first_level(folder):
     features, _ = problem_of(ModelName.logistic, folder / "text.csv", ",", ".", settings).rows
     np.testing.assert_array_equal(features[:3, :2], [[0, 0], [1, 0], [1, 0]])
     assert np.isnan(features[7, :2]).all() and np.isfinite(np.delete(features, 7, 0)).all()
+    (folder / "commas.csv").write_text("age;height;ill\n20,5;a,b;1\n30,5;c;0\n")
+    commas = settings._replace(levels={"height": ("c", "a,b")})
+    features, _ = problem_of(ModelName.logistic, folder / "commas.csv", ";", ",", commas).rows
+    np.testing.assert_allclose(features, [[1, -0.975], [0, -0.475]])
 
 
 def test_persons_with_several_rows_are_a_unit():

@@ -88,7 +88,7 @@ def problem_of(model: ModelName, table: Path, delimiter: str, decimal: str, sett
             raise ValueError(f"the {model.value} model takes no --{option.replace('_', '-')}: leave it out")
     cells = read_columns(table, names, delimiter)
     if decimal == ",":
-        cells |= {name: [cell.replace(",", ".") for cell in cells[name]] for name in settings.columns if _is_text(cells[name])}
+        cells |= {name: [cell.replace(",", ".") for cell in cells[name]] for name in settings.limits if _is_text(cells[name])}
     problem = _PROBLEMS[model](cells, settings)
     declared = f"{', '.join(settings.allowed)} (a row with a missing cell says nothing)"
     return problem._replace(model=problem.model._replace(declared=declared))
