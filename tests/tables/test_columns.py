@@ -279,7 +279,8 @@ def test_neither_the_length_of_a_text_nor_the_size_of_a_number_is_told():
         (LogRatio(8.0, 9.0), {"age": "a text"}),
         (Gradient(8.0, 9.0), {"weight": None}),
         (Gradient(8.0, 9.0), {"age": "", "weight": ""}),
-        (Curvature(4.0, 9.0), {"age": ""}),  # of a linear regression it depends on the features alone
+        (Curvature(4.0, 9.0), {"age": ""}),
+        (Curvature(4.0, 9.0), {"weight": ""}),  # of a linear regression it would depend on the features alone
     ],
     ids=str,
 )
