@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 import dpmcmc
 
 PAGE = Path(__file__).parents[1] / "docs" / "samplers.md"
@@ -11,12 +13,13 @@ HOMES = ("dpmcmc.samplers.", "dpmcmc.curator.", "dpmcmc.acceptance")
 LARGEST_PICTURE = 120_000  # bytes
 
 
+@pytest.mark.slow
 def test_the_page_runs(quick_compilation, caplog):
     names: dict = {"__name__": "samplers"}
     for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
         exec(compile(block, PAGE.name, "exec"), names)
     assert "DO NOT RELY" in caplog.text  # as the page says
-    assert "clipped" not in caplog.text and "too widely" not in caplog.text  # its settings are sound
+    assert "clipped" not in caplog.text and "widely" not in caplog.text  # its settings are sound
 
 
 def test_every_sampler_and_query_is_on_the_page():

@@ -455,6 +455,7 @@ def test_parts_that_contradict_each_other_are_told():
         assert words in told
 
 
+@pytest.mark.slow
 def test_a_run_tells_of_parts_that_contradict_each_other():
     model = PARTS["logistic"][0]
     parts = model.linear._replace(log_likelihood=lambda predictor, row: 2 * model.linear.log_likelihood(predictor, row))

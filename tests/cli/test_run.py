@@ -364,18 +364,18 @@ def test_bad_input_is_refused_and_nothing_is_spent(arguments, words, folder):
 EQUAL = [("", "n/a"), ("60", "1e9")]  # the bounds are 20 and 60
 
 
-def test_bad_cells_do_not_show(folder, monkeypatch):
+@pytest.mark.parametrize("cells", [EQUAL[0], pytest.param(EQUAL[1], marks=pytest.mark.slow)], ids=str)
+def test_bad_cells_do_not_show(cells, folder, monkeypatch):
     monkeypatch.setattr(noise, "fresh_secret", lambda: np.arange(16, dtype=np.uint32))
-    for cells in EQUAL:
-        outcomes = []
-        for cell in cells:
-            write(folder / "table.csv", [cell, *AGE[1:]], HEIGHT, LABEL)
-            (folder / "posterior.nc").unlink(missing_ok=True)
-            result = invoke(*LOGISTIC, "--steps", "2")
-            assert result.exit_code == 0, result.output
-            values = {name: draws.values.tobytes() for name, draws in load("posterior.nc").posterior.items()}
-            outcomes.append((result.stdout, result.stderr, values))
-        assert all(outcome == outcomes[0] for outcome in outcomes)
+    outcomes = []
+    for cell in cells:
+        write(folder / "table.csv", [cell, *AGE[1:]], HEIGHT, LABEL)
+        (folder / "posterior.nc").unlink(missing_ok=True)
+        result = invoke(*LOGISTIC, "--steps", "2")
+        assert result.exit_code == 0, result.output
+        values = {name: draws.values.tobytes() for name, draws in load("posterior.nc").posterior.items()}
+        outcomes.append((result.stdout, result.stderr, values))
+    assert all(outcome == outcomes[0] for outcome in outcomes)
 
 
 @pytest.mark.parametrize("model", ["gaussian", "mixture"])

@@ -116,7 +116,7 @@ print("equal")
 @pytest.mark.parametrize(
     "target_piece, path, names",
     [
-        (300, "xla", []),
+        pytest.param(300, "xla", [], marks=pytest.mark.slow),
         pytest.param(300, "xla", ["penalty", "barker"], marks=pytest.mark.slow),
         pytest.param(5000, "xla", list(SAMPLERS), marks=pytest.mark.slow),
         pytest.param(300, "fused", list(SAMPLERS), marks=pytest.mark.slow),

@@ -19,6 +19,7 @@ def test_log_likelihood_is_the_formula():
     assert model.log_prior(jnp.ones(2)) == 0.0 and model.lipschitz is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("radius", [None, 1.4])
 @pytest.mark.parametrize("temperature", [pytest.param(1.0, marks=pytest.mark.slow), 0.1])
 def test_draws_follow_a_cartesian_grid(temperature, radius):

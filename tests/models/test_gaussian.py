@@ -28,6 +28,7 @@ def test_log_ratios_match_scipy(covariance):
     np.testing.assert_allclose([ratio, prior_ratio], [expected, expected_prior], rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
 @pytest.mark.parametrize("covariance", [PLAIN, np.array([2.0, 0.5])], ids=["plain", "variances"])
 def test_posterior_matches_a_grid(covariance, temperature):

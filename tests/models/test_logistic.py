@@ -119,6 +119,7 @@ def test_rows_and_chains_are_one_matrix_product():
     assert len(products) == 1 and products[0].params["dimension_numbers"][1] == ((), ())
 
 
+@pytest.mark.slow
 def test_simulated_rows_fit_the_radius_and_the_model():
     position = jnp.array([0.5, 2.0, -1.0])
     features, labels = simulate_logistic_rows(jax.random.key(0), 20_000, position, radius=2.0, intercept=True)
@@ -156,6 +157,7 @@ def test_refuses_what_makes_no_sense(arguments, message):
         logistic(**arguments)
 
 
+@pytest.mark.slow
 def test_derivatives_hold_at_the_origin_too():
     """Every logit is exactly zero there: derivatives of max and abs would make the curvature vanish."""
     features = jnp.array([0.3, -0.5, 0.2])

@@ -107,7 +107,7 @@ def arguments(rows):
     return ((), rows) if isinstance(rows, dict) else (rows if isinstance(rows, tuple) else (rows,), {})
 
 
-EVERY_DAY = ("normal", "nested", "decentred", "with covariance", "with more priors")
+EVERY_DAY = ("normal", "nested")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in EVERY_DAY else pytest.mark.slow) for name in TABLE])

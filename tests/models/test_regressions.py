@@ -72,6 +72,7 @@ def test_the_bound_is_never_passed_and_almost_reached(kind, response_bound, inte
     assert model.log_prior(jnp.full(model.dimension, 0.8)) == -jnp.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
 def test_linear_posterior_matches_a_grid(temperature):
     model = linear(1, noise_scale=0.7, prior_scale=[1.0, 0.5], intercept=True)
@@ -88,6 +89,7 @@ def test_linear_posterior_matches_a_grid(temperature):
         np.testing.assert_allclose(covariance, grid_covariance, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_linear_draws_have_the_posterior_moments():
     rows = simulate_linear_rows(jax.random.key(1), 1000, [0.5, -1.0, 2.0], 2.0, 0.7, intercept=True)
     mean, covariance = linear_posterior(rows, 0.7, intercept=True)

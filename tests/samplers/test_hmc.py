@@ -112,6 +112,7 @@ def fickle(key, position):
     return 5.0 * jax.random.bernoulli(key, jax.nn.sigmoid(2 * (position - MEAN))).astype(jnp.float32)
 
 
+@pytest.mark.slow
 def test_faults_are_caught_and_only_they():
     start = exact_draws(1024)
     ask = answers(fickle, deviation=0.3)

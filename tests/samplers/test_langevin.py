@@ -80,6 +80,7 @@ def test_the_bias_vanishes_with_the_step(axis):
     assert abs(slope - EIGENVALUES[axis] / 4) < LIMIT * slope_error + 0.1 * EIGENVALUES[axis] / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [0, 1])
 def test_the_published_scaling_is_caught(axis):
     (intercept, _), (error, _) = regression(draws_at_all_steps(is_published=True), axis)
