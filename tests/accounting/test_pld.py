@@ -15,6 +15,8 @@ from tests.timing import quickest
 
 REPLACE, ADD = Neighbours.REPLACE_ONE, Neighbours.ADD_OR_REMOVE_ONE
 DELTA = 1e-6
+# Where it has no more, as on Windows, bounds hold and are not as tight: fewer queries, or a larger delta.
+extended = pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="numpy's longdouble has the digits of a double here")
 
 
 def mixture(weights, means):
@@ -93,6 +95,7 @@ def test_fixed_size_covers_every_table(neighbours):
             assert max(hockey_stick(*laws, epsilon, 20_001), hockey_stick(*laws[::-1], epsilon, 20_001)) <= bound + 1e-6
 
 
+@extended
 @pytest.mark.parametrize("z, count", [(50.0, 1), (50.0, 140), (1000.0, 100_000), (2.0, 10), (0.5, 2)])
 @pytest.mark.parametrize("delta", [1e-10, 1e-6, 1e-2])
 def test_gaussians_agree_with_the_closed_form_from_above(z, count, delta):
@@ -211,12 +214,14 @@ def test_noise_so_small_that_no_grid_resolves_it_has_no_bound_rather_than_an_ove
         accountants.epsilon_by("pld", ledger, 1e-6)
 
 
+@extended
 @pytest.mark.parametrize("count, delta", [(10**4, 1e-10), (10**5, 1e-10), (10**7, 1e-9), (10**7, 1e-8)])
 def test_many_steps_at_a_small_delta_stay_above_the_closed_form(count, delta):
     mu = gaussian.mu(1.0, delta)
     assert 1.0 <= pld.epsilon({Gaussian(math.sqrt(count) / mu): count}, delta) <= 1.01
 
 
+@pytest.mark.slow
 def test_what_fourier_sums_misplace_is_needed(monkeypatch):
     """In double precision, and without it, so many steps are off by per cents: to which side, a processor's last digits decide."""
     count, delta = 10**8, 1e-10
@@ -261,6 +266,7 @@ def test_extreme_questions_take_seconds(cost, count, delta):
     assert seconds < 6  # the promise is 3 s, about 2 are measured; the machine may be busy
 
 
+@extended
 @pytest.mark.parametrize("exponent", [1, 2, 3, 293, 10**7])
 def test_powers_by_squaring(exponent):
     base = np.exp(1j * np.linspace(0.1, 3.0, 7).astype(np.longdouble) / exponent) * (1 - 1 / np.longdouble(exponent))
@@ -268,11 +274,14 @@ def test_powers_by_squaring(exponent):
     assert np.max(np.abs(pld._power(base.copy(), exponent) - expected)) <= 1e-18 * (4 + exponent)
 
 
+@extended
+@pytest.mark.slow
 def test_a_grid_whose_cells_are_wider_than_eight_still_has_dots():
     assert 1e10 < pld.epsilon({Gaussian(0.035): 10**8}, 1e-6) < 1e11
 
 
-@pytest.mark.parametrize("mu, delta", [(2.5, 1e-9), (6.0, 1e-3), (6.0, 1e-9), (12.0, 1e-6)])
+@extended
+@pytest.mark.parametrize("mu, delta", [(2.5, 1e-9), (6.0, 1e-3), (6.0, 1e-9), pytest.param(12.0, 1e-6, marks=pytest.mark.slow)])
 def test_losses_beyond_eight_are_sparse_and_still_an_upper_bound(mu, delta):
     exact = gaussian.epsilon(delta, mu)
     assert exact > pld.LARGE
@@ -281,7 +290,9 @@ def test_losses_beyond_eight_are_sparse_and_still_an_upper_bound(mu, delta):
     assert np.count_nonzero(chances) < 0.9 * chances.size
 
 
-@pytest.mark.parametrize("cost, count", [(Pure(1.0), 10**10), (Gaussian(0.5), 4 * 10**9)], ids=str)
+@pytest.mark.parametrize(
+    "cost, count", [pytest.param(Pure(1.0), 10**10, marks=pytest.mark.slow), (Gaussian(0.5), 4 * 10**9)], ids=str
+)
 def test_the_grid_does_not_grow_for_ever(cost, count):
     """Losses in the billions: an answer or a refusal, soon."""
     exact = gaussian.epsilon(DELTA, math.sqrt(count) / 0.5) if isinstance(cost, Gaussian) else 4.62e9  # the mean loss
@@ -290,9 +301,8 @@ def test_the_grid_does_not_grow_for_ever(cost, count):
 
 
 # epsilon: 130, 41, 102
-@pytest.mark.parametrize(
-    "rate, shift", [(100.0, 0.05), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((100.0, 0.1), (10.0, 0.5)))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("rate, shift", [(100.0, 0.1), (100.0, 0.05), (10.0, 0.5)])
 def test_rows_that_are_drawn_often(rate, shift):
     """In the order where the row is missing, what is left out of the other law must not be charged e^epsilon times.
 
@@ -314,6 +324,7 @@ def test_rows_that_are_drawn_often(rate, shift):
     assert delta(found) <= DELTA < delta(found * (1 - 3e-4))
 
 
+@extended
 def test_tiny_losses_beside_large_ones_do_not_refine_the_grid():
     ledger = {Gaussian(10.36): 10_491, Gaussian(335_080.0): 112_587}
     seconds = quickest(lambda: pld.epsilon(ledger, DELTA))
@@ -322,6 +333,7 @@ def test_tiny_losses_beside_large_ones_do_not_refine_the_grid():
     assert seconds < 6  # about one; it was nine
 
 
+@pytest.mark.slow
 def test_more_queries_than_are_composed_are_no_obstacle_to_fewer():
     cost = SubsampledGaussian("poisson", 1e-6, 1.0, REPLACE)
     steps = calibrate.steps({cost: 1}, 0.45, DELTA)

@@ -210,7 +210,7 @@ def test_levels_become_indicators_against_the_first():
     np.testing.assert_array_equal(found, [[0, 0], [1, 0], [0, 1], [NAN] * 2, [NAN] * 2, [NAN] * 2, [1, 0]])
     assert found.dtype == np.float32
     np.testing.assert_array_equal(tables.indicators(np.array([1, 2, 3]), [1, "2"]), [[0], [1], [NAN]])
-    for levels in (["North"], "NS", ["a", "a"], []):
+    for levels in (["North"], "NS", ["a", "a"], ["0", "1", "1.0"], ["1", "true"], []):
         with pytest.raises(ValueError, match="must be two different values or more"):
             tables.indicators(cells, levels)
 

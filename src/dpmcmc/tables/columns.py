@@ -146,7 +146,8 @@ def indicators(cells: Cells, levels: Sequence[Any]) -> np.ndarray:
 
     A row is then no longer than 1. A cell that is none of the levels makes NaNs, and its row says nothing.
     """
-    if isinstance(levels, str) or len(levels) < 2 or len({_text(level) for level in levels}) < len(levels):
+    values = [_text(level) if math.isnan(_number(_text(level))) else _number(_text(level)) for level in levels]
+    if isinstance(levels, str) or len(levels) < 2 or len(set(values)) < len(levels):  # a cell of 1 would be both 1 and 1.0
         raise ValueError(f"levels={levels!r} must be two different values or more: each is compared with the first")
     found = np.stack([labels(cells, level) == 1 for level in levels], axis=1)
     return np.where(found.any(axis=1, keepdims=True), found[:, 1:], np.nan).astype(np.float32)
