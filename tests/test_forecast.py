@@ -44,7 +44,7 @@ def test_a_recipe_that_cannot_pass_its_own_checks_is_told_before_anything_is_spe
     """What is proved of a linear regression is far above what rows do; with a clip that they stay below there is hope."""
     model = models.linear(2, 0.125, 1.0, intercept=True, radius=2**0.5, response_bound=1.0, position_radius=2.0)
     budget = Budget(4.0, 1e-6)
-    with pytest.warns(UserWarning, match=r"hopeless: this budget buys 2.5 independent draws at most.*the clip, 494.*say clip= and"):
+    with pytest.warns(UserWarning, match=r"hopeless: this budget buys 3.3 independent draws at most.*the clip, 494.*say clip= and"):
         tuning.langevin(model, 20_000, budget)
     tuning.langevin(model, 20_000, budget, clip=3 * 3**0.5 / 0.125, curvature=3 / 0.125**2)  # no warning
     assert tuning.FEWEST_DRAWS == posterior.MIN_EFFECTIVE

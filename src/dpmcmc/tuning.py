@@ -145,8 +145,8 @@ def langevin(
             "with a radius; or else clip= and curvature=, which the slope and the curvature of nearly all rows stay below"
         )
     prior_precision = _prior_precision(model)
-    _check_hope(num_rows * model.curvature + prior_precision, model.lipschitz, budget, num_owners)
     inverse_step = num_rows * model.curvature / stiffness + prior_precision / ATTAINED
+    _check_hope(num_rows * model.curvature + prior_precision, inverse_step, model.lipschitz, budget, num_owners)
     noise_multiplier, step_size = langevin_step(inverse_step, model.lipschitz, budget, num_owners)
     query = Gradient(model.lipschitz, noise_multiplier)
     sampler = sgld(model.log_prior, query, step_size)
@@ -161,10 +161,14 @@ def langevin(
     )
 
 
-def _check_hope(most_precision: float, lipschitz: float, budget: Budget, num_owners: int) -> None:
-    """Warn where a run cannot pass its own checks: effective draws are at most what the largest precision there could be gives."""
+def _check_hope(most_precision: float, inverse_step: float, lipschitz: float, budget: Budget, num_owners: int) -> None:
+    """Warn where a run cannot pass its own checks: effective draws are at most what the largest precision there could be gives.
+
+    A direction of precision p has the autocorrelation 1 - h p / 2, so k h p / 4 / (1 - h p / 4) of them.
+    """
     reach = _reach(lipschitz, budget, num_owners)
     most = (1 - START_SHARE - CURVATURE_SHARE) * (gaussian_mu(budget) / reach) ** 2 * most_precision
+    most /= max(1e-3, 1 - most_precision / inverse_step / 4)
     if most < FEWEST_DRAWS:
         warnings.warn(
             f"hopeless: this budget buys {most:.2g} independent draws at most, even along the direction that rows say most about, "

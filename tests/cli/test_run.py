@@ -38,6 +38,7 @@ def folder(tmp_path, monkeypatch):
     np.save("ages.npy", AGE)
     Path("no.csv.gz").write_text("Smith,58,1")
     np.savez("both.npz", age=AGE, height=HEIGHT)
+    Path("intercepts.csv").write_text("intercept,ill\n" + "1,0\n" * 9)
     return tmp_path
 
 
@@ -309,6 +310,7 @@ REFUSED = [
      "no bounds for height, or levels too: declare them, as in --bounds height=LOW:HIGH, or --levels height=ONE/TWO"),
     ([*LOGISTIC, "--levels", "age=old/young"], "no bounds for age, or levels too"),
     ([*LOGISTIC, "--levels", "sex"], "levels 'sex' must read COLUMN=ONE/TWO"),
+    (["logistic", "intercepts.csv", "--label", "ill", "--bounds", "intercept=0:1", *PROMISE], "two parameters would have one name"),
     (["gaussian", "both.npz", *TWO, "--levels", "sex=f/m", "--features", "age,height", *PROMISE], "model takes no --levels"),
     (["logistic", "table.csv", "--label", "ill", *PROMISE], "name the columns by their public limits with --bounds"),
     (["logistic", "table.csv", *TWO, *PROMISE], "needs --label: the column to explain"),

@@ -28,6 +28,13 @@ def test_log_ratios_match_scipy(covariance):
     np.testing.assert_allclose([ratio, prior_ratio], [expected, expected_prior], rtol=1e-10)
 
 
+def test_a_row_with_a_missing_cell_says_nothing_of_the_curvature_either():
+    model = gaussian([1.0, 2.0])
+    for row, expected in (([1.0, np.nan], 0.0), ([1.0, 3.0], -np.diag([1.0, 0.5]))):
+        found = jax.hessian(model.log_likelihood)(jnp.zeros(2), jnp.array(row))
+        np.testing.assert_allclose(np.nan_to_num(found), expected * np.ones((2, 2)) if np.ndim(expected) == 0 else expected)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
 @pytest.mark.parametrize("covariance", [PLAIN, np.array([2.0, 0.5])], ids=["plain", "variances"])

@@ -99,6 +99,7 @@ def test_bounds_are_parsed():
     assert parse_bounds("age=21:64, a=b=-1:+1e3,") == {"age": Bounds(21, 64), "a=b": Bounds(-1, 1000)}
     assert parse_bounds('"income, yearly"=0:9, "age"=1:2') == {"income, yearly": Bounds(0, 9), "age": Bounds(1, 2)}
     assert parse_names(' age,"income, yearly",') == ("age", "income, yearly") and parse_names("") == ()
+    assert parse_bounds("age=1:2,\n  height=3:4\n") == {"age": Bounds(1, 2), "height": Bounds(3, 4)}
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,7 @@ def test_levels_become_indicators_against_the_first():
 
 def test_levels_are_parsed():
     assert parse_levels('sex=female/male, "a, b"= c / d=e/1') == {"sex": ("female", "male"), "a, b": ("c", "d=e", "1")}
-    for text in ("sex", "sex=male", "=a/b", "sex=a/a", "sex=a/b,sex=a/c"):
+    for text in ("sex", "sex=male", "=a/b", "sex=a/a", "sex=a/b/", "sex=a/b,sex=a/c"):
         with pytest.raises(ValueError, match="must read COLUMN=ONE/TWO/..., two different values or more, and each column once"):
             parse_levels(text)
 

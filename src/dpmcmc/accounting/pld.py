@@ -15,7 +15,7 @@ of a change is the same in every step.
 A bound on what the Fourier sums misplace is added to delta. It grows with the number of steps: with doubles it is about 1e-9 for
 10^4; where that is more than `ALLOWED` of delta the sums are done again in extended precision, which takes up to ten times as
 long, with 1e-13 for 10^4 and 1e-9 for 10^8. Below delta = 1e-10 the answer is refused. So much of delta is charged in any case:
-epsilon must not fall where the precision changes, nor differ between processors, whose extended precisions do.
+epsilon should not fall where the precision changes, nor differ between processors, whose extended precisions do (1e-7 is left).
 """
 
 from __future__ import annotations

@@ -105,22 +105,25 @@ def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
     from dpmcmc.tables import indicators, labels, scaled
 
     assert settings.label is not None
-    features, units, information = [], {}, []
+    features, told, information = [], [], []
     for name in settings.columns:
         # A row says at most 1/4 about its logit, say 1/5; a scaled feature has a square of about 1/5 on average.
         if name in settings.bounds:
             features.append(scaled(columns, {name: settings.bounds[name]}))
-            units[name] = f"log-odds per {settings.bounds[name].half:g}, half the width of its bounds"
+            told.append((name, f"log-odds per {settings.bounds[name].half:g}, half the width of its bounds"))
             information.append(1 / 25)
         else:
             first, *others = levels = settings.levels[name]
             features.append(indicators(columns[name], levels))
-            units |= {f"{name}={level}": f"log-odds against {name}={first}" for level in others}
+            told += [(f"{name}={level}", f"log-odds against {name}={first}") for level in others]
             information += [1 / 5 / len(levels)] * len(others)
     if settings.intercept:
         places = {"the middle of all bounds": settings.limits, "the first of all levels": settings.levels}
         place = " and ".join(words for words, declared in places.items() if declared)
-        units, information = {"intercept": f"log-odds at {place}"} | units, [1 / 5, *information]
+        told, information = [("intercept", f"log-odds at {place}"), *told], [1 / 5, *information]
+    units = dict(told)
+    if len(units) < len(told):
+        raise ValueError("two parameters would have one name (intercept, COLUMN or COLUMN=LEVEL): rename a column")
     names, radius = list(units), math.sqrt(len(settings.columns))  # each column adds 1 at most
     model = models.logistic(len(units) - settings.intercept, radius, settings.prior_scale, settings.intercept, names)
     rows = (np.concatenate(features, axis=1), labels(columns[settings.label], settings.positive))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 
+import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.types import is_number
@@ -35,6 +36,11 @@ def row(given, *shapes: tuple[int, ...]) -> None:
         words = ["(n,)" if shape == () else f"(n, {', '.join(map(str, shape))})" for shape in shapes]
         told = f"an array of shape {words[0]}" if len(words) == 1 else f"a tuple of arrays of shapes {' and '.join(words)}"
         raise ValueError(f"rows must be {told}")
+
+
+def if_known(cells, log_likelihood):
+    """No number where a cell is none, so that its row says nothing: the curvature, too, must not do without such a cell."""
+    return jnp.where(jnp.any(jnp.isnan(cells)), jnp.nan, log_likelihood)
 
 
 def vector(name: str, value, dimension: int, why: str) -> np.ndarray:

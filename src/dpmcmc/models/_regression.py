@@ -33,11 +33,6 @@ def linear(log_likelihood: Callable[[Array, Row], Array], intercept: bool) -> Li
     return Linear(checked_predictor, features, log_likelihood)
 
 
-def if_known(response: Array, log_likelihood: Array) -> Array:
-    """No number where the response is none, so that such a row says nothing: the curvature, too, must not do without it."""
-    return jnp.where(jnp.isnan(response), jnp.nan, log_likelihood)
-
-
 def prior(prior_scale, dimension: int, position_radius: float | None = None) -> Callable[[Array], Array]:
     """Independent normals around 0; with `position_radius`, restricted to the ball of that radius."""
     scale = _checks.positive_vector("prior_scale", prior_scale, dimension, "it is the prior's standard deviation")

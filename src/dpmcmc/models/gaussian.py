@@ -49,7 +49,7 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
         deviation = row - position
         weights = jnp.asarray(whitener, deviation.dtype)
         white = weights * deviation if weights.ndim == 1 else jnp.dot(weights, deviation, precision=HIGHEST)
-        return -0.5 * jnp.sum(white**2)
+        return _checks.if_known(row, -0.5 * jnp.sum(white**2))
 
     def log_prior(position: Array) -> Array:
         deviation = (position - jnp.asarray(center, position.dtype)) / jnp.asarray(scale, position.dtype)

@@ -52,7 +52,7 @@ def linear(
     limits = _regression.limits(radius, response_bound, position_radius, intercept)
 
     def log_likelihood(mean: Array, row: Row) -> Array:
-        return _regression.if_known(row[1], -0.5 * ((row[1] - mean) / noise_scale) ** 2)
+        return _checks.if_known(row[1], -0.5 * ((row[1] - mean) / noise_scale) ** 2)
 
     parts = _regression.linear(log_likelihood, intercept)
     return Model(

@@ -45,7 +45,7 @@ def poisson(
     limits = _regression.limits(radius, response_bound, position_radius, intercept)
 
     def log_likelihood(log_rate: Array, row: Row) -> Array:
-        return _regression.if_known(row[1], row[1] * log_rate - jnp.exp(log_rate))
+        return _checks.if_known(row[1], row[1] * log_rate - jnp.exp(log_rate))
 
     linear = _regression.linear(log_likelihood, intercept)
     return Model(

@@ -3,7 +3,8 @@
 A bad cell must not show: not as an error, not as a missing row, not as a count. So a cell outside its bounds is moved to the nearer
 one, and a cell that is missing or not a number becomes a NaN: to a curator its row is one that says nothing, so that the complete
 rows are what a posterior is about. (Any number in its place would be a made-up observation: of a skewed column the middle of its
-bounds lies far from all others, and moved slopes by several standard deviations.) Every line of a CSV file after the header is one
+bounds lies far from all others, and moved slopes by several standard deviations. A `SufficientStatistic` alone knows all rows
+together, and takes a NaN for its center: fill in what is missing there.) Every line of a CSV file after the header is one
 row, whatever is in it: an empty line is a row, and a quote left open ends with its line, so that one bad row spoils no other and
 does not change their number. Line breaks inside quotes are therefore not supported: such a cell would be cut, and its rest be rows.
 Errors speak of files, column names and declared types, never of cells.
@@ -67,7 +68,7 @@ def parse_levels(text: str) -> dict[str, tuple[str, ...]]:
     for part in parse_names(text):
         name, _, values = part.partition("=")
         levels = tuple(value.strip() for value in values.split("/"))
-        if not name.strip() or len(levels) < 2 or len(set(levels)) < len(levels) or name.strip() in found:
+        if not name.strip() or len(levels) < 2 or not all(levels) or len(set(levels)) < len(levels) or name.strip() in found:
             raise ValueError(f"levels {part!r} must read COLUMN=ONE/TWO/..., two different values or more, and each column once")
         found[name.strip()] = levels
     return found
@@ -75,7 +76,8 @@ def parse_levels(text: str) -> dict[str, tuple[str, ...]]:
 
 def parse_names(text: str) -> tuple[str, ...]:
     """``age,"income, yearly"`` -> names; quotes are for commas, as in a CSV file."""
-    return tuple(part.strip() for part in next(csv.reader([text], skipinitialspace=True), []) if part.strip())
+    line = text.replace("\n", " ").replace("\r", " ")  # as in a script
+    return tuple(part.strip() for part in next(csv.reader([line], skipinitialspace=True), []) if part.strip())
 
 
 def _checked(name: str, limits: Any) -> Bounds:
@@ -92,7 +94,8 @@ def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[float, float
     """The columns that have bounds, in that order, with the bounds moved to -1 and 1: shape (rows, k), float32.
 
     A row is then no longer than sqrt(k), the `radius` to give to a regression, and a coefficient is per half the width of the
-    bounds. A cell that is missing or no number is a NaN, and its row says nothing. `columns`: a dict of arrays, or a DataFrame.
+    bounds. A cell that is missing or no number is a NaN, and its row says nothing (to a `SufficientStatistic` it would say the
+    center: fill it in first). `columns`: a dict of arrays, or a DataFrame.
     """
     if not isinstance(bounds, Mapping):
         raise TypeError(f"bounds is a {type(bounds).__name__}: give a dict, such as {{'age': (21, 64)}}")
