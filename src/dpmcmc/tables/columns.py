@@ -104,9 +104,8 @@ def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[float, float
         raise ValueError("no bounds: they name the columns to take")
     missing = [name for name in limits if name not in columns]
     if missing:
-        raise ValueError(
-            f"no column {', '.join(map(repr, missing))}, of those that the bounds name; there are {', '.join(map(str, columns))}"
-        )
+        # Those that are there are not told: a frame read without a header has a row for names.
+        raise ValueError(f"no column {', '.join(map(repr, missing))}, of those that the bounds name")
     values = [numbers(columns[name], pair) for name, pair in limits.items()]
     if len({len(column) for column in values}) > 1:
         raise ValueError(f"the columns {', '.join(map(repr, limits))} have different numbers of rows: they must agree")
