@@ -41,6 +41,9 @@ class Unit(NamedTuple):
         return self == Unit(Neighbours.REPLACE_ONE, 1)
 
 
+NO_NUMBERS = "OSUmMc"  # kinds of arrays
+
+
 def is_number(value: Any) -> bool:
     """Python's own, or an array's without axes; no text, which compares with nothing, and no array, which compares with all."""
     return not isinstance(value, str) and hasattr(value, "__float__") and getattr(value, "shape", ()) == ()

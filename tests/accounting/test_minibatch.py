@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import special
 
@@ -211,6 +211,8 @@ def test_many_draws_of_a_row_are_nearly_barkers_bit(bound, ratio, nearness):
         assert added_up * (1 - 1e-3) <= ours <= added_up * (1 + nearness)
 
 
+@example(math.log10(0.498), -3.0, 2.0)  # from where a row's draws are added up to where they are not
+@example(math.log10(5.0), math.log10(1.99), 2.0)
 @given(st.floats(-4, 1), st.floats(-6, 2), st.sampled_from([1.05, 2.0, 8.0, 64.0]))
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_the_cost_grows_with_the_bound_and_has_no_jumps(log_bound, log_ratio, order):

@@ -34,7 +34,7 @@ from dpmcmc.accounting import costs
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import Table
 from dpmcmc.errors import UnsupportedQuery
-from dpmcmc.types import Unit
+from dpmcmc.types import Unit, is_number
 
 TAIL_BITS = 80
 MAX_DRAWS = 2**24
@@ -83,7 +83,7 @@ class PoissonBatch:
     rate: float
 
     def __post_init__(self) -> None:
-        if isinstance(self.rate, str) or not hasattr(self.rate, "__float__") or not 0 < self.rate <= 0.5:
+        if not is_number(self.rate) or not 0 < self.rate <= 0.5:
             raise ValueError(f"rate={self.rate!r} must lie in (0, 0.5]: for more than half of the rows use all of them")
         object.__setattr__(self, "rate", float(self.rate))
 

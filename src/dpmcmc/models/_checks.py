@@ -8,7 +8,7 @@ import numbers
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.types import is_number
+from dpmcmc.types import NO_NUMBERS, is_number
 
 
 def positive(name: str, value: float, why: str) -> float:
@@ -45,7 +45,7 @@ def if_known(cells, log_likelihood):
 
 def vector(name: str, value, dimension: int, why: str) -> np.ndarray:
     """A number or `dimension` numbers, all finite, as a vector of that length."""
-    array = np.asarray(value, dtype=float) if np.asarray(value).dtype.kind in "biuf" else np.asarray(math.nan)
+    array = np.asarray(math.nan if np.asarray(value).dtype.kind in NO_NUMBERS else value, dtype=float)
     if array.shape not in ((), (dimension,)) or not np.isfinite(array).all():
         raise ValueError(f"{name}={value} must be a finite number or {dimension} of them: {why}")
     return np.broadcast_to(array, (dimension,))

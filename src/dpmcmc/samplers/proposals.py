@@ -18,8 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.samplers import scaling
-from dpmcmc.types import Key, Position, is_number
+from dpmcmc.types import NO_NUMBERS, Key, Position, is_number
 
 # Adding a move to a position rounds: a capped move stops this much short, so that it still is within the cap afterwards.
 MARGIN = 1e-3
@@ -103,7 +102,7 @@ def _check(scale, max_move, largest_rank: int):
         raise ValueError(f"max_move={max_move!r} must be positive: it caps the length of a move")
     if isinstance(scale, jax.core.Tracer):  # made of answers inside a compiled program: its values cannot be checked
         return scale
-    if np.asarray(scale).dtype.kind in scaling.NO_NUMBERS:
+    if np.asarray(scale).dtype.kind in NO_NUMBERS:
         raise ValueError(f"scale={scale!r} must be a number, or an array of them: it is the size of a move")
     scale = np.asarray(scale, np.float32)
     if scale.ndim > largest_rank or not np.all(np.isfinite(scale)):

@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.types import Array
+from dpmcmc.types import NO_NUMBERS, Array
 
 ROUNDING = 1e-4  # noise that is meant to be just what a step may add is not told to be more
-NO_NUMBERS = "OSUmMc"  # kinds of arrays
 
 
 class Axes(NamedTuple):
