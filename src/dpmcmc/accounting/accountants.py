@@ -189,7 +189,7 @@ QUICK = ("rdp", "pure")
 WITH_PROFILES = ("pld", "pure")
 MOST_PLD_QUERIES = 10**10
 MOST_QUERIES = 2**80  # in a ledger: `search.LIMIT` steps of a million queries
-MANY_QUERIES = 10**7  # for pld: what its sums lose grows with them, and rdp may be better
+MANY_QUERIES = 10**7  # for pld: what its grid loses grows with them, and rdp may be better
 
 
 def epsilons(costs: Costs, delta: float, methods: Iterable[str] | None = None) -> dict[str, float]:

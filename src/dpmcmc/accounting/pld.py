@@ -12,10 +12,9 @@ outside has a chance of at most 1e-14 (Chernoff's bound), and that chance is add
 where windows would have more than 2^22 of them in all. Both orders of the two tables are composed, each by itself: the direction
 of a change is the same in every step.
 
-A bound on what the Fourier sums misplace is added to delta. It grows with the number of steps: with doubles it is about 1e-9 for
-10^4; where that is more than `ALLOWED` of delta the sums are done again in extended precision, which takes up to ten times as
-long, with 1e-13 for 10^4 and 1e-9 for 10^8. Below delta = 1e-10 the answer is refused. So much of delta is charged in any case:
-epsilon should not fall where the precision changes, nor differ between processors, whose extended precisions do (1e-7 is left).
+A bound on what the rounding of the Fourier sums misplaces is added to delta. As they are commonly done it would grow with the
+number of steps, to 1e-9 for 10^4 and beyond delta for 10^7; `_logarithm` says how it is kept to about 1e-13 for any number. Below
+delta = 1e-10 the answer is refused.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.polynomial import polynomial
 from scipy import fft
 
 from dpmcmc.accounting.profiles import SMALLEST_DELTA, Pair, Profile
@@ -38,8 +38,9 @@ MOST_CELLS = 2**21
 LARGE = 8.0
 TAIL = 1e-14
 NEGLIGIBLE = 1e-26  # a Fourier coefficient this small is left out
-PRECISIONS: tuple[type, ...] = (np.float64, np.longdouble) if np.finfo(np.longdouble).eps < np.finfo(float).eps else (np.float64,)
-ALLOWED = 0.001  # of delta: 0.005 % of an epsilon of 1
+EPS = float(np.finfo(float).eps)
+RARE = 0.1  # of all steps together: what is left to fast transforms, unless there are more terms than
+MOST_TERMS = 2**22
 TILTS = np.geomspace(1e-6, 400.0, 32)
 
 LARGEST_LOSS = 700.0  # beyond, e^loss leaves the floating-point range
@@ -61,7 +62,6 @@ class Composed(NamedTuple):
     losses: np.ndarray
     chances: np.ndarray
     infinite: float
-    misplaced: float  # of `infinite`, what is there for the rounding of the Fourier sums
 
 
 def connect_the_dots(profile: Profile, interval: float) -> Losses:
@@ -83,10 +83,10 @@ def connect_the_dots(profile: Profile, interval: float) -> Losses:
     chances[:-1] += steps / np.expm1(gaps)
     chances[np.searchsorted(dots, 0)] += 1
     chances = np.maximum(chances, 0.0)
-    moments = [[_log_moment(chances, losses, sign * tilt) for tilt in TILTS] for sign in (1, -1)]
     on_grid = np.zeros(dots[-1] - dots[0] + 1)
     on_grid[dots - dots[0]] = chances
-    return Losses(on_grid, int(dots[0]), max(float(excess[-1]), 0.0), np.array(moments[0]), np.array(moments[1]))
+    upper, lower = (_log_moments(on_grid, int(dots[0]), interval, sign * TILTS) for sign in (1, -1))
+    return Losses(on_grid, int(dots[0]), max(float(excess[-1]), 0.0), upper, lower)
 
 
 def _dots(first: int, last: int, large: int, stride: int = 1) -> np.ndarray:
@@ -101,11 +101,16 @@ def _dots(first: int, last: int, large: int, stride: int = 1) -> np.ndarray:
     return np.concatenate([[first], both[(first < both) & (both < last)], [last]])
 
 
-def _log_moment(chances: np.ndarray, losses: np.ndarray, tilt: float) -> float:
-    # Where e^(tilt loss) overflows, the rarest losses rule the moment, and a smaller tilt gives the better bound.
-    if abs(tilt) * max(abs(losses[0]), abs(losses[-1])) > 700:
-        return math.inf
-    return math.log(float(np.exp(tilt * losses) @ chances))
+def _log_moments(chances: np.ndarray, first: int, interval: float, tilts: np.ndarray) -> np.ndarray:
+    """log E e^(tilt loss), as a product of matrices: e^(tilt loss) is one factor for a block of cells, one for the cell in it."""
+    block = math.isqrt(chances.size)
+    rows = np.pad(chances, (0, -chances.size % block)).reshape(-1, block)
+    starts, cells = interval * (first + block * np.arange(len(rows))), interval * np.arange(block)
+    # Where e^(tilt loss) might overflow, the rarest losses rule the moment, and a smaller tilt gives the better bound.
+    tame = np.abs(tilts) * interval * max(-first, first + chances.size) < 700
+    moments = np.full(tilts.size, math.inf)
+    moments[tame] = np.sum(np.exp(np.outer(starts, tilts[tame])) * (rows @ np.exp(np.outer(cells, tilts[tame]))), axis=0)
+    return np.log(moments)
 
 
 def epsilon(costs: Mapping[Any, int], delta: float) -> float:
@@ -122,35 +127,17 @@ def epsilon(costs: Mapping[Any, int], delta: float) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def _ledger_epsilon(items: tuple[tuple[Any, int], ...], delta: float) -> float:
-    for precision in PRECISIONS:
-        laws = _both_orders(items, precision)
-        if _is_good(laws, delta):
-            break
-    return max(_epsilon(_charged(law, delta), delta) for law in laws)
+    return max(_epsilon(law, delta) for law in _both_orders(items))
 
 
 def delta(costs: Mapping[Any, int], epsilon: float) -> float:
     """The least delta of the composed ledger at this epsilon, over both orders of the tables."""
-    for precision in PRECISIONS:
-        laws = both_orders(costs, precision)
-        found = max(max(value, (value - law.misplaced) / (1 - ALLOWED)) for law in laws for value in [_delta(law, epsilon)])
-        if _is_good(laws, found):
-            break
-    return max(min(1.0, found), SMALLEST_DELTA)
+    return max(SMALLEST_DELTA, *(_delta(law, epsilon) for law in both_orders(costs)))
 
 
-def _is_good(laws: tuple[Composed, ...], delta: float) -> bool:
-    return max(law.misplaced for law in laws) <= ALLOWED * delta
-
-
-def _charged(law: Composed, delta: float) -> Composed:
-    """With what is charged in any case."""
-    return law._replace(infinite=law.infinite + max(0.0, ALLOWED * delta - law.misplaced))
-
-
-def both_orders(costs: Mapping[Any, int], precision: type = PRECISIONS[0]) -> tuple[Composed, ...]:
+def both_orders(costs: Mapping[Any, int]) -> tuple[Composed, ...]:
     """The composed laws: one when every cost is its own mirror image."""
-    return _both_orders(_sorted(costs), precision)
+    return _both_orders(_sorted(costs))
 
 
 def _sorted(costs: Mapping[Any, int]) -> tuple[tuple[Any, int], ...]:
@@ -159,7 +146,7 @@ def _sorted(costs: Mapping[Any, int]) -> tuple[tuple[Any, int], ...]:
 
 
 @functools.lru_cache(maxsize=128)
-def _both_orders(items: tuple[tuple[Any, int], ...], precision: type) -> tuple[Composed, ...]:
+def _both_orders(items: tuple[tuple[Any, int], ...]) -> tuple[Composed, ...]:
     pairs = [cost.profiles() for cost, _ in items]
     if any(pair is None for pair in pairs):
         raise UnsupportedQuery("some cost of this ledger has no exact profile to compose (accept bits: use the recursion)")
@@ -175,7 +162,7 @@ def _both_orders(items: tuple[tuple[Any, int], ...], precision: type) -> tuple[C
         interval *= 4
         if interval > LARGEST_LOSS:
             raise UnsupportedQuery("the summed losses of this ledger spread so widely that no grid resolves them: use rdp or pure")
-    return tuple(_compose(s, counts, w, interval, precision) for s, w in zip(laws, windows, strict=True))
+    return tuple(_compose(s, counts, w, interval) for s, w in zip(laws, windows, strict=True))
 
 
 def _interval(pairs: list[Pair], counts: list[int]) -> float:
@@ -203,57 +190,114 @@ def _window(laws: list[Losses], counts: list[int], interval: float) -> tuple[int
     return math.floor(max(least, low)), math.ceil(min(most, high))
 
 
-def _compose(laws: list[Losses], counts: list[int], window: tuple[int, int], interval: float, precision: type) -> Composed:
+def _compose(laws: list[Losses], counts: list[int], window: tuple[int, int], interval: float) -> Composed:
+    if counts == [1]:
+        (law,) = laws
+        losses = interval * np.arange(law.first, law.first + law.chances.size)
+        return Composed(losses, law.chances * (1 + 1e-15), law.infinite)
     size = fft.next_fast_len(window[1] - window[0] + 1, real=True)
-    transforms = [fft.rfft(_folded(law.chances, size, precision)) for law in laws]
-    transform = _product_of_powers(transforms, counts)
+    transform, errors = _product_of_powers([_folded(law.chances, size) for law in laws], counts)
     start = sum(count * law.first for law, count in zip(laws, counts, strict=True))
-    chances = np.roll(fft.irfft(transform, size), start - window[0]).astype(float)
+    chances = np.roll(fft.irfft(transform, size), start - window[0])
     finite = math.fsum(count * math.log1p(-law.infinite) for law, count in zip(laws, counts, strict=True))
     # The laws themselves are right to some 1e-15 of what they are: so much may be missing in every step.
     chances = np.maximum(chances, 0.0) * (1 + 1e-15 * sum(counts))
     losses = interval * np.arange(window[0], window[0] + size)
-    misplaced = _misplaced(transform, sum(counts))
-    return Composed(losses, chances, TAIL + misplaced - math.expm1(finite), misplaced)
+    # By Cauchy's inequality and Parseval's theorem the misplaced chances add up to the Euclidean length of the errors at most.
+    errors = errors + _unit(size) * np.abs(transform)  # the transform back adds as much
+    misplaced = math.sqrt(2 * float(np.sum(errors**2))) + 2 * transform.size * NEGLIGIBLE
+    return Composed(losses, chances, TAIL + misplaced - math.expm1(finite))
 
 
-def _product_of_powers(transforms: list[np.ndarray], counts: list[int]) -> np.ndarray:
-    """Where it is above NEGLIGIBLE, which it mostly is not; zero elsewhere."""
+def _unit(size: int) -> float:
+    """How far off a fast transform of chances can be, for each unit of chance."""
+    return 4 * math.log2(2 * size) * EPS
+
+
+def _product_of_powers(laws: list[np.ndarray], counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """The Fourier transform of the summed loss and how far off it can be, where it is above NEGLIGIBLE; zero elsewhere."""
+    size = laws[0].size
+    transforms = [fft.rfft(law) for law in laws]
     with np.errstate(divide="ignore"):
-        sizes = sum(count * np.log(np.abs(part).astype(float)) for part, count in zip(transforms, counts, strict=True))
-    large = np.flatnonzero(sizes > math.log(NEGLIGIBLE))
-    product = np.zeros_like(transforms[0])
-    product[large] = 1
-    for part, count in zip(transforms, counts, strict=True):
-        product[large] *= _power(part[large], count)
-    return product
+        sizes = sum(count * np.log(np.abs(part)) for part, count in zip(transforms, counts, strict=True))
+    large = np.flatnonzero(sizes > math.log(NEGLIGIBLE) - sum(counts) * _unit(size))
+    exponent, error, ticks = np.zeros(large.size, complex), np.zeros(large.size), np.zeros(large.size, int)
+    for law, count in zip(laws, counts, strict=True):
+        logarithm, wrong, phase = _logarithm(law, large, max(1, count))
+        exponent += count * logarithm
+        error += count * (np.log1p(wrong) + 16 * EPS * np.abs(logarithm))
+        ticks = (ticks + count % size * phase) % size
+    transform, errors = np.zeros_like(transforms[0]), np.zeros(transforms[0].size)
+    transform[large] = np.exp(exponent - 2j * math.pi / size * ticks)
+    errors[large] = np.abs(transform[large]) * np.expm1(np.minimum(error + 16 * EPS, 700.0))
+    return transform, errors
 
 
-def _power(base: np.ndarray, exponent: int) -> np.ndarray:
-    """By squaring: in extended precision logarithms are slow. What one product rounds is raised to the powers that follow, so it
-    all adds up to `exponent` units, as the errors of the base do."""
-    power = np.ones_like(base)
-    for digit in reversed(f"{exponent:b}"):
-        if digit == "1":
-            power *= base
-        base *= base
-    return power
+def _logarithm(chances: np.ndarray, frequencies: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The logarithm of the Fourier transform at some frequencies, but for a phase; its relative error; and the phase, in ticks.
 
-
-def _misplaced(transform: np.ndarray, count: int) -> float:
-    """How much chance the rounding of the Fourier sums can put in the wrong place.
-
-    A transform of chances is right to 4 log2(size) units in the last place of 1, its power to `count` times that, relative to
-    its size; by Cauchy's inequality and Parseval's theorem the misplaced chances add up to the Euclidean length of the errors
-    at most. The transform back adds as much as one step.
+    A tick is 1 / size of a turn: whole ones can be multiplied exactly. A fast transform is off by units of all the chance, too
+    many once it is raised to a high power. But then only transforms near 1 count, where nearly all cells are within small angles
+    of one phase. So the likeliest cells are summed from such a phase, and of the rest a fast transform is off by units of its
+    small chance.
     """
-    unit = 4 * math.log2(2 * transform.size) * float(np.finfo(transform.dtype).eps)
-    return (count + 1) * unit * math.sqrt(2 * float(np.sum(np.abs(transform) ** 2))) + 2 * transform.size * NEGLIGIBLE
+    size = chances.size
+    filled = np.flatnonzero(chances)
+    filled = filled[np.argsort(chances[filled], kind="stable")]
+    left = np.cumsum(chances[filled])
+    rare = min(max(int(np.searchsorted(left, RARE / count)), filled.size - MOST_TERMS // frequencies.size), filled.size - 1)
+    if rare and left[rare - 1] > 0.5:  # a few cells more or less are of no use
+        rare = filled.size - 1
+    unlikely, likely = filled[:rare], filled[rare:]
+    value, wrong, phase = _from_a_phase(chances[likely], likely - likely[-1], frequencies, size)
+    phase = (phase + frequencies * likely[-1]) % size
+    value += math.fsum([*chances[likely], -1.0])
+    if unlikely.size:
+        rest = np.zeros(size)
+        rest[unlikely] = chances[unlikely]
+        value += fft.rfft(rest)[frequencies] * np.exp(2j * math.pi / size * phase)
+        wrong += 2 * _unit(size) * np.sum(rest)
+    length, excess = np.maximum(np.abs(1 + value), 1e-100), 2 * value.real + np.abs(value) ** 2  # its square - 1
+    logarithm = np.where(excess > -0.5, np.log1p(np.maximum(excess, -0.5)) / 2, np.log(length)) + 1j * np.angle(1 + value)
+    return logarithm, (wrong + 4 * EPS * np.abs(value)) / length, phase
 
 
-def _folded(chances: np.ndarray, size: int, precision: type) -> np.ndarray:
+def _from_a_phase(
+    chances: np.ndarray, cells: np.ndarray, frequencies: np.ndarray, size: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """sum p (e^-iy - 1), its error, and the phase in ticks that the angles y are counted from.
+
+    It is - sum p (1 - cos y) + i sum p (y - sin y) - i sum p y. The phase makes the last small; it is summed without rounding but
+    for the last bits of p. The others are right relative to their own size.
+    """
+    value, wrong, phase = np.empty(frequencies.size, complex), np.empty(frequencies.size), np.empty(frequencies.size, int)
+    tick = 2 * math.pi / size
+    high = np.rint(chances * 2.0**30) / 2.0**30  # sums of its products with ticks are exact: they have 53 bits
+    low = chances - high
+    rows = max(1, 2**16 // cells.size)
+    for start in range(0, frequencies.size, rows):
+        part = slice(start, start + rows)
+        ticks = (frequencies[part, None] * cells + size // 2) % size - size // 2
+        phase[part] = np.rint(ticks @ chances / np.sum(chances))
+        ticks = ticks - phase[part, None].astype(float)
+        angles = tick * ticks
+        flat, skew, rest = 2 * chances * np.sin(angles / 2) ** 2, chances * _above_sine(angles), low * angles
+        mean = tick * (ticks @ high) + np.sum(rest, axis=1)
+        value[part] = -np.sum(flat, axis=1) + 1j * (np.sum(skew, axis=1) - mean)
+        wrong[part] = 32 * EPS * (np.sum(flat + np.abs(skew) + np.abs(rest), axis=1) + np.abs(mean))
+    return value, wrong, phase
+
+
+def _above_sine(angles: np.ndarray) -> np.ndarray:
+    """y - sin y, right relative to its size."""
+    squares = angles**2
+    series = polynomial.polyval(squares, [(-1) ** k / math.factorial(2 * k + 3) for k in range(8)])
+    return np.where(squares < 1, angles * squares * series, angles - np.sin(angles))
+
+
+def _folded(chances: np.ndarray, size: int) -> np.ndarray:
     """Chances summed modulo `size`: a circular convolution sees no difference."""
-    padded: np.ndarray = np.zeros(-(-chances.size // size) * size, precision)
+    padded = np.zeros(-(-chances.size // size) * size)
     padded[: chances.size] = chances
     return padded.reshape(-1, size).sum(axis=0)
 

@@ -65,8 +65,7 @@ def symmetric(excess, high: float, spread: float) -> Pair:
     """A pair that is its own mirror image, from its excess for epsilon >= 0."""
 
     def both(epsilons: np.ndarray) -> np.ndarray:
-        sizes, index = np.unique(np.abs(epsilons), return_inverse=True)  # a grid around zero has each size twice
-        return np.exp(np.minimum(epsilons, 0.0)) * excess(sizes)[index]
+        return np.exp(np.minimum(epsilons, 0.0)) * excess(np.abs(epsilons))
 
     profile = Profile(both, -high, high, spread)
     return Pair(profile, profile)
@@ -173,7 +172,12 @@ def _poisson(rate: float) -> tuple[np.ndarray, float]:
 def _mirrored(weights: np.ndarray, means: np.ndarray, missing: float) -> Pair:
     weights, means = weights[weights > 0], means[weights > 0]
     forward = _mixtures(weights, means, weights, -means, missing)
-    return symmetric(forward.excess, forward.high, forward.spread)
+
+    def excess(epsilons: np.ndarray) -> np.ndarray:
+        distinct, index = np.unique(epsilons, return_inverse=True)  # a grid around zero has each size twice
+        return forward.excess(distinct)[index]
+
+    return symmetric(excess, forward.high, forward.spread)
 
 
 def _mixtures(p_weights, p_means, q_weights, q_means, missing: float) -> Profile:
