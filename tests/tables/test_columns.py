@@ -75,6 +75,14 @@ def test_labels():
         labels(np.array([2, 3, 2]), "yes")
 
 
+def test_a_missing_date_is_no_label():
+    pandas = pytest.importorskip("pandas")
+    dates = np.array(["2020-01-01", "2020-01-02", "NaT"], "datetime64[D]")
+    for column in (pandas.Series(dates).astype(object), [*dates], ["one", "two", pandas.NaT]):
+        np.testing.assert_array_equal(labels(column, str(next(iter(column)))), [1, 0, NAN])
+    np.testing.assert_array_equal(labels(["Nat", "Kim", "NaT"], "Kim"), [0, 1, 0])
+
+
 def test_no_line_is_dropped(tmp_path):
     path = tmp_path / "table.csv"
     path.write_bytes(b"a,b\n1,2\n\n3\n4,5,6\n\xff\xfe,7\n" + b"9" * 200_000 + b",1\n")

@@ -134,7 +134,7 @@ def labels(cells: Cells, positive: Any = None) -> np.ndarray:
             raise ValueError(f"the column holds numbers: {positive!r} is none")
         values = _as_numbers(array)
         return _told(values == wanted, np.isnan(values))
-    texts = ["" if cell is None else _text(cell) for cell in array]
+    texts = ["" if _is_none(cell) else _text(cell) for cell in array]
     is_positive = np.array([cell == text or _number(cell) == wanted for cell in texts], bool)
     return _told(is_positive, ~is_positive & np.array([cell.lower() in MISSING for cell in texts], bool))
 
@@ -274,6 +274,11 @@ def _as_cells(cells: Cells) -> np.ndarray:
         kind = array.dtype.type.__name__  # the whole dtype of texts would tell how long the longest is
         raise ValueError(f"a column of type {kind}{axes} cannot be used: it must hold numbers or text, one per row")
     return array
+
+
+def _is_none(cell: Any) -> bool:
+    """None, or no time: pandas has it for what is missing among dates."""
+    return cell is None or (type(cell).__name__ in ("NaTType", "datetime64", "timedelta64") and str(cell) == "NaT")
 
 
 def _text(cell: Any) -> str:
