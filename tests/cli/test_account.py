@@ -154,6 +154,11 @@ def test_a_wrong_option_is_an_object_too(words, message):
     assert result.exit_code == 2 and result.stdout == "" and result.stderr
 
 
+def test_json_before_the_command_is_a_wrong_option():
+    result = call("--json gaussian --noise-multiplier 3 --steps 5 --delta 1e-6")
+    assert result.exit_code == 2 and "--json" in json.loads(result.stdout)["error"]
+
+
 def test_tables_round_up():
     """To the nearest would be 1.46363, at which delta is 5e-5 of it too large."""
     options = "gaussian --noise-multiplier 30 --steps 102 --delta 1e-6"

@@ -35,11 +35,17 @@ class _Commands(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[__name__] = "--json" in args
-        return super().parse_args(ctx, args)
+        with self._told(ctx):
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with self._told(ctx):
             return super().invoke(ctx)
+
+    @contextmanager
+    def _told(self, ctx: Any) -> Iterator[None]:
+        try:
+            yield
         except UsageError as error:
             if ctx.meta[__name__]:
                 print(json.dumps({"error": error.format_message()}))
