@@ -13,8 +13,8 @@ where windows would have more than 2^22 of them in all. Both orders of the two t
 of a change is the same in every step.
 
 A bound on what the rounding of the Fourier sums misplaces is added to delta. As they are commonly done it would grow with the
-number of steps, to 1e-9 for 10^4 and beyond delta for 10^7; `_logarithm` says how it is kept to about 1e-13 for any number. Below
-delta = 1e-10 the answer is refused.
+number of steps, to 1e-9 for 10^4 and beyond delta for 10^7; `_logarithm` says how it is kept to about 1e-13 for any number, or
+1e-11 where rows are so rarely read that the summed loss is mostly one atom. Below delta = 1e-10 the answer is refused.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ LARGE = 8.0
 TAIL = 1e-14
 NEGLIGIBLE = 1e-26  # a Fourier coefficient this small is left out
 EPS = float(np.finfo(float).eps)
+ROUNDED = 4e-15  # of a law: so much may be missing in every step
 RARE = 0.1  # of all steps together: what is left to fast transforms, unless there are more terms than
 MOST_TERMS = 2**22
 TILTS = np.geomspace(1e-6, 400.0, 32)
@@ -127,12 +128,12 @@ def epsilon(costs: Mapping[Any, int], delta: float) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def _ledger_epsilon(items: tuple[tuple[Any, int], ...], delta: float) -> float:
-    return max(_epsilon(law, delta) for law in _both_orders(items))
+    return max((_epsilon(law, delta) for law in _both_orders(items)), default=0.0)
 
 
 def delta(costs: Mapping[Any, int], epsilon: float) -> float:
     """The least delta of the composed ledger at this epsilon, over both orders of the tables."""
-    return max(SMALLEST_DELTA, *(_delta(law, epsilon) for law in both_orders(costs)))
+    return max([SMALLEST_DELTA, *(_delta(law, epsilon) for law in both_orders(costs))])
 
 
 def both_orders(costs: Mapping[Any, int]) -> tuple[Composed, ...]:
@@ -141,12 +142,14 @@ def both_orders(costs: Mapping[Any, int]) -> tuple[Composed, ...]:
 
 
 def _sorted(costs: Mapping[Any, int]) -> tuple[tuple[Any, int], ...]:
-    whole = {cost: int(count) for cost, count in costs.items()}  # other integers wrap around
+    whole = {cost: int(count) for cost, count in costs.items() if count}  # other integers wrap around
     return tuple(sorted(whole.items(), key=repr))
 
 
 @functools.lru_cache(maxsize=128)
 def _both_orders(items: tuple[tuple[Any, int], ...]) -> tuple[Composed, ...]:
+    if not items:
+        return ()
     pairs = [cost.profiles() for cost, _ in items]
     if any(pair is None for pair in pairs):
         raise UnsupportedQuery("some cost of this ledger has no exact profile to compose (accept bits: use the recursion)")
@@ -194,14 +197,13 @@ def _compose(laws: list[Losses], counts: list[int], window: tuple[int, int], int
     if counts == [1]:
         (law,) = laws
         losses = interval * np.arange(law.first, law.first + law.chances.size)
-        return Composed(losses, law.chances * (1 + 1e-15), law.infinite)
+        return Composed(losses, law.chances * (1 + ROUNDED), law.infinite + TAIL)  # for what rounding takes from either
     size = fft.next_fast_len(window[1] - window[0] + 1, real=True)
     transform, errors = _product_of_powers([_folded(law.chances, size) for law in laws], counts)
     start = sum(count * law.first for law, count in zip(laws, counts, strict=True))
     chances = np.roll(fft.irfft(transform, size), start - window[0])
     finite = math.fsum(count * math.log1p(-law.infinite) for law, count in zip(laws, counts, strict=True))
-    # The laws themselves are right to some 1e-15 of what they are: so much may be missing in every step.
-    chances = np.maximum(chances, 0.0) * (1 + 1e-15 * sum(counts))
+    chances = np.maximum(chances, 0.0) * (1 + ROUNDED * sum(counts))
     losses = interval * np.arange(window[0], window[0] + size)
     # By Cauchy's inequality and Parseval's theorem the misplaced chances add up to the Euclidean length of the errors at most.
     errors = errors + _unit(size) * np.abs(transform)  # the transform back adds as much
@@ -217,17 +219,15 @@ def _unit(size: int) -> float:
 def _product_of_powers(laws: list[np.ndarray], counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """The Fourier transform of the summed loss and how far off it can be, where it is above NEGLIGIBLE; zero elsewhere."""
     size = laws[0].size
-    transforms = [fft.rfft(law) for law in laws]
-    with np.errstate(divide="ignore"):
-        sizes = sum(count * np.log(np.abs(part)) for part, count in zip(transforms, counts, strict=True))
-    large = np.flatnonzero(sizes > math.log(NEGLIGIBLE) - sum(counts) * _unit(size))
+    most = sum(count * np.log(np.abs(fft.rfft(law)) + _unit(size)) for law, count in zip(laws, counts, strict=True))
+    large = np.flatnonzero(most > math.log(NEGLIGIBLE))
     exponent, error, ticks = np.zeros(large.size, complex), np.zeros(large.size), np.zeros(large.size, int)
     for law, count in zip(laws, counts, strict=True):
-        logarithm, wrong, phase = _logarithm(law, large, max(1, count))
+        logarithm, wrong, phase = _logarithm(law, large, count)
         exponent += count * logarithm
         error += count * (np.log1p(wrong) + 16 * EPS * np.abs(logarithm))
         ticks = (ticks + count % size * phase) % size
-    transform, errors = np.zeros_like(transforms[0]), np.zeros(transforms[0].size)
+    transform, errors = np.zeros(size // 2 + 1, complex), np.zeros(size // 2 + 1)
     transform[large] = np.exp(exponent - 2j * math.pi / size * ticks)
     errors[large] = np.abs(transform[large]) * np.expm1(np.minimum(error + 16 * EPS, 700.0))
     return transform, errors
@@ -245,7 +245,7 @@ def _logarithm(chances: np.ndarray, frequencies: np.ndarray, count: int) -> tupl
     filled = np.flatnonzero(chances)
     filled = filled[np.argsort(chances[filled], kind="stable")]
     left = np.cumsum(chances[filled])
-    rare = min(max(int(np.searchsorted(left, RARE / count)), filled.size - MOST_TERMS // frequencies.size), filled.size - 1)
+    rare = min(max(int(np.searchsorted(left, RARE / count)), filled.size - MOST_TERMS // max(1, frequencies.size)), filled.size - 1)
     if rare and left[rare - 1] > 0.5:  # a few cells more or less are of no use
         rare = filled.size - 1
     unlikely, likely = filled[:rare], filled[rare:]

@@ -86,7 +86,7 @@ def pure(epsilon: float) -> Pair:
     """Randomised response: losses +-epsilon."""
 
     def excess(epsilons: np.ndarray) -> np.ndarray:
-        return np.maximum(0.0, np.exp(epsilon) - np.exp(np.minimum(epsilons, epsilon))) / (1 + math.exp(epsilon))
+        return -np.expm1(np.minimum(epsilons - epsilon, 0.0)) / (1 + math.exp(-epsilon))
 
     return symmetric(excess, max(epsilon, 1e-9), max(epsilon, 1e-9))
 
