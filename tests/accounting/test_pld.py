@@ -234,10 +234,9 @@ def bell(size, width, at=0):
     return law / law.sum()
 
 
-def atoms(size, **chances):
+def atoms(size, chances):
     law = np.zeros(size)
-    for cell, chance in chances.items():
-        law[int(cell[1:])] += chance
+    law[list(chances)] = list(chances.values())
     return law
 
 
@@ -245,12 +244,12 @@ SUMS = {  # laws on a circle of 96 cells, and how many of each are summed
     "skewed": [(0.7 * bell(96, 0.2, at=40) + 0.3 * bell(96, 0.3, at=41), 3 * 10**3)],
     "smooth": [(bell(96, 1.5, at=40), 10**7)],
     "across the end": [(bell(96, 2.0, at=95), 10**3)],
-    "a lattice": [(atoms(96, _10=0.4, _34=0.6 - 1e-9, _35=1e-9), 10**5)],
-    "an atom": [((1 - 1e-7) * atoms(96, _7=1.0) + 1e-7 * bell(96, 9.0, at=60), 10**6)],
+    "a lattice": [(atoms(96, {10: 0.4, 34: 0.6 - 1e-9, 35: 1e-9}), 10**5)],
+    "an atom": [((1 - 1e-7) * atoms(96, {7: 1.0}) + 1e-7 * bell(96, 9.0, at=60), 10**6)],
     "a part is infinite": [(0.999999 * bell(96, 0.3, at=50), 10**6)],
     "two": [(bell(96, 4.0, at=3), 2)],
-    "rough": [(np.random.default_rng(0).dirichlet(np.ones(96)), 1), (atoms(96, _5=1.0), 3)],
-    "several": [(bell(96, 0.4, at=40), 10**4), (atoms(96, _0=0.5, _1=0.5), 30), (atoms(96, _90=1.0), 12345)],
+    "rough": [(np.random.default_rng(0).dirichlet(np.ones(96)), 1), (atoms(96, {5: 1.0}), 3)],
+    "several": [(bell(96, 0.4, at=40), 10**4), (atoms(96, {0: 0.5, 1: 0.5}), 30), (atoms(96, {90: 1.0}), 12345)],
 }
 
 
@@ -330,8 +329,7 @@ def test_one_query_keeps_its_infinite_loss():
 def test_what_rounding_misplaces_is_charged():
     """A sum of coins on two million cells: their transform does not fall off."""
     distance, count = 20_001, 100
-    coin = np.zeros(distance + 1)
-    coin[[0, -1]] = 0.5
+    coin = atoms(distance + 1, {0: 0.5, distance: 0.5})
     composed = pld._compose([pld.Losses(coin, 0, 0.0, pld.TILTS, pld.TILTS)], [count], (0, count * distance), 1e-4)
     exact = np.zeros(composed.chances.size)
     exact[: count * distance + 1 : distance] = stats.binom.pmf(np.arange(count + 1), count, 0.5)
