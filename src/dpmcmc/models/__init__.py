@@ -25,6 +25,7 @@ from dpmcmc.models.poisson_rate import (
     poisson_rate_posterior,
     simulate_poisson_rate_rows,
 )
+from dpmcmc.models.robust_linear import robust_linear
 
 __all__ = [
     "banana",
@@ -51,6 +52,7 @@ __all__ = [
     "poisson",
     "poisson_rate",
     "poisson_rate_posterior",
+    "robust_linear",
     "simulate_banana_rows",
     "simulate_binomial_rows",
     "simulate_categorical_rows",
