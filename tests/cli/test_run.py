@@ -28,6 +28,7 @@ LABEL = GENERATOR.integers(0, 2, N)
 PROMISE = ["--epsilon", "4", "--delta", "1e-4"]
 TWO = ["--features", "age,height", "--bounds", "age=20:60,height=140:200"]
 UNNAMED = ["logistic", "table.csv", *TWO, "--label", "ill", *PROMISE, "--chains", "1"]
+LINEAR = ["linear", "table.csv", "--label", "height", "--bounds", "age=20:60,height=140:200", *PROMISE]
 LOGISTIC, LANGEVIN = ([*UNNAMED, "--sampler", name] for name in ("barker", "sgld"))  # named: the table is hopelessly small
 
 
@@ -38,6 +39,7 @@ def folder(tmp_path, monkeypatch):
     np.save("ages.npy", AGE)
     Path("no.csv.gz").write_text("Smith,58,1")
     np.savez("both.npz", age=AGE, height=HEIGHT)
+    Path("noise.csv").write_text("noise_scale,ill\n" + "1,0\n" * 9)
     Path("intercepts.csv").write_text("intercept,ill\n" + "1,0\n" * 9)
     return tmp_path
 
@@ -53,6 +55,11 @@ def invoke(*arguments):
 
 MODELS = {
     "logistic": (LOGISTIC, "barker", {"intercept", "age", "height"}),
+    "linear": (
+        ["linear", "table.csv", "--bounds", "age=20:60,height=140:200", "--label", "height"],
+        "sgld",
+        {"intercept", "age", "noise_scale"},
+    ),
     "gaussian": (["gaussian", "both.npz", *TWO, "--variances", "100,100"], "penalty", {"age", "height"}),
     "banana": (["banana", "both.npz", *TWO, "--variances", "9,9", "--curvature", "0.1", "--clip", "5"], "penalty-bit", {"theta"}),
     "circle": (
@@ -305,6 +312,44 @@ def test_means_are_in_the_units_of_the_table():
     assert float(posterior["height"].mean()) == pytest.approx(170, abs=1)
 
 
+def test_a_linear_run_tells_its_units(folder):
+    result = invoke(*LINEAR, "--sampler", "sgld", "--steps", "2", "--warmup", "0")
+    assert result.exit_code == 0, result.output
+    for words in (
+        "intercept: height at the middle of all bounds",
+        "age: height per 20, half the width of its bounds",
+        "noise_scale: spread of height around what the columns tell (where it is normal, 0.87 standard deviations)",
+        "a scale of 15 at most",
+        "each coefficient is normal around 0 (the intercept around 170), with a standard deviation of 10 noises",
+        "height within 140 and 200",
+        "Expect:   less than one independent draw's worth of the worst parameter",
+        "declared of every row: age within 20 and 60, height within 140 and 200",
+    ):
+        assert words in result.output, words
+    assert "counts as 1" not in result.output
+    posterior = load("posterior.nc").posterior
+    assert posterior["age"].attrs["units"] == "height per 20, half the width of its bounds"
+    without = invoke(*LINEAR, "--no-intercept", "--sampler", "barker", "--dry-run", "--prior-scale", "3")
+    assert "(there is no intercept: height at the middle of all bounds is 170), with a standard deviation of 3" in without.output
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_a_linear_model_is_in_the_units_of_the_table(decimal, folder):
+    """A row's log-likelihood is that of its distance from the line that the named parameters tell, over the noise they tell."""
+    text = [f"{age}; {height}".replace(".", decimal) for age, height in zip(AGE, HEIGHT, strict=True)]
+    (folder / "metric.csv").write_text("\n".join(["age;height", *text]))
+    bounds = {"age": Bounds(20.0, 60.0), "height": Bounds(140.0, 200.0)}
+    settings = Settings(("age",), "height", None, bounds, {}, True, 10.0, None, None, None, None)
+    problem = problem_of(ModelName.linear, folder / "metric.csv", ";", decimal, settings)
+    position = np.array([0.3, -0.2, 1.5], np.float32)
+    told = {name: float(value) for name, value in problem.model.unravel(position).items()}
+    error = (HEIGHT - told["intercept"] - told["age"] * (AGE - 40) / 20) / told["noise_scale"]
+    huber = np.where(np.abs(error) <= 1.345, error**2 / 2, 1.345 * np.abs(error) - 1.345**2 / 2)
+    features, response = problem.rows
+    found = [float(problem.model.log_likelihood(position, (features[i], response[i]))) for i in range(0, N, 20)]
+    np.testing.assert_allclose(found, (np.log(30 / told["noise_scale"]) - huber)[::20], rtol=1e-4, atol=1e-4)
+
+
 REFUSED = [
     (["logistic", "table.csv", "--features", "age,height", "--bounds", "age=20:60", "--label", "ill", *PROMISE],
      "no bounds for height, or levels too: declare them, as in --bounds height=LOW:HIGH, or --levels height=ONE/TWO"),
@@ -315,6 +360,14 @@ REFUSED = [
     (["logistic", "table.csv", "--label", "ill", *PROMISE], "name the columns by their public limits with --bounds"),
     (["logistic", "table.csv", *TWO, *PROMISE], "needs --label: the column to explain"),
     (["gaussian", "both.npz", *TWO, "--label", "age", *PROMISE], "and the label not among them"),
+    (["gaussian", "both.npz", *TWO, "--label", "ill", *PROMISE], "the gaussian model takes no --label"),
+    (["linear", "table.csv", *TWO, *PROMISE], "the linear model needs --label: the column to explain"),
+    (["linear", "table.csv", "--bounds", "age=20:60", "--label", "height", *PROMISE],
+     "no bounds for height: declare them, as in --bounds height=LOW:HIGH, from public knowledge"),
+    ([*LINEAR, "--positive", "tall"], "the linear model takes no --positive: leave it out"),
+    ([*LINEAR[:2], "--label", "age", "--bounds", "age=20:60,noise_scale=1:2", *PROMISE], "has no column 'noise_scale'"),
+    (["linear", "noise.csv", "--label", "ill", "--bounds", "ill=0:1,noise_scale=1:2", *PROMISE], "a column is called noise_scale"),
+    ([*LINEAR], "hopeless: with 173 rows and 3 parameters"),
     (["logistic", "table.csv", "--features", "age,weight", "--bounds", "age=1:2,weight=1:2", "--label", "ill", *PROMISE],
      "has no column 'weight'; it has age, height, ill"),
     (["logistic", "table.csv", *TWO, "--label", "ill", "--epsilon", "0", "--delta", "1e-4"], "epsilon=0.0 must be positive"),

@@ -87,7 +87,7 @@ def check_hope(curator: Any, chosen: Chosen, problem: Problem, draws: float) -> 
     if draws <= forecast.HOPELESS**-2:
         error = f"off by about {draws**-0.5:.1f} posterior standard deviations" if draws > 0 else "of nothing but noise"
         way_out = "More rows, a larger budget or narrower bounds would help"
-        if chosen.name is SamplerName.sgld and not problem.is_exact:
+        if chosen.name is SamplerName.sgld and problem.is_measured:
             way_out = (
                 f"To be off by half a standard deviation you would need {forecast.needed_text('sgld', rows, dimension, budget)}"
             )
@@ -104,7 +104,7 @@ def draws_worth(curator: Any, chosen: Chosen, problem: Problem, num_steps: int, 
     if chosen.name is not SamplerName.sgld:
         return tuning.effective_draws(chosen.name.value, num_steps, problem.model.dimension, kappa)
     rows, budget, query = curator.capacity, curator.budget, chosen.query
-    if problem.is_exact:
+    if not problem.is_measured:
         return num_steps * tuning.step_size(query, budget) * min(rows * problem.information + problem.prior_precision) / 4
     draws = forecast.forecast_error("sgld", rows, problem.model.dimension, budget) ** -2
     return draws * num_steps / max(1, tuning.langevin_steps(query.noise_multiplier, budget))
@@ -125,4 +125,9 @@ def is_few(draws: float, chosen: Chosen, problem: Problem) -> bool:
     """Whether one should not expect much of so many independent draws."""
     from dpmcmc import forecast
 
-    return draws < (FEW_AT_WORST if chosen.name is SamplerName.sgld and problem.is_exact else forecast.FEW)
+    return draws < (FEW_AT_WORST if is_worst(chosen, problem) else forecast.FEW)
+
+
+def is_worst(chosen: Chosen, problem: Problem) -> bool:
+    """Whether `draws_worth` is about the worst parameter, and not an average."""
+    return chosen.name is SamplerName.sgld and not problem.is_measured

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -12,10 +12,15 @@ from typing import Any, NamedTuple
 
 class ModelName(enum.StrEnum):
     logistic = "logistic"
+    linear = "linear"
     gaussian = "gaussian"
     banana = "banana"
     circle = "circle"
     mixture = "mixture"
+
+
+REGRESSIONS = (ModelName.logistic, ModelName.linear)
+PRIOR_SCALES = {ModelName.linear: 10.0}  # others 1
 
 
 class Settings(NamedTuple):
@@ -38,10 +43,9 @@ class Settings(NamedTuple):
         """The bounds of the columns that are used, in their order."""
         return {name: self.bounds[name] for name in self.columns if name in self.bounds}
 
-    @property
-    def allowed(self) -> Iterator[str]:
-        """What is declared of the columns that are used, in words."""
-        for name in self.columns:
+    def allowed(self, names: Sequence[str]) -> Iterator[str]:
+        """What is declared of these columns, in words."""
+        for name in names:
             if name in self.bounds:
                 yield f"{name} within {self.bounds[name].low:g} and {self.bounds[name].high:g}"
             else:
@@ -58,7 +62,9 @@ class Problem(NamedTuple):
     prior_precision: Any  # a number, or one for each component
     notes: tuple[str, ...] = ()  # how to read the parameters
     units: Mapping[str, str] = MappingProxyType({})  # of each of them
+    allowed: tuple[str, ...] = ()  # what is declared of the columns that are used, in words
     is_exact: bool = False  # the information is what a row says, no guess
+    is_measured: bool = False  # `dpmcmc.forecast` was measured on such models
     is_round: bool = True  # the posterior is like a normal one; else some steps are worth fewer draws than can be told
 
 
@@ -70,16 +76,23 @@ def problem_of(model: ModelName, table: Path, delimiter: str, decimal: str, sett
         raise ValueError("name the columns by their public limits with --bounds, those of text by their values with --levels")
     if len(set(settings.columns)) < len(settings.columns) or settings.label in settings.columns:
         raise ValueError(f"--features {','.join(settings.columns)}: every column once, and the label not among them")
+    if model in REGRESSIONS and settings.label is None:
+        raise ValueError(f"the {model.value} model needs --label: the column to explain")
+    if model not in REGRESSIONS and settings.label is not None:
+        raise ValueError(f"the {model.value} model takes no --label: it has nothing to explain")
+    if model is ModelName.linear and settings.label not in settings.bounds:
+        raise ValueError(
+            f"no bounds for {settings.label}: declare them, as in --bounds {settings.label}=LOW:HIGH, from public knowledge and "
+            "not from the table"
+        )
     without = [name for name in settings.columns if (name in settings.bounds) == (name in settings.levels)]
     if without:
         raise ValueError(
             f"no bounds for {', '.join(without)}, or levels too: declare them, as in --bounds {without[0]}=LOW:HIGH, or --levels "
             f"{without[0]}=ONE/TWO for a column of text, from public knowledge and not from the table"
         )
-    if settings.levels and model is not ModelName.logistic:
+    if settings.levels and model not in REGRESSIONS:
         raise ValueError(f"the {model.value} model takes no --levels: leave them out")
-    if (model is ModelName.logistic) != (settings.label is not None):
-        raise ValueError("the logistic model, and no other, needs --label: the column to explain")
     names = settings.columns if settings.label is None else (*settings.columns, settings.label)
     if decimal not in (".", ",") or decimal == delimiter:
         raise ValueError(f"--decimal {decimal} must be . or , and not the --delimiter")
@@ -87,49 +100,110 @@ def problem_of(model: ModelName, table: Path, delimiter: str, decimal: str, sett
         if getattr(settings, option) is not None:
             raise ValueError(f"the {model.value} model takes no --{option.replace('_', '-')}: leave it out")
     cells = read_columns(table, names, delimiter)
+    used = names if model is ModelName.linear else settings.columns  # a label of the logistic model has no bounds
     if decimal == ",":
-        cells |= {name: [cell.replace(",", ".") for cell in cells[name]] for name in settings.limits if _is_text(cells[name])}
-    problem = _PROBLEMS[model](cells, settings)
-    declared = f"{', '.join(settings.allowed)} (a row with a missing cell says nothing)"
-    return problem._replace(model=problem.model._replace(declared=declared))
+        numeric = [name for name in used if name in settings.bounds and _is_text(cells[name])]
+        cells |= {name: [cell.replace(",", ".") for cell in cells[name]] for name in numeric}
+    problem, allowed = _PROBLEMS[model](cells, settings), tuple(settings.allowed(used))
+    declared = f"{', '.join(allowed)} (a row with a missing cell says nothing)"
+    return problem._replace(model=problem.model._replace(declared=declared), allowed=allowed)
 
 
 def _is_text(cells: Any) -> bool:
     return isinstance(cells, list)  # of a CSV file: those of arrays have types
 
 
+class _Features(NamedTuple):
+    """What a regression makes of its columns."""
+
+    rows: Any  # (n, k)
+    radius: float
+    units: dict[str, str]  # of the coefficients, the intercept first
+    information: list[float]  # what a row is guessed to say about each, if it says 1 about the predictor
+
+
+def _features(columns: dict[str, Any], settings: Settings, told: str) -> _Features:
+    import numpy as np
+
+    from dpmcmc.tables import indicators, scaled
+
+    rows, units, information = [], [], []
+    for name in settings.columns:
+        if name in settings.bounds:
+            rows.append(scaled(columns, {name: settings.bounds[name]}))
+            units.append((name, f"{told} per {settings.bounds[name].half:g}, half the width of its bounds"))
+            information.append(1 / 5)  # a scaled feature has a square of about that on average
+        else:
+            first, *others = levels = settings.levels[name]
+            rows.append(indicators(columns[name], levels))
+            units += [(f"{name}={level}", f"{told} against {name}={first}") for level in others]
+            information += [1 / len(levels)] * len(others)
+    if settings.intercept:
+        places = {"the middle of all bounds": settings.limits, "the first of all levels": settings.levels}
+        place = " and ".join(words for words, declared in places.items() if declared)
+        units, information = [("intercept", f"{told} at {place}"), *units], [1.0, *information]
+    if len(dict(units)) < len(units):
+        raise ValueError("two parameters would have one name (intercept, COLUMN or COLUMN=LEVEL): rename a column")
+    # Each column adds 1 at most to the square of a row's length.
+    return _Features(np.concatenate(rows, axis=1), math.sqrt(len(settings.columns)), dict(units), information)
+
+
 def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
     import numpy as np
 
     from dpmcmc import models
-    from dpmcmc.tables import indicators, labels, scaled
+    from dpmcmc.tables import labels
 
     assert settings.label is not None
-    features, told, information = [], [], []
-    for name in settings.columns:
-        # A row says at most 1/4 about its logit, say 1/5; a scaled feature has a square of about 1/5 on average.
-        if name in settings.bounds:
-            features.append(scaled(columns, {name: settings.bounds[name]}))
-            told.append((name, f"log-odds per {settings.bounds[name].half:g}, half the width of its bounds"))
-            information.append(1 / 25)
-        else:
-            first, *others = levels = settings.levels[name]
-            features.append(indicators(columns[name], levels))
-            told += [(f"{name}={level}", f"log-odds against {name}={first}") for level in others]
-            information += [1 / 5 / len(levels)] * len(others)
-    if settings.intercept:
-        places = {"the middle of all bounds": settings.limits, "the first of all levels": settings.levels}
-        place = " and ".join(words for words, declared in places.items() if declared)
-        told, information = [("intercept", f"log-odds at {place}"), *told], [1 / 5, *information]
-    units = dict(told)
-    if len(units) < len(told):
-        raise ValueError("two parameters would have one name (intercept, COLUMN or COLUMN=LEVEL): rename a column")
-    names, radius = list(units), math.sqrt(len(settings.columns))  # each column adds 1 at most
-    model = models.logistic(len(units) - settings.intercept, radius, settings.prior_scale, settings.intercept, names)
-    rows = (np.concatenate(features, axis=1), labels(columns[settings.label], settings.positive))
+    features = _features(columns, settings, "log-odds")
+    names = list(features.units)
+    model = models.logistic(len(names) - settings.intercept, features.radius, settings.prior_scale, settings.intercept, names)
+    rows = features.rows, labels(columns[settings.label], settings.positive)
     prior = f"prior: each is normal around 0, with a standard deviation of {settings.prior_scale:g}"
-    notes = (*(f"{name}: {unit}" for name, unit in units.items()), prior)
-    return Problem(model, rows, np.zeros(len(names)), information, settings.prior_scale**-2, notes, units)
+    notes = (*(f"{name}: {unit}" for name, unit in features.units.items()), prior)
+    information = np.array(features.information) / 5  # a row says at most 1/4 about its logit
+    precision = settings.prior_scale**-2
+    return Problem(model, rows, np.zeros(len(names)), information, precision, notes, features.units, is_measured=True)
+
+
+def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
+    import numpy as np
+
+    from dpmcmc import models
+    from dpmcmc.models.robust_linear import HUBER, NOISE
+    from dpmcmc.tables import scaled
+
+    assert settings.label is not None
+    label, limits = settings.label, settings.bounds[settings.label]
+    features = _features(columns, settings, label)
+    units = features.units | {
+        NOISE: f"spread of {label} around what the columns tell (where it is normal, 0.87 standard deviations)"
+    }
+    if NOISE in features.units:
+        raise ValueError(f"a column is called {NOISE}, as one of the parameters is: rename it")
+    names = list(features.units)
+    model = models.robust_linear(
+        len(names) - settings.intercept, features.radius, 1.0, settings.prior_scale, settings.intercept, names
+    )
+
+    def unravel(position):
+        found = {name: limits.half * value for name, value in model.unravel(position).items()}
+        return found | ({"intercept": found["intercept"] + limits.middle} if settings.intercept else {})
+
+    rows = features.rows, scaled(columns, {label: limits})[:, 0]
+    through = "the intercept around" if settings.intercept else f"there is no intercept: {label} at the middle of all bounds is"
+    notes = (
+        *(f"{name}: {unit}" for name, unit in units.items()),
+        f"noise: normal up to {HUBER:g} of its scale, then with exponential tails, so that rows far off pull no harder; a scale of "
+        f"{limits.half / 2:g} at most",
+        f"prior: each coefficient is normal around 0 ({through} {limits.middle:g}), with a standard deviation of "
+        f"{settings.prior_scale:g} noises",
+    )
+    # A normal row says 0.8 about its predictor, in units of the noise; about the noise so much if it is a fifth of the bounds.
+    information = 0.8 * np.array([*features.information, 0.1 * (features.radius**2 + settings.intercept)])
+    return Problem(
+        model._replace(unravel=unravel), rows, np.zeros(model.dimension), information, settings.prior_scale**-2, notes, units
+    )
 
 
 def _gaussian(columns: dict[str, Any], settings: Settings) -> Problem:
@@ -205,9 +279,10 @@ def _mixture(columns: dict[str, Any], settings: Settings) -> Problem:
     return Problem(model, rows, [0.0, bound / 3], [1 / (4 * variance)] * 2, 0.0, notes, is_round=False)
 
 
-_OPTIONS = {"variances", "curvature", "sharpness", "position_bound"}
+_OPTIONS = {"positive", "variances", "curvature", "sharpness", "position_bound"}
 _TAKEN = {
-    ModelName.logistic: set(),
+    ModelName.logistic: {"positive"},
+    ModelName.linear: set(),
     ModelName.gaussian: {"variances"},
     ModelName.banana: {"variances", "curvature"},
     ModelName.circle: {"sharpness"},
@@ -215,6 +290,7 @@ _TAKEN = {
 }
 _PROBLEMS: dict[ModelName, Callable[[dict[str, Any], Settings], Problem]] = {
     ModelName.logistic: _logistic,
+    ModelName.linear: _linear,
     ModelName.gaussian: _gaussian,
     ModelName.banana: _banana,
     ModelName.circle: _circle,

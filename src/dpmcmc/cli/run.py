@@ -6,8 +6,8 @@ A table in a CSV file has a first line that names the columns, then one line per
 Bounds are declared, not computed from the table: every cell is moved into its bounds, and a row with a missing or unreadable one
 says nothing. Features of a regression are scaled so that the bounds become -1 and 1, columns of a Gaussian by their standard
 deviation: with the bounds this makes the clip of the model a proved one. Step size, longest move and noise follow from public facts
-(`dpmcmc.tuning`) unless given. Logistic regression and Gaussian means take Langevin dynamics on noisy gradients after a private
-start, which gets furthest; the others, and all with settings of your own, Barker's accept bit.
+(`dpmcmc.tuning`) unless given. Regressions and Gaussian means take Langevin dynamics on noisy gradients after a private start,
+which gets furthest; the others, and all with settings of your own, Barker's accept bit.
 
 Exit codes: 0 done; 1 broke off after the budget was spent; 2 refused, nothing spent; 130 interrupted.
 """
@@ -26,7 +26,7 @@ import typer
 from dpmcmc.cli import choices
 from dpmcmc.cli.choices import Chosen, SamplerName
 from dpmcmc.cli.options import Relation
-from dpmcmc.cli.problems import ModelName, Problem, Settings, problem_of
+from dpmcmc.cli.problems import PRIOR_SCALES, ModelName, Problem, Settings, problem_of
 
 MAX_SEED = 2**32 - 1  # JAX takes a larger one modulo 2^32, or not at all
 
@@ -53,13 +53,13 @@ def run(
     delta: Annotated[float, _option(PROMISE, "The probability of failure, well below 1/n.")],
     bounds: Annotated[str, _option(TABLE, "Public bounds of every column of numbers: NAME=LOW:HIGH,...")] = "",
     levels: Annotated[
-        str, _option(TABLE, "Logistic: public values of every column of text, each against the first: NAME=ONE/TWO/...,...")
+        str, _option(TABLE, "Regressions: public values of every column of text, each against the first: NAME=ONE/TWO/...,...")
     ] = "",
     features: Annotated[
         str | None, _option(TABLE, "Columns, by commas; by default those with bounds or levels.", "--features", "--columns")
     ] = None,
-    label: Annotated[str | None, _option(TABLE, "Logistic: the column to explain.")] = None,
-    positive: Annotated[str | None, _option(TABLE, "The label that counts as 1; by default a number above 1/2.")] = None,
+    label: Annotated[str | None, _option(TABLE, "Regressions: the column to explain.")] = None,
+    positive: Annotated[str | None, _option(TABLE, "Logistic: the label that counts as 1; by default a number above 1/2.")] = None,
     delimiter: Annotated[str, _option(TABLE, "Between the cells of a CSV file.")] = ",",
     decimal: Annotated[str, _option(TABLE, "What numbers in a CSV file have before their fraction: . or ,")] = ".",
     neighbours: Annotated[
@@ -76,8 +76,10 @@ def run(
         SharedBy | None,
         _option(PROMISE, "With --ledger, from the first run on: let several runs of some --steps share the budget."),
     ] = None,
-    intercept: Annotated[bool, _option(MODEL, "Logistic: with an intercept.")] = True,
-    prior_scale: Annotated[float, _option(MODEL, "Standard deviation of the prior; the plan shows its units.")] = 1.0,
+    intercept: Annotated[bool, _option(MODEL, "Regressions: with an intercept.")] = True,
+    prior_scale: Annotated[
+        float | None, _option(MODEL, "Standard deviation of the prior, by default 1, linear 10; the plan shows its units.")
+    ] = None,
     variances: Annotated[str | None, _option(MODEL, "Gaussian, banana, mixture: known variances, in the table's units.")] = None,
     curvature: Annotated[float | None, _option(MODEL, "Banana: of the parabola.")] = None,
     sharpness: Annotated[float | None, _option(MODEL, "Circle: how sharply a row tells the distance.")] = None,
@@ -123,7 +125,7 @@ def run(
             limits,
             values,
             intercept,
-            prior_scale,
+            PRIOR_SCALES.get(model, 1.0) if prior_scale is None else prior_scale,
             None if variances is None else _floats("--variances", variances),
             curvature,
             sharpness,
@@ -232,11 +234,11 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     for note in problem.notes:
         yield f"          {note}"
     yield f"Table:    {table.name}, " + (f"{curator.capacity} rows" if is_public else f"at most {curator.capacity} rows")
-    for text in settings.allowed:
+    for text in problem.allowed:
         yield f"          {text}"
     yield "          a cell outside its bounds is moved to the nearer one; a row with one that is missing, or no number, or"
     yield "          none of the levels, says nothing (text is no number: see --levels)"
-    if settings.label is not None:
+    if model is ModelName.logistic:
         is_one = "is a number above 1/2" if settings.positive is None else f"is {settings.positive!r}"
         is_zero = "is one up to 1/2" if settings.positive is None else "is anything else but missing"
         yield f"          {settings.label} counts as 1 where it {is_one}, and as 0 where it {is_zero}"
@@ -249,9 +251,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     if draws is not None:
         few = "less than one independent draw's worth" if draws < 0.95 else "roughly one independent draw's worth"
         expected = few if draws < 1.5 else f"roughly {round(draws)} independent draws' worth"
-        of_which = (
-            "of the worst parameter" if chosen.name is SamplerName.sgld and problem.is_exact else "on average over parameters"
-        )
+        of_which = "of the worst parameter" if choices.is_worst(chosen, problem) else "on average over parameters"
         yield f"Expect:   {expected} {of_which}, warm-up included" + (
             "" if is_public else "; in proportion fewer if the table is not full"
         )
