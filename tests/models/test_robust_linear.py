@@ -10,6 +10,7 @@ from scipy import integrate, optimize, stats
 
 from dpmcmc import Budget, Curator, sample, tuning
 from dpmcmc.models import robust_linear, simulate_linear_rows
+from dpmcmc.models.robust_linear import HUBER
 from dpmcmc.results.posterior import doubt
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -19,7 +20,7 @@ def row_radius(radius, intercept):
     return np.hypot(radius, float(intercept))
 
 
-@pytest.mark.parametrize("threshold", [0.5, 1.345, 3.0])
+@pytest.mark.parametrize("threshold", [0.5, HUBER, 3.0])
 def test_the_density_of_the_response_is_hubers(threshold):
     """At every position with a noise below Y / 2 it has the same total, and around the line Huber's shape."""
     model = robust_linear(2, radius=1.5, response_bound=4.0, intercept=True, threshold=threshold)
@@ -40,6 +41,16 @@ def test_the_density_of_the_response_is_hubers(threshold):
             assert drop == pytest.approx(threshold * 7 - threshold**2 / 2 if threshold < 7 else 24.5, rel=1e-9)
 
 
+def test_of_normal_rows_the_scale_is_087_standard_deviations():
+    """Where the slope in the noise is zero on average: E[h'(u) u] = 1."""
+
+    def slope(s):
+        within = integrate.quad(lambda u: (u / s) ** 2 * stats.norm.pdf(u), 0, HUBER * s)[0]
+        return 2 * (within + HUBER / s * stats.norm.pdf(HUBER * s)) - 1
+
+    assert optimize.brentq(slope, 0.5, 1.5) == pytest.approx(0.871, abs=1e-4)
+
+
 def test_the_prior_is_normal_in_every_entry():
     model = robust_linear(1, radius=1.0, response_bound=1.0, prior_scale=[1.0, 2.0, 4.0], intercept=True)
     assert float(model.log_prior(jnp.array([1.0, 2.0, -4.0]))) == pytest.approx(-1.5)
@@ -51,7 +62,7 @@ def slopes(model, x, y, old, new):
         return np.abs(np.asarray(log_ratio(old, new, (x, y)))) / np.linalg.norm(new - old, axis=1)
 
 
-@pytest.mark.parametrize("threshold", [0.4, 1.345])
+@pytest.mark.parametrize("threshold", [0.4, HUBER])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("radius", [0.3, 4.0])
 def test_the_bound_is_never_passed_and_almost_reached(radius, intercept, threshold):
@@ -112,9 +123,9 @@ def test_float32_is_accurate_however_far_off_a_row_is():
     both = jax.value_and_grad(model.log_likelihood)
     values, found = jax.vmap(lambda c: both(jnp.array([c, 0.0]), (jnp.ones(1), 0.0)))(far)
     error = far.astype(float)
-    expected = np.log(2) - np.where(np.abs(error) <= 1.345, error**2 / 2, 1.345 * np.abs(error) - 1.345**2 / 2)
+    expected = np.log(2) - np.where(np.abs(error) <= HUBER, error**2 / 2, HUBER * np.abs(error) - HUBER**2 / 2)
     np.testing.assert_allclose(values, expected, rtol=2e-6)
-    np.testing.assert_allclose(found[:, 0], -np.clip(error, -1.345, 1.345), rtol=1e-6)
+    np.testing.assert_allclose(found[:, 0], -np.clip(error, -HUBER, HUBER), rtol=1e-6)
 
 
 def test_keeps_the_dtype():
