@@ -1,6 +1,7 @@
 """Settings and forecasts from public facts."""
 
 import itertools
+import json
 import math
 
 import jax
@@ -165,6 +166,18 @@ def run(*arguments):
 def test_the_plan_command_recommends():
     found = run("--rows", "61395", "--dimension", "7", "--epsilon", "4", "--delta", "1e-6")
     assert found.exit_code == 0 and "Recommended: sgld" in found.stdout
+
+
+def test_the_plan_command_answers_in_json():
+    facts = ("--rows", "61395", "--dimension", "7", "--delta", "1e-6", "--json", "--epsilon")
+    found = json.loads(run(*facts, "4").stdout)
+    assert found["recommended"] == found["samplers"][0]["name"] == "sgld" and found["relation"] == "replace-one"
+    expected = forecast.forecasts(61395, 7, Budget(4.0, 1e-6))[0]
+    assert found["samplers"][0] == expected._asdict() | {"effective_draws": expected.effective_draws}
+    hopeless = json.loads(run(*facts, "1e-4").stdout)
+    assert hopeless["recommended"] is None and hopeless["samplers"][-1] == {
+        "name": "penalty", "num_steps": 0, "error": None, "low": None, "high": None, "is_held_back": False, "effective_draws": 0.0,
+    }  # fmt: skip
 
 
 def test_the_plan_command_says_hopeless_and_what_it_would_take():

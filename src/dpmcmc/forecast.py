@@ -8,6 +8,7 @@ features huddle in a corner of their declared bounds do worse: tell the bounds t
 
 from __future__ import annotations
 
+import json
 import math
 import numbers
 from collections.abc import Callable
@@ -165,6 +166,22 @@ def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
     if budget.neighbours is Neighbours.REPLACE_ONE and budget.delta > 1 / num_rows:
         lines.append(f"delta = {budget.delta:g} is above 1/n: a release of one random row would be within the promise.")
     return "\n".join(lines)
+
+
+def plan_json(num_rows: int, dimension: int, budget: Budget) -> str:
+    """The same as a JSON object; an error without bound is null, and so is what to choose where all is hopeless."""
+    found = forecasts(num_rows, dimension, budget)
+    told = [forecast._asdict() | {"effective_draws": forecast.effective_draws} for forecast in found]
+    answer = {
+        "rows": num_rows,
+        "dimension": dimension,
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "relation": budget.neighbours.value,
+        "recommended": found[0].name if found[0].error < HOPELESS else None,
+        "samplers": [{name: None if value == math.inf else value for name, value in facts.items()} for facts in told],
+    }
+    return json.dumps(answer)
 
 
 def needed_text(name: str, num_rows: int, dimension: int, budget: Budget) -> str:

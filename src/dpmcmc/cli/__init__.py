@@ -39,13 +39,16 @@ def plan(
     epsilon: Annotated[float, typer.Option(help="The budget.")],
     delta: Annotated[float, typer.Option(help="The budget.")],
     neighbours: Annotated[Relation, typer.Option(help="What is protected: values, or presence.")] = Relation.replace_one,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """What each sampler would make of a logistic regression, from public facts alone."""
     from dpmcmc import forecast
     from dpmcmc.types import Budget
 
     try:
-        typer.echo(forecast.plan_text(rows, dimension, Budget(epsilon, delta, neighbours.neighbours)))
+        budget = Budget(epsilon, delta, neighbours.neighbours)
+        tell = forecast.plan_json if as_json else forecast.plan_text
+        typer.echo(tell(rows, dimension, budget))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
