@@ -319,7 +319,7 @@ def test_a_linear_run_tells_its_units(folder):
         "intercept: height at the middle of all bounds",
         "age: height per 20, half the width of its bounds",
         "noise_scale: spread of height around what the columns tell (where it is normal, 0.87 standard deviations)",
-        "a scale of 15 at most",
+        "noise: normal up to 1.345 of its scale, then with exponential tails",
         "each coefficient is normal around 0 (the intercept around 170), with a standard deviation of 10 noises",
         "height within 140 and 200",
         "Expect:   less than one independent draw's worth of the worst parameter",

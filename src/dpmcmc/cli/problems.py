@@ -194,13 +194,12 @@ def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
     through = "the intercept around" if settings.intercept else f"there is no intercept: {label} at the middle of all bounds is"
     notes = (
         *(f"{name}: {unit}" for name, unit in units.items()),
-        f"noise: normal up to {HUBER:g} of its scale, then with exponential tails, so that rows far off pull no harder; a scale of "
-        f"{limits.half / 2:g} at most",
+        f"noise: normal up to {HUBER:g} of its scale, then with exponential tails, so that rows far off pull no harder",
         f"prior: each coefficient is normal around 0 ({through} {limits.middle:g}), with a standard deviation of "
         f"{settings.prior_scale:g} noises",
     )
     # A normal row says 0.8 about its predictor, in units of the noise; about the noise so much if it is a fifth of the bounds.
-    information = 0.8 * np.array([*features.information, 0.1 * (features.radius**2 + settings.intercept)])
+    information = 0.8 * np.array([*features.information, 0.05 * (features.radius**2 + settings.intercept)])
     return Problem(
         model._replace(unravel=unravel), rows, np.zeros(model.dimension), information, settings.prior_scale**-2, notes, units
     )

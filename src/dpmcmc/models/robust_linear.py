@@ -3,43 +3,44 @@ r"""Linear regression with an unknown noise and robust tails: like logistic regr
     row (x, y),  x in R^k,  y in R;      y = z + s e,   z = x . b  (+ a, the intercept);      s: the noise, unknown
     e has Huber's density, normal up to K and exponential beyond:  -log p(e) = h(e) = e^2 / 2,  or  K |e| - K^2 / 2  where |e| > K
 
-Declare |x| <= R and |y| <= Y; s is then taken to be at most Y / 2 (of rows spread evenly from -Y to Y it is that). With v for x, or
-(1, x) with an intercept, and R' >= |v|, the position is  c = (a, b) / s  and a number t that stands for the noise:
+Declare |x| <= R and |y| <= Y; s is then at most Y (where half of all rows are at either end). With v for x, or (1, x) with an
+intercept, and R' >= |v|, the position is  c = (a, b) / s  and a number t that stands for the noise:
 
-    Y / s = q = 2 + R' t.
+    Y / s = q = 4 + R' t / sqrt(2).
 
 Every entry ~ N(0, prior_scale^2): coefficients have their prior in units of the noise. Up to a constant a row's log-likelihood is
 
     log q - h(u),      u = q y / Y - v . c,
 
-and where q < 2 the logarithm is continued by its tangent. So it is concave everywhere: there is one place to go to, and a slope
+and where q < 1 the logarithm is continued by its tangent. So it is concave everywhere: there is one place to go to, and a slope
 that leads there from wherever one starts.
 
-**Bound.** Its gradient is h'(u) v in c and  R' (1 / max(q, 2) - h'(u) y / Y)  in t, and |h'| <= K. So
+**Bound.** Its gradient is h'(u) v in c and  R' / sqrt(2) (1 / max(q, 1) - h'(u) y / Y)  in t, and |h'| <= K. So
 
-    |log-ratio| <= R' (K^2 + (K + 1/2)^2)^(1/2) |theta' - theta|,
+    |log-ratio| <= R' (K^2 + (K + 1)^2 / 2)^(1/2) |theta' - theta|,
 
-attained by a row with |v| = R' and |y| = Y that is far off, at q <= 2. Minus the Hessian is the product of g = (-v, R' y / Y) with
-itself, or 0, and  R'^2 / q^2  in t. With |g|^2 <= 2 R'^2 its norm is at most  (2^2 + (1/4)^2 + 2/4)^(1/2) R'^2,  attained at q = 2.
+attained by a row with |v| = R' and |y| = Y that is far off, at q <= 1. Minus the Hessian is 0, or the product of (-v, w y / Y) with
+itself, w = R' / sqrt(2), and  w^2 / q^2  in t: its squared norm is at most  ((1 + 1/2)^2 + 3 (1/2)^2) R'^4 = 3 R'^4,  as at q = 1.
 
 Normal noise (linear.py) has no such bounds. K = 1.345 loses 5 % of what normal rows say, and those far off pull no harder than one
 at K; of normal noise s is 0.87 standard deviations. That t is in units of R' lets privacy noise, which is alike in all directions,
-leave s about as well known as the coefficients.
+leave s about as well known as the coefficients are, if s is a quarter of Y; the smaller it is, the less.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dpmcmc.models import _checks, _regression
 from dpmcmc.types import Array, Model, Position, Row
 
 HUBER = 1.345
-LEAST = 2.0  # of Y / s
+LEAST, CENTER = 1.0, 4.0  # of Y / s
+SHARE = 0.5  # of R'^2, in the square of the unit of t
 NOISE = "noise_scale"  # its name among the parameters
 
 
@@ -61,19 +62,23 @@ def robust_linear(
     bound = _checks.positive("response_bound", response_bound, "it bounds |y| of every row; move y by a public constant to fit")
     threshold = _checks.positive("threshold", threshold, "a row that is off by more noises pulls no harder")
     row_radius = _regression.row_radius(radius, intercept)
+    weight = math.sqrt(SHARE) * row_radius
     dimension = num_features + bool(intercept) + 1
     coefficients = _regression.unravel(dimension - 1, intercept, names)
     if NOISE in (names or ()):
         raise ValueError(f"names={names!r} must be without {NOISE!r}: that is a parameter of its own")
 
+    def inverse_noise(position: Position) -> Array:
+        return CENTER + weight * position[-1]
+
     def log_likelihood(position: Position, row: Row) -> Array:
         _checks.row(row, (num_features,), ())
-        inverse = LEAST + row_radius * position[-1]
+        inverse = inverse_noise(position)
         error = inverse * (row[1] / bound) - _regression.predictor(position[:-1], row[0], intercept)
         return _checks.if_known(error, _log(inverse) - threshold**2 * _huber(error / threshold))
 
     def unravel(position: Position) -> dict[str, Array]:
-        noise = bound / jnp.maximum(LEAST + row_radius * position[-1], LEAST)
+        noise = bound / jnp.maximum(inverse_noise(position), LEAST)
         return {**coefficients(noise * position[:-1]), NOISE: noise}
 
     return Model(
@@ -81,16 +86,15 @@ def robust_linear(
         log_prior=_regression.prior(prior_scale, dimension),
         unravel=unravel,
         dimension=dimension,
-        lipschitz=row_radius * float(np.hypot(threshold, threshold + 1 / LEAST)),
-        curvature=row_radius**2 * float(np.sqrt(4 + LEAST**-4 + 2 * LEAST**-2)),
+        lipschitz=math.hypot(threshold * row_radius, (threshold + 1) * weight),
+        curvature=row_radius**2 * math.sqrt((1 + SHARE) ** 2 + 3 * SHARE**2),
         declared=f"|x| <= {radius:g}, |y| <= {bound:g}",
     )
 
 
 def _log(inverse: Array) -> Array:
-    """The logarithm, and its tangent below `LEAST`."""
-    at_least = jnp.maximum(inverse, LEAST)
-    return jnp.log(at_least) + jnp.minimum(inverse - LEAST, 0) / LEAST
+    """The logarithm, and its tangent below 1."""
+    return jnp.log(jnp.maximum(inverse, LEAST)) + jnp.minimum(inverse - LEAST, 0)
 
 
 @jax.custom_jvp
