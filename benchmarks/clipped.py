@@ -1,4 +1,4 @@
-"""What a clip costs where no bound is proved: the recipe of docs/extend.md on three regressions, beside NUTS on the same rows.
+"""What a clip costs where no bound is proved: the recipe of docs/extend.md on regressions, beside NUTS on the same rows.
 
     python benchmarks/clipped.py linear|poisson|unknown|robust [--rows N] [--epsilon E] [--quantile Q]
 

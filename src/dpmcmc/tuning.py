@@ -141,8 +141,8 @@ def langevin(
     model = model._replace(lipschitz=clip or model.lipschitz, curvature=curvature or model.curvature)
     if model.lipschitz is None or model.curvature is None:
         raise ValueError(
-            "this recipe needs a model with proved bounds (lipschitz and curvature), such as logistic regression, or a Gaussian "
-            "with a radius; or else clip= and curvature=, which the slope and the curvature of nearly all rows stay below"
+            "this recipe needs a model with proved bounds (lipschitz and curvature), such as logistic or robust_linear, or a "
+            "Gaussian with a radius; or else clip= and curvature=, which the slope and the curvature of nearly all rows stay below"
         )
     prior_precision = _prior_precision(model)
     inverse_step = num_rows * model.curvature / stiffness + prior_precision / ATTAINED

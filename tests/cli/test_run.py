@@ -4,6 +4,7 @@ import inspect
 import re
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -220,6 +221,16 @@ def test_draws_that_are_good_are_not_doubted():
     assert "effective" in doubt(arviz.from_dict(posterior={"x": np.cumsum(draws[:1], axis=1)}))
 
 
+def test_a_parameter_that_never_moves_is_doubted():
+    """ArviZ gives it as many effective draws as there are, and no R-hat."""
+    import arviz
+
+    draws = np.random.default_rng(0).normal(size=(2, 200))
+    assert doubt(arviz.from_dict(posterior={"x": draws, "scale": np.full((2, 200), 0.5)})) == "scale never moved"
+    correlations = np.stack([np.ones((2, 200)), np.tanh(draws)], axis=-1)  # the first of them is 1 by definition
+    assert doubt(arviz.from_dict(posterior={"x": draws, "large": draws < 9, "correlations": correlations})) is None
+
+
 def test_a_run_says_what_it_does(folder):
     result = invoke(*LANGEVIN, "--ledger", "spent.json")
     assert result.exit_code == 0, result.output
@@ -320,9 +331,10 @@ def test_a_linear_run_tells_its_units(folder):
         "age: height per 20, half the width of its bounds",
         "noise_scale: spread of height around what the columns tell (where it is normal, 0.87 standard deviations)",
         "noise: normal up to 1.345 of its scale, then with exponential tails",
-        "each coefficient is normal around 0 (the intercept around 170), with a standard deviation of 10 noises",
         "height within 140 and 200",
+        "170), with a standard deviation of 10 noises; 30 / noise_scale is so around 4, with one of 10",
         "Expect:   less than one independent draw's worth of the worst parameter",
+        "where noise_scale is 6, and a quarter as many where it is half of that",
         "declared of every row: age within 20 and 60, height within 140 and 200",
     ):
         assert words in result.output, words
@@ -331,6 +343,20 @@ def test_a_linear_run_tells_its_units(folder):
     assert posterior["age"].attrs["units"] == "height per 20, half the width of its bounds"
     without = invoke(*LINEAR, "--no-intercept", "--sampler", "barker", "--dry-run", "--prior-scale", "3")
     assert "(there is no intercept: height at the middle of all bounds is 170), with a standard deviation of 3" in without.output
+
+
+def test_an_origin_far_larger_than_its_unit_keeps_its_digits(folder):
+    """In single precision 100000048 was the only value near 100000050."""
+    far = [f"{height + 1e8:.1f}" for height in HEIGHT]
+    write(folder / "far.csv", AGE, far, LABEL)
+    bounds = {"age": Bounds(20.0, 60.0), "height": Bounds(1e8 + 140, 1e8 + 200)}
+    linear = Settings(("age",), "height", None, bounds, {}, True, 10.0, None, None, None, None)
+    gaussian = Settings(("height",), None, None, bounds, {}, True, 1.0, (100.0,), None, None, None)
+    for model, settings, place in ((ModelName.linear, linear, "intercept"), (ModelName.gaussian, gaussian, "height")):
+        problem = problem_of(model, folder / "far.csv", ",", ".", settings)
+        positions = np.linspace(0, 0.1, 101, dtype=np.float32)[:, None] * np.ones(problem.model.dimension, np.float32)
+        found = np.asarray(jax.vmap(problem.model.unravel)(positions)[place])
+        assert len(set(found)) == 101 and np.all(np.abs(found - 1e8 - 170) < 2)
 
 
 @pytest.mark.parametrize("decimal", [".", ","])
@@ -364,9 +390,11 @@ REFUSED = [
     (["linear", "table.csv", *TWO, *PROMISE], "the linear model needs --label: the column to explain"),
     (["linear", "table.csv", "--bounds", "age=20:60", "--label", "height", *PROMISE],
      "no bounds for height: declare them, as in --bounds height=LOW:HIGH, from public knowledge"),
+    ([*LINEAR, "--levels", "height=short/tall"], "--levels are for the columns that explain, not for height"),
     ([*LINEAR, "--positive", "tall"], "the linear model takes no --positive: leave it out"),
     ([*LINEAR[:2], "--label", "age", "--bounds", "age=20:60,noise_scale=1:2", *PROMISE], "has no column 'noise_scale'"),
-    (["linear", "noise.csv", "--label", "ill", "--bounds", "ill=0:1,noise_scale=1:2", *PROMISE], "a column is called noise_scale"),
+    (["linear", "noise.csv", "--label", "ill", "--bounds", "ill=0:1,noise_scale=1:2", *PROMISE],
+     "must be without 'noise_scale': that is a parameter of its own"),
     ([*LINEAR], "hopeless: with 173 rows and 3 parameters"),
     (["logistic", "table.csv", "--features", "age,weight", "--bounds", "age=1:2,weight=1:2", "--label", "ill", *PROMISE],
      "has no column 'weight'; it has age, height, ill"),

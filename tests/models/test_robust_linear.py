@@ -58,8 +58,26 @@ def test_of_normal_rows_the_scale_is_087_standard_deviations():
 
 
 def test_the_prior_is_normal_in_every_entry():
-    model = robust_linear(1, radius=1.0, response_bound=1.0, prior_scale=[1.0, 2.0, 4.0], intercept=True)
-    assert float(model.log_prior(jnp.array([1.0, 2.0, -4.0]))) == pytest.approx(-1.5)
+    """That of the noise does not depend on the coefficients'."""
+    model = robust_linear(1, radius=1.0, response_bound=1.0, prior_scale=[1.0, 2.0], intercept=True)
+    assert float(model.log_prior(jnp.array([1.0, 2.0, -10.0]))) == pytest.approx(-1.5)
+
+
+@pytest.mark.parametrize("kind", ["two ends", "one end", "uniform", "skewed", "normal"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_likelihood_has_its_maximum_at_a_noise_of_at_most_the_bound(kind, intercept):
+    """And its line is the one that people get: with a smaller limit the slopes of a response of zeros and ones were a third."""
+    generator = np.random.default_rng(7)
+    x, uniform = generator.uniform(-1, 1, (2000, 1)), generator.uniform(-1, 1, 2000)
+    kinds = {"two ends": np.where(uniform < 0.5 * x[:, 0], 1.0, -1.0), "one end": np.full(2000, 1.0), "uniform": uniform}
+    kinds |= {"skewed": np.minimum(generator.exponential(size=2000) - 1, 1), "normal": 0.2 * generator.normal(size=2000)}
+    model = robust_linear(1, radius=1.0, response_bound=1.0, intercept=intercept, prior_scale=100.0)
+    mode, _ = laplace(model, (x, kinds[kind]))
+    inverse = 4 + row_radius(1.0, intercept) * mode[-1] / 2**0.5
+    assert inverse > 0.999
+    told = model.unravel(jnp.asarray(mode))
+    assert float(told["noise_scale"]) == pytest.approx(1 / inverse, rel=1e-5)
+    np.testing.assert_allclose(np.ravel(told["coefficients"]), mode[int(intercept) : -1] / inverse, rtol=1e-5)
 
 
 def slopes(model, x, y, old, new):
@@ -115,9 +133,9 @@ def test_the_tangent_goes_on_where_the_logarithm_ends():
     model, unit = robust_linear(1, radius=1.0, response_bound=1.0), 0.5**0.5
     with jax.enable_x64(True):
         slope = jax.grad(model.log_likelihood)
-        for t, inverse in ((-100.0, 1.0), (largest_noise(1.0) - 1e-3, 1.0), (0.0, 4.0), (2.0, 4 + 2 * unit)):
-            assert float(slope(jnp.array([0.0, t]), (jnp.zeros(1), 0.0))[1]) == pytest.approx(unit / inverse)
-            assert float(model.unravel(jnp.array([0.0, t]))["noise_scale"]) == pytest.approx(1 / inverse)
+        for t, inverse in ((-100.0, -96.0), (largest_noise(1.0) - 0.2, 1 - 0.2 * unit), (0.0, 4.0), (2.0, 4 + 2 * unit)):
+            assert float(slope(jnp.array([0.0, t]), (jnp.zeros(1), 0.0))[1]) == pytest.approx(unit / max(inverse, 1))
+            assert float(model.unravel(jnp.array([0.0, t]))["noise_scale"]) == pytest.approx(1 / max(inverse, 0.5))
 
 
 def test_float32_is_accurate_however_far_off_a_row_is():

@@ -21,6 +21,7 @@ class ModelName(enum.StrEnum):
 
 REGRESSIONS = (ModelName.logistic, ModelName.linear)
 PRIOR_SCALES = {ModelName.linear: 10.0}  # others 1
+TYPICAL_NOISE, TYPICAL_SLOPES = 0.2, 0.4  # of a linear regression, beside half the width of the bounds
 
 
 class Settings(NamedTuple):
@@ -62,6 +63,7 @@ class Problem(NamedTuple):
     prior_precision: Any  # a number, or one for each component
     notes: tuple[str, ...] = ()  # how to read the parameters
     units: Mapping[str, str] = MappingProxyType({})  # of each of them
+    where: str = ""  # the information is so, in words
     allowed: tuple[str, ...] = ()  # what is declared of the columns that are used, in words
     is_exact: bool = False  # the information is what a row says, no guess
     is_measured: bool = False  # `dpmcmc.forecast` was measured on such models
@@ -80,6 +82,8 @@ def problem_of(model: ModelName, table: Path, delimiter: str, decimal: str, sett
         raise ValueError(f"the {model.value} model needs --label: the column to explain")
     if model not in REGRESSIONS and settings.label is not None:
         raise ValueError(f"the {model.value} model takes no --label: it has nothing to explain")
+    if settings.label in settings.levels:
+        raise ValueError(f"--levels are for the columns that explain, not for {settings.label}: leave its levels out")
     if model is ModelName.linear and settings.label not in settings.bounds:
         raise ValueError(
             f"no bounds for {settings.label}: declare them, as in --bounds {settings.label}=LOW:HIGH, from public knowledge and "
@@ -139,8 +143,8 @@ def _features(columns: dict[str, Any], settings: Settings, told: str) -> _Featur
             units += [(f"{name}={level}", f"{told} against {name}={first}") for level in others]
             information += [1 / len(levels)] * len(others)
     if settings.intercept:
-        places = {"the middle of all bounds": settings.limits, "the first of all levels": settings.levels}
-        place = " and ".join(words for words, declared in places.items() if declared)
+        places = {"the middle of all bounds": settings.bounds, "the first of all levels": settings.levels}
+        place = " and ".join(words for words, declared in places.items() if set(declared) & set(settings.columns))
         units, information = [("intercept", f"{told} at {place}"), *units], [1.0, *information]
     if len(dict(units)) < len(units):
         raise ValueError("two parameters would have one name (intercept, COLUMN or COLUMN=LEVEL): rename a column")
@@ -170,39 +174,57 @@ def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
     import numpy as np
 
     from dpmcmc import models
-    from dpmcmc.models.robust_linear import HUBER, NOISE
+    from dpmcmc.models.robust_linear import CENTER, HUBER, NOISE, NOISE_PRIOR, SHARE
     from dpmcmc.tables import scaled
 
     assert settings.label is not None
     label, limits = settings.label, settings.bounds[settings.label]
     features = _features(columns, settings, label)
-    units = features.units | {
-        NOISE: f"spread of {label} around what the columns tell (where it is normal, 0.87 standard deviations)"
-    }
-    if NOISE in features.units:
-        raise ValueError(f"a column is called {NOISE}, as one of the parameters is: rename it")
     names = list(features.units)
     model = models.robust_linear(
         len(names) - settings.intercept, features.radius, 1.0, settings.prior_scale, settings.intercept, names
     )
+    units = features.units | {
+        NOISE: f"spread of {label} around what the columns tell (where it is normal, 0.87 standard deviations)"
+    }
 
     def unravel(position):
-        found = {name: limits.half * value for name, value in model.unravel(position).items()}
-        return found | ({"intercept": found["intercept"] + limits.middle} if settings.intercept else {})
+        found = model.unravel(position)
+        shift = {"intercept": limits.middle}
+        return {name: _in_table_units(value, limits.half, shift.get(name, 0.0)) for name, value in found.items()}
 
     rows = features.rows, scaled(columns, {label: limits})[:, 0]
+    size = features.radius**2 + settings.intercept  # of a row, at most
     through = "the intercept around" if settings.intercept else f"there is no intercept: {label} at the middle of all bounds is"
     notes = (
         *(f"{name}: {unit}" for name, unit in units.items()),
         f"noise: normal up to {HUBER:g} of its scale, then with exponential tails, so that rows far off pull no harder",
         f"prior: each coefficient is normal around 0 ({through} {limits.middle:g}), with a standard deviation of "
-        f"{settings.prior_scale:g} noises",
+        f"{settings.prior_scale:g} noises; {limits.half:g} / {NOISE} is so around {CENTER:g}, with one of "
+        f"{NOISE_PRIOR * math.sqrt(SHARE * size):.3g}",
     )
-    # A normal row says 0.8 about its predictor, in units of the noise; about the noise so much if it is a fifth of the bounds.
-    information = 0.8 * np.array([*features.information, 0.05 * (features.radius**2 + settings.intercept)])
+    # In units of the noise a normal row says 0.8 about its predictor. It says 1.4 about log(noise), which moves all coefficients.
+    of_noise = 1.4 * TYPICAL_NOISE**2 / (TYPICAL_SLOPES**2 + 1 / (SHARE * size))
+    information = np.array([*(0.8 * each for each in features.information), of_noise])
     return Problem(
-        model._replace(unravel=unravel), rows, np.zeros(model.dimension), information, settings.prior_scale**-2, notes, units
+        model._replace(unravel=unravel),
+        rows,
+        np.zeros(model.dimension),
+        information,
+        settings.prior_scale**-2,
+        notes,
+        units,
+        where=f"where {NOISE} is {TYPICAL_NOISE * limits.half:g}, and a quarter as many where it is half of that",
     )
+
+
+def _in_table_units(value: Any, unit: float, origin: float) -> Any:
+    """In double precision: an origin may be far larger than the unit."""
+    import jax
+    import jax.numpy as jnp
+
+    with jax.enable_x64(True):
+        return origin + unit * jnp.asarray(value, jnp.float64)
 
 
 def _gaussian(columns: dict[str, Any], settings: Settings) -> Problem:
@@ -220,7 +242,7 @@ def _gaussian(columns: dict[str, Any], settings: Settings) -> Problem:
     model = models.gaussian(np.ones(count), settings.prior_scale * width, radius=math.sqrt(math.fsum(width**2)))
 
     def unravel(position):
-        return {name: middle[i] + deviation[i] * position[i] for i, name in enumerate(settings.columns)}
+        return {name: _in_table_units(position[i], deviation[i], middle[i]) for i, name in enumerate(settings.columns)}
 
     prior = f"prior: normal around the middle of the bounds, with a standard deviation of {settings.prior_scale:g} half widths"
     notes = ("the parameters are means, in the units of the table", prior)

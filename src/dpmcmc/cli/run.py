@@ -167,7 +167,7 @@ def run(
             return
     result = _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out)
     _describe(result, problem, plan, out)
-    _report(result, problem.notes, out, ledger, steps)
+    _report(result, model, problem.notes, out, ledger, steps)
     if shared_by is not None:
         left = curator.max_steps(chosen.initial, {chosen.query: chains})
         typer.echo(f"Left in {ledger}: {left} more such steps for each of {chains} chains.")
@@ -255,6 +255,8 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
         yield f"Expect:   {expected} {of_which}, warm-up included" + (
             "" if is_public else "; in proportion fewer if the table is not full"
         )
+        if problem.where:
+            yield f"          {problem.where}"
         first = {query.cost(curator.unit): count for query, count in chosen.initial.items()}
         is_held_back = calibrate.held_back({chosen.query.cost(curator.unit): chains}, budget.epsilon, budget.delta, first)
         if is_held_back:
@@ -332,7 +334,7 @@ def _describe(result: Any, problem: Problem, plan: list[str], out: Path) -> None
         save(result, out)
 
 
-def _report(result: Any, notes: tuple[str, ...], out: Path, ledger: Path | None, steps: int | None) -> None:
+def _report(result: Any, model: ModelName, notes: tuple[str, ...], out: Path, ledger: Path | None, steps: int | None) -> None:
     from dpmcmc import statement_of, summary
     from dpmcmc.doubts import UNRELIABLE
     from dpmcmc.results.posterior import doubt
@@ -344,9 +346,10 @@ def _report(result: Any, notes: tuple[str, ...], out: Path, ledger: Path | None,
     why = doubt(result)
     if why is not None:
         more = "More" if steps is None else "More --steps, more"
+        options = "--decimal, --levels and --positive" if model is ModelName.logistic else "--decimal and --levels"
         typer.echo(
             f"{UNRELIABLE}{why}. Columns or labels that could not be read (decimal commas, text, another spelling) "
-            "look just like this: see above how cells are read, and --decimal, --levels and --positive. Else "
+            f"look just like this: see above how cells are read, and {options}. Else "
             f"{more.lower()} rows, a larger budget, narrower --bounds or fewer parameters would help.\n"
         )
     typer.echo(f"Written to {out}. Read it with dpmcmc.load or ArviZ.")

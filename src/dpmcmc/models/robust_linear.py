@@ -3,17 +3,18 @@ r"""Linear regression with an unknown noise and robust tails: like logistic regr
     row (x, y),  x in R^k,  y in R;      y = z + s e,   z = x . b  (+ a, the intercept);      s: the noise, unknown
     e has Huber's density, normal up to K and exponential beyond:  -log p(e) = h(e) = e^2 / 2,  or  K |e| - K^2 / 2  where |e| > K
 
-Declare |x| <= R and |y| <= Y; s is then at most Y (where half of all rows are at either end). With v for x, or (1, x) with an
-intercept, and R' >= |v|, the position is  c = (a, b) / s  and a number t that stands for the noise:
+Declare |x| <= R and |y| <= Y. With v for x, or (1, x) with an intercept, and R' >= |v|, the position is  c = (a, b) / s  and a
+number t that stands for the noise:
 
-    Y / s = q = 4 + R' t / sqrt(2).
+    Y / s = q = 4 + R' t / sqrt(2);      every c_i ~ N(0, prior_scale^2),   t ~ N(0, 10^2),   independently.
 
-Every entry ~ N(0, prior_scale^2): coefficients have their prior in units of the noise. Up to a constant a row's log-likelihood is
+So coefficients have their prior in units of the noise. Up to a constant a row's log-likelihood is
 
     log q - h(u),      u = q y / Y - v . c,
 
-and where q < 1 the logarithm is continued by its tangent. So it is concave everywhere: there is one place to go to, and a slope
-that leads there from wherever one starts.
+and where q < 1 the logarithm is continued by its tangent. It is concave everywhere then: there is one place to go to, and a slope
+that leads there from wherever one starts. The likelihood itself has its maximum at q >= 1: the mean of h'(u) v is 0 there and that
+of h'(u) y / Y is 1 / q, so the mean of h'(u) u is 1; and |h'(u) y / Y| <= |h'(u)| has a mean of at most 1, as h'(u)^2 <= h'(u) u.
 
 **Bound.** Its gradient is h'(u) v in c and  R' / sqrt(2) (1 / max(q, 1) - h'(u) y / Y)  in t, and |h'| <= K. So
 
@@ -29,11 +30,13 @@ leave s about as well known as the coefficients are, if s is a quarter of Y; the
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dpmcmc.models import _checks, _regression
 from dpmcmc.types import Array, Model, Position, Row
@@ -41,6 +44,7 @@ from dpmcmc.types import Array, Model, Position, Row
 HUBER = 1.345
 LEAST, CENTER = 1.0, 4.0  # of Y / s
 SHARE = 0.5  # of R'^2, in the square of the unit of t
+NOISE_PRIOR = 10.0  # standard deviation of t
 NOISE = "noise_scale"  # its name among the parameters
 
 
@@ -64,6 +68,7 @@ def robust_linear(
     row_radius = _regression.row_radius(radius, intercept)
     weight = math.sqrt(SHARE) * row_radius
     dimension = num_features + bool(intercept) + 1
+    scale = _checks.positive_vector("prior_scale", prior_scale, dimension - 1, "it is the prior's standard deviation, in noises")
     coefficients = _regression.unravel(dimension - 1, intercept, names)
     if NOISE in (names or ()):
         raise ValueError(f"names={names!r} must be without {NOISE!r}: that is a parameter of its own")
@@ -75,15 +80,15 @@ def robust_linear(
         _checks.row(row, (num_features,), ())
         inverse = inverse_noise(position)
         error = inverse * (row[1] / bound) - _regression.predictor(position[:-1], row[0], intercept)
-        return _checks.if_known(error, _log(inverse) - threshold**2 * _huber(error / threshold))
+        return _checks.if_known(error, _log(inverse) - _huber(threshold, error))
 
     def unravel(position: Position) -> dict[str, Array]:
-        noise = bound / jnp.maximum(inverse_noise(position), LEAST)
+        noise = bound / jnp.maximum(inverse_noise(position), LEAST / 2)
         return {**coefficients(noise * position[:-1]), NOISE: noise}
 
     return Model(
         log_likelihood=log_likelihood,
-        log_prior=_regression.prior(prior_scale, dimension),
+        log_prior=_regression.prior(np.append(scale, NOISE_PRIOR), dimension),
         unravel=unravel,
         dimension=dimension,
         lipschitz=math.hypot(threshold * row_radius, (threshold + 1) * weight),
@@ -97,13 +102,13 @@ def _log(inverse: Array) -> Array:
     return jnp.log(jnp.maximum(inverse, LEAST)) + jnp.minimum(inverse - LEAST, 0)
 
 
-@jax.custom_jvp
-def _huber(value: Array) -> Array:
-    """h for K = 1."""
-    pull = jnp.clip(value, -1, 1)
-    return pull * (value - pull / 2)
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _huber(threshold: float, error: Array) -> Array:
+    """h."""
+    pull = jnp.clip(error, -threshold, threshold)
+    return pull * (error - pull / 2)
 
 
 @_huber.defjvp
-def _huber_derivative(values, tangents):
-    return _huber(values[0]), jnp.clip(values[0], -1, 1) * tangents[0]
+def _huber_derivative(threshold, values, tangents):
+    return _huber(threshold, values[0]), jnp.clip(values[0], -threshold, threshold) * tangents[0]

@@ -145,8 +145,11 @@ def doubt(result: Any) -> str | None:
     r_hat, effective = float(r_hats.max()), float(draws.min(skipna=False))
     found = []
     is_single = posterior.sizes["chain"] * posterior.sizes["draw"] == 1
-    if not is_single and all(np.all(np.ptp(values.to_numpy(), axis=(0, 1)) == 0) for values in posterior.values()):
+    still = [name for name, values in posterior.items() if np.all(np.ptp(values.to_numpy(), axis=(0, 1)) == 0)]
+    if not is_single and len(still) == len(posterior):
         found.append("all draws are the same: the chains never moved")
+    elif not is_single and (stuck := [name for name in still if result.posterior[name].dtype.kind == "f"]):
+        found.append(f"{', '.join(map(str, stuck))} never moved")
     if (distance := _drift(posterior)) > MAX_DRIFT:
         found.append(f"they begin {distance:.0f} standard deviations from where they end (more warm-up, or a better start)")
     if r_hat > MAX_R_HAT:  # a single chain has none
