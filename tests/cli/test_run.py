@@ -343,6 +343,14 @@ def test_a_linear_run_tells_its_units(folder):
     assert posterior["age"].attrs["units"] == "height per 20, half the width of its bounds"
     without = invoke(*LINEAR, "--no-intercept", "--sampler", "barker", "--dry-run", "--prior-scale", "3")
     assert "(there is no intercept: height at the middle of all bounds is 170), with a standard deviation of 3" in without.output
+    assert "Expect:" in without.output and "where noise_scale" not in without.output
+
+
+def test_a_column_called_intercept_is_not_taken_for_one(folder):
+    bounds = {"intercept": Bounds(0.0, 1.0), "ill": Bounds(0.0, 4.0)}
+    settings = Settings(("intercept",), "ill", None, bounds, {}, False, 10.0, None, None, None, None)
+    problem = problem_of(ModelName.linear, folder / "intercepts.csv", ",", ".", settings)
+    assert float(problem.model.unravel(np.zeros(2, np.float32))["intercept"]) == 0
 
 
 def test_an_origin_far_larger_than_its_unit_keeps_its_digits(folder):

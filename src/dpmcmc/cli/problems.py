@@ -74,6 +74,25 @@ def problem_of(model: ModelName, table: Path, delimiter: str, decimal: str, sett
     """The model with the rows of a file."""
     from dpmcmc.tables import read_columns
 
+    _check_columns(model, settings)
+    if decimal not in (".", ",") or decimal == delimiter:
+        raise ValueError(f"--decimal {decimal} must be . or , and not the --delimiter")
+    for option in _OPTIONS - _TAKEN[model]:
+        if getattr(settings, option) is not None:
+            raise ValueError(f"the {model.value} model takes no --{option.replace('_', '-')}: leave it out")
+    names = settings.columns if settings.label is None else (*settings.columns, settings.label)
+    cells = read_columns(table, names, delimiter)
+    used = names if model is ModelName.linear else settings.columns  # a label of the logistic model has no bounds
+    if decimal == ",":
+        numeric = [name for name in used if name in settings.bounds and _is_text(cells[name])]
+        cells |= {name: [cell.replace(",", ".") for cell in cells[name]] for name in numeric}
+    problem, allowed = _PROBLEMS[model](cells, settings), tuple(settings.allowed(used))
+    declared = f"{', '.join(allowed)} (a row with a missing cell says nothing)"
+    return problem._replace(model=problem.model._replace(declared=declared), allowed=allowed)
+
+
+def _check_columns(model: ModelName, settings: Settings) -> None:
+    """Refuse columns that the model has no use for, and those of which too little is declared."""
     if not settings.columns:
         raise ValueError("name the columns by their public limits with --bounds, those of text by their values with --levels")
     if len(set(settings.columns)) < len(settings.columns) or settings.label in settings.columns:
@@ -97,20 +116,6 @@ def problem_of(model: ModelName, table: Path, delimiter: str, decimal: str, sett
         )
     if settings.levels and model not in REGRESSIONS:
         raise ValueError(f"the {model.value} model takes no --levels: leave them out")
-    names = settings.columns if settings.label is None else (*settings.columns, settings.label)
-    if decimal not in (".", ",") or decimal == delimiter:
-        raise ValueError(f"--decimal {decimal} must be . or , and not the --delimiter")
-    for option in _OPTIONS - _TAKEN[model]:
-        if getattr(settings, option) is not None:
-            raise ValueError(f"the {model.value} model takes no --{option.replace('_', '-')}: leave it out")
-    cells = read_columns(table, names, delimiter)
-    used = names if model is ModelName.linear else settings.columns  # a label of the logistic model has no bounds
-    if decimal == ",":
-        numeric = [name for name in used if name in settings.bounds and _is_text(cells[name])]
-        cells |= {name: [cell.replace(",", ".") for cell in cells[name]] for name in numeric}
-    problem, allowed = _PROBLEMS[model](cells, settings), tuple(settings.allowed(used))
-    declared = f"{', '.join(allowed)} (a row with a missing cell says nothing)"
-    return problem._replace(model=problem.model._replace(declared=declared), allowed=allowed)
 
 
 def _is_text(cells: Any) -> bool:
@@ -189,9 +194,10 @@ def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
     }
 
     def unravel(position):
-        found = model.unravel(position)
-        shift = {"intercept": limits.middle}
-        return {name: _in_table_units(value, limits.half, shift.get(name, 0.0)) for name, value in found.items()}
+        return {
+            name: _in_table_units(value, limits.half, origin=limits.middle if settings.intercept and name == "intercept" else 0.0)
+            for name, value in model.unravel(position).items()
+        }
 
     rows = features.rows, scaled(columns, {label: limits})[:, 0]
     size = features.radius**2 + settings.intercept  # of a row, at most

@@ -255,7 +255,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
         yield f"Expect:   {expected} {of_which}, warm-up included" + (
             "" if is_public else "; in proportion fewer if the table is not full"
         )
-        if problem.where:
+        if problem.where and choices.is_worst(chosen, problem):
             yield f"          {problem.where}"
         first = {query.cost(curator.unit): count for query, count in chosen.initial.items()}
         is_held_back = calibrate.held_back({chosen.query.cost(curator.unit): chains}, budget.epsilon, budget.delta, first)
