@@ -3,10 +3,13 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import dpmcmc
 from dpmcmc import load, statement_of
+from dpmcmc.cli import main
 from dpmcmc.results.posterior import doubt
 
 ROOT = Path(__file__).parents[1]
@@ -26,6 +29,21 @@ def test_the_example_runs(tmp_path, monkeypatch, capsys):
     # means is 7.7 times what it should be (chi-squared with 3 degrees above 23): a false alarm in some 25 000 runs.
     assert posterior.posterior["coefficients"].mean(("chain", "draw")).values == pytest.approx([1.0, -0.95], abs=0.05)
     assert doubt(posterior) is None
+
+
+def test_the_commands_are_understood(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    cells = np.column_stack([generator.integers(0, 2, 20_000), generator.uniform(21, 64, 20_000), generator.uniform(6, 20, 20_000)])
+    wages = generator.normal(30, 15, 20_000)
+    np.savetxt("people.csv", np.column_stack([cells, wages]), "%.1f", ",", header="y,age,education,wage", comments="")
+    commands = re.findall(r"^    dpmcmc ([^#\n]*)", (ROOT / "README.md").read_text(), re.M)
+    assert len(commands) == 4
+    for command in commands:
+        arguments = command.split()
+        if arguments[:2] != ["account", "ledger"]:  # of a file that the first would write
+            result = CliRunner().invoke(main, arguments + ["--dry-run"] * (arguments[0] == "run"))
+            assert result.exit_code == 0, result.output
 
 
 def test_every_name_in_the_docs_exists():

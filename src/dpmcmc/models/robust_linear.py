@@ -1,7 +1,9 @@
 r"""Linear regression with an unknown noise and robust tails: like logistic regression, a model with a bound for free.
 
     row (x, y),  x in R^k,  y in R;      y = z + s e,   z = x . b  (+ a, the intercept);      s: the noise, unknown
-    e has Huber's density, normal up to K and exponential beyond:  -log p(e) = h(e) = e^2 / 2,  or  K |e| - K^2 / 2  where |e| > K
+    e has Huber's density (:cite:p:`huber1964robust`), normal up to K and exponential beyond:
+
+        -log p(e) = h(e) = e^2 / 2,   or  K |e| - K^2 / 2  where |e| > K
 
 Declare |x| <= R and |y| <= Y. With v for x, or (1, x) with an intercept, and R' >= |v|, the position is  c = (a, b) / s  and a
 number t that stands for the noise:
@@ -12,9 +14,11 @@ So coefficients have their prior in units of the noise. Up to a constant a row's
 
     log q - h(u),      u = q y / Y - v . c,
 
-and where q < 1 the logarithm is continued by its tangent. It is concave everywhere then: there is one place to go to, and a slope
-that leads there from wherever one starts. The likelihood itself has its maximum at q >= 1: the mean of h'(u) v is 0 there and that
-of h'(u) y / Y is 1 / q, so the mean of h'(u) u is 1; and |h'(u) y / Y| <= |h'(u)| has a mean of at most 1, as h'(u)^2 <= h'(u) u.
+and where q < 1 the logarithm is continued by its tangent. In these coordinates (:cite:p:`olsen1978note`) it is concave everywhere:
+there is one place to go to, and a slope that leads there from wherever one starts.
+
+The likelihood itself has its maximum at q >= 1: the mean over rows of h'(u) v is 0 there and that of h'(u) y / Y is 1 / q, so the mean
+of h'(u) u is 1; and |h'(u) y / Y| <= |h'(u)| has a mean of at most 1, because h'(u)^2 <= h'(u) u.
 
 **Bound.** Its gradient is h'(u) v in c and  R' / sqrt(2) (1 / max(q, 1) - h'(u) y / Y)  in t, and |h'| <= K. So
 
