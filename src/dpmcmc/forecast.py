@@ -173,6 +173,7 @@ def plan_json(num_rows: int, dimension: int, budget: Budget) -> str:
     found = forecasts(num_rows, dimension, budget)
     told = [forecast._asdict() | {"effective_draws": forecast.effective_draws} for forecast in found]
     answer = {
+        "model": "logistic",
         "rows": num_rows,
         "dimension": dimension,
         "epsilon": budget.epsilon,

@@ -245,6 +245,7 @@ def test_a_run_says_what_it_does(folder):
         "Budget:   epsilon = 4, delta = 0.0001: ",
         "Unit:     one row; of a person with several rows only one is protected",
         "Expect:   less than one independent draw's worth on average over parameters",
+        "if cells fill their bounds, levels are about equally common and no column tells what others do",
         "Chains:   keep 1 of 1 steps, and 10% of these apart as warm-up; seed 0",
         "r_hat",
         "DO NOT RELY on these draws: ",  # 173 rows are few
@@ -334,7 +335,9 @@ def test_a_linear_run_tells_its_units(folder):
         "height within 140 and 200",
         "170), with a standard deviation of 10 noises; 30 / noise_scale is so around 4, with one of 10",
         "Expect:   less than one independent draw's worth of the worst parameter",
-        "where noise_scale is 6, and a quarter as many where it is half of that",
+        "and noise_scale is 6; a quarter as many where it is half of that",
+        "a scale above 15 tells of bounds of height that are too narrow",
+        "narrower --bounds, above all those of the label, or fewer parameters would help",
         "declared of every row: age within 20 and 60, height within 140 and 200",
     ):
         assert words in result.output, words
@@ -343,7 +346,7 @@ def test_a_linear_run_tells_its_units(folder):
     assert posterior["age"].attrs["units"] == "height per 20, half the width of its bounds"
     without = invoke(*LINEAR, "--no-intercept", "--sampler", "barker", "--dry-run", "--prior-scale", "3")
     assert "(there is no intercept: height at the middle of all bounds is 170), with a standard deviation of 3" in without.output
-    assert "Expect:" in without.output and "where noise_scale" not in without.output
+    assert "Expect:" in without.output and "and noise_scale is" not in without.output
 
 
 def test_a_column_called_intercept_is_not_taken_for_one(folder):

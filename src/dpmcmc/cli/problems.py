@@ -21,6 +21,7 @@ class ModelName(enum.StrEnum):
 
 REGRESSIONS = (ModelName.logistic, ModelName.linear)
 PRIOR_SCALES = {ModelName.linear: 10.0}  # others 1
+FILLED = "if cells fill their bounds, levels are about equally common and no column tells what others do"
 TYPICAL_NOISE, TYPICAL_SLOPES = 0.2, 0.4  # of a linear regression, beside half the width of the bounds
 
 
@@ -172,7 +173,7 @@ def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
     notes = (*(f"{name}: {unit}" for name, unit in features.units.items()), prior)
     information = np.array(features.information) / 5  # a row says at most 1/4 about its logit
     precision = settings.prior_scale**-2
-    return Problem(model, rows, np.zeros(len(names)), information, precision, notes, features.units, is_measured=True)
+    return Problem(model, rows, np.zeros(len(names)), information, precision, notes, features.units, FILLED, is_measured=True)
 
 
 def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
@@ -204,7 +205,8 @@ def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
     through = "the intercept around" if settings.intercept else f"there is no intercept: {label} at the middle of all bounds is"
     notes = (
         *(f"{name}: {unit}" for name, unit in units.items()),
-        f"noise: normal up to {HUBER:g} of its scale, then with exponential tails, so that rows far off pull no harder",
+        f"noise: normal up to {HUBER:g} of its scale, then with exponential tails, so that rows far off pull no harder; a scale "
+        f"above {limits.half / 2:g} tells of bounds of {label} that are too narrow, or of rows that no line fits",
         f"prior: each coefficient is normal around 0 ({through} {limits.middle:g}), with a standard deviation of "
         f"{settings.prior_scale:g} noises; {limits.half:g} / {NOISE} is so around {CENTER:g}, with one of "
         f"{NOISE_PRIOR * math.sqrt(SHARE * size):.3g}",
@@ -220,7 +222,7 @@ def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
         settings.prior_scale**-2,
         notes,
         units,
-        where=f"where {NOISE} is {TYPICAL_NOISE * limits.half:g}, and a quarter as many where it is half of that",
+        where=f"{FILLED}, and {NOISE} is {TYPICAL_NOISE * limits.half:g}; a quarter as many where it is half of that",
     )
 
 

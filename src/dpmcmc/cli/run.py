@@ -255,7 +255,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
         yield f"Expect:   {expected} {of_which}, warm-up included" + (
             "" if is_public else "; in proportion fewer if the table is not full"
         )
-        if problem.where and choices.is_worst(chosen, problem):
+        if problem.where and chosen.name is SamplerName.sgld:
             yield f"          {problem.where}"
         first = {query.cost(curator.unit): count for query, count in chosen.initial.items()}
         is_held_back = calibrate.held_back({chosen.query.cost(curator.unit): chains}, budget.epsilon, budget.delta, first)
@@ -346,11 +346,12 @@ def _report(result: Any, model: ModelName, notes: tuple[str, ...], out: Path, le
     why = doubt(result)
     if why is not None:
         more = "More" if steps is None else "More --steps, more"
+        of_label = ", above all those of the label," if model is ModelName.linear else ""
         options = "--decimal, --levels and --positive" if model is ModelName.logistic else "--decimal and --levels"
         typer.echo(
             f"{UNRELIABLE}{why}. Columns or labels that could not be read (decimal commas, text, another spelling) "
             f"look just like this: see above how cells are read, and {options}. Else "
-            f"{more.lower()} rows, a larger budget, narrower --bounds or fewer parameters would help.\n"
+            f"{more.lower()} rows, a larger budget, narrower --bounds{of_label} or fewer parameters would help.\n"
         )
     typer.echo(f"Written to {out}. Read it with dpmcmc.load or ArviZ.")
     if ledger is None:

@@ -17,7 +17,7 @@ So coefficients have their prior in units of the noise. Up to a constant a row's
 and where q < 1 the logarithm is continued by its tangent. In these coordinates (:cite:p:`olsen1978note`) it is concave everywhere:
 there is one place to go to, and a slope that leads there from wherever one starts.
 
-The likelihood itself has its maximum at q >= 1: the mean over rows of h'(u) v is 0 there and that of h'(u) y / Y is 1 / q, so the mean
+The likelihood itself has its maximum at q >= 1: the mean over rows of h'(u) v is 0 there and that of h'(u) y / Y is 1 / q, so that
 of h'(u) u is 1; and |h'(u) y / Y| <= |h'(u)| has a mean of at most 1, because h'(u)^2 <= h'(u) u.
 
 **Bound.** Its gradient is h'(u) v in c and  R' / sqrt(2) (1 / max(q, 1) - h'(u) y / Y)  in t, and |h'| <= K. So
