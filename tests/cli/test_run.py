@@ -349,6 +349,33 @@ def test_a_linear_run_tells_its_units(folder):
     assert "Expect:" in without.output and "and noise_scale is" not in without.output
 
 
+def test_the_levels_of_a_column_that_is_not_used_are_not_told():
+    result = invoke(*LINEAR, "--features", "age", "--levels", "ill=0/1", "--sampler", "sgld", "--dry-run")
+    assert "intercept: height at the middle of all bounds\n" in result.output, result.output
+
+
+def test_a_linear_row_says_as_much_as_is_guessed_where_noise_and_slopes_are_typical(folder):
+    generator = np.random.default_rng(5)
+    x, noise = generator.uniform(-1, 1, (4000, 2)), 0.2
+    y = x @ [0.32, -0.24] + noise / 0.871 * generator.normal(size=4000)
+    np.savez("typical.npz", a=x[:, 0], b=x[:, 1], y=y)
+    bounds = dict.fromkeys("aby", Bounds(-1.0, 1.0))
+    settings = Settings(("a", "b"), "y", None, bounds, {}, True, 10.0, None, None, None, None)
+    problem = problem_of(ModelName.linear, folder / "typical.npz", ",", ".", settings)
+    position = np.array([0.0, 0.32 / noise, -0.24 / noise, (1 / noise - 4) / (3 / 2) ** 0.5], np.float32)
+    assert float(problem.model.unravel(position)["noise_scale"]) == pytest.approx(noise)
+    hessians = jax.vmap(jax.hessian(problem.model.log_likelihood), (None, 0))(position, problem.rows)
+    least = np.linalg.eigvalsh(-np.asarray(hessians).mean(0))[0]
+    assert 0.8 * least < min(problem.information) < 1.25 * least
+    about_intercept = -np.asarray(hessians).mean(0)[0, 0]
+    assert 0.9 * about_intercept < problem.information[0] < 1.1 * about_intercept
+    told = ["--bounds", "a=-1:1,b=-1:1,y=-1:1", "--label", "y", "--epsilon", "20", "--delta", "1e-4"]
+    output = invoke("linear", "typical.npz", *told, "--dry-run").output
+    numbers = (r"step size ([\d.e-]+)", r"(\d+) steps for each of 2 chains", r"roughly (\d+) independent draws' worth of the worst")
+    step_size, steps, draws = (float(re.search(number, output)[1]) for number in numbers)
+    assert draws == pytest.approx(2 * steps * step_size * 4000 * min(problem.information) / 4, rel=0.1)  # the rule of `tuning`
+
+
 def test_a_column_called_intercept_is_not_taken_for_one(folder):
     bounds = {"intercept": Bounds(0.0, 1.0), "ill": Bounds(0.0, 4.0)}
     settings = Settings(("intercept",), "ill", None, bounds, {}, False, 10.0, None, None, None, None)
