@@ -56,11 +56,7 @@ def invoke(*arguments):
 
 MODELS = {
     "logistic": (LOGISTIC, "barker", {"intercept", "age", "height"}),
-    "linear": (
-        ["linear", "table.csv", "--bounds", "age=20:60,height=140:200", "--label", "height"],
-        "sgld",
-        {"intercept", "age", "noise_scale"},
-    ),
+    "linear": (LINEAR, "sgld", {"intercept", "age", "noise_scale"}),
     "gaussian": (["gaussian", "both.npz", *TWO, "--variances", "100,100"], "penalty", {"age", "height"}),
     "banana": (["banana", "both.npz", *TWO, "--variances", "9,9", "--curvature", "0.1", "--clip", "5"], "penalty-bit", {"theta"}),
     "circle": (
