@@ -1,5 +1,6 @@
 """Robust linear regression: its density, its bounds from both sides, and a private run against the posterior without privacy."""
 
+import functools
 import itertools
 
 import jax
@@ -68,21 +69,21 @@ def test_the_prior_is_normal_in_every_entry():
     assert float(model.log_prior(jnp.array([1.0, 2.0, -10.0]))) == pytest.approx(-1.5)
 
 
-@pytest.mark.parametrize("kind", ["two ends", "one end", "uniform", "skewed", "normal"])
 @pytest.mark.parametrize("intercept", [False, True])
-def test_the_likelihood_has_its_maximum_at_a_noise_of_at_most_the_bound(kind, intercept):
+def test_the_likelihood_has_its_maximum_at_a_noise_of_at_most_the_bound(intercept):
     """And its line is the one that people get: with a smaller limit the slopes of a response of zeros and ones were a third."""
     generator = np.random.default_rng(7)
     x, uniform = generator.uniform(-1, 1, (2000, 1)), generator.uniform(-1, 1, 2000)
     kinds = {"two ends": np.where(uniform < 0.5 * x[:, 0], 1.0, -1.0), "one end": np.full(2000, 1.0), "uniform": uniform}
     kinds |= {"skewed": np.minimum(generator.exponential(size=2000) - 1, 1), "normal": 0.2 * generator.normal(size=2000)}
     model = robust_linear(1, radius=1.0, response_bound=1.0, intercept=intercept, prior_scale=100.0)
-    mode, _ = laplace(model, (x, kinds[kind]))
-    inverse = 4 + row_radius(1.0, intercept) * mode[-1] / 2**0.5
-    assert inverse > 0.999
-    told = model.unravel(jnp.asarray(mode))
-    assert float(told["noise_scale"]) == pytest.approx(1 / inverse, rel=1e-5)
-    np.testing.assert_allclose(np.ravel(told["coefficients"]), mode[int(intercept) : -1] / inverse, rtol=1e-5)
+    for kind, y in kinds.items():
+        mode, _ = laplace(model, (x, y))
+        inverse = 4 + row_radius(1.0, intercept) * mode[-1] / 2**0.5
+        assert inverse > 0.999, kind
+        told = model.unravel(jnp.asarray(mode))
+        assert float(told["noise_scale"]) == pytest.approx(1 / inverse, rel=1e-5), kind
+        np.testing.assert_allclose(np.ravel(told["coefficients"]), mode[int(intercept) : -1] / inverse, rtol=1e-5)
 
 
 def slopes(model, x, y, old, new):
@@ -193,19 +194,22 @@ def test_refuses_what_makes_no_sense(settings, message):
 
 def laplace(model, rows):
     """The mode of the posterior, and its standard deviations: of so many rows it is as good as normal."""
+    value_and_slope, hessian = minus_log_density(model)
     with jax.enable_x64(True):
-        x, y = (np.asarray(part, float) for part in rows)
-
-        @jax.jit
-        def minus_log_density(position):
-            return -jnp.sum(jax.vmap(model.log_likelihood, (None, 0))(position, (x, y))) - model.log_prior(position)
-
-        slope, hessian = jax.jit(jax.grad(minus_log_density)), jax.jit(jax.hessian(minus_log_density))
+        rows = jax.tree.map(lambda part: np.asarray(part, float), rows)
         found = optimize.minimize(
-            lambda p: float(minus_log_density(p)), np.zeros(model.dimension), jac=lambda p: np.asarray(slope(p)), method="BFGS"
+            lambda p: jax.tree.map(np.asarray, value_and_slope(p, rows)), np.zeros(model.dimension), jac=True, method="BFGS"
         )
-        covariance = np.linalg.inv(np.asarray(hessian(found.x)))
+        covariance = np.linalg.inv(np.asarray(hessian(found.x, rows)))
     return found.x, covariance
+
+
+@functools.cache
+def minus_log_density(model):
+    def value(position, rows):
+        return -jnp.sum(jax.vmap(model.log_likelihood, (None, 0))(position, rows)) - model.log_prior(position)
+
+    return jax.jit(jax.value_and_grad(value)), jax.jit(jax.hessian(value))
 
 
 @pytest.mark.slow
