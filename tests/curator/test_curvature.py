@@ -11,7 +11,7 @@ from dpmcmc.curator import noise
 from dpmcmc.curator.curvature import curvature_sum
 from dpmcmc.curator.exact_sum import BITS, Table
 from dpmcmc.samplers import start as start_module
-from dpmcmc.samplers.start import lift
+from dpmcmc.samplers.start import corrected, lift
 from dpmcmc.types import Answer, Unit
 from tests.table import SECRET
 
@@ -104,9 +104,9 @@ def exact_posterior():
 GRADIENT, CURVATURE = Gradient(MODEL.lipschitz, 0.05), Curvature(MODEL.curvature, 0.05)
 
 
-def logistic_start(*initials, num_steps=8):
+def logistic_start(*initials, effect=1.0, num_rows=20_000):
     """Where the start ends, in posterior standard deviations from the mode at most, with noise like that of the recipe."""
-    features, labels = models.simulate_logistic_rows(jax.random.key(5), 20_000, [1.0, -1.0], radius=1.0)
+    features, labels = models.simulate_logistic_rows(jax.random.key(5), num_rows, [effect, -effect], radius=1.0)
 
     def log_likelihood(position):
         logits = features @ position
@@ -121,9 +121,9 @@ def logistic_start(*initials, num_steps=8):
         return Answer(exact + jnp.sqrt(variance) * jax.random.normal(key, exact.shape), variance)
 
     def end(key, initial):
-        return newton_start(log_prior, "gradient", "curvature", num_steps)(key, initial, ask).position
+        return newton_start(log_prior, "gradient", "curvature")(key, initial, ask).position
 
-    mode = jnp.array([1.0, -1.0])  # near enough for Newton's steps
+    mode = jnp.array([effect, -effect])  # near enough for Newton's steps
     total = jax.jit(lambda position: (jax.grad(log_likelihood)(position) - 0.04 * position, -jax.hessian(log_likelihood)(position)))
     for _ in range(5):
         slope, precision = total(mode)
@@ -142,22 +142,46 @@ def test_the_start_arrives_from_where_rows_say_little():
 
 
 def test_a_start_that_does_not_learn_from_its_steps_is_caught(monkeypatch):
-    monkeypatch.setattr(start_module, "raised", lambda precision, *_: (precision, False))
+    monkeypatch.setattr(start_module, "corrected", lambda precision, *_: (precision, False))
     near, far, further = logistic_start(*INITIALS)
     assert near < 30 < far and further > 300
 
 
-def test_noise_does_not_raise_the_precision():
-    """Steps that fall as assumed, with noise on both slopes: one in 700 is taken for more."""
+def raised_only(*arguments):
+    """A twin that does not believe that there is less curvature than was assumed."""
+    precision, is_raised = corrected(*arguments)
+    return jnp.where(is_raised, precision, arguments[0]), is_raised
+
+
+@pytest.mark.parametrize("rule, low, high", [(corrected, 0, 10), (raised_only, 25, 100)], ids=["corrected", "raised only"])
+def test_the_start_arrives_where_effects_are_strong(rule, low, high, monkeypatch):
+    """There the curvature is less than at the start, and steps that assume as much are too short."""
+    monkeypatch.setattr(start_module, "corrected", rule)
+    (found,) = logistic_start([0.0, 0.0], effect=6.0, num_rows=100_000)
+    assert low < found < high
+
+
+def test_noise_does_not_change_the_precision():
+    """Steps that fall as assumed, with noise on both slopes: one in 370 is taken for more, or for less."""
     precision, variance = jnp.diag(jnp.array([100.0, 3.0])), 50.0
     steps = jax.random.normal(jax.random.key(0), (2000, 2))
     falls = steps @ precision + jnp.sqrt(2 * variance) * jax.random.normal(jax.random.key(1), (2000, 2))
-    raised, is_raised = jax.vmap(lambda step, fall: start_module.raised(precision, step, fall, jnp.float32(variance)))(steps, falls)
+    found, is_raised = jax.vmap(lambda step, fall: corrected(precision, step, fall, jnp.float32(variance)))(steps, falls)
     assert is_raised.sum() < 12  # three are expected; a false alarm has a chance of 1e-4
-    np.testing.assert_array_equal(raised[~is_raised], jnp.broadcast_to(precision, raised[~is_raised].shape))
-    low, quiet = precision / 2, jnp.float32(1e-3)
-    _, is_seen = jax.vmap(lambda step: start_module.raised(low, step, precision @ step, quiet))(steps)
-    assert is_seen.mean() > 0.99
+    is_changed = jnp.any(found != precision, axis=(1, 2))
+    assert is_changed.sum() < 18 and jnp.all(is_changed | ~is_raised)  # five at most are expected; 1e-5
+
+
+@pytest.mark.parametrize("factor", [0.3, 0.5, 2.0, 4.0])
+def test_what_a_step_finds_is_believed(factor):
+    """Along the step; and what was no precision stays none."""
+    precision = jnp.diag(jnp.array([100.0, 3.0]))
+    steps = jax.random.normal(jax.random.key(0), (500, 2))
+    found, is_raised = jax.vmap(lambda step: corrected(factor * precision, step, precision @ step, jnp.float32(1e-4)))(steps)
+    np.testing.assert_allclose(jnp.einsum("kij,kj->ki", found, steps), steps @ precision, rtol=1e-3, atol=1e-2)
+    assert jnp.all(is_raised == (factor < 1)) and np.linalg.eigvalsh(found).min() > 0
+    for fall in (-precision @ steps[0], jnp.zeros(2)):  # no curvature, or a negative one
+        np.testing.assert_array_equal(corrected(precision, steps[0], fall, jnp.float32(1e-4))[0], precision)
 
 
 @pytest.mark.slow

@@ -5,11 +5,12 @@ One noisy curvature matrix at the public point, then noisy gradients:
     A = C + (minus the Hessian of the log prior),  its eigenvalues lifted to at least what the noise in C could fake
     x <- x + A^-1 (G(x) + grad log prior(x)),      `num_steps` times, each halved until it ends where the prior has density
 
-For logistic regression the curvature at zero is the largest anywhere (every row's weight p (1 - p) is at most 1/4), so steps from
-there never overshoot. From other points, and in other models, they may: the curvature on the way is larger than at the start. Two
-released gradients tell. With s the last step and y the fall of the slope along it, s.y is the curvature found and s.A s the one
-assumed; where the first is larger by more than the gradients' noise explains, A is raised to it along s (the BFGS update), and if
-the slope has not become smaller the step is taken back and tried again with the new A. All this costs nothing.
+The curvature on the way is another one than at the start. For logistic regression that at zero is the largest anywhere (every row's
+weight p (1 - p) is at most 1/4): steps from there are too short, the more so the stronger the effects are. From other points, and
+in other models, they may be too long. Two released gradients tell. With s the last step and y the fall of the slope along it, s.y
+is the curvature found and s.A s the one assumed; where they differ by more than the gradients' noise explains, A is corrected along
+s (the BFGS update). If it was raised and the slope has not become smaller, the step is taken back and tried again with the new A.
+All this costs nothing.
 
 What was paid for is kept: the last point starts the chains, and A is handed to the sampler, whose mass matrix or preconditioner
 may be made of it.
@@ -76,7 +77,7 @@ class _Reached(NamedTuple):
 
 def _advance(log_prior: Callable[[Position], Array], reached: _Reached, trial: Position, slope: Array, variance: Array) -> _Reached:
     """From a point to the trial beyond it, where the slope is now known; or not, if that was too far."""
-    precision, is_raised = raised(reached.precision, reached.step, reached.slope - slope, variance)
+    precision, is_raised = corrected(reached.precision, reached.step, reached.slope - slope, variance)
     lengths = [jnp.dot(vector, jnp.linalg.solve(precision, vector)) for vector in (reached.slope, slope)]
     is_back = is_raised & ~(lengths[1] <= lengths[0])
     point, slope = (jnp.where(is_back, old, new) for old, new in ((reached.point, trial), (reached.slope, slope)))
@@ -84,13 +85,15 @@ def _advance(log_prior: Callable[[Position], Array], reached: _Reached, trial: P
     return _Reached(point, slope, _share_inside(log_prior, point, step) * step, precision)
 
 
-def raised(precision: Array, step: Array, fall: Array, variance: Array) -> tuple[Array, Array]:
-    """The precision, and whether it was raised to what the fall of the slope says of it along the step."""
+def corrected(precision: Array, step: Array, fall: Array, variance: Array) -> tuple[Array, Array]:
+    """The precision with what the fall of the slope says of it along the step, and whether that is more than was assumed."""
     found, along = jnp.dot(step, fall), precision @ step
     assumed = jnp.dot(step, along)
-    is_raised = found - assumed > SURE * jnp.sqrt(2 * variance) * jnp.linalg.norm(step)
-    update = jnp.outer(fall, fall) / jnp.where(is_raised, found, 1) - jnp.outer(along, along) / jnp.where(is_raised, assumed, 1)
-    return precision + jnp.where(is_raised, update, 0), is_raised
+    noise = SURE * jnp.sqrt(2 * variance) * jnp.linalg.norm(step)
+    is_raised = found - assumed > noise
+    is_known = is_raised | ((assumed - found > noise) & (found > noise))  # and surely positive
+    update = jnp.outer(fall, fall) / jnp.where(is_known, found, 1) - jnp.outer(along, along) / jnp.where(is_known, assumed, 1)
+    return precision + jnp.where(is_known, update, 0), is_raised
 
 
 def _share_inside(log_prior: Callable[[Position], Array], point: Position, step: Array) -> Array:
