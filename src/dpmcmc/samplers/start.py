@@ -9,8 +9,8 @@ The curvature on the way is another one than at the start. For logistic regressi
 weight p (1 - p) is at most 1/4): steps from there are too short, the more so the stronger the effects are. From other points, and
 in other models, they may be too long. Two released gradients tell. With s the last step and y the fall of the slope along it, s.y
 is the curvature found and s.A s the one assumed; where they differ by more than the gradients' noise explains, A is corrected along
-s (the BFGS update). If it was raised and the slope has not become smaller, the step is taken back and tried again with the new A.
-All this costs nothing.
+s (the BFGS update), to half of it at least (:cite:p:`powell1978algorithms`), so that the next step is no leap. If it was raised and
+the slope has not become smaller, the step is taken back and tried again with the new A. All this costs nothing.
 
 What was paid for is kept: the last point starts the chains, and A is handed to the sampler, whose mass matrix or preconditioner
 may be made of it.
@@ -31,6 +31,7 @@ from dpmcmc.types import Array, Ask, Key, Position, Query
 
 HALVINGS = 24
 SURE = 3.0  # standard deviations of the gradients' noise
+LEAST = 0.5  # of the curvature along a step is left at least
 
 
 class Start(NamedTuple):
@@ -92,7 +93,10 @@ def corrected(precision: Array, step: Array, fall: Array, variance: Array) -> tu
     noise = SURE * jnp.sqrt(2 * variance) * jnp.linalg.norm(step)
     is_raised = found - assumed > noise
     is_known = is_raised | ((assumed - found > noise) & (found > noise))  # and surely positive
-    update = jnp.outer(fall, fall) / jnp.where(is_known, found, 1) - jnp.outer(along, along) / jnp.where(is_known, assumed, 1)
+    is_little = is_known & (found < LEAST * assumed)
+    fall = along + jnp.where(is_little, (1 - LEAST) * assumed / jnp.where(is_little, assumed - found, 1), 1) * (fall - along)
+    found = jnp.where(is_known, jnp.dot(step, fall), 1)
+    update = jnp.outer(fall, fall) / found - jnp.outer(along, along) / jnp.where(is_known, assumed, 1)
     return precision + jnp.where(is_known, update, 0), is_raised
 
 
