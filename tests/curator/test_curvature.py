@@ -153,9 +153,12 @@ def raised_only(*arguments):
     return jnp.where(is_raised, precision, arguments[0]), is_raised
 
 
-@pytest.mark.parametrize("rule, low, high", [(corrected, 0, 10), (raised_only, 25, 100)], ids=["corrected", "raised only"])
+@pytest.mark.parametrize("rule, low, high", [(corrected, 0, 20), (raised_only, 25, 100)], ids=["corrected", "raised only"])
 def test_the_start_arrives_where_effects_are_strong(rule, low, high, monkeypatch):
-    """There the curvature is less than at the start, and steps that assume as much are too short."""
+    """There the curvature is less than at the start, and steps that assume as much are too short.
+
+    Four starts. Of 400 the furthest was at 7.6, and the twin's nearest at 41: false alarm below 1e-6, as far as these tell.
+    """
     monkeypatch.setattr(start_module, "corrected", rule)
     (found,) = logistic_start([0.0, 0.0], effect=6.0, num_rows=100_000)
     assert low < found < high
@@ -169,7 +172,7 @@ def test_noise_does_not_change_the_precision():
     found, is_raised = jax.vmap(lambda step, fall: corrected(precision, step, fall, jnp.float32(variance)))(steps, falls)
     assert is_raised.sum() < 12  # three are expected; a false alarm has a chance of 1e-4
     is_changed = jnp.any(found != precision, axis=(1, 2))
-    assert is_changed.sum() < 18 and jnp.all(is_changed | ~is_raised)  # five at most are expected; 1e-5
+    assert is_changed.sum() < 18 and jnp.all(is_changed | ~is_raised)  # five at most are expected; 2e-5
 
 
 @pytest.mark.parametrize("factor, believed", [(0.3, 1.0), (0.8, 1.0), (1.9, 1.0), (4.0, 2.0)])
