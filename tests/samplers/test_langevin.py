@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpmcmc import Budget, Curator, Gradient, PoissonBatch, models, sample, sgld
+from dpmcmc import Budget, Curator, Gradient, PoissonBatch, hmc, models, sample, sgld, sgnht
 from tests.samplers.gradient_chains import (
     COVARIANCE,
     MEAN,
     POSTERIOR_PRECISION,
+    Ratio,
     answers,
     exact_draws,
     gaussian,
@@ -152,3 +153,23 @@ def test_samples_on_batches_within_a_budget():
 def test_bad_settings_are_named(options, text):
     with pytest.raises(ValueError, match=text):
         sgld(log_prior, "gradient", **{"step_size": 0.1, **options})
+
+
+LEARNED = {
+    "sgld": lambda step_size: sgld(log_prior, "gradient", step_size),
+    "sgnht": lambda step_size: sgnht(log_prior, "gradient", step_size, friction=2 * step_size),
+    "hmc": lambda step_size: hmc(log_prior, "gradient", Ratio(), step_size, 2),
+}
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_a_step_size_may_be_learned(name):
+    """What a private start has learned is known when the program runs, and not before."""
+
+    def draws(step_size):
+        return run(LEARNED[name](step_size), answers(gaussian(0.1)), jax.random.key(0), jnp.zeros((2, 2)), 3)[0]
+
+    np.testing.assert_allclose(jax.jit(draws)(0.1), draws(0.1), rtol=1e-5)
+    np.testing.assert_allclose(draws(jnp.asarray(0.1)), draws(0.1), rtol=1e-5)
+    with pytest.raises(ValueError, match="step_size=-0.1.* must be positive and finite"):
+        draws(jnp.asarray(-0.1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.types import NO_NUMBERS, Array
+from dpmcmc.types import NO_NUMBERS, Array, is_number
 
 ROUNDING = 1e-4  # noise that is meant to be just what a step may add is not told to be more
 
@@ -49,7 +50,7 @@ def axes(name: str, matrix: Any) -> Axes:
 
 
 def is_lost(position: Array) -> Array:
-    """Whether it has left the numbers, or those whose square is one: a prior without limits has no density there either."""
+    """Whether it is not finite, or so large that its square is not: a prior without limits has no density there either."""
     return ~jnp.all(jnp.abs(position) < jnp.finfo(position.dtype).max ** 0.5 / 16)
 
 
@@ -57,10 +58,12 @@ def schedule(step_size: float | Callable[[Array], Array]) -> Callable[[Array], A
     """The step size as a function of the step's index."""
     if callable(step_size):
         return step_size
-    positive("step_size", step_size, "or a function of the step's index")
+    positive("step_size", step_size, "how far a step goes, or a function of the step's index")
     return lambda index: step_size
 
 
-def positive(name: str, value: float, way_out: str) -> None:
-    if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value > 0):
-        raise ValueError(f"{name}={value} must be positive and finite, {way_out}")
+def positive(name: str, value: Any, why: str) -> None:
+    if isinstance(value, jax.core.Tracer):  # made of answers inside a compiled program: its value cannot be checked
+        return
+    if not (is_number(value) and 0 < value < math.inf):
+        raise ValueError(f"{name}={value} must be positive and finite: {why}")
