@@ -414,6 +414,23 @@ def test_gradients_that_are_no_numbers_are_told_before_the_budget_is_spent(guard
     assert "could not be checked" not in statement_of(run)  # nor warned about types: rows are often double, JAX is not
 
 
+def in_double_alone(position, row):
+    """-|position|^2, by way of numbers that float32 does not have: there it is none but at 0."""
+    return -1e-60 * jnp.sum((1e30 * position) ** 2) + 0 * row
+
+
+@pytest.mark.parametrize("dtype, is_told", [(np.float32, True), (np.float64, False)])
+def test_made_up_rows_are_tried_in_the_precision_of_the_rows(dtype, is_told):
+    model = models.gaussian([1.0])._replace(log_likelihood=in_double_alone, lipschitz=10.0)
+    row, start = jax.ShapeDtypeStruct((), dtype), np.ones(1, np.float32)
+    assert bool(doubts.of_values(model, row, start)) is is_told
+    assert bool(doubts.of_positions(model, row, np.linspace(0, 1, 3, dtype=np.float32)[:, None])) is is_told
+    bounded = model._replace(lipschitz=1.0)  # at 1 the slope is 2
+    assert bool(doubts.of_bounds(bounded, row, start)) is not is_told
+    steep = model._replace(log_likelihood=lambda position, row: jnp.where(row > 2, jnp.log(jnp.exp(200 * position[0])), 0.0))
+    assert bool(doubts.of_gradients(steep, row, start, {Gradient(6.0, 1.0): 1})) is is_told
+
+
 def shapes(*leaves, dtype=np.float32):
     return tuple(jax.ShapeDtypeStruct(leaf, dtype) for leaf in leaves)
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.precision import is_double
+from dpmcmc.precision import in_double, is_double, own_settings
 from dpmcmc.types import Model
 
 HARDLY = 0.01  # of the steps
@@ -20,7 +20,7 @@ ROUNDING = 4 * 2.0**-23  # of positions in float32
 AT_THE_LIMIT = 0.05  # of the steps
 STIFF = 0.8  # step size times precision, of Langevin dynamics: beyond, a variance is a quarter too large or more
 SURE, FEWEST = 4.0, 50  # standard errors, and draws to have any
-WIDE, MUCH = 1.5, 5.0  # as the posterior: nobody should rely on such draws; and what nobody can tell more of
+WIDE, MUCH = 1.5, 5.0  # times the width of the posterior: not to be relied on; too much for a number to mean anything
 SKIPPED = 0.3  # of log-density, in a step
 FEW_ROWS = 50  # in a batch
 HEAVY = 0.5  # how far one row of a batch may move its log-ratio: about so much the law of the batch's error is not normal
@@ -62,10 +62,7 @@ def of_settings(model: Model, plan: Mapping[Any, int]) -> list[str]:
 
 def of_values(model: Model, row: Any, position: Any) -> list[str]:
     """A log-likelihood that is no number where the chains start, whatever the row: then rows count for nothing."""
-    value = jax.jit(model.log_likelihood)
-    with jax.debug_nans(False), jax.debug_infs(False), jax.enable_x64(is_double(row)):
-        values = [float(value(position, made_up)) for _, made_up in _made_up(row)]
-    if not np.isnan(values).all():
+    if not all(np.isnan(value) for _, value in _of_made_up(row, model.log_likelihood, position)):
         return []
     return [
         "the log-likelihood of every made-up row (zeros, ones, fractions) is not a number at initial_position. If those of your "
@@ -77,10 +74,8 @@ def of_bounds(model: Model, row: Any, position: Any) -> list[str]:
     """A `lipschitz` that a made-up row contradicts, where it is not said which rows are allowed."""
     if model.lipschitz is None or model.declared:
         return []
-    slope_of = jax.jit(jax.grad(model.log_likelihood))
-    for name, made_up in _made_up(row):
-        with jax.debug_nans(False), jax.debug_infs(False), jax.enable_x64(is_double(row)):
-            slope = float(np.linalg.norm(slope_of(position, made_up)))
+    for name, gradient in _of_made_up(row, jax.grad(model.log_likelihood), position):
+        slope = float(np.linalg.norm(gradient))
         if model.lipschitz * (1 + ROUGHLY) < slope < np.inf:
             return [
                 f"a made-up row of {name} has a log-likelihood of slope {slope:.3g} at initial_position, above the model's "
@@ -94,12 +89,8 @@ def of_gradients(model: Model, row: Any, position: Any, plan: Mapping[Any, int])
     """Gradients that are no numbers where the log-likelihood is one, for rows that are made up: such rows count for nothing."""
     if not _is_untested(plan):
         return []
-    position = np.asarray(position)
-    point = position + (0.1 * _fractions(model.dimension)).astype(position.dtype)  # not a special one
-    value_and_slope = jax.jit(jax.value_and_grad(model.log_likelihood))
-    for name, made_up in _made_up(row):
-        with jax.debug_nans(False), jax.debug_infs(False):
-            value, slope = value_and_slope(point, made_up)
+    point = position + 0.1 * _fractions(model.dimension)  # not a special one
+    for name, (value, slope) in _of_made_up(row, jax.value_and_grad(model.log_likelihood), point):
         if np.isfinite(value) and np.isnan(slope).any():
             return [
                 f"the gradient of log_likelihood is not a number for a made-up row of {name}, though log_likelihood is one: such "
@@ -115,14 +106,13 @@ def of_parts(model: Model, row: Any, position: Any) -> list[str]:
     parts = {name: values for name, values in known.items() if values is not None}
     if not parts:
         return []
-    points = np.asarray(position) + (0.2 * _fractions(2, model.dimension)).astype(np.asarray(position).dtype)
-    values_at = {name: jax.jit(jax.vmap(values, (0, None))) for name, values in (("", model.log_likelihood), *parts.items())}
-    features = None if model.linear is None else jax.jit(_slope_and_features(model.linear))
-    for name, made_up in _made_up(row):
-        with jax.debug_nans(False), jax.debug_infs(False), jax.enable_x64(is_double(row)):
-            values = {part: np.asarray(function(points, made_up), float) for part, function in values_at.items()}
-            slope, own = (np.zeros(1), np.zeros(1)) if features is None else map(np.asarray, features(points[0], made_up))
-        values = {part: np.where(np.isfinite(found), found, np.nan) for part, found in values.items()}
+
+    def all_values(points, row):
+        values = {name: jax.vmap(part, (0, None))(points, row) for name, part in (("", model.log_likelihood), *parts.items())}
+        return values, (0.0, 0.0) if model.linear is None else _slope_and_features(model.linear, points[0], row)
+
+    for name, (found, (slope, own)) in _of_made_up(row, all_values, position + 0.2 * _fractions(2, model.dimension)):
+        values = {part: np.where(np.isfinite(value), value, np.nan).astype(float) for part, value in found.items()}
         for part in parts:
             if _differ(np.diff(values[""]), np.diff(values[part]), np.abs(values[""]).max() + np.abs(values[part]).max()):
                 return [f"`{part}` of the model contradicts its log_likelihood, for a made-up row of {name}: {CONTRADICTION}"]
@@ -142,8 +132,8 @@ def _linear_values(model: Model) -> Callable | None:
     return None if parts is None else lambda position, row: parts.log_likelihood(parts.predictor(position, row), row)
 
 
-def _slope_and_features(parts: Any) -> Callable:
-    return lambda position, row: (jax.grad(parts.predictor)(position, row), jnp.concatenate(parts.features(row)))
+def _slope_and_features(parts: Any, position: Any, row: Any) -> tuple[Any, Any]:
+    return jax.grad(parts.predictor)(position, row), jnp.concatenate(parts.features(row))
 
 
 def _family_values(model: Model) -> Callable | None:
@@ -157,11 +147,8 @@ def _family_values(model: Model) -> Callable | None:
 def of_positions(model: Model, row: Any, positions: np.ndarray) -> list[str]:
     """Log-likelihoods that are no numbers at some positions (..., d), for rows that are made up: there rows count for nothing."""
     flat = positions.reshape(-1, positions.shape[-1])
-    some = _some(flat)
-    values_at = jax.jit(jax.vmap(model.log_likelihood, (0, None)))
-    for name, made_up in _made_up(row):
-        with jax.debug_nans(False), jax.debug_infs(False):
-            share = float(np.mean(np.isnan(values_at(some, made_up))))
+    for name, values in _of_made_up(row, jax.vmap(model.log_likelihood, (0, None)), _some(flat)):
+        share = float(np.mean(np.isnan(values)))
         if 0 < share < 1:
             return [
                 f"at {share:.0%} of all positions, warm-up included, the log-likelihood of a made-up row of {name} is not a "
@@ -265,6 +252,15 @@ def _is_untested(plan: Mapping[Any, int]) -> bool:
     return bool(plan) and all(map(_is_direction, plan))
 
 
+def _of_made_up(row: Any, function: Callable, points: Any) -> Iterator[tuple[str, Any]]:
+    """What the function says of points and made-up rows, in the precision that a curator takes such rows in."""
+    points, compiled = np.asarray(points, np.float64 if is_double(row) else np.float32), jax.jit(function)
+    for name, made_up in _made_up(row):
+        with own_settings(is_double(row)):
+            found = jax.tree.map(np.asarray, compiled(points, made_up))
+        yield name, found
+
+
 def _made_up(row: Any) -> Iterator[tuple[str, Any]]:
     """Rows of this shape and type that have nothing to do with the table."""
     yield "zeros", jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), row)
@@ -299,7 +295,7 @@ def _of_prior(log_prior: Callable, positions: np.ndarray) -> list[str]:
     flat = positions.reshape(-1, positions.shape[-1])
     if len(flat) < FEWEST:
         return []
-    with jax.debug_nans(False), jax.debug_infs(False):
+    with own_settings(in_double()):
         slopes = np.asarray(jax.jit(jax.vmap(jax.grad(log_prior)))(_some(flat).astype(np.float32)), float)
     known = slopes[np.isfinite(slopes).all(axis=-1)]
     deviations = np.std(flat, axis=0)
@@ -384,7 +380,7 @@ def _skips(log_prior: Callable, positions: np.ndarray, moves: np.ndarray) -> boo
     """Whether the prior changes along a step by something else than the mean of its slopes at both ends: by the same, if normal."""
     after, move = (_some(array.reshape(-1, array.shape[-1])).astype(np.float32) for array in (positions, moves))
     value_and_slope = jax.jit(jax.vmap(jax.value_and_grad(log_prior)))
-    with jax.debug_nans(False), jax.debug_infs(False):
+    with own_settings(in_double()):
         (values, slopes), (old_values, old_slopes) = (map(np.asarray, value_and_slope(end)) for end in (after, after - move))
     with np.errstate(invalid="ignore"):  # where the prior is zero
         errors = values - old_values - 0.5 * np.sum((slopes + old_slopes) * move, axis=-1)

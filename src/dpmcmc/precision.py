@@ -1,8 +1,9 @@
-"""Double precision in a program that otherwise has single precision."""
+"""What models are computed in: double precision in a program that otherwise has single, whatever is switched on around it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -18,6 +19,16 @@ def in_double() -> bool:
 def is_double(rows: Any) -> bool:
     """Whether a model takes such rows (arrays or shapes) in double precision."""
     return any(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(rows))
+
+
+@contextlib.contextmanager
+def own_settings(double: bool = True) -> Iterator[None]:
+    """Double precision, and none of JAX's switches for finding bugs: a NaN in a row would raise an error, and be told by it."""
+    off = (switch(False) for switch in (jax.debug_nans, jax.debug_infs, jax.debug_key_reuse, jax.disable_jit))
+    with contextlib.ExitStack() as stack:
+        for setting in (*off, jax.numpy_rank_promotion("allow"), jax.enable_x64(double)):
+            stack.enter_context(setting)
+        yield
 
 
 def always_double(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,8 +9,8 @@ from scipy import stats
 from dpmcmc import Budget, Curator, Neighbours, models
 from dpmcmc.curator import batches, curvature, fused, gradient, noise, queries, statistic
 from dpmcmc.curator.exact_sum import Table
-from dpmcmc.curator.program import own_settings
 from dpmcmc.curator.queries import log_ratio_sum, unit_ratios
+from dpmcmc.precision import own_settings
 
 BUDGET = Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
 DIMENSION, CAPACITY = 50, 203  # on a processor that takes 8 rows at a time, three are left over

@@ -54,14 +54,13 @@ from dpmcmc.curator.program import (
     Traced,
     check_traced_by,
     execute,
-    own_settings,
     silently,
     trace,
 )
 from dpmcmc.curator.statistic import with_statistic
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.ledger import Entry, Ledger, checked, entries, record_all, to_json, total_costs
-from dpmcmc.precision import is_double
+from dpmcmc.precision import is_double, own_settings
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit, is_standing
 
 AXIS = "dpmcmc rows"  # of several devices

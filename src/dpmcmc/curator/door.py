@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.curator.exact_sum import MAX_ROWS
-from dpmcmc.curator.program import own_settings
 from dpmcmc.curator.rowwise import check_apart, has_rules
-from dpmcmc.precision import is_double
+from dpmcmc.precision import is_double, own_settings
 from dpmcmc.types import Model, Query, Unit
 
 

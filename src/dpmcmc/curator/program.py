@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from dpmcmc.ask import asked, count_queries, put_answers, speaks
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
-from dpmcmc.precision import in_double
+from dpmcmc.precision import in_double, own_settings
 from dpmcmc.types import Answer, Plan, Query
 
 Program = Callable[..., Any]
@@ -163,16 +162,6 @@ def execute(executable: Executable, held: tuple[Any, Any, Any], arguments: tuple
     arguments = jax.tree.map(jnp.asarray, arguments)
     with own_settings():
         return jax.block_until_ready(executable.compiled(*held, *arguments))
-
-
-@contextlib.contextmanager
-def own_settings(is_double: bool = True) -> Iterator[None]:
-    """Double precision, and none of JAX's switches for finding bugs: a NaN in a row would raise an error, and be told by it."""
-    off = (switch(False) for switch in (jax.debug_nans, jax.debug_infs, jax.debug_key_reuse, jax.disable_jit))
-    with contextlib.ExitStack() as stack:
-        for setting in (*off, jax.numpy_rank_promotion("allow"), jax.enable_x64(is_double)):
-            stack.enter_context(setting)
-        yield
 
 
 def _narrow(value, dtype):
