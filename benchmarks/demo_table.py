@@ -23,7 +23,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     for epsilon in EPSILONS:
         found = [demo.judge(demo.run(epsilon, DELTA, seed, progress=False)) for seed in range(num_seeds)]
-        middle = demo.Judgement(*np.median(np.array(found, float), axis=0))
+        middle = demo.Judgement(*np.median([judgement[:-1] for judgement in found], axis=0), doubt=None)
         passed = sum(judgement.is_success for judgement in found)
         worst, coverage = max(j.rms_error for j in found), np.mean([j.coverage for j in found])
         cells = [f"{epsilon:g}", f"{middle.rms_error:.2f} sd", f"{worst:.2f} sd", f"{middle.r_hat:.2f}", f"{middle.ess:.0f}"]

@@ -60,6 +60,9 @@ def test_a_good_posterior_passes_and_chains_that_disagree_fail():
     torn.posterior["male"][0] += 1.0
     assert not demo.judge(torn).is_success
     assert demo.judge(fake(3.0)).coverage == 0.0
+    on_the_way = fake(0.0)
+    on_the_way.posterior["male"][:, :40] += 10 * demo.REFERENCE["male"].sd  # both chains, which R-hat does not see
+    assert "they begin" in str(demo.judge(on_the_way).doubt) and not demo.judge(on_the_way).is_success
 
 
 @pytest.mark.slow
