@@ -69,6 +69,8 @@ def test_add_or_remove_does_not_tell_the_number_of_rows():
     found = statement({tiny.RATIO: 20}, budget=Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE), capacity=64)
     assert "one row, added or removed (the number of rows is private)" in str(found)
     assert "40" not in str(found) and found.capacity is None
+    assert "Assumes:   the table has at most 64 rows" in str(found)  # else it would have been refused, which is told
+    assert "at most" not in str(statement({tiny.RATIO: 20}))
 
 
 def test_a_delta_above_one_over_n_is_noted():

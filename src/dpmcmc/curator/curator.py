@@ -33,6 +33,7 @@ from dpmcmc.accounting import accountants, calibrate, filters
 from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.statement import (
     ALONE,
+    AT_MOST,
     FIXED_SECRET,
     FLOATING_POINT,
     IN_ONE_PROCESS,
@@ -348,7 +349,8 @@ class Curator:
 
     def _declared(self) -> list[str]:
         rows = self.unit.rows_per_person
-        return [NOBODY_HAS_MORE.format(rows)] if rows > 1 else []
+        told = [] if self.unit.is_count_public else [AT_MOST.format(self.capacity)]
+        return [*told, NOBODY_HAS_MORE.format(rows)] if rows > 1 else told
 
     def _doubtful(self) -> list[str]:
         is_large = self.budget is not None and self.unit.is_count_public and self._delta > 1 / self.capacity
