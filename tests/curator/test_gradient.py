@@ -182,7 +182,7 @@ def test_integers_are_made_in_one_place(monkeypatch):
         return len(re.findall(r"= s32\[\d+,2\]\S* convert\(", compiled))
 
     assert num_places() == 1
-    monkeypatch.setattr(gradient, "once", lambda make, num_rows: make())
+    monkeypatch.setattr(exact_sum, "once", lambda make, num_rows: make())
     assert num_places() > 1
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import decimal
 import functools
+import itertools
 import math
 import numbers
 from dataclasses import dataclass
@@ -249,38 +250,28 @@ def _checked_draws(number: int, batch) -> int:
 
 
 def _poisson_number(words, mean: float):
-    """B ~ Poisson(mean), by inversion, from four words along the last axis."""
-    first, table_high, table_low = _poisson_table(mean)
-    high, low = (part[..., None] for part in noise.two_uint64(words))
-    high = high >> 1
-    return first + jnp.sum((high < table_high) | ((high == table_high) & (low < table_low)), axis=-1)
+    """B ~ Poisson(mean), from four words along the last axis."""
+    first, table = _poisson_table(mean)
+    return first + noise.invert(words, table)
 
 
 def _most_draws(mean: float) -> int:
-    first, table_high, _ = _poisson_table(mean)
-    return first + len(table_high)
+    first, table = _poisson_table(mean)
+    return first + len(table.high)
 
 
 @functools.cache
-def _poisson_table(mean: float) -> tuple[int, np.ndarray, np.ndarray]:
-    """The least value, and P(B >= j) for the j above it as 127-bit integers in two words (the high one of 63 bits).
+def _poisson_table(mean: float) -> tuple[int, noise.Tails]:
+    """The least value, and of B less that one its tails.
 
     The bounds are Chernoff's:  P(B >= m + x) <= exp(-x^2 / 2(m + x/3)),  P(B <= m - x) <= exp(-x^2 / 2m).
     """
     needed = TAIL_BITS * math.log(2)
     above = needed / 3 + math.sqrt(needed**2 / 9 + 2 * needed * mean)
     first, last = max(0, math.floor(mean - math.sqrt(2 * needed * mean))), math.ceil(mean + above)
-    with decimal.localcontext() as context:
-        context.prec = 80
-        masses = [decimal.Decimal(1)]
-        for value in range(first + 1, last + 1):
-            masses.append(masses[-1] * decimal.Decimal(mean) / value)
-        tails = masses[1:]
-        for index in reversed(range(len(tails) - 1)):
-            tails[index] += tails[index + 1]
-        scale = decimal.Decimal(2**127) / (masses[0] + tails[0])
-        integers = [int((tail * scale).to_integral_value()) for tail in tails]
-    return first, np.array([i >> 64 for i in integers], np.uint64), np.array([i % 2**64 for i in integers], np.uint64)
+    steps = range(first + 1, last + 1)
+    masses = itertools.accumulate(steps, lambda mass, value: mass * decimal.Decimal(mean) / value, initial=decimal.Decimal(1))
+    return first, noise.tails(masses)
 
 
 @functools.cache

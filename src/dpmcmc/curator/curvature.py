@@ -16,18 +16,7 @@ import numpy as np
 
 from dpmcmc.accounting import costs
 from dpmcmc.curator import noise
-from dpmcmc.curator.clipping import clip_to_unit_ball
-from dpmcmc.curator.exact_sum import (
-    BITS,
-    Table,
-    fixed_point,
-    once,
-    rows_per_block,
-    shrink_to_ball,
-    sum_blocks,
-    sum_counted,
-    sum_pieces,
-)
+from dpmcmc.curator.exact_sum import BITS, Table, ball_integers, sum_counted, sum_row_vectors
 from dpmcmc.curator.gradient import MAX_DIMENSION
 from dpmcmc.curator.queries import check_sizes
 from dpmcmc.curator.rowwise import rowwise
@@ -74,17 +63,15 @@ def curvature_sum(model: Model, table: Table, position, clip: float):
     upper = np.triu_indices(model.dimension)
     position = jnp.asarray(position, table.dtype)
 
-    def integers(rows):
+    def flat(rows):
         with jax.enable_x64(table.is_double):
             hessians = rowwise(jax.hessian(model.log_likelihood), (None, 0))(position, rows)
-            flat = -hessians[:, upper[0], upper[1]] * _weights(model.dimension).astype(hessians.dtype)
-            return fixed_point(clip_to_unit_ball(flat, clip))
+            return -hessians[:, upper[0], upper[1]] * _weights(model.dimension).astype(hessians.dtype)
 
     def block_sum(rows, is_counted):
-        return sum_counted(shrink_to_ball(once(lambda: integers(rows), table.num_rows)), is_counted)
+        return sum_counted(ball_integers(lambda: flat(rows), clip, table.num_rows), is_counted)
 
-    block = rows_per_block(model.dimension**2)
-    return sum_pieces(lambda rows, is_real: sum_blocks(block_sum, rows, is_real, block), table, table.pieces)
+    return sum_row_vectors(block_sum, table, model.dimension**2)
 
 
 def _weights(dimension: int) -> np.ndarray:

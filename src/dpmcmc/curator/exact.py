@@ -20,7 +20,7 @@ from jax.scipy import special
 from dpmcmc.acceptance import AcceptanceTest, Metropolis
 from dpmcmc.accounting import costs
 from dpmcmc.curator import accept, batches, gradient, noise
-from dpmcmc.curator.exact_sum import BITS, Table, sum_blocks, sum_pieces
+from dpmcmc.curator.exact_sum import BITS, Table, rows_per_block, sum_blocks, sum_pieces, sum_row_vectors
 from dpmcmc.curator.queries import check_sizes, log_ratio_sum, move_length
 from dpmcmc.curator.rowwise import rowwise
 from dpmcmc.types import Answer, Model, Unit
@@ -138,11 +138,10 @@ def _gradient_sum(model: Model, table: Table, position, slots):
     """The float64 sum of the gradients of all rows, or of the counted slots; a NaN entry counts as zero."""
     position = jnp.asarray(position, table.dtype)
     add = _float_sum(lambda rows: rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows), table)
-    block = gradient.rows_at_a_time(model)
     if slots is None:
-        return sum_pieces(lambda rows, is_real: sum_blocks(add, rows, is_real, block), table, table.pieces)
+        return sum_row_vectors(add, table, model.dimension)
     rows, is_real = batches.gather(table, slots[0])
-    return table.over_devices(sum_blocks(add, rows, slots[1] & is_real, block))
+    return table.over_devices(sum_blocks(add, rows, slots[1] & is_real, rows_per_block(model.dimension)))
 
 
 def _float_sum(values: Callable[[Any], Any], table: Table):

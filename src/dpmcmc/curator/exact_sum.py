@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from dpmcmc.curator.clipping import clip_to_unit_ball
 from dpmcmc.precision import is_double
 from dpmcmc.types import Unit
 
@@ -156,6 +157,11 @@ def once(make: Callable[[], Any], num_rows):
     return lax.fori_loop(0, number, lambda _, __: make(), jnp.zeros(found.shape, found.dtype))
 
 
+def ball_integers(vectors: Callable[[], Any], bound: float, num_rows):
+    """vectors() / bound of each row as integers on the grid 2^-BITS, of length at most 2^BITS, whatever the rows are."""
+    return shrink_to_ball(once(lambda: fixed_point(clip_to_unit_ball(vectors(), bound)), num_rows))
+
+
 def sum_rows(values: Callable[[Any], Any], table: Table):
     """The exact int64 sum over the real rows of integers `values(piece)`, of shape (rows in the piece, ...)."""
     return sum_pieces(lambda rows, is_real: sum_counted(values(rows), is_real), table, table.pieces)
@@ -165,6 +171,12 @@ def sum_counted(integers, is_counted):
     """The int64 sum of the counted ones of the integers, along the first axis."""
     mask = is_counted.reshape((-1,) + (1,) * (integers.ndim - 1))
     return jnp.sum(jnp.where(mask, integers, 0), axis=0, dtype=jnp.int64)
+
+
+def sum_row_vectors(block_sum: Callable[[Any, Any], Any], table: Table, entries_per_row: int):
+    """The sum over all real rows of `block_sum(rows, is_counted)`, when so many numbers are made of each."""
+    block = rows_per_block(entries_per_row)
+    return sum_pieces(lambda rows, is_real: sum_blocks(block_sum, rows, is_real, block), table, table.pieces)
 
 
 def sum_pieces(piece_sum: Callable[[Any, Any], Any], table: Table, parts: tuple[Any, ...]):

@@ -19,15 +19,12 @@ from jax import lax
 
 from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, fused, linear_rows, noise
-from dpmcmc.curator.clipping import clip_to_unit_ball
 from dpmcmc.curator.exact_sum import (
     BITS,
     MAX_ROWS,
     Table,
-    fixed_point,
-    once,
+    ball_integers,
     rows_per_block,
-    shrink_to_ball,
     sum_blocks,
     sum_counted,
     sum_pieces,
@@ -128,13 +125,12 @@ def clipped_sum(model: Model, table: Table, position, clip: float, slots):
 def row_integers(model: Model, rows, num_rows, position, clip: float):
     """Each row's clipped gradient / clip as integers on the grid 2^-BITS, of shape (rows, d) and length at most 2^BITS."""
 
-    def integers():
+    def gradients():
         # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
         with jax.enable_x64(position.dtype == jnp.float64):
-            gradients = rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows)
-            return fixed_point(clip_to_unit_ball(gradients, clip))
+            return rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows)
 
-    return shrink_to_ball(once(integers, num_rows))
+    return ball_integers(gradients, clip, num_rows)
 
 
 def _adder(model: Model, table: Table, position, clip: float):
@@ -156,11 +152,6 @@ def _block(model: Model, bits: int) -> int:
     if model.linear is None:
         return rows_per_block(model.dimension)
     return min(rows_per_block(model.dimension), linear_rows.longest_block(bits)) if jax.default_backend() == "cpu" else MAX_ROWS
-
-
-def rows_at_a_time(model: Model) -> int:
-    """How many rows' gradients are made at a time when they are made row by row."""
-    return _block(model._replace(linear=None), BITS)
 
 
 def _bits(model: Model, table: Table) -> int:

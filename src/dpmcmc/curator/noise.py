@@ -46,10 +46,13 @@ from __future__ import annotations
 import decimal
 import functools
 import hashlib
+import itertools
 import logging
 import math
 import secrets
+from collections.abc import Iterable
 from fractions import Fraction
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -257,12 +260,8 @@ def discrete_gaussian(key, shape, sigma: float):
     """Integer noise: D(s) with s the `gaussian_sigma(sigma)` just above sqrt(sigma^2 + 1/12). int64."""
     multipliers = np.array(_multipliers(sigma), np.int64)
     words = random_words(key, (*shape, len(multipliers), 4))
-    high, low = two_uint64(words)
-    table_high, table_low = _survival_table()
-    high_part = (high >> 1)[..., None]
-    above = (high_part < table_high) | ((high_part == table_high) & (low[..., None] < table_low))
-    magnitude = above.sum(axis=-1, dtype=jnp.int64)
-    draws = jnp.where((high & 1) == 1, -magnitude, magnitude)
+    magnitude = invert(words, _survival_table())
+    draws = jnp.where(words[..., 1] & 1 == 1, -magnitude, magnitude)  # the bit that `invert` leaves
     return jnp.sum(draws * multipliers, axis=-1)
 
 
@@ -280,7 +279,7 @@ def gaussian_distance(sigma: float) -> float:
             inner_variance = 1 / (1 / BASE**2 + a * a / (BASE**2 * fine))
             smoothing += 4 * math.exp(-2 * math.pi**2 * inner_variance)
         fine += a * a
-    table = len(multipliers) * (len(_survival_table()[0]) + 1) * 2.0**-127
+    table = len(multipliers) * (len(_survival_table().high) + 1) * 2.0**-127
     return 1 / (100 * gaussian_sigma(sigma) ** 4) + smoothing + table
 
 
@@ -300,24 +299,32 @@ def _multipliers(sigma: float) -> tuple[int, ...]:
 
 
 @functools.cache
-def _survival_table() -> tuple[np.ndarray, np.ndarray]:
-    """P(|X| >= j) for j = 1, 2, ... and X ~ D(BASE), as 127-bit integers in two words (the high one of 63 bits)."""
+def _survival_table() -> Tails:
+    """Of |X|, X ~ D(BASE)."""
+    largest = math.ceil(BASE * math.sqrt(2 * 130 * math.log(2)))
+    return tails((1 if x == 0 else 2) * (-decimal.Decimal(x * x) / (2 * BASE * BASE)).exp() for x in range(largest + 1))
+
+
+class Tails(NamedTuple):
+    """P(X >= j) of a whole number X for j = 1, 2, ..., as 127-bit integers in two words (the high one of 63 bits)."""
+
+    high: np.ndarray
+    low: np.ndarray
+
+
+def tails(masses: Iterable[decimal.Decimal]) -> Tails:
+    """Of X with these chances of 0, 1, 2, ... but for a factor; iterated over, and rounded, in 80 digits."""
     with decimal.localcontext() as context:
         context.prec = 80
-        largest = math.ceil(BASE * math.sqrt(2 * 130 * math.log(2)))
-        masses = [(-decimal.Decimal(x * x) / (2 * BASE * BASE)).exp() for x in range(largest + 1)]
-        tails = [2 * mass for mass in masses[1:]]
-        for index in reversed(range(len(tails) - 1)):
-            tails[index] += tails[index + 1]
-        scale = decimal.Decimal(2**127) / (masses[0] + tails[0])
-        integers = [int((tail * scale).to_integral_value()) for tail in tails]
-    words = 2**64
-    return np.array([i // words for i in integers], np.uint64), np.array([i % words for i in integers], np.uint64)
+        sums = list(itertools.accumulate(reversed(list(masses))))[::-1]
+        integers = [int((tail * 2**127 / sums[0]).to_integral_value()) for tail in sums[1:]]
+    return Tails(np.array([i >> 64 for i in integers], np.uint64), np.array([i % 2**64 for i in integers], np.uint64))
 
 
-def two_uint64(words):
-    """Four 32-bit words along the last axis -> two 64-bit integers."""
-    return _uint64(words[..., :2]), _uint64(words[..., 2:])
+def invert(words, table: Tails):
+    """X by inversion, int64, from four words along the last axis, less the last bit of the second."""
+    high, low = _uint64(words[..., :2])[..., None] >> 1, _uint64(words[..., 2:])[..., None]
+    return jnp.sum((high < table.high) | ((high == table.high) & (low < table.low)), axis=-1, dtype=jnp.int64)
 
 
 def _uint64(words):

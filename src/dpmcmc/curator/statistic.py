@@ -25,19 +25,7 @@ import numpy as np
 
 from dpmcmc.accounting import costs
 from dpmcmc.curator import noise
-from dpmcmc.curator.clipping import clip_to_unit_ball
-from dpmcmc.curator.exact_sum import (
-    BITS,
-    Table,
-    fixed_point,
-    once,
-    one_row,
-    rows_per_block,
-    shrink_to_ball,
-    sum_blocks,
-    sum_counted,
-    sum_pieces,
-)
+from dpmcmc.curator.exact_sum import BITS, Table, ball_integers, one_row, sum_counted, sum_row_vectors
 from dpmcmc.curator.gradient import MAX_DIMENSION
 from dpmcmc.curator.queries import check_positive, check_sizes
 from dpmcmc.curator.rowwise import rowwise
@@ -99,26 +87,23 @@ def with_statistic(table: Table, model: Model) -> Table:
 
 def statistic_sum(family: Family, table: Table):
     """The exact integer sum of the rows' centred and clipped statistics / radius, in units of 2^-BITS: shape (m,)."""
-    size = _shape(family, table)[0]
-    block = rows_per_block(size)
 
     def block_sum(rows, is_counted):
         return sum_counted(row_integers(family, rows, table.num_rows), is_counted)
 
-    return sum_pieces(lambda rows, is_real: sum_blocks(block_sum, rows, is_real, block), table, table.pieces)
+    return sum_row_vectors(block_sum, table, _shape(family, table)[0])
 
 
 def row_integers(family: Family, rows, num_rows):
     """Each row's (S - c) / R as integers on the grid 2^-BITS, of shape (rows, m) and length at most 2^BITS."""
 
-    def integers():
+    def centred():
         # Once per program, so in float64: the rounding of a float32 would not average out over many rows.
         with jax.enable_x64(True):
             statistics = rowwise(family.statistic)(jax.tree.map(_double, rows))
-            centred = statistics.astype(jnp.float64) - jnp.asarray(family.center, jnp.float64)
-            return fixed_point(clip_to_unit_ball(centred, float(family.radius)))
+            return statistics.astype(jnp.float64) - jnp.asarray(family.center, jnp.float64)
 
-    return shrink_to_ball(once(integers, num_rows))
+    return ball_integers(centred, float(family.radius), num_rows)
 
 
 def same_family(one: Model, other: Model, row: Any) -> bool:
