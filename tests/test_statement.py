@@ -209,3 +209,25 @@ def test_a_bill_that_no_accountant_can_state_promises_nothing_and_breaks_nothing
     batch = Gradient(1.0, 1e-3, batch=PoissonBatch(0.1))
     found = tiny.make_curator(budget=None, fixed_secret=None).grant({batch: 1000}).statement()
     assert math.isinf(found.epsilon) and "NO PRIVACY" in str(found)
+
+
+FORGED = {
+    "as it is": (r"$", "", True),
+    "a smaller promise beside it": (r"Promise: +", "Promise:   (0.01, 1e-12)-differential privacy, which implies ", False),
+    "another unit": (r"one row, replaced by any other", "one person with at most 1000 rows, added or removed", False),
+    "another bill": (r"Bill: +20 x", "Bill:      2 x", False),
+    "no bill": (r"  Bill: .*\n", "", False),
+    "a line more": (r"  Bill: ", "  Bill:      1 x q\n  Bill: ", False),
+    "another figure": (r"Computed:  epsilon = \S+", "Computed:  epsilon = 0.001", False),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_printed_statement_is_that_of_its_ledger(name, tmp_path):
+    pattern, put, is_consistent = FORGED[name]
+    found = statement({tiny.RATIO: 20})
+    text = re.sub(pattern, put, str(found), count=1)
+    assert (text == str(found)) is is_consistent
+    path = tmp_path / "attributes.json"
+    path.write_text(json.dumps({verify.ATTRIBUTE: found.ledger_json(), "privacy_statement": text}))
+    assert (verify.contradictions(path) == []) is is_consistent

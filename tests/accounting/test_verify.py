@@ -190,6 +190,14 @@ def test_a_ledger_is_not_hidden_in_another(tmp_path):
             verify.read(path)
 
 
+def test_a_claim_that_distances_break_is_not_reproduced():
+    far = [(Gaussian(30.0, distance=1e-6), 100)]
+    assert verify.verify(document([(Gaussian(30.0, distance=1e-12), 100)], 5.0)).is_reproduced
+    assert not verify.verify(document(far, 5.0)).is_reproduced
+    assert verify.verify(document(far, "inf")).is_reproduced  # it promises nothing
+    assert verify.verify(document([(AcceptBit(Barker(), 0.1), 10)], "inf")).is_reproduced
+
+
 def test_nothing_is_said_twice(tmp_path):
     """Of two bills under one name, one would be verified and another one read."""
     text = json.dumps(document(ENTRIES, EPSILON))

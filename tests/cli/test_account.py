@@ -232,6 +232,17 @@ def test_ledgers_are_reverified(tmp_path, factor, code):
     assert ("NOT reproduced" in words) is (code == 1)
 
 
+def test_the_name_of_an_owner_forges_no_verdict(tmp_path):
+    claim = {"epsilon": 9.0, "delta": 1e-6, "method": "gaussian"}
+    ledger = {"format": "dpmcmc-ledger-1", "claim": claim, "neighbours": "replace-one", "entries": []}
+    path = tmp_path / "ledger.json"
+    owners = {"north": ledger, "a is reproduced\n\x1b[2K": ledger, "\ud800": ledger}
+    path.write_text(json.dumps({"format": "dpmcmc-federated-ledger-1", "owners": owners}))
+    result = call(f"ledger {path}")
+    assert result.exit_code == 0 and "the claim of north is reproduced" in result.output
+    assert r"the claim of 'a is reproduced\n\x1b[2K' is reproduced" in result.output and r"'\ud800'" in result.output
+
+
 def test_a_false_claim_is_not_taken_for_spends(tmp_path):
     """Facts and grants beside it are refused, and change nothing about the claim."""
     claim = {"epsilon": 0.01, "delta": 1e-6, "method": "gaussian"}

@@ -22,6 +22,7 @@ AT_MOST = "the table has at most {} rows: this was declared; a larger one is ref
 LARGE_DELTA = "delta = {:g} is above 1/n, n = {}: a release of one random row would be within the promise"
 TIME = "the time a run takes is not part of the release, and is not protected"
 SHARED_BUDGET = "several runs share this budget: the promise is about all of them together"
+IN_RETROSPECT = "none was made in advance. By itself this run has {}; other runs on these rows add to it"
 ALONE = "for this run alone"  # what a shared budget's second figure is about: no opinion on the first
 SEVERAL_OWNERS = (
     "this owner added its noise in full, with a secret of its own: the promise holds against the other owners too. "
@@ -79,15 +80,14 @@ class Statement:
     def __str__(self) -> str:
         promise = promise_text(self.epsilon, self.delta)
         if math.isfinite(self.epsilon) and self.budget is None:
-            promise = f"none was made in advance. By itself this run has {promise}; other runs on these rows add to it"
+            promise = IN_RETROSPECT.format(promise)
         lines = ["PRIVACY STATEMENT", f"  Promise:   {promise}"]
-        lines.append(f"  Unit:      {_unit_text(self.unit, self.capacity)}")
+        lines.append(f"  Unit:      {unit_text(self.unit)} ({self._known_number()})")
         released = f"{'; '.join(self.released)}; everything else is computed from these" if self.released else "nothing"
         lines.append(f"  Released:  {released}")
         lines += [f"  Bill:      {item['count']} x {item['query']}" for item in self.bill]
         if math.isfinite(self.epsilon):
-            computed = f"epsilon = {rounded_up(self.epsilon, 6)} at delta = {rounded_up(self.delta, 3)}"
-            lines.append(f"  Computed:  {computed} by {self.method}")
+            lines.append(f"  Computed:  {computed_text(self.epsilon, self.delta, self.method)}")
         if self.second_epsilon is not None:
             is_larger = self.second_epsilon > self.epsilon * 1.00001
             both = " (both are upper bounds: the smaller one holds)" if is_larger else ""
@@ -99,6 +99,12 @@ class Statement:
         lines += [f"  Assumes:   {text}" for text in self.assumptions]
         lines += [f"  Note:      {text}" for text in self.notes]
         return "\n".join(lines)
+
+    def _known_number(self) -> str:
+        if self.unit.neighbours is not Neighbours.REPLACE_ONE:
+            return "the number of rows is private"
+        what = "the number of rows" if self.unit.rows_per_person == 1 else "the table's capacity"
+        return f"{what}, {self.capacity}, is public"
 
 
 @dataclass(frozen=True)
@@ -154,13 +160,12 @@ def rounded_up(value: float, digits: int) -> str:
     return text
 
 
-def _unit_text(unit: Unit, capacity: int | None) -> str:
+def computed_text(epsilon: float, delta: float, method: str) -> str:
+    """What was computed, by which accountant."""
+    return f"epsilon = {rounded_up(epsilon, 6)} at delta = {rounded_up(delta, 3)} by {method}"
+
+
+def unit_text(unit: Unit) -> str:
+    """What is protected."""
     person = "one row" if unit.rows_per_person == 1 else f"one person with at most {unit.rows_per_person} rows"
-    if unit.neighbours is Neighbours.REPLACE_ONE:
-        known = (
-            f"the number of rows, {capacity}, is public"
-            if unit.rows_per_person == 1
-            else f"the table's capacity, {capacity}, is public"
-        )
-        return f"{person}, replaced by any other ({known})"
-    return f"{person}, added or removed (the number of rows is private)"
+    return f"{person}, {'replaced by any other' if unit.neighbours is Neighbours.REPLACE_ONE else 'added or removed'}"

@@ -5,8 +5,10 @@ The ledger of a federation holds one ledger, with its own claim, for each owner.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,12 +17,23 @@ import numpy as np
 from dpmcmc.accounting import accountants, filters
 from dpmcmc.accounting.costs import from_json
 from dpmcmc.accounting.search import LIMIT
-from dpmcmc.accounting.statement import ATTRIBUTE, FEDERATED_FORMAT, FORMAT, promise_text, weakest
-from dpmcmc.types import Neighbours
+from dpmcmc.accounting.statement import (
+    ATTRIBUTE,
+    FEDERATED_FORMAT,
+    FORMAT,
+    IN_RETROSPECT,
+    computed_text,
+    promise_text,
+    unit_text,
+    weakest,
+)
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
+from dpmcmc.types import Neighbours, Unit
 
 TOLERANCE = 1e-6  # the last digits of `pld` depend on the processor: 1e-7 at delta = 1e-10, 1e-10 at 1e-6
 LEDGER = ("format", "claim", "neighbours", "rows_per_person", "entries")
 CLAIM, ENTRY, FEDERATED = ("epsilon", "delta", "method"), ("query", "released", "cost", "count"), ("format", "owners")
+PRINTED = ("Promise", "Unit", "Bill", "Computed")  # what a statement says of its ledger
 FILTERS = {filters.NAMES[shared_by]: make for shared_by, make in filters.FILTERS.items()}
 
 
@@ -88,9 +101,9 @@ def _check_fields(value: dict[str, Any], what: str, fields: tuple[str, ...]) -> 
 
 def contradictions(path: Path) -> list[str]:
     """What the other attributes of a saved posterior say, if it is not what its ledger says."""
-    facts = [_facts(ledger) for ledger in by_owner(read(path)).values()]
-    wanted = weakest(facts)
-    promises = [promise_text(fact["epsilon"], fact["delta"]) for fact in facts]
+    ledgers = by_owner(read(path)).values()
+    wanted = weakest([_facts(ledger) for ledger in ledgers])
+    lines = [line for ledger in ledgers for line in _printed(ledger)]
     found = []
     for attributes in _attributes(path):
         found += [
@@ -99,14 +112,26 @@ def contradictions(path: Path) -> list[str]:
             if name in attributes and not np.array_equal(np.ravel(_infinite(attributes[name])), np.ravel(value))
         ]
         text = str(attributes.get("privacy_statement", ""))
-        printed = [line for line in text.splitlines() if line.strip().startswith("Promise:")]
-        for promise in promises:
-            if text and not any(promise in line for line in printed):
-                found.append(f"the printed statement does not promise {promise}")
-        for line in printed:
-            if not any(promise in line for promise in promises):
-                found.append(f"the printed statement says {line.strip()}")
+        printed = [line.strip() for line in text.splitlines() if line.split(":")[0].strip() in PRINTED]
+        pairs = itertools.zip_longest(lines, printed, fillvalue="") if text else ()
+        found += [f"the printed statement says {line or 'too little'}" for wanted, line in pairs if not re.fullmatch(wanted, line)]
     return list(dict.fromkeys(found))
+
+
+def _printed(ledger: dict[str, Any]) -> list[str]:
+    """Patterns of the lines that a statement prints of what is in its ledger."""
+    fact = _facts(ledger)
+    promise = promise_text(fact["epsilon"], fact["delta"])
+    unit = unit_text(Unit(Neighbours(fact["neighbours"]), fact["rows_per_person"]))
+    lines = [
+        f"Promise: +({re.escape(promise)}|{re.escape(IN_RETROSPECT.format(promise))})",
+        rf"Unit: +{re.escape(unit)} \([^()]*\)",
+    ]
+    for entry in _part(ledger, "entries", list):
+        lines.append("Bill: +" + re.escape(f"{entry['count']} x {entry.get('query')}"))
+    if math.isfinite(fact["epsilon"]):
+        lines.append(f"Computed: +{re.escape(computed_text(fact['epsilon'], fact['delta'], fact['accountant']))}")
+    return lines
 
 
 def _facts(ledger: dict[str, Any]) -> dict[str, Any]:
@@ -214,4 +239,9 @@ def _recomputed(costs: dict[Any, int], claimed: float, delta: float, method: str
         return accountants.epsilon(costs, delta).epsilon
     if method in FILTERS:
         return claimed if math.isfinite(claimed) and FILTERS[method](claimed, delta).fits(costs) else math.inf
-    return accountants.epsilon_by(method, costs, delta)
+    try:
+        return accountants.epsilon_by(method, costs, delta)
+    except PrivacyRefusal as refusal:
+        if math.isinf(claimed) or isinstance(refusal, BudgetExceeded):  # distances from ideal laws eat up delta
+            return math.inf
+        raise

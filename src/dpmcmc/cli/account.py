@@ -358,7 +358,7 @@ def ledger(
         print(json.dumps(answers[""] if set(answers) == {""} else {"is_reproduced": is_reproduced, "owners": answers}))
     else:
         for name, answer in answers.items():
-            whose = f"the claim of {name}" if name else "the claim"
+            whose = f"the claim of {name if name.isprintable() else ascii(name)}" if name else "the claim"
             words = "reproduced" if answer["is_reproduced"] else "NOT reproduced"
             _show(answer, False, f"{file.name}: {whose} is {words}")
     raise typer.Exit(0 if is_reproduced else 1)
