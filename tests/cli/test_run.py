@@ -125,15 +125,15 @@ def test_a_dry_run_tells_the_plan_and_spends_nothing(folder):
 def test_the_file_says_how_to_read_the_parameters():
     result = invoke(*LOGISTIC, "--steps", "2")
     posterior = load("posterior.nc").posterior
-    assert posterior["age"].attrs["units"] == "log-odds per 20, half the width of its bounds"
-    assert "intercept: log-odds at the middle of all bounds; age: log-odds per 20" in posterior.attrs["parameters"]
+    assert posterior["age"].attrs["units"] == "log-odds per 1 of age"
+    assert "intercept: log-odds at the middle of all bounds; age: log-odds per 1 of age" in posterior.attrs["parameters"]
     assert "declared of every row: age within 20 and 60, height within 140 and 200" in posterior.attrs["privacy_statement"]
     assert "Sampler:  barker, moves up to" in posterior.attrs["plan"] and posterior.attrs["plan"] in result.output
-    assert result.output.count("age: log-odds per 20, half the width of its bounds") == 2  # in the plan, and below the summary
+    assert result.output.count("age: log-odds per 1 of age") == 2  # in the plan, and below the summary
 
 
 def test_text_is_compared_with_its_first_level(folder):
-    """As columns of 0 and 1 would be; what is no level is as good as missing."""
+    """What is no level is as good as missing."""
     sexes = np.where(np.arange(N) % 3 == 0, "f", "m")
     write(folder / "text.csv", AGE, np.where(np.arange(N) == 7, "?", sexes), LABEL)
     arguments = ["logistic", "text.csv", "--label", "ill", "--bounds", "age=20:60", "--levels", "height=f/m/x", *PROMISE]
@@ -148,12 +148,49 @@ def test_text_is_compared_with_its_first_level(folder):
     limits, levels = {"age": Bounds(20.0, 60.0)}, {"height": ("f", "m", "x")}
     settings = Settings(("height", "age"), "ill", None, limits, levels, True, 1.0, None, None, None, None)
     features, _ = problem_of(ModelName.logistic, folder / "text.csv", ",", ".", settings).rows
-    np.testing.assert_array_equal(features[:3, :2], [[0, 0], [1, 0], [1, 0]])
+    np.testing.assert_array_equal(features[:3, :2], dpmcmc.tables.simplex(3).T[[0, 1, 1]].astype(np.float32))
     assert np.isnan(features[7, :2]).all() and np.isfinite(np.delete(features, 7, 0)).all()
     (folder / "commas.csv").write_text("age;height;ill\n20,5;a,b;1\n30,5;c;0\n")
     commas = settings._replace(levels={"height": ("c", "a,b")})
     features, _ = problem_of(ModelName.logistic, folder / "commas.csv", ";", ",", commas).rows
-    np.testing.assert_allclose(features, [[1, -0.975], [0, -0.475]])
+    np.testing.assert_allclose(features, [[-1, -0.975], [1, -0.475]], rtol=1e-6)
+    without = problem_of(ModelName.logistic, folder / "commas.csv", ";", ",", commas._replace(intercept=False))
+    np.testing.assert_allclose(without.rows[0], [[1, -0.975], [0, -0.475]])
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("model", ["logistic", "linear"])
+def test_named_parameters_predict_as_the_model_does(model, intercept, folder):
+    """In the units of the table, levels against the first: however the model itself has them."""
+    places = np.arange(N) % 4
+    write(folder / "levels.csv", AGE, np.array(["n", "e", "s", "w"])[places], LABEL)
+    limits, levels = {"age": Bounds(20.0, 60.0), "ill": Bounds(0.0, 4.0)}, {"height": ("n", "e", "s", "w")}
+    settings = Settings(("age", "height"), "ill", None, limits, levels, intercept, 2.0, None, None, None, None)
+    problem = problem_of(ModelName(model), folder / "levels.csv", ",", ".", settings)
+    position = np.linspace(-0.7, 0.9, problem.model.dimension, dtype=np.float32)
+    told = {name: float(value) for name, value in problem.model.unravel(position).items()}
+    names = ["intercept"] * intercept + ["age", "height=e", "height=s", "height=w"] + ["noise_scale"] * (model == "linear")
+    assert list(told) == names
+    of_level = np.array([0.0, told["height=e"], told["height=s"], told["height=w"]])[places]
+    found = jax.vmap(problem.model.log_likelihood, (None, 0))(position, problem.rows)
+    predicted = told.get("intercept", 0.0 if model == "logistic" else 2.0) + told["age"] * (AGE - 40) + of_level
+    if model == "logistic":
+        wanted = -np.logaddexp(0, np.where(LABEL > 0.5, -predicted, predicted))
+    else:
+        error = (LABEL - predicted) / told["noise_scale"]
+        huber = np.where(np.abs(error) <= 1.345, error**2 / 2, 1.345 * np.abs(error) - 1.345**2 / 2)
+        wanted = np.log(2 / told["noise_scale"]) - huber
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_levels_that_are_equally_common_do_not_hide_each_other(folder):
+    """Noise is alike in all directions, so what counts is the direction that rows say least about; with 0 and 1 it was a sixth."""
+    write(folder / "levels.csv", np.where(np.arange(N) % 2 < 1, 20, 60), np.array(["n", "e", "s", "w"])[np.arange(N) % 4], LABEL)
+    settings = Settings(("height",), "ill", None, {}, {"height": ("n", "e", "s", "w")}, True, 1.0, None, None, None, None)
+    rows = np.column_stack([np.ones(N), problem_of(ModelName.logistic, folder / "levels.csv", ",", ".", settings).rows[0]])
+    with_zeros = np.column_stack([np.ones(N), np.arange(N)[:, None] % 4 == np.arange(1, 4)])
+    least, with_zeros = (np.linalg.eigvalsh(features.T @ features / N)[0] for features in (rows, with_zeros))
+    assert least > 0.31 and with_zeros < 0.054
 
 
 def test_persons_with_several_rows_are_a_unit():
@@ -232,7 +269,7 @@ def test_a_run_says_what_it_does(folder):
     assert result.exit_code == 0, result.output
     for words in (
         "Model:    logistic, 3 parameters",
-        "age: log-odds per 20, half the width of its bounds",
+        "age: log-odds per 1 of age",
         "Table:    table.csv, 173 rows",
         "height within 140 and 200",
         "ill counts as 1 where it is a number above 1/2, and as 0 where it is one up to 1/2",
@@ -325,11 +362,11 @@ def test_a_linear_run_tells_its_units(folder):
     assert result.exit_code == 0, result.output
     for words in (
         "intercept: height at the middle of all bounds",
-        "age: height per 20, half the width of its bounds",
+        "age: height per 1 of age",
         "noise_scale: spread of height around what the columns tell (where it is normal, 0.87 standard deviations)",
         "noise: normal up to 1.345 of its scale, then with exponential tails",
         "height within 140 and 200",
-        "170), with a standard deviation of 10 noises; 30 / noise_scale is so around 4, with one of 10",
+        "170), each with a standard deviation of 10 noises; 30 / noise_scale is so around 4, with one of 10",
         "Expect:   less than one independent draw's worth of the worst parameter",
         "and noise_scale is 6; a quarter as many where it is half of that",
         "a scale above 15 tells of bounds of height that are too narrow",
@@ -339,9 +376,11 @@ def test_a_linear_run_tells_its_units(folder):
         assert words in result.output, words
     assert "counts as 1" not in result.output
     posterior = load("posterior.nc").posterior
-    assert posterior["age"].attrs["units"] == "height per 20, half the width of its bounds"
+    assert posterior["age"].attrs["units"] == "height per 1 of age"
     without = invoke(*LINEAR, "--no-intercept", "--sampler", "barker", "--dry-run", "--prior-scale", "3")
-    assert "(there is no intercept: height at the middle of all bounds is 170), with a standard deviation of 3" in without.output
+    assert (
+        "(there is no intercept: height at the middle of all bounds is 170), each with a standard deviation of 3" in without.output
+    )
     assert "Expect:" in without.output and "and noise_scale is" not in without.output
 
 
@@ -403,7 +442,7 @@ def test_a_linear_model_is_in_the_units_of_the_table(decimal, folder):
     problem = problem_of(ModelName.linear, folder / "metric.csv", ";", decimal, settings)
     position = np.array([0.3, -0.2, 1.5], np.float32)
     told = {name: float(value) for name, value in problem.model.unravel(position).items()}
-    error = (HEIGHT - told["intercept"] - told["age"] * (AGE - 40) / 20) / told["noise_scale"]
+    error = (HEIGHT - told["intercept"] - told["age"] * (AGE - 40)) / told["noise_scale"]
     huber = np.where(np.abs(error) <= 1.345, error**2 / 2, 1.345 * np.abs(error) - 1.345**2 / 2)
     features, response = problem.rows
     found = [float(problem.model.log_likelihood(position, (features[i], response[i]))) for i in range(0, N, 20)]
@@ -428,7 +467,7 @@ REFUSED = [
     ([*LINEAR, "--positive", "tall"], "the linear model takes no --positive: leave it out"),
     ([*LINEAR[:2], "--label", "age", "--bounds", "age=20:60,noise_scale=1:2", *PROMISE], "has no column 'noise_scale'"),
     (["linear", "noise.csv", "--label", "ill", "--bounds", "ill=0:1,noise_scale=1:2", *PROMISE],
-     "must be without 'noise_scale': that is a parameter of its own"),
+     "a column cannot be named noise_scale: that is a parameter of its own; rename it"),
     ([*LINEAR], "hopeless: with 173 rows and 3 parameters"),
     (["logistic", "table.csv", "--features", "age,weight", "--bounds", "age=1:2,weight=1:2", "--label", "ill", *PROMISE],
      "has no column 'weight'; it has age, height, ill"),

@@ -154,6 +154,16 @@ def test_sums_of_draws_are_taken_in_double_precision():
     np.testing.assert_allclose(means, draws.astype(float).mean((0, 1)), rtol=0, atol=1e-6)
 
 
+def test_the_summary_has_the_order_of_the_model(tmp_path):
+    """ArviZ, NetCDF and JAX sort by name."""
+    draws = np.random.default_rng(0).normal(size=(2, 50, 3)).astype(np.float32)
+    made = results.from_draws(draws, None, lambda position: {"z": position[0], "b": position[1:]}, make_statement())
+    results.save(made, tmp_path / "posterior.nc")
+    for result in (made, results.load(tmp_path / "posterior.nc")):
+        assert list(results.summary_table(result).index) == ["z", "b[0]", "b[1]"]
+        np.testing.assert_array_equal(result.posterior["z"], draws[..., 0])
+
+
 def test_the_summary_of_very_few_draws_is_quiet(capsys):
     assert "mean" in results.summary(tiny.run(num_steps=1))
     assert capsys.readouterr() == ("", "")

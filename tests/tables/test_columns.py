@@ -224,6 +224,18 @@ def test_levels_become_indicators_against_the_first():
             tables.indicators(cells, levels)
 
 
+@pytest.mark.parametrize("number", [2, 3, 7])
+def test_corners_are_alike_in_all_directions(number):
+    levels = [f"level {index}" for index in range(number)]
+    found = tables.corners([*levels, "another", None], levels)
+    assert found.dtype == np.float32 and np.isnan(found[number:]).all()
+    corners = found[:number].astype(float)
+    np.testing.assert_array_equal(corners, tables.simplex(number).T.astype(np.float32))
+    assert np.all(np.linalg.norm(corners, axis=1) <= 1)  # what a radius is computed from
+    np.testing.assert_allclose(corners @ corners.T, (number * np.eye(number) - 1) / (number - 1), atol=1e-6)
+    np.testing.assert_allclose(corners.T @ corners, np.eye(number - 1) * number / (number - 1), atol=1e-6)
+
+
 def test_levels_are_parsed():
     assert parse_levels('sex=female/male, "a, b"= c / d=e/1') == {"sex": ("female", "male"), "a, b": ("c", "d=e", "1")}
     for text in ("sex", "sex=male", "=a/b", "sex=a/a", "sex=a/b/", "sex=a/b,sex=a/c"):

@@ -124,38 +124,72 @@ def _is_text(cells: Any) -> bool:
 
 
 class _Features(NamedTuple):
-    """What a regression makes of its columns."""
+    """What a regression makes of its columns. A model has scaled columns and, beside an intercept, corners of simplices."""
 
     rows: Any  # (n, k)
     radius: float
-    units: dict[str, str]  # of the coefficients, the intercept first
-    information: list[float]  # what a row is guessed to say about each, if it says 1 about the predictor
+    units: dict[str, str]  # of what people get, the intercept first
+    matrix: Any  # from the model's coefficients to that
+    information: list[float]  # what a row is guessed to say about each coefficient, if it says 1 about the predictor
+    prior: str  # which numbers have it, in words
+
+    def named(self, coefficients: Any) -> dict[str, Any]:
+        """The parameters by name, in the units of the table, and in double precision: some may be far larger than others."""
+        import jax
+        import jax.numpy as jnp
+
+        with jax.enable_x64(True):
+            return dict(zip(self.units, jnp.asarray(self.matrix) @ jnp.asarray(coefficients, jnp.float64), strict=True))
 
 
 def _features(columns: dict[str, Any], settings: Settings, told: str) -> _Features:
     import numpy as np
+    from scipy import linalg
 
-    from dpmcmc.tables import indicators, scaled
+    from dpmcmc.tables import corners, indicators, scaled, simplex
 
-    rows, units, information = [], [], []
+    rows, units, information, blocks = [], [], [], []
+    at_first = [np.ones((1, 1))]  # what the coefficients add up to at the middle of all bounds and the first of all levels
     for name in settings.columns:
         if name in settings.bounds:
+            half = settings.bounds[name].half
             rows.append(scaled(columns, {name: settings.bounds[name]}))
-            units.append((name, f"{told} per {settings.bounds[name].half:g}, half the width of its bounds"))
+            units.append((name, f"{told} per 1 of {name}"))
             information.append(1 / 5)  # a scaled feature has a square of about that on average
-        else:
-            first, *others = levels = settings.levels[name]
-            rows.append(indicators(columns[name], levels))
-            units += [(f"{name}={level}", f"{told} against {name}={first}") for level in others]
-            information += [1 / len(levels)] * len(others)
+            blocks.append(np.array([[1 / half]]))
+            at_first.append(np.zeros((1, 1)))
+            continue
+        first, *others = levels = settings.levels[name]
+        units += [(f"{name}={level}", f"{told} against {name}={first}") for level in others]
+        places = simplex(len(levels)).T if settings.intercept else np.eye(len(levels), len(others), -1)
+        rows.append((corners if settings.intercept else indicators)(columns[name], levels))
+        information += [float(np.mean(places[:, 0] ** 2))] * len(others)
+        blocks.append(places[1:] - places[0])
+        at_first.append(places[:1])
     if settings.intercept:
-        places = {"the middle of all bounds": settings.bounds, "the first of all levels": settings.levels}
-        place = " and ".join(words for words, declared in places.items() if set(declared) & set(settings.columns))
+        where = {"the middle of all bounds": settings.bounds, "the first of all levels": settings.levels}
+        place = " and ".join(words for words, declared in where.items() if set(declared) & set(settings.columns))
         units, information = [("intercept", f"{told} at {place}"), *units], [1.0, *information]
     if len(dict(units)) < len(units):
         raise ValueError("two parameters would have one name (intercept, COLUMN or COLUMN=LEVEL): rename a column")
+    matrix = linalg.block_diag(*blocks)
+    if settings.intercept:
+        matrix = np.block([[np.concatenate(at_first, axis=1)], [np.zeros((len(matrix), 1)), matrix]])
     # Each column adds 1 at most to the square of a row's length.
-    return _Features(np.concatenate(rows, axis=1), math.sqrt(len(settings.columns)), dict(units), information)
+    radius = math.sqrt(len(settings.columns))
+    return _Features(np.concatenate(rows, axis=1), radius, dict(units), matrix, information, _scales(settings))
+
+
+def _scales(settings: Settings) -> str:
+    """Which numbers the prior of a regression is about."""
+    parts = {
+        "the intercept in the middle of bounds and levels": settings.intercept,
+        "what half the width of the bounds changes": bool(settings.limits),
+        "a level against the mean of its column's": settings.intercept and len(settings.limits) < len(settings.columns),
+        "a level against the first": not settings.intercept and len(settings.limits) < len(settings.columns),
+    }
+    *parts_before, last = [words for words, is_there in parts.items() if is_there]
+    return f"{', '.join(parts_before)} and {last}" if parts_before else last
 
 
 def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
@@ -166,14 +200,14 @@ def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
 
     assert settings.label is not None
     features = _features(columns, settings, "log-odds")
-    names = list(features.units)
-    model = models.logistic(len(names) - settings.intercept, features.radius, settings.prior_scale, settings.intercept, names)
+    model = models.logistic(features.rows.shape[1], features.radius, settings.prior_scale, settings.intercept)
+    model = model._replace(unravel=features.named)
     rows = features.rows, labels(columns[settings.label], settings.positive)
-    prior = f"prior: each is normal around 0, with a standard deviation of {settings.prior_scale:g}"
+    prior = f"prior: {features.prior} are normal around 0, each with a standard deviation of {settings.prior_scale:g}"
     notes = (*(f"{name}: {unit}" for name, unit in features.units.items()), prior)
     information = np.array(features.information) / 5  # a row says at most 1/4 about its logit
-    precision = settings.prior_scale**-2
-    return Problem(model, rows, np.zeros(len(names)), information, precision, notes, features.units, FILLED, is_measured=True)
+    precision, start = settings.prior_scale**-2, np.zeros(model.dimension)
+    return Problem(model, rows, start, information, precision, notes, features.units, FILLED, is_measured=True)
 
 
 def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
@@ -186,19 +220,21 @@ def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
     assert settings.label is not None
     label, limits = settings.label, settings.bounds[settings.label]
     features = _features(columns, settings, label)
-    names = list(features.units)
-    model = models.robust_linear(
-        len(names) - settings.intercept, features.radius, 1.0, settings.prior_scale, settings.intercept, names
-    )
+    model = models.robust_linear(features.rows.shape[1], features.radius, 1.0, settings.prior_scale, settings.intercept)
+    if NOISE in features.units:
+        raise ValueError(f"a column cannot be named {NOISE}: that is a parameter of its own; rename it")
     units = features.units | {
         NOISE: f"spread of {label} around what the columns tell (where it is normal, 0.87 standard deviations)"
     }
 
     def unravel(position):
-        return {
-            name: _in_table_units(value, limits.half, origin=limits.middle if settings.intercept and name == "intercept" else 0.0)
-            for name, value in model.unravel(position).items()
-        }
+        import jax.numpy as jnp
+
+        parts = model.unravel(position)
+        coefficients = jnp.append(parts["intercept"], parts["coefficients"]) if settings.intercept else parts["coefficients"]
+        named = {**features.named(coefficients), NOISE: parts[NOISE]}
+        origins = {"intercept": limits.middle} if settings.intercept else {}
+        return {name: _in_table_units(value, limits.half, origins.get(name, 0.0)) for name, value in named.items()}
 
     rows = features.rows, scaled(columns, {label: limits})[:, 0]
     size = features.radius**2 + settings.intercept  # of a row, at most
@@ -207,7 +243,7 @@ def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
         *(f"{name}: {unit}" for name, unit in units.items()),
         f"noise: normal up to {HUBER:g} of its scale, then with exponential tails, so that rows far off pull no harder; a scale "
         f"above {limits.half / 2:g} tells of bounds of {label} that are too narrow, or of rows that no line fits",
-        f"prior: each coefficient is normal around 0 ({through} {limits.middle:g}), with a standard deviation of "
+        f"prior: {features.prior} are normal around 0 ({through} {limits.middle:g}), each with a standard deviation of "
         f"{settings.prior_scale:g} noises; {limits.half:g} / {NOISE} is so around {CENTER:g}, with one of "
         f"{NOISE_PRIOR * math.sqrt(SHARE * size):.3g}",
     )

@@ -4,10 +4,11 @@
 
 A table in a CSV file has a first line that names the columns, then one line per row: a line break inside quotes is not supported.
 Bounds are declared, not computed from the table: every cell is moved into its bounds, and a row with a missing or unreadable one
-says nothing. Features of a regression are scaled so that the bounds become -1 and 1, columns of a Gaussian by their standard
-deviation: with the bounds this makes the clip of the model a proved one. Step size, longest move and noise follow from public facts
-(`dpmcmc.tuning`) unless given. Regressions and Gaussian means take Langevin dynamics on noisy gradients after a private start,
-which gets furthest; the others, and all with settings of your own, Barker's accept bit.
+says nothing. Features of a regression are scaled so that the bounds become -1 and 1, levels of text become corners of a simplex,
+columns of a Gaussian are scaled by their standard deviation: this makes the clip of the model a proved one. What is reported is in
+the units of the table. Step size, longest move and noise follow from public facts (`dpmcmc.tuning`) unless given. Regressions and
+Gaussian means take Langevin dynamics on noisy gradients after a private start, which gets furthest; the others, and all with
+settings of your own, Barker's accept bit.
 
 Exit codes: 0 done; 1 broke off after the budget was spent; 2 refused, nothing spent; 130 interrupted.
 """

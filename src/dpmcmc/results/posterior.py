@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import math
 import os
@@ -19,6 +20,7 @@ from dpmcmc.accounting.statement import ATTRIBUTE, FederatedStatement, Statement
 
 MAX_R_HAT, MIN_EFFECTIVE = 1.1, 15  # what draws must reach to be called a success
 MAX_DRIFT, FEWEST_FOR_DRIFT = 5.0, 50  # standard deviations, and draws to have any
+ORDER = "parameter_order"  # an attribute: ArviZ and NetCDF sort variables by name
 STATISTICS = {"is_accepted": "acceptance", "log_ratio": "log_ratio", "is_divergent": "diverging"}
 
 
@@ -31,10 +33,11 @@ def from_draws(
     thin: int = 1,
 ):
     """Positions (chains, draws, d) and released statistics (chains, draws, ...) -> InferenceData with named parameters."""
-    result = _inference_data(positions, info, unravel, num_warmup)
+    named = _named(positions, unravel)
+    result = _inference_data(named, info, num_warmup)
     attributes = {**_attributes(statement), "thinning": thin}
     result.attrs.update(attributes)
-    result.posterior.attrs.update(attributes)
+    result.posterior.attrs.update({**attributes, ORDER: json.dumps(list(named))})
     return result
 
 
@@ -44,7 +47,7 @@ def rehearse(
     """Fail now, with zeros of these shapes, rather than after the budget is spent. With a path they are written beside it once."""
     positions, infos = jax.tree.map(lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info))
     try:
-        result = _inference_data(positions, infos, unravel, num_warmup=1)
+        result = _inference_data(_named(positions, unravel), infos, num_warmup=1)
         named = jax.eval_shape(unravel, position)
         for name, value in {**named, **_fields(info)}.items():
             if not hasattr(value, "shape"):  # of a list the axes would be taken for chains and draws
@@ -77,8 +80,20 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
 
 
-def _inference_data(positions, info, unravel, num_warmup: int):
-    named = {name: _wide(np.asarray(values)) for name, values in jax.vmap(jax.vmap(unravel))(positions).items()}
+def _named(positions, unravel: Callable[[Any], dict[str, Any]]) -> dict[str, np.ndarray]:
+    """The parameters (chains, draws, ...) by name, in the order of `unravel`."""
+    order: list[str] = []
+
+    def in_order(position):
+        named = unravel(position)
+        order[:] = named  # JAX sorts them by name
+        return named
+
+    values = jax.vmap(jax.vmap(in_order))(positions)
+    return {name: _wide(np.asarray(values[name])) for name in order}
+
+
+def _inference_data(named: Mapping[str, np.ndarray], info: Any, num_warmup: int):
     statistics = {STATISTICS.get(name, name): np.asarray(values) for name, values in _fields(info).items()}
     with warnings.catch_warnings():
         # Few draws in many chains look to ArviZ like swapped axes.
@@ -113,8 +128,9 @@ def summary(result: Any) -> str:
 
 def summary_table(result: Any):
     """The same as a data frame, in full precision."""
+    order = json.loads(result.posterior.attrs.get(ORDER, "null"))
     with _quiet():
-        return _arviz().summary(result, round_to="none")
+        return _arviz().summary(result, var_names=order, round_to="none")
 
 
 def _rounded(row: Any) -> Any:

@@ -155,6 +155,28 @@ def indicators(cells: Cells, levels: Sequence[Any]) -> np.ndarray:
     return np.where(found.any(axis=1, keepdims=True), found[:, 1:], np.nan).astype(np.float32)
 
 
+def corners(cells: Cells, levels: Sequence[Any]) -> np.ndarray:
+    """A cell that equals a public level as a corner of the simplex, `simplex(len(levels))`: shape (rows, len(levels) - 1), float32.
+
+    Better than `indicators` beside an intercept: where levels are equally common these columns are uncorrelated, with each other
+    and with the intercept, and noise that is alike in all directions hides none of them more than others. No row is longer than 1.
+    A cell that is none of the levels makes NaNs, and its row says nothing.
+    """
+    others = indicators(cells, levels)
+    return (simplex(len(levels)) @ np.stack([1 - others.sum(axis=1), *others.T])).T.astype(np.float32)
+
+
+def simplex(num_corners: int) -> np.ndarray:
+    """The corners of a regular simplex around 0, as columns (num_corners - 1, num_corners), of length 1 but for a rounding.
+
+    From coefficients b to what level j adds to the middle of all levels:  b @ simplex(...)[:, j].
+    """
+    places = np.arange(1, num_corners)
+    rows = np.tri(num_corners - 1, num_corners, 1) - np.eye(num_corners - 1, num_corners, 1) * (1 + places)[:, None]
+    corners = rows / np.sqrt(places * (places + 1))[:, None] * math.sqrt(num_corners / (num_corners - 1))
+    return corners * (1 - 2.0**-22)  # so that in float32 none is longer
+
+
 def read_columns(path: str | Path, names: Sequence[str] | None, delimiter: str = ",") -> dict[str, Cells]:
     """The cells of the named columns, all columns if no names are given; equally many in each."""
     path = Path(path)
