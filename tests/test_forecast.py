@@ -166,6 +166,7 @@ def run(*arguments):
 def test_the_plan_command_recommends():
     found = run("--rows", "61395", "--dimension", "7", "--epsilon", "4", "--delta", "1e-6")
     assert found.exit_code == 0 and "Recommended: sgld" in found.stdout
+    assert "All this holds if cells fill their bounds" in found.stdout
 
 
 def test_the_plan_command_answers_in_json():

@@ -21,7 +21,6 @@ class ModelName(enum.StrEnum):
 
 REGRESSIONS = (ModelName.logistic, ModelName.linear)
 PRIOR_SCALES = {ModelName.linear: 10.0}  # others 1
-FILLED = "if cells fill their bounds, levels are about equally common and no column tells what others do"
 TYPICAL_NOISE, TYPICAL_SLOPES = 0.2, 0.4  # of a linear regression, beside half the width of the bounds
 
 
@@ -195,7 +194,7 @@ def _scales(settings: Settings) -> str:
 def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
     import numpy as np
 
-    from dpmcmc import models
+    from dpmcmc import forecast, models
     from dpmcmc.tables import labels
 
     assert settings.label is not None
@@ -207,13 +206,13 @@ def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
     notes = (*(f"{name}: {unit}" for name, unit in features.units.items()), prior)
     information = np.array(features.information) / 5  # a row says at most 1/4 about its logit
     precision, start = settings.prior_scale**-2, np.zeros(model.dimension)
-    return Problem(model, rows, start, information, precision, notes, features.units, FILLED, is_measured=True)
+    return Problem(model, rows, start, information, precision, notes, features.units, forecast.FILLED, is_measured=True)
 
 
 def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
     import numpy as np
 
-    from dpmcmc import models
+    from dpmcmc import forecast, models
     from dpmcmc.models.robust_linear import CENTER, HUBER, NOISE, NOISE_PRIOR, SHARE
     from dpmcmc.tables import scaled
 
@@ -258,7 +257,7 @@ def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
         settings.prior_scale**-2,
         notes,
         units,
-        where=f"{FILLED}, and {NOISE} is {TYPICAL_NOISE * limits.half:g}; a quarter as many where it is half of that",
+        where=f"{forecast.FILLED}, and {NOISE} is {TYPICAL_NOISE * limits.half:g}; a quarter as many where it is half of that",
     )
 
 
