@@ -35,7 +35,9 @@ from dpmcmc.curator.exact import ExactGradient
 from dpmcmc.results import posterior
 from dpmcmc.samplers.accept import AcceptInfo
 from dpmcmc.samplers.langevin import LangevinInfo
+from dpmcmc.samplers.start import Start
 from dpmcmc.samplers.thermostat import ThermostatInfo
+from dpmcmc.types import Answer
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -429,6 +431,30 @@ def test_made_up_rows_are_tried_in_the_precision_of_the_rows(dtype, is_told):
     assert bool(doubts.of_bounds(bounded, row, start)) is not is_told
     steep = model._replace(log_likelihood=lambda position, row: jnp.where(row > 2, jnp.log(jnp.exp(200 * position[0])), 0.0))
     assert bool(doubts.of_gradients(steep, row, start, {Gradient(6.0, 1.0): 1})) is is_told
+
+
+@pytest.mark.parametrize("bad, is_told", [(0, False), (250, False), (500, True)])
+def test_rows_that_say_nothing_are_told_after_the_start(bad, is_told):
+    """The start's curvature is released; of silent rows it is noise, for which it is taken in all but one of a thousand runs."""
+    features, labels = models.simulate_logistic_rows(jax.random.key(0), 500, [1.0, -1.0], radius=1.0)
+    model = models.logistic(2, radius=1.0)
+    curator = Curator((np.asarray(features), np.where(np.arange(500) < bad, np.nan, labels)), model, Budget(20.0, 1e-6))
+    recipe = tuning.langevin(model, 500, curator.budget)
+    run = sample(
+        jax.random.key(0), recipe.sampler, curator, np.zeros(2), num_steps=2, **recipe.options | {"thin": 1}, progress=False
+    )
+    assert ("what the rows say about the parameters is no more than noise" in statement_of(run)) is is_told
+    assert "could not be checked" not in statement_of(run)
+
+
+def test_noise_is_told_from_curvature():
+    """As often as it is meant to be: of 4000 matrices of noise 4 are taken for curvature, 14 or more with a chance of 1e-4."""
+    noise = np.random.default_rng(0).normal(size=(4000, 5, 5)) * 3.0
+    noise = (noise + noise.swapaxes(1, 2)) / 2  # on the diagonal a variance of 9, elsewhere of 4.5
+    taken = [not doubts.of_start(Start(None, None, Answer(matrix, 9.0))) for matrix in noise]
+    assert 0 < sum(taken) < 14
+    assert not doubts.of_start(Start(None, None, Answer(noise[0] - 30 * np.eye(5), 9.0)))
+    assert doubts.of_start(None) == []
 
 
 def shapes(*leaves, dtype=np.float32):

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import special
 
 from dpmcmc.precision import in_double, is_double, own_settings
 from dpmcmc.types import Model
@@ -28,6 +29,7 @@ PULLED = 4.0  # standard deviations
 BATCHES = 5  # of each chain, whose means tell a standard error
 HOT, FAIRLY = 1.5, 3.0  # mean square of a momentum that should be standard normal (a width off by a fifth); standard errors
 ENOUGH = 1000  # positions to try something at
+BY_CHANCE = 1e-3  # of rows that say nothing so many are taken for some that do
 CONTRADICTION = "queries ask different parts, so that the draws are not those of one posterior. Make them agree"
 UNRELIABLE = "DO NOT RELY on these draws: "
 BIAS = "Clipped rows bias the draws, in standard deviations the more the larger the table"
@@ -142,6 +144,22 @@ def _family_values(model: Model) -> Callable | None:
     if parts is None:
         return None
     return lambda position, row: jnp.dot(parts.natural(position), parts.statistic(row)) - parts.log_partition(position)
+
+
+def of_start(learned: Any) -> list[str]:
+    """Rows that say nothing: the curvature that a private start has released is then nothing but its noise."""
+    answer = getattr(learned, "curvature", None)
+    if answer is None:
+        return []
+    # On the diagonal the noise has this variance, elsewhere half of it, and every entry is there twice.
+    size = float(np.sum(np.square(np.asarray(answer.value, float)))) / float(answer.variance)
+    dimension = len(answer.value)
+    if size > special.chdtri(dimension * (dimension + 1) / 2, BY_CHANCE):
+        return []
+    return [
+        f"{UNRELIABLE}what the rows say about the parameters is no more than noise, where the start looked. Rows say nothing if "
+        "cells or labels could not be read, because of another spelling for example; else more rows or a larger budget would help"
+    ]
 
 
 def of_positions(model: Model, row: Any, positions: np.ndarray) -> list[str]:

@@ -156,6 +156,9 @@ class _Run:
     def _run(self, positions, starter, runners, bar: Progress, interrupts: list) -> str:
         """Block after block. Returns why it ended early, if it did."""
         learned, states = self.grant.run(starter, self.keys, positions)
+        for text in _unless_it_fails(doubts.of_start, learned):
+            bar.warn(text)
+            self.notes.append(text)
         for size in self.sizes:
             states, draws = self.grant.run(runners[size], self.keys, learned, states, jnp.int32(self.num_done))
             num_answered = self._keep(draws)

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from dpmcmc.samplers import roles
-from dpmcmc.types import Array, Ask, Key, Position, Query
+from dpmcmc.types import Answer, Array, Ask, Key, Position, Query
 
 HALVINGS = 24
 SURE = 3.0  # standard deviations of the gradients' noise
@@ -39,6 +39,7 @@ class Start(NamedTuple):
 
     position: Position
     precision: Array  # (d, d): about the inverse of the posterior covariance, positive definite
+    curvature: Answer  # of the log-likelihood at the point it began at, as released
 
 
 def newton_start(
@@ -64,7 +65,7 @@ def newton_start(
 
         nowhere = jnp.zeros_like(position)
         last = lax.fori_loop(0, num_steps, newton, _Reached(position, nowhere, nowhere, precision.astype(position.dtype)))
-        return Start(last.point + last.step, last.precision)
+        return Start(last.point + last.step, last.precision, answer)
 
     return start
 
