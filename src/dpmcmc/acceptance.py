@@ -8,7 +8,7 @@ A chain that accepts with probability a(l) keeps its target when  a(l) = exp(l) 
     penalty        E min(1, e^(l + sZ - s^2/2)) = Phi(l/s - s/2) + e^l Phi(-l/s - s/2),  Z standard normal
                    :cite:p:`ceperley1999penalty`
 
-Every method takes the array namespace and its special functions, NumPy and SciPy unless told otherwise, so the baselines' coins,
+`probability` takes the array namespace and its special functions, NumPy and SciPy unless told otherwise, so the baselines' coins,
 the bill and the figures share one formula. (Private bits are made by a comparison that has this probability: `curator.accept`.)
 """
 

@@ -130,6 +130,7 @@ def forecasts(num_rows: int, dimension: int, budget: Budget) -> list[Forecast]:
 def _bill(name: str, num_rows: int, dimension: int, budget: Budget) -> tuple[dict[Any, int], float, float, dict[Any, int]]:
     """The cost of a step, the budget, and the cost of the start: what `calibrate.steps` takes."""
     from dpmcmc import Gradient
+    from dpmcmc.ledger import costs_of
 
     # In units where R = 1 the curvature of a row is at most 1/4, and the prior's precision 1 / R^2.
     start = tuning.start_plan(1.0, 0.25, budget)
@@ -137,8 +138,7 @@ def _bill(name: str, num_rows: int, dimension: int, budget: Budget) -> tuple[dic
         query: Any = Gradient(1.0, tuning.langevin_step(num_rows / 4 + 1 / (dimension * tuning.ATTAINED), 1.0, budget)[0])
     else:
         query = walk_query(name, 1.0, longest_move(num_rows, dimension, 1.0), budget)
-    first = {asked.cost(budget.unit): count for asked, count in start.items()}
-    return {query.cost(budget.unit): 1}, budget.epsilon, budget.delta, first
+    return costs_of({query: 1}, budget.unit), budget.epsilon, budget.delta, costs_of(start, budget.unit)
 
 
 def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:

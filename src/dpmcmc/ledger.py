@@ -56,6 +56,11 @@ def total_costs(bill: tuple[Entry, ...]) -> dict[Cost, int]:
     return totals
 
 
+def costs_of(plan: Mapping[Query, int], unit: Unit) -> dict[Cost, int]:
+    """How often each cost occurs in a plan; those of different queries may be equal."""
+    return total_costs(entries(plan, unit))
+
+
 def to_json(bill: tuple[Entry, ...]) -> list[dict[str, Any]]:
     from dpmcmc.accounting import costs
 

@@ -1,8 +1,8 @@
 """The loop: plan the whole run, have it granted, then run it block after block, chains side by side.
 
 A block of steps is compiled once and called again with the next step index. After each block its draws are kept, progress is
-shown and an interrupt is honoured, there and nowhere else; so is a curator, or one of several owners, that runs out or withdraws.
-The bill is paid before the first block; nothing is refunded.
+shown and an interrupt is honoured, there and nowhere else; a curator, or one of several owners, that runs out or withdraws ends the
+run there too. The bill is paid before the first block; nothing is refunded.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Unit(NamedTuple):
         return self == Unit(Neighbours.REPLACE_ONE, 1)
 
 
-NO_NUMBERS = "OSUmMc"  # kinds of arrays
+NO_NUMBERS = "OSUmMc"  # kinds of dtypes that are not real numbers
 
 
 def is_number(value: Any) -> bool:

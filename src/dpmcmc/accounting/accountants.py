@@ -5,7 +5,7 @@ A ledger is a mapping from costs to how often each was incurred. The methods, by
     gaussian      exact, for Gaussian queries alone (:cite:p:`raisa2021hamiltonian`, Theorem 2.4)
     pld           privacy-loss distributions by connect-the-dots on exact profiles; almost exact, any ledger of profiles
     recursion     exact for accept bits of one kind, up to its grid; slow, so only when asked for
-    rdp           Renyi divergences of the best order, best conversion; any ledger, costs chosen in advance
+    rdp           Renyi divergences of the best order, best conversion; any ledger whose costs have finite ones, chosen in advance
     rdp-paper     the same orders with the papers' conversion
     zcdp          sum of rho, best conversion
     zcdp-paper    rho + sqrt(4 rho log 1/delta)

@@ -68,7 +68,10 @@ def left(ledger: Costs, epsilon: float, delta: float, per_step: Costs, method: s
 
 
 def epsilon_left(ledger: Costs, epsilon: float, delta: float) -> float:
-    """The epsilon that is not spent yet at this delta, 0 if the ledger is over budget."""
+    """The epsilon that is not spent yet at this delta, 0 if the ledger is over budget.
+
+    More fits than has this epsilon by itself, for epsilons do not add up: `left` tells how many steps.
+    """
     accountants.check_budget(epsilon, delta)
     return max(0.0, epsilon - accountants.epsilon(ledger, delta).epsilon)
 

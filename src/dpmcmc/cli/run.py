@@ -205,6 +205,7 @@ def _thin(wanted: int, steps: int | None) -> int:
 
 
 def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: int) -> int:
+    from dpmcmc.ask import total_plan
     from dpmcmc.loop import check_fits
 
     for name, value in (("--chains", chains), ("--thin", thin)):
@@ -214,7 +215,7 @@ def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: in
         raise ValueError(f"--steps {steps} must be positive, and a multiple of --thin {thin}")
     per_step = {chosen.query: chains}
     if steps is not None:
-        check_fits(curator, {**chosen.initial, chosen.query: chains * steps}, chosen.initial, per_step, chains)
+        check_fits(curator, total_plan((chosen.initial, 1), (per_step, steps)), chosen.initial, per_step, chains)
         return steps
     fits = curator.max_steps(chosen.initial, per_step)
     if fits < thin:
@@ -228,6 +229,7 @@ def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: in
 def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws) -> Iterator[str]:
     from dpmcmc import forecast
     from dpmcmc.accounting import calibrate
+    from dpmcmc.ledger import costs_of
 
     budget, dimension = curator.budget, problem.model.dimension
     is_public = curator.unit.is_count_public
@@ -258,8 +260,8 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
         )
         if problem.where and chosen.name is SamplerName.sgld:
             yield f"          {problem.where}"
-        first = {query.cost(curator.unit): count for query, count in chosen.initial.items()}
-        is_held_back = calibrate.held_back({chosen.query.cost(curator.unit): chains}, budget.epsilon, budget.delta, first)
+        first, each = (costs_of(plan, curator.unit) for plan in (chosen.initial, {chosen.query: chains}))
+        is_held_back = calibrate.held_back(each, budget.epsilon, budget.delta, first)
         if is_held_back:
             yield f"          {forecast.HELD_BACK}"
         if choices.is_few(draws, chosen, problem):

@@ -27,9 +27,9 @@ from dpmcmc.precision import in_double
 from dpmcmc.types import Linear, Model
 
 MAX_BITS, MIN_BITS = 40, 30
-MOVES = {"broadcast_in_dim", "concatenate", "copy", "dynamic_slice", "gather", "iota", "neg"}
+MOVES = {"broadcast_in_dim", "concatenate", "copy", "dynamic_slice", "gather", "iota", "neg", "reshape", "rev", "slice", "split",
+         "squeeze", "stack", "transpose", "unstack"}  # fmt: skip
 PLACES = {"add", "lt", "select_n"}  # in integers: an index counted from the end
-MOVES |= {"reshape", "rev", "slice", "split", "squeeze", "stack", "transpose", "unstack"}
 
 
 class Scales(NamedTuple):

@@ -155,7 +155,7 @@ def _quiet() -> Iterator[None]:
 
 def doubt(result: Any) -> str | None:
     """Why these draws should not be trusted, if so: from the draws alone, as any reader sees them."""
-    posterior = result.posterior.astype(float)  # of what is true or false, there is no difference
+    posterior = result.posterior.astype(float)  # booleans cannot be subtracted
     with _quiet():
         r_hats, draws = (measure(posterior).to_array() for measure in (_arviz().rhat, _arviz().ess))
     r_hat, effective = float(r_hats.max()), float(draws.min(skipna=False))
