@@ -5,6 +5,7 @@ import json
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -219,3 +220,52 @@ def test_more_budget_is_never_worth_less(delta):
 def test_bad_facts_are_refused(wrong):
     facts = {"--rows": "1000", "--dimension": "3", "--epsilon": "1", "--delta": "1e-6"} | dict([wrong])
     assert run(*[word for pair in facts.items() for word in pair]).exit_code == 2
+
+
+def counts(num_rows, seed):
+    """With a negative binomial law, of mean e^(1.5 + 0.4 x) and dispersion 5."""
+    generator = np.random.default_rng(seed)
+    x = generator.uniform(-1, 1, num_rows)
+    return np.float32(x), np.float32(generator.negative_binomial(5, 5 / (5 + np.exp(1.5 + 0.4 * x))))
+
+
+def negative_binomial(position, row):
+    x, y = row
+    log_mean, k, log_gamma = position[0] + position[1] * x, jnp.exp(position[2]), jax.scipy.special.gammaln
+    return log_gamma(y + k) - log_gamma(k) + k * position[2] + y * log_mean - (y + k) * jnp.logaddexp(position[2], log_mean)
+
+
+LARGE_TABLE = [pytest.param(20_000, share, moved, marks=pytest.mark.slow) for share, moved in ((0.99, 1.4), (0.999, 0.2))]
+
+
+@pytest.mark.parametrize("num_rows, share, moved", [(2000, 0.99, 0.56), *LARGE_TABLE])
+def test_how_far_a_clip_moves_the_posterior_is_told(num_rows, share, moved, quick_compilation):
+    """Against the modes with and without it, by Newton's method in double precision."""
+    model = models.gaussian([1.0] * 3, prior_scale=2.0)._replace(log_likelihood=negative_binomial)
+    made_at, rows = np.array([1.5, 0.4, math.log(5)], np.float32), counts(num_rows, 1)
+    slopes = jax.jit(jax.vmap(jax.grad(negative_binomial), (None, 0)))
+    clip = float(np.quantile(np.linalg.norm(slopes(made_at, rows), axis=1), share))
+
+    def score(position, clip):
+        each = slopes(position, tuple(map(np.float64, rows)))
+        return jnp.sum(each * jnp.minimum(1, clip / jnp.linalg.norm(each, axis=1, keepdims=True)), axis=0) - position / 4
+
+    with jax.enable_x64(True):
+        fall, modes = jax.jit(jax.jacfwd(lambda *at: -score(*at))), []
+        for bound in (1e9, clip):
+            position = np.float64(made_at)
+            for _ in range(5):
+                position = position + np.linalg.solve(fall(position, bound), score(position, bound))
+            modes.append(position)
+        deviations = np.sqrt(np.diag(np.linalg.inv(fall(modes[0], 1e9))))
+    shift = (modes[1] - modes[0]) / deviations
+    assert abs(shift[2] - moved) < 0.05
+    np.testing.assert_allclose(tuning.clip_shift(model, rows, np.float32(modes[0]), clip, num_rows), shift, rtol=0.1, atol=0.02)
+    np.testing.assert_allclose(tuning.clip_shift(model, counts(20_000, 2), made_at, clip, num_rows), shift, rtol=0.1, atol=0.2)
+
+
+def test_a_clip_shift_is_asked_for_with_numbers():
+    for clip, num_rows, words in ((0.0, 10, "clip=0.0 must be positive"), (1.0, 0, "num_rows=0 must be a whole number")):
+        with pytest.raises(ValueError, match=words):
+            tuning.clip_shift(models.gaussian([1.0]), np.zeros((3, 1)), np.zeros(1), clip, num_rows)
+    np.testing.assert_array_equal(tuning.clip_shift(models.gaussian([1.0]), np.ones((3, 1)), np.zeros(1), 2.0, 10), 0)

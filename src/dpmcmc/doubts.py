@@ -33,6 +33,7 @@ BY_CHANCE = 1e-3  # of rows that say nothing so many are taken for some that do
 CONTRADICTION = "queries ask different parts, so that the draws are not those of one posterior. Make them agree"
 UNRELIABLE = "DO NOT RELY on these draws: "
 BIAS = "Clipped rows bias the draws, in standard deviations the more the larger the table"
+HOW_MUCH = " (tuning.clip_shift tells how much, on made-up rows)"
 
 
 def of_settings(model: Model, plan: Mapping[Any, int]) -> list[str]:
@@ -41,12 +42,13 @@ def of_settings(model: Model, plan: Mapping[Any, int]) -> list[str]:
     for query in plan:
         if _is_direction(query) and not _is_untested(plan):
             continue  # its errors cost acceptance and nothing else
+        bias = BIAS + (HOW_MUCH if _is_direction(query) else "")
         name = getattr(query, "bounded_by", "lipschitz")
         clip, bound, proved = getattr(query, "clip", None), getattr(query, "bound", None), getattr(model, name)
         if clip is not None and proved is not None and clip < proved * (1 - CLOSE):
-            told.append(f"rows may be clipped: the clip of {query} is below the model's {name}, {proved:.4g}. {BIAS}")
+            told.append(f"rows may be clipped: the clip of {query} is below the model's {name}, {proved:.4g}. {bias}")
         elif (clip is not None or bound is not None) and proved is None:
-            told.append(f"rows may be clipped by {query}: the model has no proved `{name}`. {BIAS}")
+            told.append(f"rows may be clipped by {query}: the model has no proved `{name}`. {bias}")
         size = getattr(getattr(query, "batch", None), "size", FEW_ROWS)
         if size < FEW_ROWS and clip is not None and not _is_direction(query):
             told.append(
