@@ -24,6 +24,7 @@ from dpmcmc import (
     BatchBarker,
     BatchRatio,
     Budget,
+    CenteredGradient,
     Curator,
     Curvature,
     Family,
@@ -53,6 +54,8 @@ MODEL = Model(  # ratio, gradient and curvature of a row are its cells
     unravel=lambda position: {"x": position},
     dimension=2,
     family=Family(lambda row: row, lambda position: position, lambda position: 0.0, radius=1.0),
+    center=lambda position: jnp.asarray([0.5, -0.5]),
+    spread=1.0,
 )
 HERE, THERE = np.zeros(2, np.float32), np.array([1.0, 0.0], np.float32)  # a move of length 1
 HIGH, LOW, NEUTRAL = np.float32([7.0, 7.0]), np.float32([-7.0, -7.0]), np.zeros(2, np.float32)  # beyond every clip
@@ -79,7 +82,9 @@ def tables(case: Case) -> tuple[np.ndarray, np.ndarray]:
 
 def answers(case: Case, rows: np.ndarray, seed: int) -> np.ndarray:
     """(many, entries), each with randomness of its own."""
-    points: tuple = (HERE,) if isinstance(case.query, Gradient | Curvature | SufficientStatistic) else (HERE, THERE)
+    points: tuple = (
+        (HERE,) if isinstance(case.query, Gradient | CenteredGradient | Curvature | SufficientStatistic) else (HERE, THERE)
+    )
     points += (np.float32(0.0),) if getattr(case.query, "is_bit", False) else ()
 
     def program(ask, key):
@@ -151,6 +156,7 @@ SLOW = [
     Case(TunaBarker(0.5, 1.0), TunaBarker(0.42, 1.0)),
     Case(Gradient(1.0, 1.0, FixedBatch(2, 6)), Gradient(1.0, 1.25, FixedBatch(2, 6)), HIGH),
     Case(Gradient(1.0, 1.0), Gradient(1.0, 1.15)),
+    Case(CenteredGradient(1.0, 1.0), CenteredGradient(1.0, 1.15)),
     Case(Curvature(1.0, 1.0), Curvature(1.0, 1.15)),
     Case(SufficientStatistic(1.0), SufficientStatistic(1.15)),
     Case(Accept(LazyBarker(0.5), 0.5), Accept(LazyBarker(0.5), 0.35)),

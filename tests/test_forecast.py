@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import Budget, Curator, Neighbours, forecast, models, sample, tuning
+from dpmcmc import Budget, Curator, Gradient, Neighbours, forecast, models, sample, tuning
 from dpmcmc.cli import main
 from dpmcmc.results import posterior
 
@@ -85,7 +85,7 @@ def test_the_start_costs_its_share():
     from dpmcmc.accounting.costs import Gaussian
 
     mu = tuning.gaussian_mu(BUDGET)
-    start = {Gaussian(query.noise_multiplier): count for query, count in tuning.start_plan(1.0, 1.0, BUDGET).items()}
+    start = {Gaussian(query.noise_multiplier): count for query, count in tuning.start_queries(Gradient, 1.0, 1.0, BUDGET).items()}
     share = accountants.gaussian_mu(start) ** 2 / mu**2
     assert 0.99 * (tuning.START_SHARE + tuning.CURVATURE_SHARE) < share <= tuning.START_SHARE + tuning.CURVATURE_SHARE
 

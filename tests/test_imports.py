@@ -29,7 +29,7 @@ ALLOWED = {  # layer -> the layers of ours it may import; a layer is a folder or
     "results": {"types", "accounting", "__init__"},
     "tables": {"types", "errors"},
     "tuning": {"types", "accounting", "__init__"},
-    "forecast": {"types", "acceptance", "accounting", "tuning", "__init__"},
+    "forecast": {"types", "acceptance", "accounting", "ledger", "tuning", "__init__"},
     "demo": {"types", "models", "results", "tables", "tuning", "forecast", "__init__"},
 }
 HEAVY_HOMES = {

@@ -34,6 +34,7 @@ _HOMES = {
     "ExactAccept": "dpmcmc.curator.exact",
     "ExactGradient": "dpmcmc.curator.exact",
     "ExactRatio": "dpmcmc.curator.exact",
+    "CenteredGradient": "dpmcmc.curator.gradient",
     "Gradient": "dpmcmc.curator.gradient",
     "TunaBarker": "dpmcmc.curator.tuna",
     "TunaRatio": "dpmcmc.curator.tuna",
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from dpmcmc.curator.filtered import FilteredAccept as FilteredAccept
     from dpmcmc.curator.fixed_batch import BatchBarker as BatchBarker
     from dpmcmc.curator.fixed_batch import BatchRatio as BatchRatio
+    from dpmcmc.curator.gradient import CenteredGradient as CenteredGradient
     from dpmcmc.curator.gradient import Gradient as Gradient
     from dpmcmc.curator.queries import LogRatio as LogRatio
     from dpmcmc.curator.statistic import SufficientStatistic as SufficientStatistic

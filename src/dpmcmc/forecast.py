@@ -61,7 +61,7 @@ def walk_recipe(model, num_rows: int, budget: Budget, test: str) -> tuning.Recip
         move = random_walk(tuning.LENGTH / math.sqrt(model.dimension) * shape, longest)
         return make(model.log_prior, query, move)
 
-    start, initial = tuning.private_start(model, budget), tuning.start_plan(model.lipschitz, model.curvature, budget)
+    start, initial = tuning.private_start(model, budget), tuning.start_plan(model, budget)
     return tuning.Recipe(sampler, start, query, initial, num_chains=2, thin=1, warmup=0.1)
 
 
@@ -133,7 +133,7 @@ def _bill(name: str, num_rows: int, dimension: int, budget: Budget) -> tuple[dic
     from dpmcmc.ledger import costs_of
 
     # In units where R = 1 the curvature of a row is at most 1/4, and the prior's precision 1 / R^2.
-    start = tuning.start_plan(1.0, 0.25, budget)
+    start = tuning.start_queries(Gradient, 1.0, 0.25, budget)
     if name == "sgld":
         query: Any = Gradient(1.0, tuning.langevin_step(num_rows / 4 + 1 / (dimension * tuning.ATTAINED), 1.0, budget)[0])
     else:

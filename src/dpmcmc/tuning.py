@@ -13,13 +13,13 @@ steps of that length, takes a smaller share of the budget. They cost time only.
 **Noise.** The penalty test on a released ratio mixes best per epsilon when the ratio of the longest move has a noise of standard
 deviation 2.38 (where s^2 Phi(-s/2) is largest), on its accept bit when 2.19; the multiplier is that over the range of the ratio.
 
-**Langevin on full-data gradients.** A replaced row moves the gradient by at most 2R (R: the Lipschitz bound), so the noise in
-each coordinate has variance v = (2 R z)^2, and k releases cost mu^2 = k / z^2 in Gaussian DP. The private noise may be all the
-noise the dynamics needs when  h v <= 4;  with h = 4 / v a direction of posterior precision p then gives  k h p / 4 =
-mu^2 p / (4 R^2)  effective draws, whatever z is, and a variance of  1 / (p (1 - h p / 4)).  z is set so that the step resolves the
-stiffest direction there could be,  h n c <= `stiffness`,  where c bounds a row's curvature, and the prior, which has all of its
-precision q:  1 / h = n c / stiffness + q / `ATTAINED`.  A shorter step takes more noise and more steps, which change nothing else
-but the time. The noises of several owners add:  v = m (2 R z)^2  for m of them.
+**Langevin on full-data gradients.** A replaced row moves the gradient by at most 2R (R: the Lipschitz bound, or the model's
+`spread`), so the noise in each coordinate has variance v = (2 R z)^2, and k releases cost mu^2 = k / z^2 in Gaussian DP. The
+private noise may be all the noise the dynamics needs when  h v <= 4;  with h = 4 / v a direction of posterior precision p then
+gives  k h p / 4 = mu^2 p / (4 R^2)  effective draws, whatever z is, and a variance of  1 / (p (1 - h p / 4)).  z is set so that the
+step resolves the stiffest direction there could be,  h n c <= `stiffness`,  where c bounds a row's curvature, and the prior, which
+has all of its precision q:  1 / h = n c / stiffness + q / `ATTAINED`.  A shorter step takes more noise and more steps, which change
+nothing else but the time. The noises of several owners add:  v = m (2 R z)^2  for m of them.
 
 **What to expect.** About 36 d steps of Barker's test, or 80 d of the penalty test, are worth one independent draw.
 """
@@ -125,7 +125,7 @@ def langevin(
     owners `num_rows` counts the rows of all, and each has this budget. The prior is taken for one that is as narrow everywhere as
     at 0, as normal ones are: a run tells if it is narrower than a step.
     """
-    from dpmcmc import Gradient, sgld
+    from dpmcmc import sgld
 
     if not isinstance(model, Model):
         raise TypeError(f"model is a {type(model).__name__}: give the curator's Model")
@@ -139,23 +139,26 @@ def langevin(
     for name, bound in (("clip", clip), ("curvature", curvature)):
         if bound is not None and not (is_number(bound) and 0 < bound < math.inf):
             raise ValueError(f"{name}={bound} must be positive and finite: nearly all rows stay below it")
-    model = model._replace(lipschitz=clip or model.lipschitz, curvature=curvature or model.curvature)
+    if clip is not None:
+        model = model._replace(lipschitz=clip, center=None, spread=None)
+    model = model._replace(curvature=curvature or model.curvature)
     if model.lipschitz is None or model.curvature is None:
         raise ValueError(
             "this recipe needs a model with proved bounds (lipschitz and curvature), such as logistic or robust_linear, or a "
             "Gaussian with a radius; or else clip= and curvature=, which the slope and the curvature of nearly all rows stay below"
         )
     prior_precision = _prior_precision(model)
+    make, bound = _gradient(model, budget)
     inverse_step = num_rows * model.curvature / stiffness + prior_precision / ATTAINED
-    _check_hope(num_rows * model.curvature + prior_precision, inverse_step, model.lipschitz, budget, num_owners)
-    noise_multiplier, step_size = langevin_step(inverse_step, model.lipschitz, budget, num_owners)
-    query = Gradient(model.lipschitz, noise_multiplier)
+    _check_hope(num_rows * model.curvature + prior_precision, inverse_step, bound, budget, num_owners)
+    noise_multiplier, step_size = langevin_step(inverse_step, bound, budget, num_owners)
+    query = make(bound, noise_multiplier)
     sampler = sgld(model.log_prior, query, step_size)
     return Recipe(
         sampler=lambda start: sampler,  # a function, so that `sample` does not go without the start
         start=private_start(model, budget),
         query=query,
-        initial=start_plan(model.lipschitz, model.curvature, budget),
+        initial=start_plan(model, budget),
         num_chains=num_chains,
         thin=max(1, int(langevin_steps(noise_multiplier, budget) / num_chains / 2000)),
         warmup=0.1,
@@ -222,18 +225,34 @@ def private_start(model: Model, budget: Budget):
     """Newton steps on a tenth of the budget."""
     from dpmcmc import newton_start
 
-    gradient, curvature = start_plan(model.lipschitz, model.curvature, budget)
+    gradient, curvature = start_plan(model, budget)
     return newton_start(model.log_prior, gradient, curvature, START_STEPS)
 
 
-def start_plan(lipschitz: float | None, curvature: float | None, budget: Budget) -> Plan:
+def start_plan(model: Model, budget: Budget) -> Plan:
     """What that start asks, and how often."""
-    from dpmcmc import Curvature, Gradient
+    make, bound = _gradient(model, budget)
+    return start_queries(make, bound, model.curvature, budget)
 
-    assert lipschitz is not None and curvature is not None
+
+def start_queries(make: Any, bound: float, curvature: float | None, budget: Budget) -> Plan:
+    """The same for gradients of this kind, with these bounds."""
+    from dpmcmc import Curvature
+
+    assert curvature is not None
     mu = gaussian_mu(budget)
-    gradient = Gradient(lipschitz, _round_up(math.sqrt(START_STEPS / START_SHARE) / mu))
+    gradient = make(bound, _round_up(math.sqrt(START_STEPS / START_SHARE) / mu))
     return {gradient: START_STEPS, Curvature(curvature, _round_up(1 / math.sqrt(CURVATURE_SHARE) / mu)): 1}
+
+
+def _gradient(model: Model, budget: Budget) -> tuple[Any, float]:
+    """The kind of gradient query that takes the least noise, and its proved clip."""
+    from dpmcmc import CenteredGradient, Gradient
+
+    if model.center is not None and model.spread is not None and budget.unit.is_count_public:
+        return CenteredGradient, model.spread
+    assert model.lipschitz is not None
+    return Gradient, model.lipschitz
 
 
 def _prior_precision(model: Model) -> float:
@@ -252,7 +271,7 @@ def langevin_step(inverse_step: float, lipschitz: float, budget: Budget, num_own
 
 
 def step_size(gradient: Any, budget: Budget, num_owners: int = 1) -> float:
-    """The longest step whose noise is all from this `Gradient`: h v = 4."""
+    """The longest step whose noise is all from this `Gradient`, or centered one: h v = 4."""
     return _step_size(gradient.clip * budget.unit.sensitivity * gradient.noise_multiplier * math.sqrt(num_owners))
 
 

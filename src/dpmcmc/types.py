@@ -115,6 +115,8 @@ class Model(NamedTuple):
     linear: Linear | None = None  # the same log-likelihood in parts, where it has them: gradients are then nearly for free
     family: Family | None = None  # the same log-likelihood as an exponential family, up to h(x), where it is one
     declared: str | None = None  # in words: what rows are allowed
+    center: Callable[[Position], Array] | None = None  # public: what the gradients of all rows lie around, at a position
+    spread: float | None = None  # proved for every allowed row: its gradient is within this distance of `center`, and so is 0
 
 
 class Answer(NamedTuple):
@@ -137,7 +139,7 @@ class Query(Protocol):
     ``is_bit = True``       the answer is an accept bit, and the points end with the public part of the log-ratio
     ``is_standing = True``  its cost covers all its asks in one grant: the curator keeps a running sum
     ``is_direction = True`` it says where to go: if something else is asked in the step, a test, that decides about it
-    ``bounded_by``          which bound of the model its clip is compared with: "lipschitz", by default, or "curvature"
+    ``bounded_by``          which bound of the model its clip is compared with: "lipschitz", by default, "curvature" or "spread"
     """
 
     @property

@@ -228,7 +228,7 @@ def test_langevin_is_for_models_with_proved_bounds_and_has_settings_of_its_own()
     assert "sgld takes these from public facts" in invoke(*LANGEVIN, "--max-move", "0.1").output
     others = [*MODELS["mixture"][0][:-2], *PROMISE, "--steps", "2", "--chains", "1"]
     assert "needs a model with proved bounds" in invoke(*others, "--sampler", "sgld").output
-    means = invoke("gaussian", "both.npz", *TWO, "--variances", "100,100", *PROMISE)
+    means = invoke("gaussian", "both.npz", *TWO, "--variances", "100,100", *PROMISE, "--epsilon", "0.5")
     assert "hopeless: with 173 rows and 2 parameters" in means.output and "narrower bounds would help" in means.output
     assert "Sampler:  barker" in invoke(*UNNAMED, "--max-move", "0.1", "--steps", "2", "--dry-run").output
     shared = invoke(*LANGEVIN, "--ledger", "spent.json", "--shared-by", "zcdp", "--steps", "2", "--dry-run")

@@ -45,7 +45,7 @@ def langevin(problem, curator, chains: int, given: list[str]) -> Chosen:
     with warnings.catch_warnings(action="ignore"):  # what there is to hope for the plan tells, and better
         recipe = tuning.langevin(model, curator.capacity, budget, max(1, chains), stiffness)
     words = (
-        f"sgld after a private start, step size {tuning.step_size(recipe.query, budget):.3g}, clip {model.lipschitz:.4g} "
+        f"sgld after a private start, step size {tuning.step_size(recipe.query, budget):.3g}, clip {recipe.query.clip:.4g} "
         f"(proved: no row reaches it), noise multiplier {recipe.query.noise_multiplier:g}"
     )
     name = SamplerName.sgld

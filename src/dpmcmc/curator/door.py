@@ -110,7 +110,7 @@ def check_kind(query: Query, points: Sequence[Any]) -> None:
 
 def check_model(model: Model, row: Any) -> None:
     """Refuse a model that does not take such rows; `row` has the shapes and types of one."""
-    for name in ("lipschitz", "curvature"):
+    for name in ("lipschitz", "curvature", "spread"):
         bound: Any = getattr(model, name)
         if bound is not None and not (isinstance(bound, float | int | np.number) and math.isfinite(bound) and bound > 0):
             raise ValueError(f"the model's {name}={bound!r} must be positive and finite, or None where nothing is proved")
@@ -118,6 +118,7 @@ def check_model(model: Model, row: Any) -> None:
     position, number = jax.ShapeDtypeStruct((model.dimension,), dtype), jax.ShapeDtypeStruct((), dtype)
     with own_settings(is_double(row)):
         _check_prior(model, position)
+        _check_center(model, position)
         _check_scalar("log_likelihood", model.log_likelihood, position, row)
         if model.linear is not None:
             _check_scalar("linear.predictor", model.linear.predictor, position, row)
@@ -141,6 +142,14 @@ def _check_prior(model: Model, position: Any) -> None:
         ) from error
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
         raise ValueError(f"the model's log_prior must return one floating-point scalar, it returned {_told(found)}: sum it")
+
+
+def _check_center(model: Model, position: Any) -> None:
+    if (model.center is None) != (model.spread is None):
+        raise ValueError("the model has a `center` or a `spread` without the other: gradients lie around the one, within the other")
+    found = position if model.center is None else jax.eval_shape(model.center, position)
+    if getattr(found, "shape", None) != position.shape or not jnp.issubdtype(found.dtype, jnp.floating):
+        raise ValueError(f"the model's center must return {model.dimension} numbers, it returned {_told(found)}")
 
 
 def _check_features(model: Model, found: Any) -> None:

@@ -245,8 +245,10 @@ def _shared_model(owners: Mapping[str, Curator]) -> Model:
     declared = first.declared
     if len({model.declared for model in models.values()}) > 1:
         declared = "; ".join(f"{model.declared or 'nothing'} by owner {name}" for name, model in models.items())
-    lipschitz, curvature = (_largest([getattr(model, bound) for model in models.values()]) for bound in ("lipschitz", "curvature"))
-    return first._replace(lipschitz=lipschitz, curvature=curvature, declared=declared)
+    lipschitz, curvature, spread = (
+        _largest([getattr(model, bound) for model in models.values()]) for bound in ("lipschitz", "curvature", "spread")
+    )
+    return first._replace(lipschitz=lipschitz, curvature=curvature, spread=spread, declared=declared)
 
 
 def _largest(bounds: Sequence[float | None]) -> float | None:

@@ -3,6 +3,10 @@
 A row's gradient divided by the clip is shortened to the unit ball, made whole numbers on a grid, and its length is held to the
 bound in exact integers. Replacing a row then moves the integer sum by at most twice the bound, whatever floating point did.
 
+Gradients may lie around another point than 0: with a public number of rows n, and a public center c, n c + sum_i (g_i - c) is the
+same sum, and what a replaced row can change is the width of the set that gradients lie in, not its distance from 0
+(`CenteredGradient`).
+
 Models with a linear predictor take a short cut (`linear_rows`). For all others the gradient is made row by row, a block of rows
 at a time, shortened with a margin for rounding and truncated to the grid 2^-30; a row that is too long even so counts as zero.
 """
@@ -31,6 +35,7 @@ from dpmcmc.curator.exact_sum import (
 )
 from dpmcmc.curator.queries import check_sizes
 from dpmcmc.curator.rowwise import rowwise
+from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Unit
 
 MAX_DIMENSION = 2**12  # what the distance of the noise from its ideal is charged for
@@ -60,27 +65,78 @@ class Gradient:
         batches.check(self.batch)
 
     def answer(self, key, model: Model, rows: Table, position) -> Answer:
-        if model.dimension > MAX_DIMENSION:
-            raise ValueError(f"dimension={model.dimension} is over {MAX_DIMENSION}, the most that gradient noise is charged for")
+        _check_dimension(model)
         bits = _bits(model, rows)
         key_noise, key_batch = noise.random_words(key, (2, 8))
         if self.batch is None:
             total = all_rows_sum(model, rows, position, self.clip)
         else:
             total = batch_sum(model, rows, position, self.clip, *self.batch.draw(key_batch, rows))
-        assert total.shape == (model.dimension,), "each entry has its own noise"
+        assert total.shape == (model.dimension,)
         sigma = self.noise_multiplier * rows.unit.sensitivity * 2.0**bits
-        total = total + noise.discrete_gaussian(key_noise, (model.dimension,), sigma)
         grid = self.temperature * self.clip / 2.0**bits / (1.0 if self.batch is None else self.batch.rate)
-        return Answer(grid * total.astype(jnp.float64), jnp.asarray((grid * noise.gaussian_sigma(sigma)) ** 2))
+        return _noisy(key_noise, total, sigma, grid)
 
     def cost(self, unit: Unit) -> costs.Gaussian | costs.SubsampledGaussian:
-        # The coarsest grid is the farthest from the ideal law.
-        sigma = self.noise_multiplier * unit.sensitivity * 2.0**BITS
-        distance = MAX_DIMENSION * noise.gaussian_distance(sigma)
+        distance = _distance(self.noise_multiplier, unit)
         if self.batch is None:
             return costs.Gaussian(self.noise_multiplier, distance=distance)
         return batches.subsampled_cost(self.batch, unit, self.noise_multiplier, distance)
+
+
+@dataclass(frozen=True)
+class CenteredGradient:
+    """Release  n c + sum_i clip(g_i - c) + N(0, s^2 I),  c the model's `center` at the position: a `Gradient` with less noise.
+
+    s = 2 noise_multiplier clip. With the model's `spread` as the clip no row is shortened. The number of rows n must be public: one
+    row is replaced. A NaN gradient counts as zero.
+    """
+
+    released: ClassVar[str] = Gradient.released
+    adds: ClassVar[bool] = True
+    is_direction: ClassVar[bool] = True
+    bounded_by: ClassVar[str] = "spread"
+
+    clip: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "clip", "noise_multiplier")
+
+    def answer(self, key, model: Model, rows: Table, position) -> Answer:
+        _check_dimension(model)
+        if model.center is None:
+            raise ValueError("the model has no `center` for the gradients of its rows: use Gradient")
+        position = jnp.asarray(position, rows.dtype)
+        with jax.enable_x64(rows.is_double):
+            center = jnp.asarray(model.center(position), rows.dtype)
+        sum_of_rows = _adder(model._replace(linear=None), rows, position, self.clip, center)
+        total = sum_pieces(sum_of_rows, rows, tuple((piece, None) for piece in rows.pieces))
+        sigma = self.noise_multiplier * rows.unit.sensitivity * 2.0**BITS
+        answer = _noisy(key, total, sigma, self.clip / 2.0**BITS)
+        assert rows.capacity is not None  # the number of rows, which is public
+        return answer._replace(value=answer.value + rows.capacity * center.astype(jnp.float64))
+
+    def cost(self, unit: Unit) -> costs.Gaussian:
+        if not unit.is_count_public:
+            raise UnsupportedQuery(f"{self} adds the center once for each row, and their number is private here: use Gradient")
+        return costs.Gaussian(self.noise_multiplier, distance=_distance(self.noise_multiplier, unit))
+
+
+def _check_dimension(model: Model) -> None:
+    if model.dimension > MAX_DIMENSION:
+        raise ValueError(f"dimension={model.dimension} is over {MAX_DIMENSION}, the most that gradient noise is charged for")
+
+
+def _distance(noise_multiplier: float, unit: Unit) -> float:
+    """Of the noise from its ideal law, on the coarsest grid, which is the farthest."""
+    return MAX_DIMENSION * noise.gaussian_distance(noise_multiplier * unit.sensitivity * 2.0**BITS)
+
+
+def _noisy(key, total, sigma: float, grid: float) -> Answer:
+    """grid (total + noise): every entry has noise of its own."""
+    total = total + noise.discrete_gaussian(key, total.shape, sigma)
+    return Answer(grid * total.astype(jnp.float64), jnp.asarray((grid * noise.gaussian_sigma(sigma)) ** 2))
 
 
 def with_scales(table: Table, model: Model) -> Table:
@@ -122,18 +178,22 @@ def clipped_sum(model: Model, table: Table, position, clip: float, slots):
     return clip / 2.0 ** _bits(model, table) * total.astype(jnp.float64)
 
 
-def row_integers(model: Model, rows, num_rows, position, clip: float):
-    """Each row's clipped gradient / clip as integers on the grid 2^-BITS, of shape (rows, d) and length at most 2^BITS."""
+def row_integers(model: Model, rows, num_rows, position, clip: float, center=None):
+    """Each row's clipped gradient / clip as integers on the grid 2^-BITS, of shape (rows, d) and length at most 2^BITS.
+
+    With a center, of shape (d,): what the gradient is off from it.
+    """
 
     def gradients():
         # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
         with jax.enable_x64(position.dtype == jnp.float64):
-            return rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows)
+            found = rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows)
+            return found if center is None else jnp.where(jnp.isnan(found).any(axis=1, keepdims=True), 0, found) - center
 
     return ball_integers(gradients, clip, num_rows)
 
 
-def _adder(model: Model, table: Table, position, clip: float):
+def _adder(model: Model, table: Table, position, clip: float, center=None):
     """(rows, scales), is_counted -> the integer sum of their clipped gradients, a block at a time."""
     position = jnp.asarray(position, table.dtype)
     bits, linear = _bits(model, table), model.linear
@@ -142,7 +202,7 @@ def _adder(model: Model, table: Table, position, clip: float):
         rows, scales = part
         if linear is not None:
             return linear_rows.gradient_integers(linear, rows, scales, is_counted, position, clip, bits)
-        return sum_counted(row_integers(model, rows, table.num_rows, position, clip), is_counted)
+        return sum_counted(row_integers(model, rows, table.num_rows, position, clip, center), is_counted)
 
     return lambda rows, is_counted: sum_blocks(one, rows, is_counted, _block(model, bits))
 

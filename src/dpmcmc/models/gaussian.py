@@ -15,7 +15,8 @@ costs digits. With W the inverse of S's Cholesky factor it is  -|W (x - theta)|^
 
     |log-ratio| <= |S^-1 (x - theta)| |theta' - theta| <= 2 R / (smallest eigenvalue of S) |theta' - theta|,
 
-which is attained by a row and a position at opposite ends of the eigenvector. The Hessian is -S^-1, whatever the row. The row
+which is attained by a row and a position at opposite ends of the eigenvector. Around -S^-1 theta, the same for all rows, gradients
+spread over half of that. The Hessian is -S^-1, whatever the row. The row
 itself, |x| <= R, is then a sufficient statistic with a public bound: natural parameter S^-1 theta, log-partition
 theta . S^-1 theta / 2.
 """
@@ -56,15 +57,18 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
         log_density = -0.5 * jnp.sum(deviation**2)
         return log_density if radius is None else jnp.where(jnp.sum(position**2) <= radius**2, log_density, -jnp.inf)
 
+    bound, family = _bound(covariance, radius), _family(covariance, radius)
     return Model(
         log_likelihood,
         log_prior,
         unravel=lambda position: {"mean": position},
         dimension=dimension,
-        lipschitz=_bound(covariance, radius),
+        lipschitz=bound,
         curvature=float(np.linalg.norm(1 / covariance if covariance.ndim == 1 else np.linalg.inv(covariance))),
-        family=_family(covariance, radius),
+        family=family,
         declared=None if radius is None else f"|row| <= {radius:g}",
+        center=None if family is None else lambda position: -family.natural(position),
+        spread=None if bound is None else bound / 2,
     )
 
 
