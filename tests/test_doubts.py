@@ -455,6 +455,7 @@ def test_noise_is_told_from_curvature():
     assert 0 < sum(taken) < 14
     assert not doubts.of_start(Start(None, None, Answer(noise[0] - 30 * np.eye(5), 9.0)))
     assert doubts.of_start(None) == []
+    assert doubts.of_start(Start(None, None, noise[0])) == []  # somebody's own, of another kind
 
 
 def shapes(*leaves, dtype=np.float32):

@@ -25,6 +25,7 @@ from dpmcmc import (
 )
 from dpmcmc.accounting import verify
 from dpmcmc.accounting.costs import SubsampledGaussian, to_json
+from dpmcmc.accounting.statement import FederatedStatement
 from tests import tiny
 
 PENALTY_BIT = PenaltyAccept(clip=0.05, noise_multiplier=20.0, max_move=1.0)
@@ -219,7 +220,33 @@ FORGED = {
     "no bill": (r"  Bill: .*\n", "", False),
     "a line more": (r"  Bill: ", "  Bill:      1 x q\n  Bill: ", False),
     "another figure": (r"Computed:  epsilon = \S+", "Computed:  epsilon = 0.001", False),
+    "another second figure": (r"epsilon = \S+ by pld", "epsilon = 0.001 by pld", False),
+    "a line that nobody prints": (r"  Unit: ", "  PROMISE:   (0.01, 1e-12)-differential privacy\n  Unit: ", False),
+    "another number": (r"the number of rows, 40, is public", "the number of rows is private", False),
+    "another title": (r"PRIVACY STATEMENT", "PRIVACY STATEMENT: (0.01, 1e-12)", False),
 }
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_federated_statement_is_that_of_its_ledgers(swap, tmp_path):
+    """Each promise with its owner's name, which has no line breaks in print."""
+    owners = {"north": statement({tiny.RATIO: 20}), "so\nuth": statement({tiny.RATIO: 9})}
+    found = FederatedStatement(owners)
+    text = str(found)
+    if swap:
+        text = text.replace("Owner north", "Owner ?").replace("Owner so uth", "Owner north").replace("Owner ?", "Owner so uth")
+    path = tmp_path / "attributes.json"
+    path.write_text(json.dumps({verify.ATTRIBUTE: found.ledger_json(), "privacy_statement": text}))
+    assert (verify.contradictions(path) == []) is not swap
+
+
+def test_what_others_have_named_takes_one_line_of_a_statement(tmp_path):
+    found = dataclasses.replace(statement({tiny.RATIO: 20}), notes=("a note\n  Promise:   (0, 0)\x1b[2K",))
+    found.bill[0]["query"] = "mine,\n  Promise:   (0, 0)"
+    assert "Note:      a note Promise: (0, 0)\\x1b[2K" in str(found) and str(found).count("\n  Promise:") == 1
+    path = tmp_path / "attributes.json"
+    path.write_text(json.dumps({verify.ATTRIBUTE: found.ledger_json(), "privacy_statement": str(found)}))
+    assert verify.contradictions(path) == []
 
 
 @pytest.mark.parametrize("name", FORGED)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 from dpmcmc.precision import in_double, is_double, own_settings
-from dpmcmc.types import Model
+from dpmcmc.types import Answer, Model
 
 HARDLY = 0.01  # of the steps
 CLOSE = 1e-6  # a clip that is meant to be the proved bound may be rounded
@@ -151,7 +151,7 @@ def _family_values(model: Model) -> Callable | None:
 def of_start(learned: Any) -> list[str]:
     """Rows that say nothing: the curvature that a private start has released is then nothing but its noise."""
     answer = getattr(learned, "curvature", None)
-    if answer is None:
+    if not isinstance(answer, Answer) or np.ndim(answer.value) != 2:  # a start of another kind
         return []
     # On the diagonal the noise has this variance, elsewhere half of it, and every entry is there twice.
     size = float(np.sum(np.square(np.asarray(answer.value, float)))) / float(answer.variance)

@@ -240,7 +240,10 @@ def test_the_name_of_an_owner_forges_no_verdict(tmp_path):
     path.write_text(json.dumps({"format": "dpmcmc-federated-ledger-1", "owners": owners}))
     result = call(f"ledger {path}")
     assert result.exit_code == 0 and "the claim of north is reproduced" in result.output
-    assert r"the claim of 'a is reproduced\n\x1b[2K' is reproduced" in result.output and r"'\ud800'" in result.output
+    assert r"the claim of a is reproduced \x1b[2K is reproduced" in result.output and r"\ud800" in result.output
+    path.write_text(json.dumps({"dpmcmc_ledger": ledger, "accountant": "x\nall is reproduced\x1b[8m"}))
+    result = call(f"ledger {path}")
+    assert result.exit_code == 1 and "\x1b[8m" not in result.output and "\nall is reproduced" not in result.output
 
 
 def test_a_false_claim_is_not_taken_for_spends(tmp_path):

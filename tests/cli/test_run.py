@@ -366,7 +366,8 @@ def test_a_linear_run_tells_its_units(folder):
         "noise_scale: spread of height around what the columns tell (where it is normal, 0.87 standard deviations)",
         "noise: normal up to 1.345 of its scale, then with exponential tails",
         "height within 140 and 200",
-        "170), each with a standard deviation of 10 noises; 30 / noise_scale is so around 4, with one of 10",
+        "170) with a standard deviation of 10 noises: the intercept in the middle of bounds and what half the width of its bounds "
+        "changes for each column; around 4, with one of 10: 30 / noise_scale",
         "Expect:   less than one independent draw's worth of the worst parameter",
         "and noise_scale is 6; a quarter as many where it is half of that",
         "a scale above 15 tells of bounds of height that are too narrow",
@@ -378,9 +379,7 @@ def test_a_linear_run_tells_its_units(folder):
     posterior = load("posterior.nc").posterior
     assert posterior["age"].attrs["units"] == "height per 1 of age"
     without = invoke(*LINEAR, "--no-intercept", "--sampler", "barker", "--dry-run", "--prior-scale", "3")
-    assert (
-        "(there is no intercept: height at the middle of all bounds is 170), each with a standard deviation of 3" in without.output
-    )
+    assert "(there is no intercept: height at the middle of all bounds is 170) with a standard deviation of 3" in without.output
     assert "Expect:" in without.output and "and noise_scale is" not in without.output
 
 

@@ -162,6 +162,9 @@ def test_the_summary_has_the_order_of_the_model(tmp_path):
     for result in (made, results.load(tmp_path / "posterior.nc")):
         assert list(results.summary_table(result).index) == ["z", "b[0]", "b[1]"]
         np.testing.assert_array_equal(result.posterior["z"], draws[..., 0])
+        result.posterior["a"] = np.exp(result.posterior["z"])  # what one computes from it is there, too
+        result.posterior = result.posterior.drop_vars("b")
+        assert list(results.summary_table(result).index) == ["z", "a"]
 
 
 def test_the_summary_of_very_few_draws_is_quiet(capsys):

@@ -173,3 +173,5 @@ def test_a_step_size_may_be_learned(name):
     np.testing.assert_allclose(draws(jnp.asarray(0.1)), draws(0.1), rtol=1e-5)
     with pytest.raises(ValueError, match="step_size=-0.1.* must be positive and finite"):
         draws(jnp.asarray(-0.1))
+    with pytest.raises(ValueError, match="step_size=.* must be positive and finite"):
+        jax.jit(draws)(jnp.full(2, 0.1))

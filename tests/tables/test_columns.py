@@ -236,6 +236,11 @@ def test_corners_are_alike_in_all_directions(number):
     np.testing.assert_allclose(corners.T @ corners, np.eye(number - 1) * number / (number - 1), atol=1e-6)
 
 
+def test_a_simplex_has_two_corners_at_least():
+    with pytest.raises(ValueError, match="must be at least 2"):
+        tables.simplex(1)
+
+
 def test_levels_are_parsed():
     assert parse_levels('sex=female/male, "a, b"= c / d=e/1') == {"sex": ("female", "male"), "a, b": ("c", "d=e", "1")}
     for text in ("sex", "sex=male", "=a/b", "sex=a/a", "sex=a/b/", "sex=a/b,sex=a/c"):

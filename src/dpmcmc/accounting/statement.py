@@ -9,6 +9,7 @@ from typing import Any
 
 from dpmcmc.types import Neighbours, Unit
 
+TITLE, TITLES = "PRIVACY STATEMENT", "PRIVACY STATEMENTS of {} owners: to the rows of each, its own promise"
 IN_ONE_PROCESS = (
     "the rows, the curator and the sampler share one process: Python code in it could reach the rows, "
     "so the program that runs is trusted to use only answers"
@@ -23,6 +24,7 @@ LARGE_DELTA = "delta = {:g} is above 1/n, n = {}: a release of one random row wo
 TIME = "the time a run takes is not part of the release, and is not protected"
 SHARED_BUDGET = "several runs share this budget: the promise is about all of them together"
 IN_RETROSPECT = "none was made in advance. By itself this run has {}; other runs on these rows add to it"
+SECOND, BOTH_HOLD = ", as a second opinion", " (both are upper bounds: the smaller one holds)"
 ALONE = "for this run alone"  # what a shared budget's second figure is about: no opinion on the first
 SEVERAL_OWNERS = (
     "this owner added its noise in full, with a secret of its own: the promise holds against the other owners too. "
@@ -81,30 +83,24 @@ class Statement:
         promise = promise_text(self.epsilon, self.delta)
         if math.isfinite(self.epsilon) and self.budget is None:
             promise = IN_RETROSPECT.format(promise)
-        lines = ["PRIVACY STATEMENT", f"  Promise:   {promise}"]
-        lines.append(f"  Unit:      {unit_text(self.unit)} ({self._known_number()})")
+        lines = [TITLE, f"  Promise:   {promise}"]
+        lines.append(f"  Unit:      {unit_text(self.unit)} ({known_number(self.unit, self.capacity)})")
         released = f"{'; '.join(self.released)}; everything else is computed from these" if self.released else "nothing"
-        lines.append(f"  Released:  {released}")
-        lines += [f"  Bill:      {item['count']} x {item['query']}" for item in self.bill]
+        lines.append(f"  Released:  {one_line(released)}")
+        lines += [f"  Bill:      {item['count']} x {one_line(item['query'])}" for item in self.bill]
         if math.isfinite(self.epsilon):
             lines.append(f"  Computed:  {computed_text(self.epsilon, self.delta, self.method)}")
         if self.second_epsilon is not None:
             is_larger = self.second_epsilon > self.epsilon * 1.00001
-            both = " (both are upper bounds: the smaller one holds)" if is_larger else ""
+            both = BOTH_HOLD if is_larger else ""
             second = f"epsilon = {rounded_up(self.second_epsilon, 6)} by {self.second_method}"
-            opinion = "" if str(self.second_method).endswith(ALONE) else f", as a second opinion{both}"
+            opinion = "" if str(self.second_method).endswith(ALONE) else f"{SECOND}{both}"
             lines.append(f"             {second}{opinion}")
         if self.budget is not None:
             lines.append(f"  Budget:    epsilon = {self.budget[0]:.6g}, delta = {rounded_up(self.budget[1], 3)}")
-        lines += [f"  Assumes:   {text}" for text in self.assumptions]
-        lines += [f"  Note:      {text}" for text in self.notes]
+        lines += [f"  Assumes:   {one_line(text)}" for text in self.assumptions]
+        lines += [f"  Note:      {one_line(text)}" for text in self.notes]
         return "\n".join(lines)
-
-    def _known_number(self) -> str:
-        if self.unit.neighbours is not Neighbours.REPLACE_ONE:
-            return "the number of rows is private"
-        what = "the number of rows" if self.unit.rows_per_person == 1 else "the table's capacity"
-        return f"{what}, {self.capacity}, is public"
 
 
 @dataclass(frozen=True)
@@ -128,9 +124,9 @@ class FederatedStatement:
         return json.dumps({"format": FEDERATED_FORMAT, "owners": owners})
 
     def __str__(self) -> str:
-        lines = [f"PRIVACY STATEMENTS of {len(self.owners)} owners: to the rows of each, its own promise"]
+        lines = [TITLES.format(len(self.owners))]
         for name, statement in self.owners.items():
-            lines += ["", f"Owner {name}", *str(statement).splitlines()[1:]]
+            lines += ["", f"Owner {one_line(name)}", *str(statement).splitlines()[1:]]
         return "\n".join(lines)
 
 
@@ -160,6 +156,11 @@ def rounded_up(value: float, digits: int) -> str:
     return text
 
 
+def one_line(text: str) -> str:
+    """Without the line breaks, and other characters that a terminal would obey, of what others have named."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in " ".join(str(text).split()))
+
+
 def computed_text(epsilon: float, delta: float, method: str) -> str:
     """What was computed, by which accountant."""
     return f"epsilon = {rounded_up(epsilon, 6)} at delta = {rounded_up(delta, 3)} by {method}"
@@ -169,3 +170,11 @@ def unit_text(unit: Unit) -> str:
     """What is protected."""
     person = "one row" if unit.rows_per_person == 1 else f"one person with at most {unit.rows_per_person} rows"
     return f"{person}, {'replaced by any other' if unit.neighbours is Neighbours.REPLACE_ONE else 'added or removed'}"
+
+
+def known_number(unit: Unit, capacity: Any) -> str:
+    """What everybody may know of the number of rows."""
+    if unit.neighbours is not Neighbours.REPLACE_ONE:
+        return "the number of rows is private"
+    what = "the number of rows" if unit.rows_per_person == 1 else "the table's capacity"
+    return f"{what}, {capacity}, is public"

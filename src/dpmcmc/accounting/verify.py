@@ -18,11 +18,18 @@ from dpmcmc.accounting import accountants, filters
 from dpmcmc.accounting.costs import from_json
 from dpmcmc.accounting.search import LIMIT
 from dpmcmc.accounting.statement import (
+    ALONE,
     ATTRIBUTE,
+    BOTH_HOLD,
     FEDERATED_FORMAT,
     FORMAT,
     IN_RETROSPECT,
+    SECOND,
+    TITLE,
+    TITLES,
     computed_text,
+    known_number,
+    one_line,
     promise_text,
     unit_text,
     weakest,
@@ -33,7 +40,8 @@ from dpmcmc.types import Neighbours, Unit
 TOLERANCE = 1e-6  # the last digits of `pld` depend on the processor: 1e-7 at delta = 1e-10, 1e-10 at 1e-6
 LEDGER = ("format", "claim", "neighbours", "rows_per_person", "entries")
 CLAIM, ENTRY, FEDERATED = ("epsilon", "delta", "method"), ("query", "released", "cost", "count"), ("format", "owners")
-PRINTED = ("Promise", "Unit", "Bill", "Computed")  # what a statement says of its ledger
+FREE = ("Released", "Budget", "Assumes", "Note")  # what a statement prints besides its ledger
+OPINION = rf"epsilon = (\S+) by ([a-z-]+)(?:{re.escape(SECOND)}(?:{re.escape(BOTH_HOLD)})?|, {ALONE})"
 FILTERS = {filters.NAMES[shared_by]: make for shared_by, make in filters.FILTERS.items()}
 
 
@@ -101,9 +109,8 @@ def _check_fields(value: dict[str, Any], what: str, fields: tuple[str, ...]) -> 
 
 def contradictions(path: Path) -> list[str]:
     """What the other attributes of a saved posterior say, if it is not what its ledger says."""
-    ledgers = by_owner(read(path)).values()
-    wanted = weakest([_facts(ledger) for ledger in ledgers])
-    lines = [line for ledger in ledgers for line in _printed(ledger)]
+    ledgers = by_owner(read(path))
+    wanted = weakest([_facts(ledger) for ledger in ledgers.values()])
     found = []
     for attributes in _attributes(path):
         found += [
@@ -111,24 +118,49 @@ def contradictions(path: Path) -> list[str]:
             for name, value in wanted.items()
             if name in attributes and not np.array_equal(np.ravel(_infinite(attributes[name])), np.ravel(value))
         ]
-        text = str(attributes.get("privacy_statement", ""))
-        printed = [line.strip() for line in text.splitlines() if line.split(":")[0].strip() in PRINTED]
-        pairs = itertools.zip_longest(lines, printed, fillvalue="") if text else ()
-        found += [f"the printed statement says {line or 'too little'}" for wanted, line in pairs if not re.fullmatch(wanted, line)]
+        if "privacy_statement" in attributes:
+            wrong = _contradicting(str(attributes["privacy_statement"]), ledgers)
+            found += [f"the printed statement says {line or 'too little'}" for line in wrong]
     return list(dict.fromkeys(found))
+
+
+def _contradicting(text: str, ledgers: dict[str, dict[str, Any]]) -> list[str]:
+    """Lines of a printed statement that are not those of its ledgers, but for what these do not show (`FREE`)."""
+    owners, wrong, kept = list(ledgers.values()), list[str](), list[str]()
+    for line in map(str.strip, text.splitlines()):
+        number = sum(before.startswith("Promise:") for before in kept)  # whose line it is
+        if opinion := re.fullmatch(OPINION, line):
+            if not (0 < number <= len(owners) and _is_proved(owners[number - 1], *opinion.groups())):
+                wrong.append(line)
+        elif line and line.split(":")[0] not in FREE:
+            kept.append(line)
+    is_alone = set(ledgers) == {""}
+    patterns = [re.escape(TITLE if is_alone else TITLES.format(len(ledgers)))]
+    for name, ledger in ledgers.items():
+        patterns += ([] if is_alone else [re.escape(f"Owner {one_line(name)}")]) + _printed(ledger)
+    pairs = itertools.zip_longest(patterns, kept, fillvalue="")
+    return wrong + [line for pattern, line in pairs if not re.fullmatch(pattern, line)]
+
+
+def _is_proved(ledger: dict[str, Any], printed: str, method: str) -> bool:
+    """Whether a second figure is what its method proves, or more."""
+    try:
+        proved = accountants.epsilon_by(method, costs_of(ledger), _facts(ledger)["delta"])
+        return proved * (1 - TOLERANCE) <= float(printed)
+    except (ValueError, PrivacyRefusal):
+        return False
 
 
 def _printed(ledger: dict[str, Any]) -> list[str]:
     """Patterns of the lines that a statement prints of what is in its ledger."""
     fact = _facts(ledger)
-    promise = promise_text(fact["epsilon"], fact["delta"])
-    unit = unit_text(Unit(Neighbours(fact["neighbours"]), fact["rows_per_person"]))
+    promise, unit = promise_text(fact["epsilon"], fact["delta"]), Unit(Neighbours(fact["neighbours"]), fact["rows_per_person"])
     lines = [
         f"Promise: +({re.escape(promise)}|{re.escape(IN_RETROSPECT.format(promise))})",
-        rf"Unit: +{re.escape(unit)} \([^()]*\)",
+        rf"Unit: +{re.escape(unit_text(unit))} \({known_number(unit, r'[0-9]+')}\)",
     ]
     for entry in _part(ledger, "entries", list):
-        lines.append("Bill: +" + re.escape(f"{entry['count']} x {entry.get('query')}"))
+        lines.append("Bill: +" + re.escape(f"{entry['count']} x {one_line(entry.get('query'))}"))
     if math.isfinite(fact["epsilon"]):
         lines.append(f"Computed: +{re.escape(computed_text(fact['epsilon'], fact['delta'], fact['accountant']))}")
     return lines

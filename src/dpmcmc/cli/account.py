@@ -341,6 +341,7 @@ def ledger(
     """
     with _refusals(as_json):
         from dpmcmc.accounting import verify
+        from dpmcmc.accounting.statement import one_line
         from dpmcmc.ledger import is_kept
 
         with _no_ledger(file):
@@ -350,7 +351,7 @@ def ledger(
             contradictions = verify.contradictions(file)
     is_reproduced = all(verdict.is_reproduced for verdict in verdicts.values()) and not contradictions
     if contradictions:
-        typer.echo(f"{file.name} contradicts its own ledger: {'; '.join(contradictions)}", err=True)
+        typer.echo(one_line(f"{file.name} contradicts its own ledger: {'; '.join(contradictions)}"), err=True)
     answers = {name: _verdict_answer(verdict) for name, verdict in verdicts.items()}
     for answer in answers.values() if contradictions else ():
         answer |= {"is_reproduced": False, "contradictions": contradictions}
@@ -358,7 +359,7 @@ def ledger(
         print(json.dumps(answers[""] if set(answers) == {""} else {"is_reproduced": is_reproduced, "owners": answers}))
     else:
         for name, answer in answers.items():
-            whose = f"the claim of {name if name.isprintable() else ascii(name)}" if name else "the claim"
+            whose = f"the claim of {one_line(name)}" if name else "the claim"
             words = "reproduced" if answer["is_reproduced"] else "NOT reproduced"
             _show(answer, False, f"{file.name}: {whose} is {words}")
     raise typer.Exit(0 if is_reproduced else 1)

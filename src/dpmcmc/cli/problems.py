@@ -130,6 +130,7 @@ class _Features(NamedTuple):
     units: dict[str, str]  # of what people get, the intercept first
     matrix: Any  # from the model's coefficients to that
     information: list[float]  # what a row is guessed to say about each coefficient, if it says 1 about the predictor
+    place: str  # of the intercept: where the coefficients add nothing, in words
     prior: str  # which numbers have it, in words
 
     def named(self, coefficients: Any) -> dict[str, Any]:
@@ -165,9 +166,9 @@ def _features(columns: dict[str, Any], settings: Settings, told: str) -> _Featur
         information += [float(np.mean(places[:, 0] ** 2))] * len(others)
         blocks.append(places[1:] - places[0])
         at_first.append(places[:1])
+    where = {"the middle of all bounds": settings.bounds, "the first of all levels": settings.levels}
+    place = " and ".join(words for words, declared in where.items() if set(declared) & set(settings.columns))
     if settings.intercept:
-        where = {"the middle of all bounds": settings.bounds, "the first of all levels": settings.levels}
-        place = " and ".join(words for words, declared in where.items() if set(declared) & set(settings.columns))
         units, information = [("intercept", f"{told} at {place}"), *units], [1.0, *information]
     if len(dict(units)) < len(units):
         raise ValueError("two parameters would have one name (intercept, COLUMN or COLUMN=LEVEL): rename a column")
@@ -176,19 +177,21 @@ def _features(columns: dict[str, Any], settings: Settings, told: str) -> _Featur
         matrix = np.block([[np.concatenate(at_first, axis=1)], [np.zeros((len(matrix), 1)), matrix]])
     # Each column adds 1 at most to the square of a row's length.
     radius = math.sqrt(len(settings.columns))
-    return _Features(np.concatenate(rows, axis=1), radius, dict(units), matrix, information, _scales(settings))
+    return _Features(np.concatenate(rows, axis=1), radius, dict(units), matrix, information, place, _scales(settings))
 
 
 def _scales(settings: Settings) -> str:
     """Which numbers the prior of a regression is about."""
+    has_levels = len(settings.limits) < len(settings.columns)
+    middle = " and ".join(["bounds"] * bool(settings.limits) + ["levels"] * has_levels)
     parts = {
-        "the intercept in the middle of bounds and levels": settings.intercept,
-        "what half the width of the bounds changes": bool(settings.limits),
-        "a level against the mean of its column's": settings.intercept and len(settings.limits) < len(settings.columns),
-        "a level against the first": not settings.intercept and len(settings.limits) < len(settings.columns),
+        f"the intercept in the middle of {middle}": settings.intercept,
+        "what half the width of its bounds changes for each column": bool(settings.limits),
+        "all levels against the mean of their column's": settings.intercept and has_levels,
+        "all levels against the first": not settings.intercept and has_levels,
     }
-    *parts_before, last = [words for words, is_there in parts.items() if is_there]
-    return f"{', '.join(parts_before)} and {last}" if parts_before else last
+    *before, last = [words for words, is_there in parts.items() if is_there]
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
@@ -202,7 +205,7 @@ def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
     model = models.logistic(features.rows.shape[1], features.radius, settings.prior_scale, settings.intercept)
     model = model._replace(unravel=features.named)
     rows = features.rows, labels(columns[settings.label], settings.positive)
-    prior = f"prior: {features.prior} are normal around 0, each with a standard deviation of {settings.prior_scale:g}"
+    prior = f"prior, normal around 0 with a standard deviation of {settings.prior_scale:g}: {features.prior}"
     notes = (*(f"{name}: {unit}" for name, unit in features.units.items()), prior)
     information = np.array(features.information) / 5  # a row says at most 1/4 about its logit
     precision, start = settings.prior_scale**-2, np.zeros(model.dimension)
@@ -237,14 +240,13 @@ def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
 
     rows = features.rows, scaled(columns, {label: limits})[:, 0]
     size = features.radius**2 + settings.intercept  # of a row, at most
-    through = "the intercept around" if settings.intercept else f"there is no intercept: {label} at the middle of all bounds is"
+    through = "the intercept around" if settings.intercept else f"there is no intercept: {label} at {features.place} is"
     notes = (
         *(f"{name}: {unit}" for name, unit in units.items()),
         f"noise: normal up to {HUBER:g} of its scale, then with exponential tails, so that rows far off pull no harder; a scale "
         f"above {limits.half / 2:g} tells of bounds of {label} that are too narrow, or of rows that no line fits",
-        f"prior: {features.prior} are normal around 0 ({through} {limits.middle:g}), each with a standard deviation of "
-        f"{settings.prior_scale:g} noises; {limits.half:g} / {NOISE} is so around {CENTER:g}, with one of "
-        f"{NOISE_PRIOR * math.sqrt(SHARE * size):.3g}",
+        f"prior, normal around 0 ({through} {limits.middle:g}) with a standard deviation of {settings.prior_scale:g} noises: "
+        f"{features.prior}; around {CENTER:g}, with one of {NOISE_PRIOR * math.sqrt(SHARE * size):.3g}: {limits.half:g} / {NOISE}",
     )
     # In units of the noise a normal row says 0.8 about its predictor. It says 1.4 about log(noise), which moves all coefficients.
     of_noise = 1.4 * TYPICAL_NOISE**2 / (TYPICAL_SLOPES**2 + 1 / (SHARE * size))

@@ -128,9 +128,10 @@ def summary(result: Any) -> str:
 
 def summary_table(result: Any):
     """The same as a data frame, in full precision."""
-    order = json.loads(result.posterior.attrs.get(ORDER, "null"))
+    order, there = json.loads(result.posterior.attrs.get(ORDER, "[]")), list(result.posterior.data_vars)
+    names = [name for name in dict.fromkeys([*order, *there]) if name in there]  # some may be new, or gone
     with _quiet():
-        return _arviz().summary(result, var_names=order, round_to="none")
+        return _arviz().summary(result, var_names=names, round_to="none")
 
 
 def _rounded(row: Any) -> Any:

@@ -63,7 +63,7 @@ def schedule(step_size: float | Callable[[Array], Array]) -> Callable[[Array], A
 
 
 def positive(name: str, value: Any, why: str) -> None:
-    if isinstance(value, jax.core.Tracer):  # made of answers inside a compiled program: its value cannot be checked
+    if isinstance(value, jax.core.Tracer) and value.shape == ():  # made of answers in a compiled program: its value is not known
         return
     if not (is_number(value) and 0 < value < math.inf):
         raise ValueError(f"{name}={value} must be positive and finite: {why}")

@@ -171,6 +171,8 @@ def simplex(num_corners: int) -> np.ndarray:
 
     From coefficients b to what level j adds to the middle of all levels:  b @ simplex(...)[:, j].
     """
+    if num_corners < 2:
+        raise ValueError(f"num_corners={num_corners!r} must be at least 2: one for each level")
     places = np.arange(1, num_corners)
     rows = np.tri(num_corners - 1, num_corners, 1) - np.eye(num_corners - 1, num_corners, 1) * (1 + places)[:, None]
     corners = rows / np.sqrt(places * (places + 1))[:, None] * math.sqrt(num_corners / (num_corners - 1))
