@@ -391,6 +391,15 @@ def test_a_bound_that_a_row_contradicts_is_told_before_the_budget_is_spent(lipsc
     assert ("has a log-likelihood of slope" in statement_of(run)) is is_told
 
 
+@pytest.mark.parametrize("spread, is_told", [(0.3, True), (1.1, False)])
+def test_a_spread_that_a_row_contradicts_is_told(spread, is_told):
+    model = models.gaussian([1.0], radius=1.0)._replace(declared=None, lipschitz=None, spread=spread)
+    told = doubts.of_bounds(model, jax.ShapeDtypeStruct((1,), jnp.float32), np.full(1, 5.0, np.float32))
+    assert bool(told) is is_told and all(
+        "distance from center is 1 at initial_position, above the model's spread" in t for t in told
+    )
+
+
 def zero_or_log_normal(guard):
     """y = 0 with some chance, else log y is normal. Unless guarded, JAX has log 0 in the gradient of rows at 0."""
 

@@ -75,17 +75,25 @@ def of_values(model: Model, row: Any, position: Any) -> list[str]:
 
 
 def of_bounds(model: Model, row: Any, position: Any) -> list[str]:
-    """A `lipschitz` that a made-up row contradicts, where it is not said which rows are allowed."""
-    if model.lipschitz is None or model.declared:
+    """A `lipschitz` or `spread` that a made-up row contradicts, where it is not said which rows are allowed."""
+    words = {"lipschitz": "has a log-likelihood of slope", "spread": "has a gradient whose distance from center is"}
+    proved = {bound: getattr(model, bound) for bound in words if getattr(model, bound) is not None}
+    if model.declared or not proved:
         return []
-    for name, gradient in _of_made_up(row, jax.grad(model.log_likelihood), position):
-        slope = float(np.linalg.norm(gradient))
-        if model.lipschitz * (1 + ROUGHLY) < slope < np.inf:
-            return [
-                f"a made-up row of {name} has a log-likelihood of slope {slope:.3g} at initial_position, above the model's "
-                f"lipschitz, {model.lipschitz:.4g}: if such rows can come they are clipped. {BIAS}. If they cannot, say which can "
-                "in the model's `declared`"
-            ]
+
+    def slopes(position, row):
+        slope = jax.grad(model.log_likelihood)(position, row)
+        return {"lipschitz": slope, "spread": slope if model.center is None else slope - model.center(position)}
+
+    for name, found in _of_made_up(row, slopes, position):
+        for bound, limit in proved.items():
+            slope = float(np.linalg.norm(found[bound]))
+            if limit * (1 + ROUGHLY) < slope < np.inf:
+                return [
+                    f"a made-up row of {name} {words[bound]} {slope:.3g} at initial_position, above the model's {bound}, "
+                    f"{limit:.4g}: if such rows can come they are clipped. {BIAS}. If they cannot, say which can in the model's "
+                    "`declared`"
+                ]
     return []
 
 
