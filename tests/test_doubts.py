@@ -14,6 +14,7 @@ from dpmcmc import (
     BatchBarker,
     BatchRatio,
     Budget,
+    CenteredGradient,
     Curator,
     Curvature,
     FixedBatch,
@@ -389,6 +390,15 @@ def test_a_bound_that_a_row_contradicts_is_told_before_the_budget_is_spent(lipsc
     sampler = penalty(model.log_prior, LogRatio(lipschitz, 1.0), random_walk(1e-3))
     run = sample(jax.random.key(0), sampler, Curator(np.zeros((9, 1)), model, None), np.zeros(1), num_steps=2, progress=False)
     assert ("has a log-likelihood of slope" in statement_of(run)) is is_told
+
+
+def test_a_clip_below_the_spread_is_told_but_not_measured_by_one_around_zero():
+    model = models.gaussian([1.0], radius=1.0)
+    (of_center,) = doubts.of_settings(model, {CenteredGradient(0.5, 1.0): 1})
+    (of_zero,) = doubts.of_settings(model, {Gradient(0.5, 1.0): 1})
+    assert "below the model's spread" in of_center and "clip_shift" not in of_center
+    assert "below the model's lipschitz" in of_zero and "clip_shift" in of_zero
+    assert doubts.of_settings(model, {CenteredGradient(model.spread, 1.0): 1}) == []
 
 
 @pytest.mark.parametrize("spread, is_told", [(0.3, True), (1.1, False)])

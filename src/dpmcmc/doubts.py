@@ -42,8 +42,8 @@ def of_settings(model: Model, plan: Mapping[Any, int]) -> list[str]:
     for query in plan:
         if _is_direction(query) and not _is_untested(plan):
             continue  # its errors cost acceptance and nothing else
-        bias = BIAS + (HOW_MUCH if _is_direction(query) else "")
         name = getattr(query, "bounded_by", "lipschitz")
+        bias = BIAS + (HOW_MUCH if _is_direction(query) and name == "lipschitz" else "")
         clip, bound, proved = getattr(query, "clip", None), getattr(query, "bound", None), getattr(model, name)
         if clip is not None and proved is not None and clip < proved * (1 - CLOSE):
             told.append(f"rows may be clipped: the clip of {query} is below the model's {name}, {proved:.4g}. {bias}")

@@ -142,7 +142,7 @@ def langevin(
     if clip is not None:
         model = model._replace(lipschitz=clip, center=None, spread=None)
     model = model._replace(curvature=curvature or model.curvature)
-    if model.lipschitz is None or model.curvature is None:
+    if (model.lipschitz is None and not _is_centered(model, budget)) or model.curvature is None:
         raise ValueError(
             "this recipe needs a model with proved bounds (lipschitz and curvature), such as logistic or robust_linear, or a "
             "Gaussian with a radius; or else clip= and curvature=, which the slope and the curvature of nearly all rows stay below"
@@ -249,10 +249,13 @@ def _gradient(model: Model, budget: Budget) -> tuple[Any, float]:
     """The kind of gradient query that takes the least noise, and its proved clip."""
     from dpmcmc import CenteredGradient, Gradient
 
-    if model.center is not None and model.spread is not None and budget.unit.is_count_public:
-        return CenteredGradient, model.spread
-    assert model.lipschitz is not None
-    return Gradient, model.lipschitz
+    bound = model.spread if _is_centered(model, budget) else model.lipschitz
+    assert bound is not None
+    return CenteredGradient if _is_centered(model, budget) else Gradient, bound
+
+
+def _is_centered(model: Model, budget: Budget) -> bool:
+    return model.center is not None and model.spread is not None and budget.unit.is_count_public
 
 
 def _prior_precision(model: Model) -> float:

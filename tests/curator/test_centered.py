@@ -93,10 +93,20 @@ def test_no_row_is_longer_than_the_bound_whatever_the_center():
     assert (high - low)[0] > (2 - 1e-5) * 2**BITS
 
 
+def test_a_row_that_says_nothing_is_within_the_spread_whatever_the_threshold():
+    for threshold in (0.1, 0.5, 3.0):
+        model = models.robust_linear(1, radius=1.0, response_bound=3.0, threshold=threshold)
+        noises = np.linspace(-8, 8, 50)
+        centers = [np.linalg.norm(model.center(jnp.array([0.0, noise]))) for noise in noises]
+        assert max(centers) <= model.spread * (1 + 1e-6)
+
+
 def test_owners_add_up():
     owners = {name: Curator(LINEAR_ROWS, LINEAR, None, fixed_secret=tiny.SECRET + number) for number, name in enumerate("ab")}
     federation = Federation(owners)
     assert federation.model.spread == LINEAR.spread
+    owners["b"] = Curator(LINEAR_ROWS, LINEAR._replace(center=None, spread=None), None, fixed_secret=tiny.SECRET + 1)
+    assert Federation(owners).model.center is Federation(owners).model.spread is None
     found = answer(federation, CenteredGradient(LINEAR.spread, 0.02 / LINEAR.spread), HERE["linear"])
     np.testing.assert_allclose(found.value, 2 * true_sum(LINEAR, LINEAR_ROWS, HERE["linear"]), atol=0.4)
 
@@ -112,6 +122,8 @@ def test_the_number_of_rows_must_be_public_and_the_model_have_a_center():
         answer(Curator(LINEAR_ROWS, without, None, fixed_secret=tiny.SECRET), query, HERE["linear"])
     with pytest.raises(ValueError, match="without the other"):
         Curator(LINEAR_ROWS, LINEAR._replace(spread=None), None)
+    with pytest.raises(ValueError, match="the model's center does not take a position"):
+        Curator(LINEAR_ROWS, LINEAR._replace(center=np.sin), None)
     with pytest.raises(ValueError, match="center must return 4 numbers"):
         Curator(LINEAR_ROWS, LINEAR._replace(center=lambda position: position[:2]), None)
 
@@ -125,3 +137,4 @@ def test_recipes_take_what_needs_less_noise():
         assert type(recipe.query) is kind and kind in map(type, recipe.initial)
         assert recipe.query.clip == (LINEAR.spread if kind is CenteredGradient else LINEAR.lipschitz)
     assert type(tuning.langevin(LINEAR, 100_000, Budget(4.0, 1e-6), clip=3.0).query) is Gradient
+    assert tuning.langevin(LINEAR._replace(lipschitz=None), 100_000, Budget(4.0, 1e-6)).query.clip == LINEAR.spread

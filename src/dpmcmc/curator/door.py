@@ -147,7 +147,13 @@ def _check_prior(model: Model, position: Any) -> None:
 def _check_center(model: Model, position: Any) -> None:
     if (model.center is None) != (model.spread is None):
         raise ValueError("the model has a `center` or a `spread` without the other: gradients lie around the one, within the other")
-    found = position if model.center is None else jax.eval_shape(model.center, position)
+    try:
+        found = position if model.center is None else jax.eval_shape(model.center, position)
+    except Exception as error:
+        raise ValueError(
+            f"the model's center does not take a position of {model.dimension} numbers, or needs its values in Python "
+            f"({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+        ) from error
     if getattr(found, "shape", None) != position.shape or not jnp.issubdtype(found.dtype, jnp.floating):
         raise ValueError(f"the model's center must return {model.dimension} numbers, it returned {_told(found)}")
 

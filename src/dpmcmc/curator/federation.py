@@ -248,7 +248,8 @@ def _shared_model(owners: Mapping[str, Curator]) -> Model:
     lipschitz, curvature, spread = (
         _largest([getattr(model, bound) for model in models.values()]) for bound in ("lipschitz", "curvature", "spread")
     )
-    return first._replace(lipschitz=lipschitz, curvature=curvature, spread=spread, declared=declared)
+    center = None if spread is None else first.center
+    return first._replace(lipschitz=lipschitz, curvature=curvature, center=center, spread=spread, declared=declared)
 
 
 def _largest(bounds: Sequence[float | None]) -> float | None:

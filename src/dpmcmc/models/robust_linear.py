@@ -28,7 +28,7 @@ attained by a row with |v| = R' and |y| = Y that is far off, at q <= 1. Minus th
 itself, w = R' / sqrt(2), and  w^2 / q^2  in t: its squared norm is at most  ((1 + 1/2)^2 + 3 (1/2)^2) R'^4 = 3 R'^4,  as at q = 1.
 
 All gradients have  w / max(q, 1)  in t in common. Around this center they are  h'(u) (v, -w y / Y),  within  K R' (3/2)^(1/2),
-which is 0.77 of the bound above: with a public number of rows that much less noise will do (`CenteredGradient`).
+which is 0.77 of the bound above, and 0 is within w: with a public number of rows that much less noise will do (`CenteredGradient`).
 
 Normal noise (linear.py) has no such bounds. K = 1.345 loses 7 % of what normal rows say, and those far off pull no harder than one
 at K; of normal noise s is 0.87 standard deviations. That t is in units of R' lets privacy noise, which is alike in all directions,
@@ -105,7 +105,7 @@ def robust_linear(
         curvature=row_radius**2 * math.sqrt((1 + SHARE) ** 2 + 3 * SHARE**2),
         declared=f"|x| <= {radius:g}, |y| <= {bound:g}",
         center=center,
-        spread=threshold * math.hypot(row_radius, weight),
+        spread=max(threshold * math.hypot(row_radius, weight), weight),  # the latter is that of a row that says nothing
     )
 
 
