@@ -78,8 +78,10 @@ def test_ten_seeds_meet_what_the_demo_promises(tmp_path):
 def test_the_command_writes_its_report(tmp_path, capsys):
     (tmp_path / "posterior.nc").write_text("the name that `dpmcmc run` gives: draws that were paid for")
     demo.main(tmp_path, epsilons=(4.0,))
-    assert {file.name for file in tmp_path.iterdir()} == {"posterior.nc", "demo-epsilon-4.nc", "demo.png"}
+    assert {file.name for file in tmp_path.iterdir()} == {"posterior.nc", "demo-epsilon-4.nc", "demo.png", "demo.html"}
     assert (tmp_path / "posterior.nc").read_text().startswith("the name")
     printed = capsys.readouterr().out
     assert "PRIVACY STATEMENT" in printed
-    assert all(str(tmp_path / name) in printed for name in ("demo-epsilon-4.nc", "demo.png"))
+    assert all(str(tmp_path / name) in printed for name in ("demo-epsilon-4.nc", "demo.png", "demo.html"))
+    page = (tmp_path / "demo.html").read_text()
+    assert "PRIVACY STATEMENT" in page and page.count("<img") == 2

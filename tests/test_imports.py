@@ -26,7 +26,7 @@ ALLOWED = {  # layer -> the layers of ours it may import; a layer is a folder or
     "samplers": {"types", "acceptance", "precision"},
     "doubts": {"types", "precision"},
     "loop": {"types", "errors", "ask", "accounting", "progress", "results", "doubts"},
-    "results": {"types", "accounting", "__init__"},
+    "results": {"types", "accounting", "doubts", "__init__"},
     "tables": {"types", "errors"},
     "tuning": {"types", "accounting", "__init__"},
     "forecast": {"types", "acceptance", "accounting", "ledger", "tuning", "__init__"},

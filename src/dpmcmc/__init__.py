@@ -57,6 +57,7 @@ _HOMES = {
     "sgnht": "dpmcmc.samplers.thermostat",
     "sample": "dpmcmc.loop",
     "load": "dpmcmc.results.posterior",
+    "report": "dpmcmc.results.report",
     "save": "dpmcmc.results.posterior",
     "statement_of": "dpmcmc.results.posterior",
     "summary": "dpmcmc.results.posterior",
@@ -110,6 +111,7 @@ if TYPE_CHECKING:
     from dpmcmc.results.posterior import save as save
     from dpmcmc.results.posterior import statement_of as statement_of
     from dpmcmc.results.posterior import summary as summary
+    from dpmcmc.results.report import report as report
     from dpmcmc.samplers.accept import accept_walk as accept_walk
     from dpmcmc.samplers.exponential import exponential_penalty as exponential_penalty
     from dpmcmc.samplers.hmc import hmc as hmc

@@ -6,7 +6,7 @@ private. Public facts: the columns and their bounds, the four regions, and the n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,8 @@ import numpy as np
 
 from dpmcmc import tables
 
+QUESTION = "Who earns more than 20 dollars an hour?"
+ABOUT = "Logistic regression on 61 395 workers (CPS 2004), each protected as one row."
 AGE, EDUCATION = (21.0, 64.0), (6.0, 20.0)  # public bounds, in years
 HIGH = 20.0  # dollars an hour
 REGIONS = ("Northeast", "Midwest", "South", "West")
@@ -129,13 +131,13 @@ def judge(result) -> Judgement:
 def main(out: str | Path, seed: int = 0, epsilons: tuple[float, ...] = (4.0, 1.0), delta: float = 1e-6) -> list[Judgement]:
     """Run the demo and say what came of it. The first epsilon is the main job, the others show what less of it costs."""
     from dpmcmc import forecast, statement_of
-    from dpmcmc.results import plots
+    from dpmcmc.results import plots, report
     from dpmcmc.types import Budget
 
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     model, num_rows = make_model(), len(read_rows()[1])
-    print("Who earns more than 20 dollars an hour? Logistic regression on 61 395 workers (CPS 2004), each protected as one row.\n")
+    print(f"{QUESTION} {ABOUT}\n")
     judgements, results, paths = [], {}, []
     for epsilon in epsilons:
         print(f"=== epsilon = {epsilon:g}, delta = {delta:g}: the plan, from public facts alone\n")
@@ -149,8 +151,21 @@ def main(out: str | Path, seed: int = 0, epsilons: tuple[float, ...] = (4.0, 1.0
         print(statement_of(results[epsilon]), "\n", flush=True)
     figure = folder / "demo.png"
     plots.against_reference(results, REFERENCE, "Log-odds of earning more than 20 dollars an hour", figure)
-    print(f"Posterior with its statement:  {paths[0]}\nFigure:  {figure}")
+    page = folder / "demo.html"
+    report.write(page, QUESTION, _page(results, judgements, figure.read_bytes()))
+    print(f"Report:  {page}\nPosterior with its statement:  {paths[0]}\nFigure:  {figure}")
     return judgements
+
+
+def _page(results: Mapping[float, Any], judgements: list[Judgement], figure: bytes) -> Iterator[str]:
+    from dpmcmc.results import report
+
+    yield f"<p>{ABOUT} The answer without privacy, to compare with, comes from 8 000 draws of NUTS.</p>"
+    yield report.image(figure, "90 % intervals of the private posteriors beside the one without privacy")
+    for (epsilon, result), found in zip(results.items(), judgements, strict=True):
+        yield f"<h1>&epsilon; = {epsilon:g}</h1>"
+        yield f"<p>{_verdict(found, epsilon)}</p><pre>{_comparison(result)}</pre>"
+        yield from report.sections(result)
 
 
 def _comparison(result) -> str:

@@ -53,6 +53,25 @@ def plan(
         raise typer.BadParameter(str(error)) from error
 
 
+@main.command()
+def report(
+    file: Annotated[Path, typer.Argument(help="A posterior, as `run` writes it.", exists=True, dir_okay=False)],
+    out: Annotated[Path | None, typer.Option(help="The page; by default beside the file, with the ending .html.")] = None,
+    title: Annotated[str | None, typer.Option(help="The headline; by default the name of the file.")] = None,
+) -> None:
+    """One page to look at: whether to rely on the draws, the parameters, the chains, and what was promised. Costs nothing."""
+    from dpmcmc import load
+    from dpmcmc import report as write
+
+    page = file.with_suffix(".html") if out is None else out
+    try:
+        write(load(file), page, file.stem if title is None else title)
+    except (ValueError, OSError) as error:
+        typer.echo(f"refused: {error}", err=True)
+        raise typer.Exit(2) from error
+    typer.echo(f"Written to {page}.")
+
+
 @main.callback(invoke_without_command=True)
 def _commands(version: Annotated[bool, typer.Option("--version", help="Tell the version.")] = False) -> None:
     """Differentially private Markov chain Monte Carlo."""

@@ -356,7 +356,7 @@ def _report(result: Any, model: ModelName, notes: tuple[str, ...], out: Path, le
             f"look just like this: see above how cells are read, and {options}. Else "
             f"{more.lower()} rows, a larger budget, narrower --bounds{of_label} or fewer parameters would help.\n"
         )
-    typer.echo(f"Written to {out}. Read it with dpmcmc.load or ArviZ.")
+    typer.echo(f"Written to {out}. Look at it with `dpmcmc report {out}`, read it with dpmcmc.load or ArviZ.")
     if ledger is None:
         typer.echo("The promise is about this run alone: another run on the same rows adds to it. --ledger FILE keeps count.")
 

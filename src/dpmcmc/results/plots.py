@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+MOST_ROWS, MOST_POINTS = 16, 1000  # of a figure of chains
 COLOURS = ("#1f5fa8", "#d9822b", "#4f9a5b", "#8457a8")
 
 
@@ -37,3 +39,33 @@ def against_reference(results: Mapping[float, Any], reference: Mapping[str, Any]
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=1 + len(results), frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
+
+
+def chains(draws: Mapping[str, np.ndarray]) -> bytes:
+    """All draws (chain, draw) of each parameter as a histogram, and the way of every chain beside it: a PNG file."""
+    from matplotlib.figure import Figure
+
+    shown = list(draws.items())[:MOST_ROWS]
+    figure = Figure(figsize=(9, 1.25 * len(shown) + 0.6), layout="constrained")
+    for row, (histogram, ways) in zip(shown, figure.subplots(len(shown), 2, width_ratios=(1, 2), squeeze=False), strict=True):
+        label, values = row[0], np.asarray(row[1], float)
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            histogram.hist(finite, bins=40, color="0.75")
+        for index, chain in enumerate(values):
+            every = -(-len(chain) // MOST_POINTS)
+            steps = np.arange(0, len(chain), every)
+            ways.plot(steps, chain[::every], color=COLOURS[index % len(COLOURS)], linewidth=0.7, alpha=0.8)
+        histogram.set_title(label, loc="left", fontsize=10)
+        histogram.set_yticks([])
+        histogram.locator_params(axis="x", nbins=5)
+        for axes in (histogram, ways):
+            axes.tick_params(labelsize=8)
+            axes.spines[["top", "right"]].set_visible(False)
+        histogram.spines["left"].set_visible(False)
+    if len(draws) > len(shown):
+        figure.suptitle(f"the first {len(shown)} of {len(draws)} parameters", x=0, ha="left", fontsize=10)
+    ways.set_xlabel("draw, each chain in its colour", fontsize=9)
+    out = BytesIO()
+    figure.savefig(out, dpi=120)
+    return out.getvalue()

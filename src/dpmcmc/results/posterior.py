@@ -118,20 +118,42 @@ def _fields(info: Any) -> dict[str, Any]:
 
 def statement_of(result: Any) -> str:
     """The privacy statement of a posterior, as text."""
-    return result.posterior.attrs["privacy_statement"]
+    text = getattr(getattr(result, "posterior", None), "attrs", {}).get("privacy_statement")
+    if text is None:
+        raise ValueError("there is no privacy statement here: dpmcmc has not made this posterior, or its attributes were lost")
+    return text
 
 
 def summary(result: Any) -> str:
     """ArviZ's table of the parameters: mean, spread, interval, effective sample size, R-hat."""
-    return summary_table(result).apply(_rounded, axis=1).to_string()
+    return rounded_table(result).to_string()
+
+
+def rounded_table(result: Any):
+    """The same as a data frame of texts, each line with the digits that tell something."""
+    return summary_table(result).apply(_rounded, axis=1)
 
 
 def summary_table(result: Any):
     """The same as a data frame, in full precision."""
-    order, there = json.loads(result.posterior.attrs.get(ORDER, "[]")), list(result.posterior.data_vars)
-    names = [name for name in dict.fromkeys([*order, *there]) if name in there]  # some may be new, or gone
     with _quiet():
-        return _arviz().summary(result, var_names=names, round_to="none")
+        return _arviz().summary(result, var_names=_names(result), round_to="none")
+
+
+def scalars(result: Any) -> dict[str, Any]:
+    """The draws (chain, draw) of every line of the summary, an entry of a vector by itself: label -> DataArray."""
+    found = {}
+    for name in _names(result):
+        values = result.posterior[name].transpose("chain", "draw", ...)
+        for index in np.ndindex(values.shape[2:]):
+            found[f"{name}[{', '.join(map(str, index))}]" if index else name] = values[(..., *index)]
+    return found
+
+
+def _names(result: Any) -> list[str]:
+    """The parameters in the order of the model."""
+    order, there = json.loads(result.posterior.attrs.get(ORDER, "[]")), list(result.posterior.data_vars)
+    return [name for name in dict.fromkeys([*order, *there]) if name in there]  # some may be new, or gone
 
 
 def _rounded(row: Any) -> Any:

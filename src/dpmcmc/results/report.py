@@ -1,0 +1,122 @@
+"""One page about a posterior, for people who would rather look than compute: a single HTML file that needs nothing else.
+
+All that is on it comes from the draws and their statement, so the page is as safe to publish as the posterior.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from dpmcmc.accounting.statement import promise_text
+from dpmcmc.doubts import UNRELIABLE
+from dpmcmc.results import plots, posterior
+
+COLUMNS = {"mean": "mean", "sd": "sd", "hdi_3%": "94 % from", "hdi_97%": "to", "ess_bulk": "effective draws", "r_hat": "R-hat"}
+GLOSSARY = (
+    "<b>sd</b>: the posterior standard deviation. <b>94 % from … to</b>: the shortest interval with 94 % of the draws. "
+    "<b>Effective draws</b>: how many independent draws would tell the mean as well. <b>R-hat</b>: how much the chains disagree; "
+    "1 is perfect."
+)
+CHECK = "The bill is in the file of the posterior: <code>dpmcmc account ledger FILE</code> computes the promise again from it."
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+h1 { margin-bottom: .2rem } h2 { margin-top: 2.2rem }
+.good, .bad { border-left: .4rem solid; padding: .6rem 1rem; margin: 1rem 0 }
+.good { border-color: #4f9a5b; background: #eef6ef }
+.bad { border-color: #c0392b; background: #fbeeec }
+.wide { overflow-x: auto }
+table { border-collapse: collapse }
+td, th { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #ddd }
+td:first-child, th:first-child, td:last-child, th:last-child { text-align: left }
+pre { white-space: pre-wrap; font-size: .85rem; background: #f6f6f6; padding: .8rem }
+img { max-width: 100% }
+.small { font-size: .85rem; color: #555 }
+"""
+
+
+def report(result: Any, path: str | Path, title: str = "A private posterior") -> None:
+    """Write one HTML page: whether to rely on the draws, the parameters, a figure of the chains, what was promised.
+
+    Parameters
+    ----------
+    result
+        a posterior, from `dpmcmc.sample` or `dpmcmc.load`.
+    path
+        the file to write, with the ending .html; one that is there is replaced.
+    title
+        the headline.
+    """
+    write(path, title, sections(result))
+
+
+def write(path: str | Path, title: str, parts: Iterable[str]) -> None:
+    """A page of these parts, which are HTML."""
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"{path} would be replaced by a web page: name a file that ends in .html")
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
+    body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
+    page = f'<!DOCTYPE html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n'
+    Path(path).write_text(page, encoding="utf-8")
+
+
+def sections(result: Any) -> list[str]:
+    """What there is to say about one posterior."""
+    statement, attributes = posterior.statement_of(result), result.posterior.attrs
+    plan, notes = (escape(attributes.get(name, "")) for name in ("plan", "parameters"))
+    draws = posterior.scalars(result)
+    return [
+        *(f"<p>{escape(line)}</p>" for line in _promise(statement, attributes)),
+        _verdict(posterior.doubt(result), statement),
+        "<h2>Parameters</h2>",
+        _table(result, [values.attrs.get("units", "") for values in draws.values()]),
+        f"<p>{notes}</p>" if notes else "",
+        f'<p class="small">{GLOSSARY}</p>',
+        "<h2>The draws</h2>",
+        image(
+            plots.chains({label: values.to_numpy() for label, values in draws.items()}), "all draws, and the chains step by step"
+        ),
+        f"<h2>How it was made</h2><pre>{plan}</pre>" if plan else "",
+        f'<h2>What was promised</h2><pre>{escape(statement)}</pre><p class="small">{CHECK}</p>',
+    ]
+
+
+def image(png: bytes, text: str) -> str:
+    """A picture as part of a page; the text is for those who do not see it."""
+    return f'<img alt="{escape(text)}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+
+
+def _promise(statement: str, attributes: Any) -> list[str]:
+    """The promise and the unit; of several owners the weakest promise."""
+    if "owners" in attributes:
+        promise = promise_text(attributes["epsilon"], attributes["delta"])
+        return [f"Promise: {promise}, or better, to the rows of each owner ({attributes['owners']})"]
+    return [" ".join(line.split()) for line in statement.splitlines() if line.strip().startswith(("Promise:", "Unit:"))]
+
+
+def _verdict(doubt: str | None, statement: str) -> str:
+    """Whether to rely on the draws, by their own account and by what was noted during the run."""
+    noted = [line.partition("Note:")[2].strip() for line in statement.splitlines() if line.startswith("  Note:")]
+    reasons = [note for note in noted if note.startswith(UNRELIABLE)]
+    if doubt is not None and not any(doubt in reason for reason in reasons):
+        reasons.append(f"{UNRELIABLE}{doubt}")
+    if not reasons:
+        good = f"R-hat is at most {posterior.MAX_R_HAT}, and every parameter has at least {posterior.MIN_EFFECTIVE} effective draws"
+        return f'<div class="good">These draws pass their checks: {good}.</div>'
+    return f'<div class="bad">{"<br>".join(map(escape, reasons))}</div>'
+
+
+def _table(result: Any, units: list[str]) -> str:
+    table = posterior.rounded_table(result)[list(COLUMNS)]
+    header = ["", *COLUMNS.values(), "units" if any(units) else ""]
+    lines = [_row("th", header)]
+    for (label, values), unit in zip(table.iterrows(), units, strict=True):
+        lines.append(_row("td", [label, *values, unit]))
+    return f'<div class="wide"><table>{"".join(lines)}</table></div>'
+
+
+def _row(tag: str, cells: Iterable[Any]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"

@@ -1,0 +1,133 @@
+"""The page about a posterior: what it says, that names on it are only text, and what it refuses."""
+
+import h5py
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dpmcmc import report, save, statement_of, summary
+from dpmcmc.cli import main
+from dpmcmc.doubts import UNRELIABLE
+from dpmcmc.results import plots
+from dpmcmc.results import posterior as results
+from tests import tiny
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+DRAWS = np.random.default_rng(0).normal(size=(2, 400, 6))
+
+
+def unravel(position):
+    return {"scale": position[0], "<script>": position[1], "effects": position[2:].reshape(2, 2)}
+
+
+def make(draws=DRAWS, note="a note"):
+    statement = tiny.make_curator(fixed_secret=None).grant({tiny.RATIO: 20}).statement(note)
+    return results.from_draws(draws, None, unravel, statement)
+
+
+def page(result, tmp_path, **options):
+    report(result, tmp_path / "page.html", **options)
+    return (tmp_path / "page.html").read_text()
+
+
+def test_the_page_says_what_the_posterior_says(tmp_path):
+    result = make()
+    result.posterior["scale"].attrs["units"] = "metres"
+    result.posterior.attrs |= {"plan": "the plan", "parameters": "how to read them"}
+    told = page(result, tmp_path, title="Heights & weights")
+    assert "<title>Heights &amp; weights</title>" in told
+    assert "the plan" in told and "how to read them" in told and "<td>metres</td>" in told
+    assert "PRIVACY STATEMENT" in told and "Promise: (" in told and "Unit: one row, replaced by any other" in told
+    for line in summary(result).splitlines()[1:]:
+        mean, sd = line.rsplit(maxsplit=9)[-9:][:2]
+        assert f"<td>{mean}</td><td>{sd}</td>" in told
+
+
+def test_a_page_needs_nothing_else_and_names_are_only_text(tmp_path):
+    told = page(make(note="<img src=elsewhere>"), tmp_path, title="<script>")
+    assert "&lt;script&gt;" in told and "&lt;img" in told
+    assert not any(tag in told for tag in ("<script", "<img src=", "http:", "https:", "<link", "@import"))
+
+
+def test_every_line_of_the_summary_has_its_draws():
+    result = make()
+    found = results.scalars(result)
+    assert list(found) == list(results.summary_table(result).index)
+    np.testing.assert_allclose([values.mean() for values in found.values()], results.summary_table(result)["mean"], rtol=1e-12)
+
+
+def test_good_draws_pass(tmp_path):
+    told = page(make(), tmp_path)
+    assert 'class="good"' in told and 'class="bad"' not in told
+
+
+APART = DRAWS + np.array([0, 3]).reshape(2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "draws, note, why",
+    [
+        (APART, "a note", "R-hat is up to"),
+        (DRAWS, f"{UNRELIABLE}the steps are too long", "the steps are too long"),
+        (np.where(np.arange(400).reshape(1, 400, 1) == 7, np.nan, DRAWS), "a note", "no effective draws"),
+        (np.zeros_like(DRAWS), "a note", "never moved"),
+    ],
+    ids=["chains that disagree", "a doubt noted during the run", "NaN", "constant"],
+)
+def test_draws_in_doubt_do_not_pass(tmp_path, draws, note, why):
+    told = page(make(draws, note), tmp_path)
+    assert 'class="bad"' in told and why in told and 'class="good"' not in told
+
+
+def test_a_doubt_is_told_once(tmp_path):
+    torn = make(APART)
+    banner = page(torn, tmp_path).partition('class="bad">')[2].partition("</div>")[0]
+    noted = make(APART, note=f"{UNRELIABLE}{results.doubt(torn)}")
+    assert page(noted, tmp_path).partition('class="bad">')[2].partition("</div>")[0] == banner
+    assert banner.count(UNRELIABLE) == 1
+
+
+def test_several_owners_have_the_weakest_promise_in_front(tmp_path):
+    from dpmcmc.accounting.statement import FederatedStatement
+
+    (one, other) = (tiny.make_curator(fixed_secret=None).grant({tiny.RATIO: count}).statement() for count in (10, 20))
+    result = results.from_draws(DRAWS, None, unravel, FederatedStatement({"north": one, "south": other}))
+    told = page(result, tmp_path)
+    promise = next(line for line in str(other).splitlines() if "Promise:" in line).split()[1]
+    assert one.epsilon < other.epsilon and f"Promise: {promise}" in told and "each owner (north, south)" in told
+
+
+@pytest.mark.parametrize("draws", [{f"p{i}": DRAWS[..., 0] for i in range(40)}, {"p": DRAWS[:1, :1, 0]}], ids=["many", "one draw"])
+def test_figures_of_any_size(draws):
+    assert plots.chains(draws).startswith(b"\x89PNG")
+
+
+def test_draws_that_were_paid_for_are_not_replaced(tmp_path):
+    save(make(), tmp_path / "paid.nc")
+    before = (tmp_path / "paid.nc").read_bytes()
+    refused = CliRunner().invoke(main, ["report", str(tmp_path / "paid.nc"), "--out", str(tmp_path / "paid.nc")])
+    assert refused.exit_code == 2 and "ends in .html" in refused.output
+    assert (tmp_path / "paid.nc").read_bytes() == before
+
+
+def test_the_command_writes_beside_the_file(tmp_path):
+    save(make(), tmp_path / "paid.nc")
+    done = CliRunner().invoke(main, ["report", str(tmp_path / "paid.nc")])
+    assert done.exit_code == 0, done.output
+    assert "<h1>paid</h1>" in (tmp_path / "paid.html").read_text()
+
+
+def test_what_is_no_posterior_is_refused_in_a_line(tmp_path):
+    (tmp_path / "table.csv").write_text("a secret")
+    refused = CliRunner().invoke(main, ["report", str(tmp_path / "table.csv")])
+    assert refused.exit_code == 2 and "is no posterior" in refused.output and "secret" not in refused.output
+    stranger = make()
+    del stranger.posterior.attrs["privacy_statement"]
+    with pytest.raises(ValueError, match="no privacy statement here"):
+        statement_of(stranger)
+    save(stranger, tmp_path / "stranger.nc")
+    with h5py.File(tmp_path / "other.nc", "w") as other:
+        other.create_group("numbers")
+    for name in ("stranger.nc", "other.nc"):
+        refused = CliRunner().invoke(main, ["report", str(tmp_path / name)])
+        assert refused.exit_code == 2 and "no privacy statement" in refused.output
