@@ -219,6 +219,7 @@ def test_draws_that_cannot_be_written_are_kept_elsewhere(folder, monkeypatch):
         return write(result, path)
 
     monkeypatch.setattr(dpmcmc.results.posterior, "_write", fail)
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
     result = invoke(*LOGISTIC, "--steps", "2")
     (place,) = re.findall(r"finished draws are in (\S+)\.", result.output)
     assert result.exit_code == 1 and place != "posterior.nc" and load(place).posterior.sizes["draw"] == 1
