@@ -179,7 +179,7 @@ def langevin_draws(stiffness, thin, num_draws=600):
             kept.append(state @ turn)
             moves.append((state - before) @ turn)
     quiet = np.zeros((num_draws, 2), bool)
-    return [(np.array(kept), LangevinInfo(np.zeros((num_draws, 2, 2)), np.array(moves), quiet, quiet, quiet))]
+    return [(np.array(kept), LangevinInfo(np.zeros((num_draws, 2, 2)), np.array(moves), 1.0 + quiet, quiet, quiet, quiet))]
 
 
 @pytest.mark.parametrize("thin", [1, 2, 3, 10])
@@ -225,6 +225,15 @@ def test_what_happened_in_the_warm_up_is_not_told():
     info = info._replace(is_saturated=np.arange(600)[:, None] < np.full(2, 200))
     assert any("33% of the steps" in text for text in doubts.of_draws(PLANE, {}, [(positions, info)], 1))
     assert doubts.of_draws(PLANE, {}, [(positions, info)], 1, warmup=0.5) == []
+
+
+@pytest.mark.parametrize("ratio, factor, is_relied_on", [(1.3, 1.1, True), (2.0, 1.4, True), (2.4, 1.5, False), (5.0, 2.2, False)])
+def test_how_much_noise_there_is_too_much_is_told(ratio, factor, is_relied_on):
+    ((positions, info),) = langevin_draws(0.2, 1)
+    all_steps = np.ones(positions.shape[:2])
+    loud = info._replace(is_saturated=all_steps > 0, noise_ratio=ratio * all_steps)
+    (told,) = doubts.of_draws(PLANE, {}, [(positions, loud)], 1)
+    assert f"up to {factor:g} times as widely" in told and told.startswith(doubts.UNRELIABLE) != is_relied_on
 
 
 def test_batches_are_told_to_those_who_use_langevin_dynamics():
@@ -305,7 +314,7 @@ def test_steps_that_jump_over_the_prior_are_told(scale, is_told):
     positions, moves = 2 + 0.5 * rng.normal(size=(400, 2, 1)), 0.3 * rng.normal(size=(400, 2, 1))
     assert doubts._skips(student(scale), positions, moves) is is_told
     assert not doubts._skips(lambda position: -0.5 * ((position[0] - 2) / scale) ** 2, positions, moves)
-    info = LangevinInfo(moves, moves, *np.zeros((3, 400, 2), bool))
+    info = LangevinInfo(moves, moves, np.ones((400, 2)), *np.zeros((3, 400, 2), bool))
     model = models.gaussian([1.0])._replace(log_prior=student(scale))
     assert any("too long for this prior" in told for told in doubts.of_draws(model, {}, [(positions, info)], 1)) is is_told
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import Budget, Curator, Gradient, Neighbours, forecast, models, sample, tuning
+from dpmcmc import Budget, CenteredGradient, Curator, Federation, Gradient, Neighbours, forecast, models, sample, tuning
 from dpmcmc.cli import main
 from dpmcmc.results import posterior
 
@@ -56,12 +56,55 @@ def test_several_owners_noises_are_counted():
     """Each adds its own: the step that one owner allows was too long for two, and the posterior too wide."""
     model, budget = models.logistic(2, radius=1.0), Budget(4.0, 1e-6)
     for num_owners in (1, 2, 5):
-        query = tuning.langevin(model, 4000, budget, num_owners=num_owners).query
+        budgets = [budget] * num_owners
+        query = tuning.langevin(model, 4000, budgets).query
         variance = num_owners * (2 * model.lipschitz * query.noise_multiplier) ** 2
-        step_size = tuning.step_size(query, budget, num_owners)
+        step_size = tuning.step_size(query, budgets)
         assert step_size * variance == pytest.approx(4) and step_size * 1005 == pytest.approx(1.0, rel=2e-3)
-    with pytest.raises(ValueError, match="num_owners must be a whole number"):
-        tuning.langevin(model, 1000, budget, num_owners=0)
+    with pytest.raises(TypeError, match="budget is a list: give the curator's Budget"):
+        tuning.langevin(model, 1000, [])
+
+
+def test_owners_that_differ_are_counted_each_as_it_is():
+    """A recipe for one unit made the draws of owners with different ones twice as wide as the posterior, and none the wiser."""
+    model = models.logistic(2, radius=1.0)
+    rows = np.zeros((1000, 2), np.float32), np.zeros(1000, np.float32)
+    visits = Budget(4.0, 1e-6, rows_per_person=3)
+    owners = [Curator(rows, model, Budget(8.0, 1e-6)), Curator(rows, model, visits, capacity=90_000)]
+    recipe = tuning.langevin_for(Federation(owners), num_chains=3)
+    assert (
+        recipe.query == tuning.langevin(model, 91_000, [Budget(8.0, 1e-6), visits], num_chains=3).query and recipe.num_chains == 3
+    )
+    variance = (2**2 + 6**2) * (model.lipschitz * recipe.query.noise_multiplier) ** 2  # what the two add
+    step_size = tuning.step_size(recipe.query, [owner.budget for owner in owners])
+    assert step_size * variance == pytest.approx(4) and 1 / step_size == pytest.approx(91_000 / 4 + 5, rel=2e-3)
+    assert recipe.initial == tuning.start_plan(model, visits)  # the poorest has the say
+
+
+def test_one_owner_with_a_private_number_of_rows_is_enough_for_plain_gradients():
+    model = models.gaussian([1.0], radius=1.0)
+    rows, private = np.zeros((1000, 1), np.float32), Budget(4.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
+    public, other = (Curator(rows, model, Budget(4.0, 1e-6)) for _ in range(2))
+    hidden = Curator(rows, model, private, capacity=2000)
+    assert isinstance(tuning.langevin_for(Federation([public, other])).query, CenteredGradient)
+    assert isinstance(tuning.langevin_for(Federation([public, hidden])).query, Gradient)
+
+
+def test_a_recipe_for_a_curator_tells_its_capacity_and_not_how_many_rows_it_has():
+    model, private = models.logistic(2, radius=1.0), Budget(4.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
+    found = [
+        tuning.langevin_for(Curator((np.zeros((n, 2), np.float32), np.zeros(n, np.float32)), model, private, capacity=9000)).query
+        for n in (3, 9000)
+    ]
+    assert found[0] == found[1] == tuning.langevin(model, 9000, private).query
+
+
+def test_a_curator_without_a_budget_has_no_recipe():
+    model = models.logistic(2, radius=1.0)
+    curator = Curator((np.zeros((9, 2), np.float32), np.zeros(9, np.float32)), model, None)
+    for given in (curator, model):
+        with pytest.raises(TypeError, match="has no budget to take the settings from"):
+            tuning.langevin_for(given)
 
 
 def test_a_model_without_proved_bounds_has_no_recipe():

@@ -89,10 +89,11 @@ def run(epsilon: float, delta: float, seed: int, progress: bool = True, path: st
 
     from dpmcmc import Budget, Curator, sample, tuning
 
-    rows, model, budget = read_rows(), make_model(), Budget(epsilon, delta)
-    recipe = tuning.langevin(model, len(rows[1]), budget)
+    model = make_model()
+    curator = Curator(read_rows(), model, Budget(epsilon, delta))
+    recipe = tuning.langevin_for(curator)
     return sample(
-        jax.random.key(seed), recipe.sampler, Curator(rows, model, budget), jnp.zeros(model.dimension),
+        jax.random.key(seed), recipe.sampler, curator, jnp.zeros(model.dimension),
         **recipe.options, progress=progress, path=path,
     )  # fmt: skip
 

@@ -215,10 +215,13 @@ def _of_shares(info: Mapping[str, np.ndarray]) -> list[str]:
         share_of = f"{share['is_accepted']:.1%} of the" if share["is_accepted"] > 0 else f"none of {size}"
         told.append(f"moves were accepted at {share_of} draws: they say little. Too long moves, or too much noise")
     if share.get("is_saturated", 0.0) > HARDLY:
+        factor = float(np.sqrt(np.mean(info["noise_ratio"]))) if "noise_ratio" in info else 1.0
+        how_wide = f", up to {factor:.2g} times as widely as they should be" if factor > 1 else ""
         told.append(
-            f"in {share['is_saturated']:.0%} of the steps the gradient's noise was more than the step may add, so the draws are "
-            "spread too widely: steps were too long for this noise (sgld: step_size * variance * preconditioner may be 4 at most, "
-            "0.4 with subtract_noise=False; sgnht: half of that product at most the friction)"
+            f"{UNRELIABLE if factor > WIDE else ''}in {share['is_saturated']:.0%} of the steps the gradient's noise was more than "
+            f"the step may add, so the draws are spread too widely{how_wide}: steps were too long for this noise (sgld: step_size "
+            "* variance * preconditioner may be 4 at most, 0.4 with subtract_noise=False; sgnht: half of that product at most the "
+            "friction). tuning.langevin_for finds a step that fits, for several owners too"
         )
     if "is_accepted" not in info and share.get("is_divergent", 0.0) > 0:
         told.append(f"{UNRELIABLE}{share['is_divergent']:.0%} of the steps left the numbers: they are much too long")
@@ -353,7 +356,7 @@ def _of_langevin(positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, in
         told.append(
             f"{UNRELIABLE if factor > WIDE else ''}the steps are too long for this posterior: the draws are spread {how_wide} as "
             "widely as it, or more. step_size times the posterior's largest precision (1 / variance, times the preconditioner) "
-            "should be well below 1 (tuning.langevin: is num_rows that of the table?)"
+            "should be well below 1 (tuning.langevin: is num_rows that of the table? langevin_for takes it from the curator)"
         )
     if any(getattr(query, "batch", None) is not None for query in plan):
         told.append(

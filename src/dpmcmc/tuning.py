@@ -19,7 +19,8 @@ private noise may be all the noise the dynamics needs when  h v <= 4;  with h = 
 gives  k h p / 4 = mu^2 p / (4 R^2)  effective draws, whatever z is, and a variance of  1 / (p (1 - h p / 4)).  z is set so that the
 step resolves the stiffest direction there could be,  h n c <= `stiffness`,  where c bounds a row's curvature, and the prior, which
 has all of its precision q:  1 / h = n c / stiffness + q / `ATTAINED`.  A shorter step takes more noise and more steps, which change
-nothing else but the time. The noises of several owners add:  v = m (2 R z)^2  for m of them.
+nothing else but the time. The noises of several owners add:  v = (R z)^2 times the sum of s^2,  with s = 2 for an owner whose rows
+are replaced, 1 for one whose rows are added or removed, times the rows per person; the poorest of them has the say on mu.
 
 **What to expect.** About 36 d steps of Barker's test, or 80 d of the penalty test, are worth one independent draw.
 """
@@ -29,6 +30,7 @@ from __future__ import annotations
 import math
 import numbers
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,6 +45,7 @@ STIFFNESS = 1.0  # at worst the variance of the stiffest direction is then a thi
 ATTAINED = 0.2  # five per cent
 FEWEST_DRAWS = 15  # effective ones, of every parameter, that a run's own checks want
 DISTANCE = 1e-23  # of a million noisy gradients from their ideal law: delta pays for e^epsilon times as much
+Budgets = Budget | Sequence[Budget]  # one for each owner
 START_SHARE, CURVATURE_SHARE, START_STEPS = 0.08, 0.02, 8  # of mu^2, for the private start
 
 
@@ -66,11 +69,11 @@ def walk(information, prior_precision, num_rows: int, scale: float | None = None
     return Walk(scales, math.sqrt(math.fsum(scales**2)))
 
 
-def noise_multiplier(sampler: str, clip: float, max_move: float, budget: Budget) -> float:
+def noise_multiplier(sampler: str, clip: float, max_move: float, budget: Budgets) -> float:
     """Noise over what one person can change: what mixes best, at the longest move. Of `penalty`, or of its bit."""
     if sampler not in ("penalty", "penalty-bit"):
         raise ValueError(f"sampler={sampler!r} must be 'penalty' or 'penalty-bit': no other has such noise")
-    return (RATIO_NOISE if sampler == "penalty" else BIT_NOISE) / (clip * max_move * budget.unit.sensitivity)
+    return (RATIO_NOISE if sampler == "penalty" else BIT_NOISE) / _reach(clip * max_move, budget)
 
 
 def effective_draws(sampler: str, num_steps: int, dimension: int, kappa: float = 1.0) -> float:
@@ -98,40 +101,50 @@ class Recipe:
         return {"start": self.start, "num_chains": self.num_chains, "thin": self.thin, "warmup": self.warmup}
 
 
-def gaussian_mu(budget: Budget) -> float:
-    """The Gaussian-DP parameter that the whole budget buys, as far as noise is near enough to its ideal law."""
+def gaussian_mu(budget: Budgets) -> float:
+    """The Gaussian-DP parameter that the whole budget buys (of several, the least), as far as noise is near enough to ideal."""
     from dpmcmc.accounting import accountants, gaussian
 
-    usable = max(1.0, math.log(accountants.RESERVE * budget.delta / DISTANCE))
-    return gaussian.mu(min(budget.epsilon, usable), (1 - accountants.RESERVE) * budget.delta)
+    def mu(one: Budget) -> float:
+        usable = max(1.0, math.log(accountants.RESERVE * one.delta / DISTANCE))
+        return gaussian.mu(min(one.epsilon, usable), (1 - accountants.RESERVE) * one.delta)
+
+    return min(map(mu, _every(budget)))
+
+
+def _every(budget: Budgets) -> tuple[Budget, ...]:
+    return (budget,) if isinstance(budget, Budget) else tuple(budget)
 
 
 def langevin(
     model: Model,
     num_rows: int,
-    budget: Budget,
+    budget: Budgets,
     num_chains: int = 2,
     stiffness: float = STIFFNESS,
-    num_owners: int = 1,
     clip: float | None = None,
     curvature: float | None = None,
 ) -> Recipe:
-    """Full-data Langevin dynamics on the model's proved bounds, after a private Newton start.
+    """Full-data Langevin dynamics on the model's proved bounds, after a private Newton start: from public facts alone.
 
+    If there is a curator already, `langevin_for` takes these from it. Noise and number of steps tell `num_rows`, so where it is
+    private give the declared capacity. With several owners it counts the rows of all, and `budget` is a list of theirs.
     `clip` and `curvature` take the place of `lipschitz` and `curvature` of the model. Where it has none, give what the slope and
     the curvature of nearly all rows stay below, tried out on made-up ones: rows beyond are clipped, which biases the draws by what
     `clip_shift` tells.
-    Where rows have all the curvature that is proved, as Gaussian ones do, `ATTAINED` is the `stiffness` to choose. With several
-    owners `num_rows` counts the rows of all, and each has this budget. The prior is taken for one that is as narrow everywhere as
-    at 0, as normal ones are: a run tells if it is narrower than a step.
+    Where rows have all the curvature that is proved, as Gaussian ones do, `ATTAINED` is the `stiffness` to choose. The prior is
+    taken for one that is as narrow everywhere as at 0, as normal ones are: a run tells if it is narrower than a step.
     """
     from dpmcmc import sgld
 
     if not isinstance(model, Model):
         raise TypeError(f"model is a {type(model).__name__}: give the curator's Model")
-    if not isinstance(budget, Budget):
-        raise TypeError(f"budget is a {type(budget).__name__}: give the curator's Budget(epsilon, delta)")
-    for name, value in (("num_rows", num_rows), ("num_chains", num_chains), ("num_owners", num_owners)):
+    budgets = _every(budget) if isinstance(budget, Budget | Sequence) else ()
+    if not budgets or not all(isinstance(one, Budget) for one in budgets):
+        raise TypeError(
+            f"budget is a {type(budget).__name__}: give the curator's Budget(epsilon, delta), or a list, one of each owner"
+        )
+    for name, value in (("num_rows", num_rows), ("num_chains", num_chains)):
         if not isinstance(value, numbers.Integral) or value < 1:
             raise ValueError(f"{name} must be a whole number, at least 1")
     if not (is_number(stiffness) and stiffness > 0):
@@ -150,8 +163,8 @@ def langevin(
     prior_precision = _prior_precision(model)
     make, bound = _gradient(model, budget)
     inverse_step = num_rows * model.curvature / stiffness + prior_precision / ATTAINED
-    _check_hope(num_rows * model.curvature + prior_precision, inverse_step, bound, budget, num_owners)
-    noise_multiplier, step_size = langevin_step(inverse_step, bound, budget, num_owners)
+    _check_hope(num_rows * model.curvature + prior_precision, inverse_step, bound, budget)
+    noise_multiplier, step_size = langevin_step(inverse_step, bound, budget)
     query = make(bound, noise_multiplier)
     sampler = sgld(model.log_prior, query, step_size)
     return Recipe(
@@ -163,6 +176,24 @@ def langevin(
         thin=max(1, int(langevin_steps(noise_multiplier, budget) / num_chains / 2000)),
         warmup=0.1,
     )
+
+
+def langevin_for(
+    curator: Any,
+    num_chains: int = 2,
+    stiffness: float = STIFFNESS,
+    clip: float | None = None,
+    curvature: float | None = None,
+) -> Recipe:
+    """The same for a curator, or a federation: model, capacity and budget are public, and are theirs."""
+    owners = list(getattr(curator, "owners", {"": curator}).values())
+    if missing := [owner for owner in owners if not isinstance(getattr(owner, "budget", None), Budget)]:
+        raise TypeError(
+            f"{missing[0]!r} has no budget to take the settings from: give a Curator or a Federation with one, or say all with "
+            "tuning.langevin(model, num_rows, budget)"
+        )
+    num_rows, budgets = sum(owner.capacity for owner in owners), [owner.budget for owner in owners]
+    return langevin(curator.model, num_rows, budgets, num_chains, stiffness, clip, curvature)
 
 
 def clip_shift(model: Model, made_up: Any, position, clip: float, num_rows: int) -> np.ndarray:
@@ -199,12 +230,12 @@ def clip_shift(model: Model, made_up: Any, position, clip: float, num_rows: int)
     return np.linalg.solve(fall, lost) * np.sqrt(num_rows / np.diag(np.linalg.inv(curvature)))
 
 
-def _check_hope(most_precision: float, inverse_step: float, lipschitz: float, budget: Budget, num_owners: int) -> None:
+def _check_hope(most_precision: float, inverse_step: float, lipschitz: float, budget: Budgets) -> None:
     """Warn where a run cannot pass its own checks: effective draws are at most what the largest precision there could be gives.
 
     A direction of precision p has the autocorrelation 1 - h p / 2, so k h p / 4 / (1 - h p / 4) of them.
     """
-    reach = _reach(lipschitz, budget, num_owners)
+    reach = _reach(lipschitz, budget)
     most = (1 - START_SHARE - CURVATURE_SHARE) * (gaussian_mu(budget) / reach) ** 2 * most_precision
     most /= max(1e-3, 1 - most_precision / inverse_step / 4)
     if most < FEWEST_DRAWS:
@@ -216,12 +247,12 @@ def _check_hope(most_precision: float, inverse_step: float, lipschitz: float, bu
         )
 
 
-def _reach(lipschitz: float, budget: Budget, num_owners: int) -> float:
-    """How far one person moves the sum of the gradients, as the noises of so many owners add up."""
-    return lipschitz * budget.unit.sensitivity * math.sqrt(num_owners)
+def _reach(lipschitz: float, budget: Budgets) -> float:
+    """How far one person moves the sum of the gradients, as the noises of all owners add up."""
+    return lipschitz * math.hypot(*(one.unit.sensitivity for one in _every(budget)))
 
 
-def private_start(model: Model, budget: Budget):
+def private_start(model: Model, budget: Budgets):
     """Newton steps on a tenth of the budget."""
     from dpmcmc import newton_start
 
@@ -229,13 +260,13 @@ def private_start(model: Model, budget: Budget):
     return newton_start(model.log_prior, gradient, curvature, START_STEPS)
 
 
-def start_plan(model: Model, budget: Budget) -> Plan:
+def start_plan(model: Model, budget: Budgets) -> Plan:
     """What that start asks, and how often."""
     make, bound = _gradient(model, budget)
     return start_queries(make, bound, model.curvature, budget)
 
 
-def start_queries(make: Any, bound: float, curvature: float | None, budget: Budget) -> Plan:
+def start_queries(make: Any, bound: float, curvature: float | None, budget: Budgets) -> Plan:
     """The same for gradients of this kind, with these bounds."""
     from dpmcmc import Curvature
 
@@ -245,7 +276,7 @@ def start_queries(make: Any, bound: float, curvature: float | None, budget: Budg
     return {gradient: START_STEPS, Curvature(curvature, _round_up(1 / math.sqrt(CURVATURE_SHARE) / mu)): 1}
 
 
-def _gradient(model: Model, budget: Budget) -> tuple[Any, float]:
+def _gradient(model: Model, budget: Budgets) -> tuple[Any, float]:
     """The kind of gradient query that takes the least noise, and its proved clip."""
     from dpmcmc import CenteredGradient, Gradient
 
@@ -254,8 +285,9 @@ def _gradient(model: Model, budget: Budget) -> tuple[Any, float]:
     return CenteredGradient if _is_centered(model, budget) else Gradient, bound
 
 
-def _is_centered(model: Model, budget: Budget) -> bool:
-    return model.center is not None and model.spread is not None and budget.unit.is_count_public
+def _is_centered(model: Model, budget: Budgets) -> bool:
+    is_public = all(one.unit.is_count_public for one in _every(budget))
+    return model.center is not None and model.spread is not None and is_public
 
 
 def _prior_precision(model: Model) -> float:
@@ -266,23 +298,23 @@ def _prior_precision(model: Model) -> float:
     return max(0.0, float(np.linalg.eigvalsh(-hessian).max())) if np.all(np.isfinite(hessian)) else 0.0
 
 
-def langevin_step(inverse_step: float, lipschitz: float, budget: Budget, num_owners: int = 1) -> tuple[float, float]:
+def langevin_step(inverse_step: float, lipschitz: float, budget: Budgets) -> tuple[float, float]:
     """(noise multiplier, step size): h v = 4, and 1 / h as given or a little more."""
-    reach = _reach(lipschitz, budget, num_owners)
+    reach = _reach(lipschitz, budget)
     noise_multiplier = _round_up(math.sqrt(4 * inverse_step) / reach)
     return noise_multiplier, _step_size(reach * noise_multiplier)
 
 
-def step_size(gradient: Any, budget: Budget, num_owners: int = 1) -> float:
+def step_size(gradient: Any, budget: Budgets) -> float:
     """The longest step whose noise is all from this `Gradient`, or centered one: h v = 4."""
-    return _step_size(gradient.clip * budget.unit.sensitivity * gradient.noise_multiplier * math.sqrt(num_owners))
+    return _step_size(_reach(gradient.clip, budget) * gradient.noise_multiplier)
 
 
 def _step_size(deviation: float) -> float:
     return 4 / deviation**2
 
 
-def langevin_steps(noise_multiplier: float, budget: Budget) -> int:
+def langevin_steps(noise_multiplier: float, budget: Budgets) -> int:
     """About how many gradients the chains get in all."""
     return int((1 - START_SHARE - CURVATURE_SHARE) * (gaussian_mu(budget) * noise_multiplier) ** 2)
 

@@ -40,12 +40,11 @@ def langevin(problem, curator, chains: int, given: list[str]) -> Chosen:
 
     if given:
         raise ValueError(f"{', '.join(given)}: sgld takes these from public facts; leave them out, or choose another --sampler")
-    model, budget = problem.model, curator.budget
     stiffness = tuning.ATTAINED if problem.is_exact else tuning.STIFFNESS
     with warnings.catch_warnings(action="ignore"):  # what there is to hope for the plan tells, and better
-        recipe = tuning.langevin(model, curator.capacity, budget, max(1, chains), stiffness)
+        recipe = tuning.langevin_for(curator, max(1, chains), stiffness)
     words = (
-        f"sgld after a private start, step size {tuning.step_size(recipe.query, budget):.3g}, clip {recipe.query.clip:.4g} "
+        f"sgld after a private start, step size {tuning.step_size(recipe.query, curator.budget):.3g}, clip {recipe.query.clip:.4g} "
         f"(proved: no row reaches it), noise multiplier {recipe.query.noise_multiplier:g}"
     )
     name = SamplerName.sgld

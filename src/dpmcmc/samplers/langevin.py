@@ -37,6 +37,7 @@ class LangevinInfo(NamedTuple):
 
     gradient: Array  # of the log-likelihood, as released
     move: Array  # from the position before
+    noise_ratio: Array  # variance of the step's noise over what the dynamics asks for, in the worst direction: 1, or more
     is_saturated: Array  # the noise of the gradient exceeds what the step injects, in some direction (or widens by a tenth)
     is_outside: Array  # the step led to where the prior has no density, and was not taken
     is_divergent: Array  # the step left the numbers, and was not taken
@@ -87,8 +88,9 @@ def sgld(
         is_divergent = scaling.is_lost(proposal)
         is_outside = ~is_divergent & ~(log_prior(proposal) > -jnp.inf)
         position = jnp.where(is_outside | is_divergent, state.position, proposal)
-        is_saturated = jnp.any(share > (1 if subtract_noise else UNSUBTRACTED) + scaling.ROUNDING)
-        info = LangevinInfo(answer.value, position - state.position, is_saturated, is_outside, is_divergent)
+        noise_ratio = jnp.max(share + jnp.maximum(1 - taken, 0))
+        is_saturated = noise_ratio > 1 + (0 if subtract_noise else UNSUBTRACTED) + scaling.ROUNDING
+        info = LangevinInfo(answer.value, position - state.position, noise_ratio, is_saturated, is_outside, is_divergent)
         return LangevinState(position, state.index + 1), info
 
     return Sampler(init, step)
