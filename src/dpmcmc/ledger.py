@@ -105,8 +105,9 @@ class Ledger:
         for name, value in facts.items():
             if kept["facts"].get(name) != value:
                 raise BudgetExceeded(
-                    f"the ledger at {path} was opened with {name}={kept['facts'].get(name)}, now it is {value}: "
-                    "another table or promise needs another ledger"
+                    f"the ledger at {path} was opened with {name}={kept['facts'].get(name)}, now it is {value}: a promise does not "
+                    f"change after it was made. For the same rows go on with {name}={kept['facts'].get(name)}: another ledger for "
+                    "them would be a second budget, and both epsilons add up. Another table needs another ledger"
                 )
         return cls(facts, path, [from_json(grant) for grant in kept["grants"]])
 
@@ -131,7 +132,8 @@ class Ledger:
         kept = _read(self.path)["grants"] if self.path.exists() else []
         if kept != json.loads(json.dumps([to_json(grant) for grant in self.grants])):
             raise BudgetExceeded(
-                f"somebody else has spent from the ledger at {self.path} since it was opened: create the curator again"
+                f"somebody else has spent from the ledger at {self.path} since it was opened: create the curator again (on the "
+                "command line: give the command again)"
             )
 
     def _write(self, grants: list[list[dict[str, Any]]]) -> None:

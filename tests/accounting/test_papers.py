@@ -62,6 +62,10 @@ def test_advanced_composition():
         math.sqrt(200 * math.log(1e5)) * 0.1 + 100 * 0.1 * math.expm1(0.1)
     )
     assert accountants.epsilon_by("advanced", {Pure(0.1): 100}, 1e-5) == papers.advanced_composition(100, 0.1, 0.0, 1e-5)[0]
+    # Of Gaussian queries: half of delta for the steps, shared by all, the other half for their composition.
+    step = math.sqrt(2 * math.log(1.25 / (1e-5 / 2 / 100))) / 90
+    total = math.sqrt(200 * math.log(2e5)) * step + 100 * step * math.expm1(step)
+    assert accountants.epsilon_by("advanced", {Gaussian(90.0): 100}, 1e-5) == pytest.approx(total, rel=1e-12)
 
 
 def test_fast_mh():

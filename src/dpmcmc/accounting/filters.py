@@ -101,7 +101,10 @@ def gaussian_filter(epsilon: float, delta: float) -> Filter:
     def measure(costs: Costs) -> float:
         others = sorted({type(cost).__name__ for cost in costs if not isinstance(cost, Gaussian)})
         if others:
-            raise UnsupportedQuery(f"Gaussian DP sums up Gaussian releases alone, not {', '.join(others)}: share by zCDP or Renyi")
+            raise UnsupportedQuery(
+                f"Gaussian DP sums up Gaussian releases alone, not {', '.join(others)}: choose a sampler that asks for these "
+                "(sgld, penalty), or have the budget shared by zCDP or Renyi from the first spend on"
+            )
         return accountants.gaussian_mu(costs) ** 2
 
     return Filter(epsilon, delta, total, measure, "of squared Gaussian-DP mu")
