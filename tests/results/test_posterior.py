@@ -213,3 +213,36 @@ def test_what_is_promised_is_what_the_line_of_the_promise_says(tmp_path):
         lines[place] = "  Promise:   (0.01, 1e-12)-differential privacy"
         file["posterior"].attrs["privacy_statement"] = "\n".join([*lines, f"  Note:      not {true}"])
     assert verify.contradictions(path) == ["the printed statement says Promise:   (0.01, 1e-12)-differential privacy"]
+
+
+@pytest.mark.parametrize("axis", ["chain", "draw"])
+def test_draws_of_several_runs_do_not_go_under_the_statement_of_one(axis, tmp_path):
+    """The bill of one run was printed, and reproduced, for the draws of two."""
+    import arviz
+
+    parts = [make(num_warmup=4)[0] for _ in range(2)]
+    together = arviz.concat(*parts, dim=axis, reset_dim=True)
+    for refuse in (statement_of, lambda result: save(result, tmp_path / "both.nc")):
+        with pytest.raises(ValueError, match="there are 40 draws here, and the statement is about a run of 20"):
+            refuse(together)
+    together.to_netcdf(str(tmp_path / "both.nc"), engine="h5netcdf")
+    told = CliRunner().invoke(main, ["account", "ledger", str(tmp_path / "both.nc")])
+    assert told.exit_code == 1 and "it holds 20 draws more than the run" in told.output
+    assert CliRunner().invoke(main, ["account", "ledger", str(saved(parts[0], tmp_path))]).exit_code == 0
+    fewer = parts[0].isel(draw=slice(2, None))
+    assert statement_of(fewer) == statement_of(parts[0])
+
+
+def test_draws_that_share_a_budget_may_be_put_together(tmp_path):
+    import arviz
+
+    curator = tiny.make_curator(fixed_secret=None, shared_by="zcdp")
+    parts = [results.from_draws(POSITIONS, INFO, unravel, curator.grant({tiny.RATIO: 2}).statement()) for _ in range(2)]
+    together = arviz.concat(*parts, dim="chain", reset_dim=True)
+    assert "several runs share this budget" in statement_of(together)
+    assert CliRunner().invoke(main, ["account", "ledger", str(saved(together, tmp_path))]).exit_code == 0
+
+
+def saved(result, folder):
+    save(result, folder / "one.nc")
+    return folder / "one.nc"

@@ -31,6 +31,7 @@ SEVERAL_OWNERS = (
     "It is about this owner's rows; for a person with rows at several owners their epsilons and deltas add up"
 )
 ATTRIBUTE = "dpmcmc_ledger"  # of a saved posterior, which has the ledger
+NUM_DRAWS = "num_draws"  # another: how many draws of all chains the run made, warm-up included
 FORMAT, FEDERATED_FORMAT = "dpmcmc-ledger-1", "dpmcmc-federated-ledger-1"
 FIXED_SECRET = "the secret was fixed by the caller: the noise can be computed again, so NOTHING IS PROMISED"
 

@@ -16,7 +16,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpmcmc.accounting.statement import ATTRIBUTE, FederatedStatement, Statement
+from dpmcmc.accounting import filters
+from dpmcmc.accounting.statement import ATTRIBUTE, NUM_DRAWS, FederatedStatement, Statement
 
 MAX_R_HAT, MIN_EFFECTIVE = 1.1, 15  # what draws must reach to be called a success
 MAX_DRIFT, FEWEST_FOR_DRIFT = 5.0, 50  # standard deviations, and draws to have any
@@ -35,7 +36,7 @@ def from_draws(
     """Positions (chains, draws, d) and released statistics (chains, draws, ...) -> InferenceData with named parameters."""
     named = _named(positions, unravel)
     result = _inference_data(named, info, num_warmup)
-    attributes = {**_attributes(statement), "thinning": thin}
+    attributes = {**_attributes(statement), "thinning": thin, NUM_DRAWS: positions.shape[0] * positions.shape[1]}
     result.attrs.update(attributes)
     result.posterior.attrs.update({**attributes, ORDER: json.dumps(list(named))})
     return result
@@ -121,7 +122,20 @@ def statement_of(result: Any) -> str:
     text = getattr(getattr(result, "posterior", None), "attrs", {}).get("privacy_statement")
     if text is None:
         raise ValueError("there is no privacy statement here: dpmcmc has not made this posterior, or its attributes were lost")
+    _check_is_one_run(result)
     return text
+
+
+def _check_is_one_run(result: Any) -> None:
+    """Refuse draws of several runs under the statement of one: a bill that is shared is about all of them."""
+    groups = [result[name] for name in ("posterior", "warmup_posterior") if name in result.groups()]
+    told = result.posterior.attrs.get(NUM_DRAWS)
+    found = sum(group.sizes["chain"] * group.sizes["draw"] for group in groups if {"chain", "draw"} <= set(group.sizes))
+    if told is not None and found > told and result.posterior.attrs.get("accountant") not in filters.NAMES.values():
+        raise ValueError(
+            f"there are {found} draws here, and the statement is about a run of {told}: what others cost is not on its bill. Keep "
+            "them apart, each with its own statement (their epsilons and deltas add up), or share one budget from the first run on"
+        )
 
 
 def summary(result: Any) -> str:
@@ -222,6 +236,8 @@ def save(result: Any, path: str | Path) -> None:
     """Write NetCDF; the file is replaced at once, so a reader never sees half of it."""
     if not Path(path).absolute().parent.is_dir():
         raise ValueError(f"{path} cannot be written: its folder does not exist; make it first")
+    if hasattr(result, "posterior"):
+        _check_is_one_run(result)
     os.replace(_write(result, path), path)
 
 
