@@ -43,10 +43,11 @@ from dpmcmc.accounting.statement import (
     TIME,
     Statement,
 )
-from dpmcmc.curator import door, fused, linear_rows, noise
-from dpmcmc.curator.exact_sum import Table, one_row, piece_layout
+from dpmcmc.curator import door, linear_rows, noise
+from dpmcmc.curator.exact_sum import Table, one_row
 from dpmcmc.curator.filtered import Meter, charging
 from dpmcmc.curator.gradient import with_scales
+from dpmcmc.curator.placement import AXIS, place
 from dpmcmc.curator.program import (
     SECRET_SHAPE,
     Executable,
@@ -63,8 +64,6 @@ from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.ledger import Entry, Ledger, checked, entries, record_all, to_json, total_costs
 from dpmcmc.precision import is_double, own_settings
 from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit, is_standing
-
-AXIS = "dpmcmc rows"  # of several devices
 
 
 class Curator:
@@ -132,7 +131,9 @@ class Curator:
         door.check_model(model, self._row)
         with own_settings(is_double(self._row)):
             self._model = linear_rows.settled(model, self._row)
-        self._place(leaves, num_rows)
+        slots = None if self.unit.is_count_public else noise.random_order(self.capacity, fixed_secret)[:num_rows]
+        placed = place(self._model, leaves, num_rows, self.capacity, slots, self._mesh)
+        self._rows, self._num_rows, self._by_columns = placed
         self._shared_by, self._filter, self._is_withdrawn = shared_by, None, False
         self._ledger = Ledger.open(self._facts(), ledger)
         if shared_by is not None and budget is not None:
@@ -289,50 +290,6 @@ class Curator:
             check_vma=False,
         )(stored, num_rows, secret, *arguments)
 
-    def _place(self, leaves, num_rows: int) -> None:
-        """Copy the rows to the devices, cut into pieces: with p devices, piece i holds the i-th piece of each device.
-
-        Where their number is private they go to random slots, so that no row has another slot for the absence of one before it.
-        """
-        layout = fused.row_layout(self.model, leaves)
-        self._by_columns = None if layout is None else layout.leaf
-        num_devices = 1 if self._mesh is None else self._mesh.size
-        if layout is None:
-            num_pieces, size = piece_layout(self.capacity)
-            per_device = -(-num_pieces // num_devices)
-        else:
-            per_device, size = piece_layout(-(-self.capacity // num_devices), layout.width)
-
-        def piece(leaf, index, is_transposed):
-            parts = [leaf[start : start + size] for start in (np.arange(num_devices) * per_device + index) * size]
-            padding = [(0, 0)] * (leaf.ndim - 1)
-            whole = np.concatenate([np.pad(part, [(0, size - len(part)), *padding]) for part in parts])
-            whole = np.ascontiguousarray(whole.T) if is_transposed else whole
-            if self._mesh is None:
-                return jnp.asarray(whole)
-            spec = PartitionSpec(None, AXIS) if is_transposed else PartitionSpec(AXIS)
-            return jax.device_put(whole, jax.NamedSharding(self._mesh, spec))
-
-        flat, tree = jax.tree.flatten(leaves)
-        occupied = None
-        if not self.unit.is_count_public:
-            slots = noise.random_order(self.capacity, self._fixed_secret)[:num_rows]
-            *flat, occupied = (_in_slots(leaf, slots, self.capacity) for leaf in (*flat, np.ones(num_rows, np.int8)))
-        with own_settings():
-            rows = tuple(
-                jax.tree.unflatten(tree, [piece(leaf, index, place == self._by_columns) for place, leaf in enumerate(flat)])
-                for index in range(per_device)
-            )
-            marks = None if occupied is None else tuple(piece(occupied, index, False) for index in range(per_device))
-            self._rows = rows, marks, self._device_numbers()
-            self._num_rows = jnp.asarray(num_rows, jnp.int64)
-
-    def _device_numbers(self) -> Any:
-        """For each device its index: a table may know it, a program may not."""
-        if self._mesh is None:
-            return None
-        return jax.device_put(np.arange(self._mesh.size, dtype=np.int32), jax.NamedSharding(self._mesh, PartitionSpec(AXIS)))
-
     def _fresh_secret(self) -> np.ndarray:
         return noise.fresh_secret() if self._fixed_secret is None else np.asarray(self._fixed_secret, np.uint32)
 
@@ -480,9 +437,3 @@ def _of_first(table: Table, value):
     """As the first device has it, bit by bit: a program may compute something else on each, and is billed for one answer."""
     bits = lax.bitcast_convert_type(value, jnp.uint64 if value.dtype.itemsize == 8 else jnp.uint32)
     return lax.bitcast_convert_type(table.over_devices(jnp.where(table.device[0] == 0, bits, 0)), value.dtype)
-
-
-def _in_slots(leaf: np.ndarray, slots: np.ndarray, capacity: int) -> np.ndarray:
-    placed = np.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
-    placed[slots] = leaf
-    return placed
