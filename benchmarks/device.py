@@ -38,7 +38,7 @@ def make_curator(model, num_rows: int, dimension: int) -> Curator:
         return features / jnp.linalg.norm(features, axis=0 if is_fused else 1, keepdims=True), labels
 
     curator._rows = tuple(piece(jax.random.key(index)) for index in range(num_pieces)), None, None
-    curator._capacity = num_rows
+    curator._account.capacity = num_rows
     with jax.enable_x64(True):
         curator._num_rows = jnp.asarray(num_rows, jnp.int64)
     return curator

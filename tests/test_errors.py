@@ -366,7 +366,7 @@ def test_a_bad_run_is_refused_and_spends_nothing(options, kind, words):
     curator = tiny.make_curator()
     with pytest.raises(kind, match=words):
         tiny.run(curator, **options)
-    assert curator._ledger.grants == []
+    assert curator._account.ledger.grants == []
 
 
 def nowhere(position):
@@ -394,7 +394,7 @@ def test_a_model_that_would_waste_the_budget_is_refused(bad, words):
     curator = tiny.make_curator(model=bad)
     with pytest.raises(ValueError, match=words):
         tiny.run(curator)
-    assert curator._ledger.grants == []
+    assert curator._account.ledger.grants == []
 
 
 KEYS = [0, None, np.zeros(2, np.uint32), jax.random.PRNGKey(0), jax.random.split(jax.random.key(0))]
@@ -419,7 +419,7 @@ def test_what_is_not_one_typed_key_is_refused(key):
     curator = tiny.make_curator()
     with pytest.raises(TypeError, match=r"must be one typed random key: make it with jax.random.key\(0\)"):
         sample(key, tiny.PENALTY, curator, tiny.START, num_steps=2)
-    assert curator._ledger.grants == []
+    assert curator._account.ledger.grants == []
 
 
 SCALES = [jnp.array(-1.0), jnp.array(np.nan), jnp.ones((2, 2, 2)), np.array(-1.0), 0.0]
@@ -447,7 +447,7 @@ def test_a_query_of_another_sampler_is_refused_with_the_way_out(sampler):
     curator = tiny.make_curator()
     with pytest.raises(ValueError, match="cannot be asked with . points: log-ratios go with penalty"):
         sample(jax.random.key(0), sampler, curator, tiny.START, num_steps=2)
-    assert curator._ledger.grants == []
+    assert curator._account.ledger.grants == []
 
 
 def test_a_sampler_and_a_curator_in_each_others_place_are_told_apart():
@@ -456,7 +456,7 @@ def test_a_sampler_and_a_curator_in_each_others_place_are_told_apart():
         sample(jax.random.key(0), curator, tiny.PENALTY, tiny.START, num_steps=2)
     with pytest.raises(TypeError, match=r"the curator is a ndarray: call sample"):
         sample(jax.random.key(0), tiny.PENALTY, tiny.ROWS, tiny.START, num_steps=2)
-    assert curator._ledger.grants == []
+    assert curator._account.ledger.grants == []
 
 
 # -- nothing is told about the rows --------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_a_grant_that_cannot_be_written_is_not_given(path, monkeypatch):
         patch.setattr(os, "replace", fail)
         with pytest.raises(OSError, match="disk full"):
             owner.grant(PLAN)
-    assert owner._ledger.grants == [] and not path.exists()
+    assert owner._account.ledger.grants == [] and not path.exists()
     owner.grant(PLAN)
     assert len(kept(path)) == 1
 
@@ -138,7 +138,7 @@ def test_a_negative_count_pays_for_nothing(shared_by):
     for refuse in (free.grant, free.check, lambda plan: free.max_steps({}, plan)):
         with pytest.raises(ValueError, match="-999 is less than never"):
             refuse(plan)
-    assert free._ledger.grants == []
+    assert free._account.ledger.grants == []
 
 
 def test_the_bill_of_a_program_cannot_be_changed():
@@ -190,7 +190,7 @@ def test_of_several_threads_one_has_the_budget(shared_by, path):
     for thread in threads:
         thread.join()
     assert (len(granted), len(refused)) == (1, 3)
-    assert len(tiny.make_curator(shared_by=shared_by, ledger=path)._ledger.grants) == 1
+    assert len(tiny.make_curator(shared_by=shared_by, ledger=path)._account.ledger.grants) == 1
 
 
 @pytest.mark.parametrize("shared_by", ["gaussian-dp", "zcdp", "renyi"])
@@ -201,7 +201,7 @@ def test_several_grants_share_the_budget(shared_by, path):
     owner.grant({tiny.RATIO: half})
     with pytest.raises(BudgetExceeded, match=r"this costs .* of .* is left \(budget: epsilon=1, delta=1e-06\)"):
         owner.grant({tiny.RATIO: most - half + 1})
-    assert len(owner._ledger.grants) == len(kept(path)) == 1
+    assert len(owner._account.ledger.grants) == len(kept(path)) == 1
     reopened = curator(path, shared_by=shared_by)
     assert reopened.max_steps({}, {tiny.RATIO: 1}) == most - half
     reopened.grant({tiny.RATIO: most - half})
@@ -228,12 +228,12 @@ def test_accept_bits_are_refused_under_gaussian_dp_and_shared_under_zcdp(path):
     owner = curator(path, shared_by="gaussian-dp")
     with pytest.raises(UnsupportedQuery, match="Gaussian releases alone"):
         owner.grant({tiny.BIT: 1})
-    assert owner._ledger.grants == [] and not path.exists()
+    assert owner._account.ledger.grants == [] and not path.exists()
     owner.grant({tiny.RATIO: 1})
     mixed = curator(None, shared_by="zcdp")
     mixed.grant({tiny.BIT: 100})
     mixed.grant({tiny.RATIO: 1})
-    assert len(mixed._ledger.grants) == 2
+    assert len(mixed._account.ledger.grants) == 2
 
 
 def test_queries_of_different_noise_share_too():

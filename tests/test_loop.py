@@ -221,7 +221,7 @@ def test_an_interrupt_while_the_program_is_compiled_spends_nothing(monkeypatch, 
     monkeypatch.setattr(Traced, "compile", lambda self: (signal.raise_signal(signal.SIGINT), compile_it(self))[1])
     with pytest.raises(KeyboardInterrupt):
         tiny.run(curator)
-    assert curator._ledger.grants == []
+    assert curator._account.ledger.grants == []
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -251,7 +251,7 @@ def test_an_interrupt_before_the_first_draw_says_that_the_grant_is_spent(monkeyp
     with pytest.raises(KeyboardInterrupt):
         tiny.run(curator, progress=True)
     assert "interrupted after 0 of 12 steps; the grant is spent in full" in capsys.readouterr().err
-    assert len(curator._ledger.grants) == 1
+    assert len(curator._account.ledger.grants) == 1
 
 
 def test_a_crash_hands_over_the_finished_draws(monkeypatch):
@@ -345,7 +345,7 @@ def test_two_runs_do_not_write_to_one_file(monkeypatch, tmp_path):
     monkeypatch.setattr(Traced, "compile", lambda self: (path.touch(), compile_it(self))[1])
     with pytest.raises(ValueError, match="exists: another run has made it just now; name another file"):
         tiny.run(curator, path=path)
-    assert curator._ledger.grants == [] and path.exists()
+    assert curator._account.ledger.grants == [] and path.exists()
 
 
 @pytest.mark.parametrize("owner", [Curator, Grant])
@@ -390,7 +390,7 @@ def test_a_private_start_begins_at_one_point():
     curator = tiny.make_curator()
     with pytest.raises(ValueError, match="start= begins all chains at the point it finds: give one initial_position"):
         sample(jax.random.key(0), tiny.PENALTY, curator, np.zeros((2, 1)), num_chains=2, start=lambda *_: None)
-    assert curator._ledger.grants == []
+    assert curator._account.ledger.grants == []
 
 
 # -- what does not run ---------------------------------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ def test_the_start_is_billed_once_for_all_chains_and_lands_near_the_posterior():
     start = newton_start(MODEL.log_prior, GRADIENT, CURVATURE, num_steps=8)
     walk = sgld(MODEL.log_prior, step, 1e-9)
     result = sample(KEY, walk, curator, jnp.zeros(3), num_steps=2, num_chains=3, start=start, warmup=0, progress=False)
-    bill = {entry.query: entry.count for entry in curator._ledger.grants[0]}
+    bill = {entry.query: entry.count for entry in curator._account.ledger.grants[0]}
     assert bill == {repr(CURVATURE): 1, repr(GRADIENT): 8, repr(step): 6}
     mean, sd = exact_posterior()
     found = np.concatenate([result.posterior["intercept"].values[..., None], result.posterior["coefficients"].values], axis=-1)

@@ -175,7 +175,7 @@ def test_a_budget_refuses_them_before_anything_is_spent(name, num_steps, shared_
     with pytest.raises(UnsupportedQuery) as caught:
         sample(jax.random.key(0), sampler, curator, np.zeros(4), num_steps=num_steps, progress=False)
     assert repr(query) in str(caught.value) and "Curator(rows, model, None)" in str(caught.value)
-    assert curator._ledger.grants == []
+    assert curator._account.ledger.grants == []
     with pytest.raises(UnsupportedQuery):
         curator.grant(per_step)
 

@@ -101,7 +101,7 @@ def answer_of(curator, query, *points, keys=None):
 
 
 def spends(federation):
-    return [len(owner._ledger.grants) for owner in federation.owners.values()]
+    return [len(owner._account.ledger.grants) for owner in federation.owners.values()]
 
 
 # -- sums ----------------------------------------------------------------------------------------------------------------------
@@ -418,9 +418,9 @@ def test_when_one_ledger_cannot_be_written_the_others_are_as_before(tmp_path, mo
         with pytest.raises(OSError, match="disk full"):
             federation.grant({tiny.RATIO: 10})
     assert kept(tmp_path) == [0, 0, 0] and spends(federation) == [0, 0, 0]
-    assert federation.owners["north"]._filter.spent == 0
+    assert federation.owners["north"]._account.filter.spent == 0
     federation.grant({tiny.RATIO: 10})
-    assert kept(tmp_path) == [1, 1, 1] and federation.owners["north"]._filter.spent > 0
+    assert kept(tmp_path) == [1, 1, 1] and federation.owners["north"]._account.filter.spent > 0
 
 
 def test_when_somebody_else_has_spent_from_one_ledger_nobody_is_billed(tmp_path):
@@ -434,7 +434,7 @@ def test_when_somebody_else_has_spent_from_one_ledger_nobody_is_billed(tmp_path)
 def test_a_spend_seen_by_somebody_else_is_not_taken_back(tmp_path, monkeypatch):
     """If another process has written meanwhile, the file stays as it is: too many spends, never too few."""
     federation, other = Federation(with_ledgers(tmp_path)), with_ledgers(tmp_path)["north"]
-    record = type(other._ledger).record
+    record = type(other._account.ledger).record
 
     def fail(ledger, bill):
         if "west" in str(ledger.path):
@@ -442,7 +442,7 @@ def test_a_spend_seen_by_somebody_else_is_not_taken_back(tmp_path, monkeypatch):
             raise OSError("disk full")
         record(ledger, bill)
 
-    monkeypatch.setattr(type(other._ledger), "record", fail)
+    monkeypatch.setattr(type(other._account.ledger), "record", fail)
     with pytest.raises(OSError, match="disk full"):
         federation.grant({tiny.RATIO: 10})
     assert kept(tmp_path) == [2, 0, 0]

@@ -263,7 +263,7 @@ def test_a_model_without_a_family_is_refused_before_anything_is_spent():
     curator = Curator(np.zeros((5, 2), np.float32), made, Budget(1.0, 1e-6))
     with pytest.raises(ValueError, match="has no `family`.*LogRatio"):
         asked(curator, SufficientStatistic(1.0))
-    assert curator._ledger.grants == []
+    assert curator._account.ledger.grants == []
 
 
 @pytest.mark.parametrize("bad, text", [

@@ -73,7 +73,7 @@ def linear():
 
 def run(problem, sampler, unit=REPLACE, num_steps=NUM_STEPS):
     curator = Curator(problem.rows, problem.model, None, fixed_secret=SECRET)
-    curator._unit = unit  # a promise that these small tables could not keep
+    curator._account.unit = unit  # a promise that these small tables could not keep
     keys, starts = jax.random.split(KEY, NUM_CHAINS), jnp.asarray(problem.starts, jnp.float32)
 
     def chain(ask, key, position):

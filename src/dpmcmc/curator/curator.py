@@ -14,12 +14,10 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import math
-import os
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +27,10 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from dpmcmc.accounting import accountants, calibrate, filters
-from dpmcmc.accounting.costs import NonPrivate
-from dpmcmc.accounting.statement import (
-    ALONE,
-    AT_MOST,
-    FIXED_SECRET,
-    FLOATING_POINT,
-    IN_ONE_PROCESS,
-    LARGE_DELTA,
-    NOBODY_HAS_MORE,
-    SHARED_BUDGET,
-    TIME,
-    Statement,
-)
+from dpmcmc.accounting import filters
+from dpmcmc.accounting.statement import Statement
 from dpmcmc.curator import door, linear_rows, noise
+from dpmcmc.curator.account import Account, doubtful_delta, unit_of
 from dpmcmc.curator.exact_sum import Table, one_row
 from dpmcmc.curator.filtered import Meter, charging
 from dpmcmc.curator.gradient import with_scales
@@ -60,10 +47,10 @@ from dpmcmc.curator.program import (
     trace,
 )
 from dpmcmc.curator.statistic import with_statistic
-from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
-from dpmcmc.ledger import Entry, Ledger, checked, entries, record_all, to_json, total_costs
+from dpmcmc.errors import BudgetExceeded
+from dpmcmc.ledger import checked, record_all, total_costs
 from dpmcmc.precision import is_double, own_settings
-from dpmcmc.types import Answer, Budget, Model, Neighbours, Plan, Query, Unit, is_standing
+from dpmcmc.types import Answer, Budget, Model, Plan, Query, Unit, is_standing
 
 
 class Curator:
@@ -114,32 +101,22 @@ class Curator:
             raise ValueError(f"fixed_secret of shape {np.shape(fixed_secret)} must be 16 words of 32 bits")
         if shared_by is not None and shared_by not in filters.FILTERS:
             raise ValueError(f"shared_by={shared_by!r} must be None or one of {sorted(filters.FILTERS)}")
-        self._budget = budget
-        self._unit = budget.unit if budget is not None else Unit()
-        self._delta = budget.delta if budget is not None else 1e-6
         self._fixed_secret = fixed_secret
         self._lock, self._meter = threading.Lock(), Meter()  # the meter of the grant that runs
-        self._process = os.getpid()
-        self._till = threading.Lock()  # one grant at a time, from the check to what is written down
-        leaves = jax.tree.map(door.as_column, rows)
-        num_rows = door.count_rows(leaves, self.unit)
-        self._capacity = door.check_capacity(num_rows, capacity, self.unit)
-        for doubt in self._doubtful():
+        unit, leaves = unit_of(budget), jax.tree.map(door.as_column, rows)
+        num_rows = door.count_rows(leaves, unit)
+        capacity = door.check_capacity(num_rows, capacity, unit)
+        for doubt in doubtful_delta(budget, capacity):
             warnings.warn(doubt, stacklevel=2)
         self._mesh = None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
         self._row = one_row(leaves)
         door.check_model(model, self._row)
         with own_settings(is_double(self._row)):
             self._model = linear_rows.settled(model, self._row)
-        slots = None if self.unit.is_count_public else noise.random_order(self.capacity, fixed_secret)[:num_rows]
-        placed = place(self._model, leaves, num_rows, self.capacity, slots, self._mesh)
+        slots = None if unit.is_count_public else noise.random_order(capacity, fixed_secret)[:num_rows]
+        placed = place(self._model, leaves, num_rows, capacity, slots, self._mesh)
         self._rows, self._num_rows, self._by_columns = placed
-        self._shared_by, self._filter, self._is_withdrawn = shared_by, None, False
-        self._ledger = Ledger.open(self._facts(), ledger)
-        if shared_by is not None and budget is not None:
-            self._filter = filters.FILTERS[shared_by](budget.epsilon, budget.delta)
-            for bill in self._ledger.grants:
-                self._filter.spend(total_costs(bill))
+        self._account = Account(budget, capacity, shared_by, ledger)
 
     def __repr__(self) -> str:
         return f"Curator(capacity={self.capacity}, budget={self.budget!r})"
@@ -154,17 +131,17 @@ class Curator:
     @property
     def budget(self) -> Budget | None:
         """The promise."""
-        return self._budget
+        return self._account.budget
 
     @property
     def unit(self) -> Unit:
         """Whom the promise protects."""
-        return self._unit
+        return self._account.unit
 
     @property
     def capacity(self) -> int:
         """The public bound on the number of rows."""
-        return self._capacity
+        return self._account.capacity
 
     @property
     def row(self) -> Any:
@@ -174,7 +151,7 @@ class Curator:
     @property
     def num_grants(self) -> int:
         """How many runs were billed so far: all that the ledger has."""
-        return len(self._ledger.grants)
+        return len(self._account.ledger.grants)
 
     # -- what may be asked -------------------------------------------------------------------------------------------------
 
@@ -185,14 +162,7 @@ class Curator:
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
         """The largest number of steps whose bill, with `initial`, fits what is left of the budget."""
-        first, each = total_costs(self._bill(initial)), total_costs(self._bill(per_step))
-        self._check_open()
-        if self.budget is None or all(map(is_standing, per_step)):
-            why = "there is no budget" if self.budget is None else "nothing is billed by the step (a filter is paid once)"
-            raise ValueError(f"{why}, so any number of steps fits: say num_steps")
-        if self._filter is None:
-            return calibrate.steps(each, self.budget.epsilon, self.budget.delta, initial=first)
-        return self._filter.steps(each, first)
+        return self._account.max_steps(initial, per_step)
 
     def limit(self, initial: Plan, per_step: Plan) -> tuple[int, str]:
         """`max_steps`, and in words what sets it."""
@@ -200,9 +170,7 @@ class Curator:
 
     def what_is_left(self) -> str:
         """The budget in words, or what is left of one that several grants share."""
-        if self._filter is None or not self._ledger.grants:
-            return str(self.budget)
-        return f"what is left of {self.budget}, {self._filter.left:.3g} of {self._filter.total:.3g} {self._filter.unit},"
+        return self._account.what_is_left()
 
     def grant(self, plan: Plan) -> Grant:
         """Bill the whole plan at once. Nothing is refunded."""
@@ -214,49 +182,11 @@ class Curator:
 
         For another thread than the one that samples, such as ``threading.Timer(3600, curator.withdraw).start()``.
         """
-        self._is_withdrawn = True
+        self._account.is_withdrawn = True
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan that would not be granted now. Spends nothing."""
-        self._check_open()
-        costs = total_costs(self._bill(plan))
-        if self._filter is not None:
-            self._filter.check(costs)
-        elif self.budget is not None:
-            spent = self._spent(costs)
-            if not spent.epsilon <= self.budget.epsilon:
-                way_out = "choose a smaller rho" if any(map(is_standing, plan)) else "ask for fewer steps or add noise"
-                raise BudgetExceeded(
-                    f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} (by {spent.method}), "
-                    f"the budget is epsilon={self.budget.epsilon:.4g}: {way_out}"
-                )
-
-    def _bill(self, plan: Plan) -> tuple[Entry, ...]:
-        bill = entries(plan, self.unit)
-        for entry in bill if self.budget is not None else ():
-            if isinstance(entry.cost, NonPrivate):
-                raise UnsupportedQuery(
-                    f"{entry.query} is not private at any budget ({entry.cost.reason}): to run it as a baseline, promise nothing, "
-                    "with Curator(rows, model, None)"
-                )
-        return bill
-
-    def _check_open(self) -> None:
-        self._check_consent()
-        if self.budget is not None and self._filter is None and self._ledger.grants:
-            raise BudgetExceeded(
-                "this curator has given its one grant and is closed; to share a budget among several runs, create it with "
-                "shared_by='gaussian-dp' (all queries Gaussian) or 'zcdp'"
-            )
-
-    def _check_consent(self) -> None:
-        if self._is_withdrawn:
-            raise BudgetExceeded("the rows were withdrawn: nothing more is run on them")
-        if os.getpid() != self._process:
-            raise BudgetExceeded(
-                "this process is a copy (a fork) of the one that made the curator, and would spend its budget once more: make a "
-                "curator here, with a ledger= that all processes share"
-            )
+        self._account.check(plan)
 
     # -- how it is answered ------------------------------------------------------------------------------------------------
 
@@ -293,66 +223,6 @@ class Curator:
     def _fresh_secret(self) -> np.ndarray:
         return noise.fresh_secret() if self._fixed_secret is None else np.asarray(self._fixed_secret, np.uint32)
 
-    # -- what is said about it ---------------------------------------------------------------------------------------------
-
-    def _facts(self) -> dict[str, Any]:
-        budget = None if self.budget is None else [self.budget.epsilon, self.budget.delta]
-        return {"budget": budget, "neighbours": self.unit.neighbours.value, "rows_per_person": self.unit.rows_per_person,
-                "capacity": self.capacity, "shared_by": self._shared_by}  # fmt: skip
-
-    def _spent(self, costs: Mapping[Any, int]) -> accountants.Spent:
-        most = None if self.budget is None or self._filter is not None else self.budget.epsilon
-        return _spent(tuple(costs.items()), self._delta, most)
-
-    def _declared(self) -> list[str]:
-        rows = self.unit.rows_per_person
-        told = [] if self.unit.is_count_public else [AT_MOST.format(self.capacity)]
-        return [*told, NOBODY_HAS_MORE.format(rows)] if rows > 1 else told
-
-    def _doubtful(self) -> list[str]:
-        is_large = self.budget is not None and self.unit.is_count_public and self._delta > 1 / self.capacity
-        return [LARGE_DELTA.format(self._delta, self.capacity)] if is_large else []
-
-    def _second_opinion(self, costs: Mapping[Any, int], first: str) -> tuple[float | None, str | None]:
-        for method in ("pld", "rdp", "zcdp", "pure"):
-            try:
-                if method != first:
-                    return accountants.epsilon_by(method, costs, self._delta), method
-            except PrivacyRefusal:
-                continue
-        return None, None
-
-    def _claim(self, bill: tuple[Entry, ...], costs: Mapping[Any, int]) -> tuple[float, str, float | None, str | None]:
-        """epsilon and its method, then a second figure and what it is, where there is one."""
-        if self._fixed_secret is not None:
-            return math.inf, "none", None, None  # with a known secret even a second opinion would be a wrong one
-        alone = self._spent(costs)
-        if self._filter is not None and self._shared_by is not None:
-            return self._filter.epsilon, filters.NAMES[self._shared_by], alone.epsilon, f"{alone.method}, {ALONE}"
-        if any(isinstance(entry.cost, NonPrivate) for entry in bill):
-            return *alone, None, None  # infinity needs none
-        return *alone, *self._second_opinion(costs, alone.method)
-
-    def _statement(self, bill: tuple[Entry, ...], costs: Mapping[Any, int]) -> Statement:
-        epsilon, method, second_epsilon, second_method = self._claim(bill, costs)
-        generator = FIXED_SECRET if self._fixed_secret is not None else f"the generator of the secret stream: {noise.GENERATOR}"
-        reasons = tuple(f"{entry.query}: {entry.cost.reason}" for entry in bill if isinstance(entry.cost, NonPrivate))
-        notes = reasons if self._filter is None else (SHARED_BUDGET,)
-        return Statement(
-            epsilon=epsilon,
-            delta=self._delta,
-            method=method,
-            second_epsilon=second_epsilon,
-            second_method=second_method,
-            unit=self.unit,
-            capacity=self.capacity if self.unit.neighbours is Neighbours.REPLACE_ONE else None,
-            released=tuple(dict.fromkeys(entry.released for entry in bill)),
-            bill=to_json(bill),
-            budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),
-            assumptions=(*self._declared(), generator, *(() if reasons else (FLOATING_POINT,)), IN_ONE_PROCESS, TIME),
-            notes=(*notes, *self._doubtful()),
-        )
-
 
 class Grant:
     """A billed plan and the fresh secret that its answers are made with."""
@@ -373,7 +243,7 @@ class Grant:
 
     def check(self, plan: Plan) -> None:
         """Refuse a program that asks more than is left, or any once the rows were withdrawn."""
-        self._curator._check_consent()
+        self._curator._account.check_consent()
         for query, count in plan.items():
             if count > self._left[query]:
                 raise BudgetExceeded(f"the program asks {query} {count} times, {self._left[query]} are left of the grant")
@@ -395,42 +265,29 @@ class Grant:
 def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
     """Bill every owner for the whole plan, or none of them."""
     plan = checked(plan)  # one copy for the check, the bill and the grant
-    with contextlib.ExitStack() as tills:
-        for till in sorted((owner._till for owner in owners), key=id):  # in one order: nobody waits for one who waits for him
-            tills.enter_context(till)
+    with contextlib.ExitStack() as locks:
+        # In one order for everybody: else two that bill the same owners could wait for each other.
+        for lock in sorted((owner._account.lock for owner in owners), key=id):
+            locks.enter_context(lock)
         return _bill_all(owners, plan)
 
 
 def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
     for owner in owners:
         owner.check(plan)
-    bills = [owner._bill(plan) for owner in owners]
+    accounts = [owner._account for owner in owners]
+    bills = [account.bill(plan) for account in accounts]
     # Everything that can fail comes before the ledger: after it, the draws must not be lost.
-    statements = [owner._statement(bill, total_costs(bill)) for owner, bill in zip(owners, bills, strict=True)]
+    statements = [
+        owner._account.statement(bill, owner._fixed_secret is not None) for owner, bill in zip(owners, bills, strict=True)
+    ]
     assert all(str(statement) and statement.ledger_json() for statement in statements)
     grants = [Grant(owner, plan, statement) for owner, statement in zip(owners, statements, strict=True)]
-    record_all([owner._ledger for owner in owners], bills)
-    for owner, bill in zip(owners, bills, strict=True):
-        if owner._filter is not None:
-            owner._filter.spend(total_costs(bill))
+    record_all([account.ledger for account in accounts], bills)
+    for account, bill in zip(accounts, bills, strict=True):
+        if account.filter is not None:
+            account.filter.spend(total_costs(bill))
     return grants
-
-
-@functools.lru_cache(maxsize=64)
-def _spent(costs: tuple[tuple[Any, int], ...], delta: float, most: float | None) -> accountants.Spent:
-    """What the costs amount to; a bill that is far over `most` is told without what the noise lacks to be ideal."""
-    try:
-        return accountants.epsilon(dict(costs), delta)
-    except PrivacyRefusal as refusal:
-        # No accountant has a figure, or at this epsilon even the rounding of the noise is too much for delta.
-        if most is None:
-            return accountants.Spent(math.inf, "none")
-        if not isinstance(refusal, BudgetExceeded):
-            raise
-        ideal = accountants.epsilon(calibrate.ideal_costs(dict(costs)), delta)
-        if ideal.epsilon > most:
-            return ideal
-        raise
 
 
 def _of_first(table: Table, value):

@@ -206,8 +206,8 @@ def _check_owners(owners: Mapping[str, Curator]) -> None:
         _check_owner(name, owner)
     for name, owner in others:
         _check_shapes(first, (name, owner))
-    _check_apart("are the same curator", {name: id(owner._till) for name, owner in owners.items()})  # or a copy of it
-    paths = {name: owner._ledger.path for name, owner in owners.items()}
+    _check_apart("are the same curator", {name: id(owner._account) for name, owner in owners.items()})  # or a copy of it
+    paths = {name: owner._account.ledger.path for name, owner in owners.items()}
     _check_apart("keep one ledger file", {name: path.resolve() for name, path in paths.items() if path is not None})
     secrets = {name: owner._fixed_secret for name, owner in owners.items()}
     _check_apart(

@@ -1,0 +1,209 @@
+"""The account of one table: its budget, what was spent of it, and the promise that goes with a bill. It knows no row.
+
+A plan says how often each query is asked. Its bill says what each of them costs for the unit of privacy (`ledger.entries`), and the
+account tells whether the bill fits what is left. Either one bill gets the whole budget, or several share it by a filter.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dpmcmc.accounting import accountants, calibrate, filters
+from dpmcmc.accounting.costs import NonPrivate
+from dpmcmc.accounting.statement import (
+    ALONE,
+    AT_MOST,
+    FIXED_SECRET,
+    FLOATING_POINT,
+    IN_ONE_PROCESS,
+    LARGE_DELTA,
+    NOBODY_HAS_MORE,
+    SHARED_BUDGET,
+    TIME,
+    Statement,
+)
+from dpmcmc.curator import noise
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
+from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
+from dpmcmc.types import Budget, Neighbours, Plan, Unit, is_standing
+
+DELTA = 1e-6  # that statements are about where there is no budget
+
+
+class Account:
+    """What may still be spent on a table, and what is promised for it."""
+
+    def __init__(self, budget: Budget | None, capacity: int, shared_by: str | None, path: str | Path | None) -> None:
+        self.budget, self.capacity, self.shared_by = budget, capacity, shared_by
+        self.unit = unit_of(budget)
+        self.lock = threading.Lock()  # one grant at a time, from the check to what is written down
+        self.ledger = Ledger.open(self._facts(), path)
+        self.filter: filters.Filter | None = None
+        self.is_withdrawn = False
+        self._process = os.getpid()
+        if shared_by is not None and budget is not None:
+            self.filter = filters.FILTERS[shared_by](budget.epsilon, budget.delta)
+            for bill in self.ledger.grants:
+                self.filter.spend(total_costs(bill))
+
+    @property
+    def delta(self) -> float:
+        """The delta of the promise, and of figures that are told where there is none."""
+        return DELTA if self.budget is None else self.budget.delta
+
+    def _facts(self) -> dict[str, Any]:
+        """What must not change from one opening of the ledger to the next."""
+        budget = None if self.budget is None else [self.budget.epsilon, self.budget.delta]
+        return {"budget": budget, "neighbours": self.unit.neighbours.value, "rows_per_person": self.unit.rows_per_person,
+                "capacity": self.capacity, "shared_by": self.shared_by}  # fmt: skip
+
+    # -- whether a plan may be granted -------------------------------------------------------------------------------------
+
+    def bill(self, plan: Plan) -> tuple[Entry, ...]:
+        """What the plan costs, entry by entry. Under a promise, queries without any bound are refused."""
+        bill = entries(plan, self.unit)
+        for entry in bill if self.budget is not None else ():
+            if isinstance(entry.cost, NonPrivate):
+                raise UnsupportedQuery(
+                    f"{entry.query} is not private at any budget ({entry.cost.reason}): to run it as a baseline, promise nothing, "
+                    "with Curator(rows, model, None)"
+                )
+        return bill
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan that would not be granted now. Spends nothing."""
+        self._check_open()
+        costs = total_costs(self.bill(plan))
+        if self.filter is not None:
+            self.filter.check(costs)
+        elif self.budget is not None:
+            spent = self._spent(costs)
+            if not spent.epsilon <= self.budget.epsilon:
+                way_out = "choose a smaller rho" if any(map(is_standing, plan)) else "ask for fewer steps or add noise"
+                raise BudgetExceeded(
+                    f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} (by {spent.method}), "
+                    f"the budget is epsilon={self.budget.epsilon:.4g}: {way_out}"
+                )
+
+    def max_steps(self, initial: Plan, per_step: Plan) -> int:
+        """The largest number of steps whose bill, with `initial`, fits what is left of the budget."""
+        first, each = total_costs(self.bill(initial)), total_costs(self.bill(per_step))
+        self._check_open()
+        if self.budget is None or all(map(is_standing, per_step)):
+            why = "there is no budget" if self.budget is None else "nothing is billed by the step (a filter is paid once)"
+            raise ValueError(f"{why}, so any number of steps fits: say num_steps")
+        if self.filter is None:
+            return calibrate.steps(each, self.budget.epsilon, self.budget.delta, initial=first)
+        return self.filter.steps(each, first)
+
+    def what_is_left(self) -> str:
+        """The budget in words, or what is left of one that several grants share."""
+        if self.filter is None or not self.ledger.grants:
+            return str(self.budget)
+        return f"what is left of {self.budget}, {self.filter.left:.3g} of {self.filter.total:.3g} {self.filter.unit},"
+
+    def check_consent(self) -> None:
+        """Refuse to run anything, whatever was granted, once the rows were withdrawn or in a copy of the process."""
+        if self.is_withdrawn:
+            raise BudgetExceeded("the rows were withdrawn: nothing more is run on them")
+        if os.getpid() != self._process:
+            raise BudgetExceeded(
+                "this process is a copy (a fork) of the one that made the curator, and would spend its budget once more: make a "
+                "curator here, with a ledger= that all processes share"
+            )
+
+    def _check_open(self) -> None:
+        self.check_consent()
+        if self.budget is not None and self.filter is None and self.ledger.grants:
+            raise BudgetExceeded(
+                "this curator has given its one grant and is closed; to share a budget among several runs, create it with "
+                "shared_by='gaussian-dp' (all queries Gaussian) or 'zcdp'"
+            )
+
+    # -- what is said about a bill -----------------------------------------------------------------------------------------
+
+    def statement(self, bill: tuple[Entry, ...], is_secret_fixed: bool) -> Statement:
+        """The promise that goes with this bill: none, if somebody knows the secret that the noise is made of."""
+        epsilon, method, second_epsilon, second_method = self._claim(bill, is_secret_fixed)
+        generator = FIXED_SECRET if is_secret_fixed else f"the generator of the secret stream: {noise.GENERATOR}"
+        reasons = tuple(f"{entry.query}: {entry.cost.reason}" for entry in bill if isinstance(entry.cost, NonPrivate))
+        notes = reasons if self.filter is None else (SHARED_BUDGET,)
+        return Statement(
+            epsilon=epsilon,
+            delta=self.delta,
+            method=method,
+            second_epsilon=second_epsilon,
+            second_method=second_method,
+            unit=self.unit,
+            capacity=self.capacity if self.unit.neighbours is Neighbours.REPLACE_ONE else None,
+            released=tuple(dict.fromkeys(entry.released for entry in bill)),
+            bill=to_json(bill),
+            budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),
+            assumptions=(*self._declared(), generator, *(() if reasons else (FLOATING_POINT,)), IN_ONE_PROCESS, TIME),
+            notes=(*notes, *doubtful_delta(self.budget, self.capacity)),
+        )
+
+    def _declared(self) -> list[str]:
+        rows = self.unit.rows_per_person
+        told = [] if self.unit.is_count_public else [AT_MOST.format(self.capacity)]
+        return [*told, NOBODY_HAS_MORE.format(rows)] if rows > 1 else told
+
+    def _claim(self, bill: tuple[Entry, ...], is_secret_fixed: bool) -> tuple[float, str, float | None, str | None]:
+        """epsilon and its method, then a second figure and what it is, where there is one."""
+        if is_secret_fixed:
+            return math.inf, "none", None, None  # with a known secret even a second opinion would be a wrong one
+        costs = total_costs(bill)
+        alone = self._spent(costs)
+        if self.filter is not None and self.shared_by is not None:
+            return self.filter.epsilon, filters.NAMES[self.shared_by], alone.epsilon, f"{alone.method}, {ALONE}"
+        if any(isinstance(entry.cost, NonPrivate) for entry in bill):
+            return *alone, None, None  # infinity needs none
+        return *alone, *self._second_opinion(costs, alone.method)
+
+    def _second_opinion(self, costs: Mapping[Any, int], first: str) -> tuple[float | None, str | None]:
+        for method in ("pld", "rdp", "zcdp", "pure"):
+            try:
+                if method != first:
+                    return accountants.epsilon_by(method, costs, self.delta), method
+            except PrivacyRefusal:
+                continue
+        return None, None
+
+    def _spent(self, costs: Mapping[Any, int]) -> accountants.Spent:
+        most = None if self.budget is None or self.filter is not None else self.budget.epsilon
+        return _spent(tuple(costs.items()), self.delta, most)
+
+
+def unit_of(budget: Budget | None) -> Unit:
+    """Whom a budget protects. Without one, figures are for one row that is replaced."""
+    return Unit() if budget is None else budget.unit
+
+
+def doubtful_delta(budget: Budget | None, capacity: int) -> list[str]:
+    """A delta above 1/n, in words, where n is public."""
+    if budget is None or not budget.unit.is_count_public or budget.delta <= 1 / capacity:
+        return []
+    return [LARGE_DELTA.format(budget.delta, capacity)]
+
+
+@functools.lru_cache(maxsize=64)
+def _spent(costs: tuple[tuple[Any, int], ...], delta: float, most: float | None) -> accountants.Spent:
+    """What the costs amount to; a bill that is far over `most` is told without what the noise lacks to be ideal."""
+    try:
+        return accountants.epsilon(dict(costs), delta)
+    except PrivacyRefusal as refusal:
+        # No accountant has a figure, or at this epsilon even the rounding of the noise is too much for delta.
+        if most is None:
+            return accountants.Spent(math.inf, "none")
+        if not isinstance(refusal, BudgetExceeded):
+            raise
+        ideal = accountants.epsilon(calibrate.ideal_costs(dict(costs)), delta)
+        if ideal.epsilon > most:
+            return ideal
+        raise
