@@ -15,10 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import BITS, Table, ball_integers, sum_counted, sum_row_vectors
-from dpmcmc.curator.gradient import MAX_DIMENSION
-from dpmcmc.curator.queries import check_sizes
+from dpmcmc.curator.queries import MAX_DIMENSION, check_sizes, integer_sigma, noisy, vector_distance
 from dpmcmc.curator.rowwise import rowwise
 from dpmcmc.types import Answer, Model, Unit
 
@@ -45,17 +43,13 @@ class Curvature:
         upper = np.triu_indices(model.dimension)
         if len(upper[0]) > MAX_DIMENSION:
             raise ValueError(f"dimension={model.dimension} has more curvatures than the {MAX_DIMENSION} that noise is charged for")
-        sigma = self._integer_sigma(rows.unit)
-        total = curvature_sum(model, rows, position, self.clip) + noise.discrete_gaussian(key, upper[0].shape, sigma)
-        grid = self.clip / 2.0**BITS
-        half = jnp.zeros((model.dimension, model.dimension)).at[upper].set(grid * total / _weights(model.dimension))
-        return Answer(half + half.T - jnp.diag(jnp.diag(half)), jnp.asarray((grid * noise.gaussian_sigma(sigma)) ** 2))
+        total = curvature_sum(model, rows, position, self.clip)
+        flat = noisy(key, total, integer_sigma(self.noise_multiplier, rows.unit), self.clip / 2.0**BITS)
+        half = jnp.zeros((model.dimension, model.dimension)).at[upper].set(flat.value / _weights(model.dimension))
+        return Answer(half + half.T - jnp.diag(jnp.diag(half)), flat.variance)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
-        return costs.Gaussian(self.noise_multiplier, distance=MAX_DIMENSION * noise.gaussian_distance(self._integer_sigma(unit)))
-
-    def _integer_sigma(self, unit: Unit) -> float:
-        return self.noise_multiplier * unit.sensitivity * 2.0**BITS
+        return costs.Gaussian(self.noise_multiplier, vector_distance(integer_sigma(self.noise_multiplier, unit)))
 
 
 def curvature_sum(model: Model, table: Table, position, clip: float):

@@ -37,7 +37,7 @@ from dpmcmc.curator import batches, noise
 from dpmcmc.curator.accept import clamped_log_ratio, decide
 from dpmcmc.curator.correction import CORRECTIONS, Correction, draw
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, once, sum_counted
-from dpmcmc.curator.queries import check_sizes, move_length, unit_ratios
+from dpmcmc.curator.queries import check_sizes, move_length, noisy, unit_ratios
 from dpmcmc.types import Answer, Model, Neighbours, Unit
 
 BELOW = 1 - 2.0**-50  # constants that carry a bound are taken this much smaller, for their own rounding
@@ -104,9 +104,7 @@ class BatchRatio:
         slots = self.batch.draw(key_batch, rows)
         sums = batch_sums(model, rows, position, proposal, bound, self.batch.size, *slots)
         integer, grid = self.in_units_of_sensitivity(sums, bound, rows.unit)
-        sigma = self._integer_sigma()
-        noisy = integer + noise.discrete_gaussian(key_noise, (), sigma)
-        return Answer(grid * noisy.astype(jnp.float64), (grid * noise.gaussian_sigma(sigma)) ** 2)
+        return noisy(key_noise, integer, self._integer_sigma(), grid)
 
     def in_units_of_sensitivity(self, sums: BatchSums, bound, unit: Unit):
         """(l* - v* / 2) / its sensitivity as an integer multiple of 2^-BITS, and what that unit is worth.

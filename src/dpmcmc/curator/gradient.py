@@ -33,12 +33,10 @@ from dpmcmc.curator.exact_sum import (
     sum_counted,
     sum_pieces,
 )
-from dpmcmc.curator.queries import check_sizes
+from dpmcmc.curator.queries import MAX_DIMENSION, check_sizes, integer_sigma, noisy, vector_distance
 from dpmcmc.curator.rowwise import rowwise
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Unit
-
-MAX_DIMENSION = 2**12  # what the distance of the noise from its ideal is charged for
 
 
 @dataclass(frozen=True)
@@ -73,9 +71,8 @@ class Gradient:
         else:
             total = batch_sum(model, rows, position, self.clip, *self.batch.draw(key_batch, rows))
         assert total.shape == (model.dimension,)
-        sigma = self.noise_multiplier * rows.unit.sensitivity * 2.0**bits
         grid = self.temperature * self.clip / 2.0**bits / (1.0 if self.batch is None else self.batch.rate)
-        return _noisy(key_noise, total, sigma, grid)
+        return noisy(key_noise, total, integer_sigma(self.noise_multiplier, rows.unit, bits), grid)
 
     def cost(self, unit: Unit) -> costs.Gaussian | costs.SubsampledGaussian:
         distance = _distance(self.noise_multiplier, unit)
@@ -112,8 +109,7 @@ class CenteredGradient:
             center = jnp.asarray(model.center(position), rows.dtype)
         sum_of_rows = _adder(model._replace(linear=None), rows, position, self.clip, center)
         total = sum_pieces(sum_of_rows, rows, tuple((piece, None) for piece in rows.pieces))
-        sigma = self.noise_multiplier * rows.unit.sensitivity * 2.0**BITS
-        answer = _noisy(key, total, sigma, self.clip / 2.0**BITS)
+        answer = noisy(key, total, integer_sigma(self.noise_multiplier, rows.unit), self.clip / 2.0**BITS)
         assert rows.capacity is not None  # the number of rows, which is public
         return answer._replace(value=answer.value + rows.capacity * center.astype(jnp.float64))
 
@@ -130,13 +126,7 @@ def _check_dimension(model: Model) -> None:
 
 def _distance(noise_multiplier: float, unit: Unit) -> float:
     """Of the noise from its ideal law, on the coarsest grid, which is the farthest."""
-    return MAX_DIMENSION * noise.gaussian_distance(noise_multiplier * unit.sensitivity * 2.0**BITS)
-
-
-def _noisy(key, total, sigma: float, grid: float) -> Answer:
-    """grid (total + noise): every entry has noise of its own."""
-    total = total + noise.discrete_gaussian(key, total.shape, sigma)
-    return Answer(grid * total.astype(jnp.float64), jnp.asarray((grid * noise.gaussian_sigma(sigma)) ** 2))
+    return vector_distance(integer_sigma(noise_multiplier, unit))
 
 
 def with_scales(table: Table, model: Model) -> Table:

@@ -18,6 +18,8 @@ from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_rows
 from dpmcmc.curator.rowwise import rowwise
 from dpmcmc.types import Answer, Model, Unit
 
+MAX_DIMENSION = 2**12  # entries of a vector: the distance of its noise from the ideal law is charged for so many
+
 
 def check_positive(**values: float) -> None:
     for name, value in values.items():
@@ -60,6 +62,22 @@ def log_ratio_sum(model: Model, table: Table, position, proposal, bound):
     return sum_rows(lambda rows: fixed_point(unit_ratios(model, table, rows, position, proposal, bound)), table)
 
 
+def integer_sigma(noise_multiplier: float, unit: Unit, bits: int = BITS) -> float:
+    """The standard deviation of the noise on a sum of rows' values, each in [-1, 1] or in the unit ball, on the grid 2^-bits."""
+    return noise_multiplier * unit.sensitivity * 2.0**bits
+
+
+def noisy(key, total, sigma: float, grid) -> Answer:
+    """grid (total + noise), for an integer or a vector of them: every entry has noise of its own, of the deviation sigma."""
+    integers = total + noise.discrete_gaussian(key, total.shape, sigma)
+    return Answer(grid * integers.astype(jnp.float64), jnp.asarray((grid * noise.gaussian_sigma(sigma)) ** 2))
+
+
+def vector_distance(sigma: float) -> float:
+    """How far the noise of a vector is from its ideal law, at most: from above, for vectors up to MAX_DIMENSION."""
+    return MAX_DIMENSION * noise.gaussian_distance(sigma)
+
+
 @dataclass(frozen=True)
 class LogRatio:
     """Release  T (sum_i clip(r_i, b) + N(0, s^2)),  r_i = log p(x_i|proposal) - log p(x_i|position).
@@ -81,16 +99,11 @@ class LogRatio:
 
     def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
         bound = self.clip * move_length(position, proposal)
-        sigma = self._integer_sigma(rows.unit)
-        total = log_ratio_sum(model, rows, position, proposal, bound) + noise.discrete_gaussian(key, (), sigma)
-        grid = self.temperature * bound / 2.0**BITS
-        return Answer(grid * total.astype(jnp.float64), (grid * noise.gaussian_sigma(sigma)) ** 2)
+        total = log_ratio_sum(model, rows, position, proposal, bound)
+        return noisy(key, total, integer_sigma(self.noise_multiplier, rows.unit), self.temperature * bound / 2.0**BITS)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
-        return costs.Gaussian(self.noise_multiplier, distance=noise.gaussian_distance(self._integer_sigma(unit)))
-
-    def _integer_sigma(self, unit: Unit) -> float:
-        return self.noise_multiplier * unit.sensitivity * 2.0**BITS
+        return costs.Gaussian(self.noise_multiplier, noise.gaussian_distance(integer_sigma(self.noise_multiplier, unit)))
 
 
 def move_length(position, proposal):

@@ -26,8 +26,7 @@ import numpy as np
 from dpmcmc.accounting import costs
 from dpmcmc.curator import noise
 from dpmcmc.curator.exact_sum import BITS, Table, ball_integers, one_row, sum_counted, sum_row_vectors
-from dpmcmc.curator.gradient import MAX_DIMENSION
-from dpmcmc.curator.queries import check_positive, check_sizes
+from dpmcmc.curator.queries import MAX_DIMENSION, check_positive, check_sizes, vector_distance
 from dpmcmc.curator.rowwise import rowwise
 from dpmcmc.types import Answer, Family, Model, Neighbours, Unit
 
@@ -66,7 +65,7 @@ class SufficientStatistic:
         return Answer(grid * integers.astype(jnp.float64), jnp.asarray((grid * is_noisy * noise.gaussian_sigma(sigma)) ** 2))
 
     def cost(self, unit: Unit) -> costs.Gaussian:
-        return costs.Gaussian(self.noise_multiplier, distance=MAX_DIMENSION * noise.gaussian_distance(self._integer_sigma(unit)))
+        return costs.Gaussian(self.noise_multiplier, vector_distance(self._integer_sigma(unit)))
 
     def _integer_sigma(self, unit: Unit) -> float:
         return self.noise_multiplier * joint_sensitivity(unit) * 2.0**BITS

@@ -44,7 +44,7 @@ from dpmcmc.accounting import costs
 from dpmcmc.curator import batches, noise
 from dpmcmc.curator.accept import ROUNDING, check_reach, clamped_log_ratio, decide, noise_of, toss
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, once, sum_counted
-from dpmcmc.curator.queries import check_sizes, log_ratio_sum, unit_ratios
+from dpmcmc.curator.queries import check_sizes, log_ratio_sum, noisy, unit_ratios
 from dpmcmc.types import Answer, Model, Unit
 
 LARGE = 2**17  # entries of a batch
@@ -105,10 +105,8 @@ class TunaRatio:
 
     def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
         key_batch, key_noise = noise.random_words(key, (2, 8))
-        sigma = self.noise_multiplier * 2.0**BITS
-        total = batch_ratio(key_batch, self, model, rows, position, proposal) + noise.discrete_gaussian(key_noise, (), sigma)
-        grid = _grid(self)
-        return Answer(grid * total.astype(jnp.float64), jnp.asarray((grid * noise.gaussian_sigma(sigma)) ** 2))
+        total = batch_ratio(key_batch, self, model, rows, position, proposal)
+        return noisy(key_noise, total, self.noise_multiplier * 2.0**BITS, _grid(self))
 
     def cost(self, unit: Unit) -> costs.PoissonMixture:
         batches.refuse_several_rows(unit)
