@@ -1,11 +1,6 @@
 r"""What one query reveals: frozen values that say all an accountant needs.
 
-Every cost answers, where it makes sense,
-
-    rdp(orders)   an upper bound of the Renyi divergence of each order, for both orders of the tables; infinite if none
-    rho()         the smallest known rho with  rdp(a) <= rho a  for every a > 1 (zero-concentrated DP), or None
-    pure()        the smallest known epsilon with delta = 0, or None
-    profiles()    the exact delta(epsilon) of the worst pair of tables, in both orders, or None
+A `Cost` bounds the release in up to four ways, and accountants use those that it knows.
 
 `distance` is the total-variation distance between the release as computed and the ideal law that the bounds are about
 (floating point, coins with finitely many random bits). Accountants charge it to delta.
@@ -34,8 +29,28 @@ TINY_EPSILON = 1e-7  # of pure privacy: its Renyi divergence is epsilon^2/2 time
 NARROW = 1e-6  # ranges for which the closed form of rho is good enough: a supremum over orders up to 100 / range takes long
 
 
+class Cost:
+    """Bounds on one release. Each kind of cost says those that it knows; the others are as here: none."""
+
+    def rdp(self, orders) -> np.ndarray:
+        """An upper bound of the Renyi divergence of each order, for both orders of the tables; infinite if none is known."""
+        return np.full(np.shape(orders), math.inf)
+
+    def rho(self) -> float | None:
+        """The smallest known rho with  rdp(a) <= rho a  for every a > 1 (zero-concentrated DP)."""
+        return None
+
+    def pure(self) -> float | None:
+        """The smallest known epsilon with delta = 0."""
+        return None
+
+    def profiles(self) -> profiles.Pair | None:
+        """The exact delta(epsilon) of the worst pair of tables, in both orders."""
+        return None
+
+
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(Cost):
     """A value with Gaussian noise of standard deviation noise_multiplier * sensitivity."""
 
     noise_multiplier: float
@@ -51,17 +66,16 @@ class Gaussian:
     def rho(self) -> float:
         return 1 / (2 * self.noise_multiplier**2)
 
-    def pure(self) -> None:
-        return None
-
     def profiles(self) -> profiles.Pair:
         return profiles.gaussian(1 / self.noise_multiplier)
 
 
 @dataclass(frozen=True)
-class AcceptBit:
-    """The accept bit of a test whose log-ratio moves by at most `range` when the table changes by one unit of
-    privacy."""
+class AcceptBit(Cost):
+    """The accept bit of a test whose log-ratio moves by at most `range` when the table changes by one unit of privacy.
+
+    It has no profiles: composing the worst one over all log-ratios would be valid, but lose a quarter or more of the steps.
+    """
 
     test: Barker | LazyBarker | Penalty
     range: float
@@ -98,10 +112,6 @@ class AcceptBit:
         """Two-point pairs that cover every log-ratio, for the exact recursion."""
         return bits.accept_boxes(self.test, self.range)
 
-    def profiles(self) -> None:
-        """None: composing the worst profile over all log-ratios is valid but loses a quarter or more of the steps."""
-        return None
-
 
 @lru_cache(maxsize=100_000)
 def _bit_rdp(test, range: float, order: float) -> float:
@@ -134,7 +144,7 @@ def _largest_rate(divergence: Callable[[float], float], most: float) -> float:
 
 
 @dataclass(frozen=True)
-class Pure:
+class Pure(Cost):
     """Any release with pure epsilon-differential privacy."""
 
     epsilon: float
@@ -161,7 +171,7 @@ class Pure:
 
 
 @dataclass(frozen=True)
-class ZCDP:
+class ZCDP(Cost):
     """Any release with rho-zero-concentrated differential privacy."""
 
     zcdp: float
@@ -176,15 +186,9 @@ class ZCDP:
     def rho(self) -> float:
         return self.zcdp
 
-    def pure(self) -> None:
-        return None
-
-    def profiles(self) -> None:
-        return None
-
 
 @dataclass(frozen=True)
-class SubsampledGaussian:
+class SubsampledGaussian(Cost):
     """A Gaussian query on a random batch: each row with chance `rate` ("poisson"), or a fixed number of rows ("fixed").
 
     noise_multiplier is std / sensitivity for the relation `neighbours`, the sensitivity that of the query on all rows:
@@ -229,9 +233,6 @@ class SubsampledGaussian:
         """That of the query on all rows: no smaller one holds for all orders."""
         return Gaussian(self.replacement_multiplier() if self.scheme == "fixed" else self.noise_multiplier).rho()
 
-    def pure(self) -> None:
-        return None
-
     def profiles(self) -> profiles.Pair:
         if self.scheme == "fixed":
             return profiles.fixed_size(self.rate, self.replacement_multiplier())
@@ -241,8 +242,11 @@ class SubsampledGaussian:
 
 
 @dataclass(frozen=True)
-class PoissonMixture:
-    """A noisy sum over rows drawn a Poisson(rate) number of times each; one draw moves the sum by at most `weight`."""
+class PoissonMixture(Cost):
+    """A noisy sum over rows drawn a Poisson(rate) number of times each; one draw moves the sum by at most `weight`.
+
+    It has no finite Renyi divergence: a row is drawn k times with a chance near 1/k!, and the divergence then grows like e^(k^2).
+    """
 
     rate: float
     weight: float
@@ -255,16 +259,6 @@ class PoissonMixture:
             raise ValueError(f"neighbours={self.neighbours!r} must be one of {list(Neighbours)}")
         _check(self, rate=_draws, weight=_size, std=_size)
 
-    def rdp(self, orders) -> np.ndarray:
-        """Infinite: a row may be drawn k times with a chance near 1/k!, and the divergence then grows like e^(k^2)."""
-        return np.full(np.shape(orders), math.inf)
-
-    def rho(self) -> None:
-        return None
-
-    def pure(self) -> None:
-        return None
-
     def profiles(self) -> profiles.Pair:
         if self.neighbours is Neighbours.REPLACE_ONE:
             return profiles.poisson_mixture_replace(self.rate, self.weight / self.std)
@@ -272,7 +266,7 @@ class PoissonMixture:
 
 
 @dataclass(frozen=True)
-class MinibatchBarker:
+class MinibatchBarker(Cost):
     """The accept bit of Barker's test on a TunaMH batch; a row's energy difference is within +-row_bound (c M).
 
     ratio = n * row_bound / lambda, lambda the constant part of the mean batch size: few rows read makes it large.
@@ -304,9 +298,6 @@ class MinibatchBarker:
         """Two-point pairs that cover every sum of the other rows, for the exact recursion."""
         return minibatch.boxes(self.row_bound, self.ratio, self.rounding)
 
-    def profiles(self) -> None:
-        return None
-
 
 @lru_cache(maxsize=100_000)
 def _minibatch_rdp(row_bound: float, ratio: float, rounding: float, order: float) -> float:
@@ -320,7 +311,7 @@ def _minibatch_rho(row_bound: float, ratio: float, rounding: float) -> float:
 
 
 @dataclass(frozen=True)
-class DPBarker:
+class DPBarker(Cost):
     """A step of DP Barker (:cite:p:`raisa2021thesis`, Algorithm 3): noise variance 2, a batch, ratios within sqrt(b)/n.
 
     bound="paper" is the base divergence of Theorem 3.3 there; bound="tight" is its exact value,
@@ -355,15 +346,6 @@ class DPBarker:
     def rdp(self, orders) -> np.ndarray:
         return _barker_rdp(self.batch, self.rows, self.bound, tuple(np.atleast_1d(orders).tolist()))
 
-    def rho(self) -> None:
-        return None
-
-    def pure(self) -> None:
-        return None
-
-    def profiles(self) -> None:
-        return None
-
 
 @lru_cache(maxsize=1_000)
 def _barker_rdp(batch: int, rows: int, bound: str, orders: tuple[float, ...]) -> np.ndarray:
@@ -372,14 +354,11 @@ def _barker_rdp(batch: int, rows: int, bound: str, orders: tuple[float, ...]) ->
 
 
 @dataclass(frozen=True)
-class NonPrivate:
+class NonPrivate(Cost):
     """A release without any bound. It makes every epsilon infinite."""
 
     reason: str
     distance: ClassVar[float] = 0.0
-
-    def rdp(self, orders) -> np.ndarray:
-        return np.full(np.shape(orders), math.inf)
 
     def rho(self) -> float:
         return math.inf
@@ -387,11 +366,7 @@ class NonPrivate:
     def pure(self) -> float:
         return math.inf
 
-    def profiles(self) -> None:
-        return None
 
-
-Cost = Gaussian | AcceptBit | Pure | ZCDP | SubsampledGaussian | PoissonMixture | MinibatchBarker | DPBarker | NonPrivate
 Costs = Mapping[Any, int]  # a ledger: how often each cost was incurred
 
 
