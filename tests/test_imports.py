@@ -21,15 +21,16 @@ ALLOWED = {  # layer -> the layers of ours it may import; a layer is a folder or
     "ask": {"types", "errors"},
     "models": {"types"},
     "accounting": {"types", "errors", "acceptance"},
-    "ledger": {"types", "errors", "accounting"},
-    "curator": {"types", "errors", "ask", "acceptance", "accounting", "ledger", "precision"},
+    "bill": {"types", "accounting"},
+    "ledger": {"bill", "errors", "accounting"},
+    "curator": {"types", "errors", "ask", "acceptance", "accounting", "bill", "ledger", "precision"},
     "samplers": {"types", "acceptance", "precision"},
     "doubts": {"types", "precision"},
     "loop": {"types", "errors", "ask", "accounting", "progress", "results", "doubts"},
     "results": {"types", "accounting", "doubts", "__init__"},
     "tables": {"types", "errors"},
     "tuning": {"types", "accounting", "__init__"},
-    "forecast": {"types", "acceptance", "accounting", "ledger", "tuning", "__init__"},
+    "forecast": {"types", "acceptance", "accounting", "bill", "tuning", "__init__"},
     "demo": {"types", "models", "results", "tables", "tuning", "forecast", "__init__"},
 }
 HEAVY_HOMES = {
@@ -39,7 +40,7 @@ HEAVY_HOMES = {
     "numpyro": {"models/numpyro.py"},
     "rich": {"progress.py", "cli/account.py"},
 }
-NO_JAX = {"types", "errors", "acceptance", "accounting", "ledger", "progress", "__init__"}
+NO_JAX = {"types", "errors", "acceptance", "accounting", "bill", "ledger", "progress", "__init__"}
 
 
 def layer(path: Path) -> str:

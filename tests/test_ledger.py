@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from dpmcmc import Budget, BudgetExceeded, Federation, LogRatio, Neighbours, UnsupportedQuery
 from dpmcmc.accounting import filters
+from dpmcmc.bill import Entry, from_json
 from dpmcmc.cli import main
-from dpmcmc.ledger import Entry, audit, from_json
+from dpmcmc.ledger import audit
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

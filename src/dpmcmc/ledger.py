@@ -1,8 +1,11 @@
-"""What was spent, and under which promise: written down before any row is touched.
+"""What was spent on a table, and under which promise: written down before any row is touched.
 
-A ledger is a list of grants, each a list of (query, cost, count). With a path it lives in a JSON file that is replaced
-atomically and flushed to disk before a grant is given out, so that a crash forgets no spend. A second process that has the
-same file open is refused once the first has spent: it must open the file again and see what is left.
+A curator's `Ledger` is the list of the bills that it has granted. With a path it lives in a JSON file that is replaced atomically
+and flushed to disk before a grant is given out, so that a crash forgets no spend. A second process that has the same file open is
+refused once the first has spent: it must open the file again and see what is left.
+
+Two other things go by the name. In `accounting` a ledger is what accountants add up: how often each cost was incurred. The ledger
+of a statement (`Statement.ledger_json`, the attribute of a saved posterior) is the bill of one grant, with what was claimed for it.
 """
 
 from __future__ import annotations
@@ -10,70 +13,17 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dpmcmc.bill import Entry, from_json, to_json
 from dpmcmc.errors import BudgetExceeded
-from dpmcmc.types import Cost, Query, Unit
 
 FORMAT = "dpmcmc-spends-1"
 DRAFT, LOCK = ".draft", ".lock"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One kind of query on a grant."""
-
-    query: str  # as printed
-    released: str  # what leaves the curator, in words
-    cost: Cost
-    count: int
-
-
-def entries(plan: Mapping[Query, int], unit: Unit) -> tuple[Entry, ...]:
-    """The bill of a plan: each query with the cost of asking it once."""
-    counts = checked(plan)
-    return tuple(Entry(repr(query), query.released, query.cost(unit), count) for query, count in counts.items() if count)
-
-
-def checked(plan: Mapping[Query, int]) -> dict[Query, int]:
-    """A copy with whole numbers: NumPy's would wrap around in sums, and a negative one would pay for others of the same cost."""
-    counts = {query: operator.index(count) for query, count in plan.items()}
-    if any(count < 0 for count in counts.values()):
-        raise ValueError(f"a plan counts how often each query is asked: {min(counts.values())} is less than never")
-    return counts
-
-
-def total_costs(bill: tuple[Entry, ...]) -> dict[Cost, int]:
-    """How often each cost occurs: what an accountant needs."""
-    totals: dict[Cost, int] = {}
-    for entry in bill:
-        totals[entry.cost] = totals.get(entry.cost, 0) + entry.count
-    return totals
-
-
-def costs_of(plan: Mapping[Query, int], unit: Unit) -> dict[Cost, int]:
-    """How often each cost occurs in a plan; those of different queries may be equal."""
-    return total_costs(entries(plan, unit))
-
-
-def to_json(bill: tuple[Entry, ...]) -> list[dict[str, Any]]:
-    from dpmcmc.accounting import costs
-
-    return [
-        {"query": entry.query, "released": entry.released, "cost": costs.to_json(entry.cost), "count": entry.count}
-        for entry in bill
-    ]
-
-
-def from_json(items: list[dict[str, Any]]) -> tuple[Entry, ...]:
-    from dpmcmc.accounting import costs
-
-    return tuple(Entry(item["query"], item["released"], costs.from_json(item["cost"]), item["count"]) for item in items)
 
 
 @dataclass

@@ -229,7 +229,7 @@ def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: in
 def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws) -> Iterator[str]:
     from dpmcmc import forecast
     from dpmcmc.accounting import calibrate
-    from dpmcmc.ledger import costs_of
+    from dpmcmc.bill import costs_of
 
     budget, dimension = curator.budget, problem.model.dimension
     is_public = curator.unit.is_count_public

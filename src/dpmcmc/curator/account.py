@@ -1,6 +1,6 @@
 """The account of one table: its budget, what was spent of it, and the promise that goes with a bill. It knows no row.
 
-A plan says how often each query is asked. Its bill says what each of them costs for the unit of privacy (`ledger.entries`), and the
+A plan says how often each query is asked. Its bill says what each of them costs for the unit of privacy (`bill.entries`), and the
 account tells whether the bill fits what is left. Either one bill gets the whole budget, or several share it by a filter.
 """
 
@@ -28,9 +28,10 @@ from dpmcmc.accounting.statement import (
     TIME,
     Statement,
 )
+from dpmcmc.bill import Entry, entries, to_json, total_costs
 from dpmcmc.curator import noise
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
-from dpmcmc.ledger import Entry, Ledger, entries, to_json, total_costs
+from dpmcmc.ledger import Ledger
 from dpmcmc.types import Budget, Neighbours, Plan, Unit, is_standing
 
 DELTA = 1e-6  # that statements are about where there is no budget

@@ -29,6 +29,7 @@ from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import filters
 from dpmcmc.accounting.statement import Statement
+from dpmcmc.bill import checked, total_costs
 from dpmcmc.curator import door, linear_rows, noise
 from dpmcmc.curator.account import Account, doubtful_delta, unit_of
 from dpmcmc.curator.exact_sum import Table, one_row
@@ -48,7 +49,7 @@ from dpmcmc.curator.program import (
 )
 from dpmcmc.curator.statistic import with_statistic
 from dpmcmc.errors import BudgetExceeded
-from dpmcmc.ledger import checked, record_all, total_costs
+from dpmcmc.ledger import record_all
 from dpmcmc.precision import is_double, own_settings
 from dpmcmc.types import Answer, Budget, Model, Plan, Query, Unit, is_standing
 
