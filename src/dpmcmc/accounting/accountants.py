@@ -217,7 +217,7 @@ def epsilon_by(method: str, costs: Costs, delta: float) -> float:
         return math.inf
     if not costs:
         return 0.0
-    distance = math.fsum(count * cost.distance for cost, count in costs.items())
+    distance = total_distance(costs)
     spent = METHODS[method](costs, delta if distance == 0 else (1 - RESERVE) * delta)
     _check_distance(distance, spent, delta)
     return spent
@@ -255,9 +255,8 @@ def delta(costs: Costs, epsilon: float) -> float:
         return 1.0
     if not costs or math.isinf(epsilon):
         return 0.0
-    distance = math.fsum(count * cost.distance for cost, count in costs.items())
     ideal = min(_deltas(costs, epsilon)) * (1 + ROUNDING)
-    return min(1.0, ideal + _charge(distance, epsilon))
+    return min(1.0, ideal + _charge(total_distance(costs), epsilon))
 
 
 def _deltas(costs: Costs, epsilon: float) -> list[float]:
@@ -304,6 +303,11 @@ def check_budget(epsilon: float, delta: float) -> None:
 def _check_delta(delta: float) -> None:
     if not 0 < delta < 1:
         raise ValueError(f"delta={delta} must lie in (0, 1): it is a probability of failure")
+
+
+def total_distance(costs: Costs) -> float:
+    """How far all releases together are from their ideal laws, at most."""
+    return math.fsum(count * cost.distance for cost, count in costs.items())
 
 
 def room_for_distances(epsilon: float, delta: float) -> float:

@@ -16,7 +16,6 @@ One hundredth of delta is kept for releases that are only near their ideal laws 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -54,7 +53,8 @@ class Filter:
 
     def fits(self, costs: Costs) -> bool:
         """Whether these costs may be granted now. Depends on public numbers alone."""
-        return self._within(self._with(costs))
+        together = self._with(costs)
+        return self._measure(together) <= self.total and accountants.total_distance(together) <= self.distance_total
 
     def spend(self, costs: Costs) -> None:
         """Grant these costs, or refuse all of them."""
@@ -66,8 +66,9 @@ class Filter:
         if not self.fits(costs):
             together = self._with(costs)
             if self._measure(together) <= self.total:
+                distance = accountants.total_distance(together)
                 raise BudgetExceeded(
-                    f"the releases would be {self._distance(together):.3g} away from their ideal laws in all, the filter has room "
+                    f"the releases would be {distance:.3g} away from their ideal laws in all, the filter has room "
                     f"for {self.distance_total:.3g} (budget: epsilon={self.epsilon:g}, delta={self.delta:g}): ask for fewer steps"
                 )
             raise BudgetExceeded(
@@ -81,16 +82,7 @@ class Filter:
         return largest(lambda count: self.fits(calibrate.combined(initial or {}, costs, count)))
 
     def _with(self, costs: Costs) -> dict[Any, int]:
-        together = dict(self._granted)
-        for cost, count in accountants.checked(costs).items():
-            together[cost] = together.get(cost, 0) + count
-        return together
-
-    def _within(self, costs: Costs) -> bool:
-        return self._measure(costs) <= self.total and self._distance(costs) <= self.distance_total
-
-    def _distance(self, costs: Costs) -> float:
-        return math.fsum(count * cost.distance for cost, count in costs.items())
+        return calibrate.combined(self._granted, accountants.checked(costs))
 
 
 def gaussian_filter(epsilon: float, delta: float) -> Filter:
