@@ -18,6 +18,11 @@ def positive(name: str, value: float, why: str) -> float:
     return float(value)
 
 
+def temperature(value: float) -> float:
+    """The power of a likelihood, as a float."""
+    return positive("temperature", value, "it is the power of the likelihood, 1 for none")
+
+
 def whole(name: str, value: int, least: int, why: str) -> int:
     """The value as an int, or a ValueError that names it."""
     if not _is_finite(value) or int(value) != value or value < least:
@@ -49,6 +54,11 @@ def vector(name: str, value, dimension: int, why: str) -> np.ndarray:
     if array.shape not in ((), (dimension,)) or not np.isfinite(array).all():
         raise ValueError(f"{name}={value} must be a finite number or {dimension} of them: {why}")
     return np.broadcast_to(array, (dimension,))
+
+
+def prior_scale(value, dimension: int) -> np.ndarray:
+    """The standard deviations of a normal prior, as a vector."""
+    return positive_vector("prior_scale", value, dimension, "it is the prior's standard deviation")
 
 
 def positive_vector(name: str, value, dimension: int, why: str) -> np.ndarray:

@@ -35,7 +35,7 @@ def linear(log_likelihood: Callable[[Array, Row], Array], intercept: bool) -> Li
 
 def prior(prior_scale, dimension: int, position_radius: float | None = None) -> Callable[[Array], Array]:
     """Independent normals around 0; with `position_radius`, restricted to the ball of that radius."""
-    scale = _checks.positive_vector("prior_scale", prior_scale, dimension, "it is the prior's standard deviation")
+    scale = _checks.prior_scale(prior_scale, dimension)
 
     def log_prior(position: Array) -> Array:
         log_density = -0.5 * jnp.sum((position / jnp.asarray(scale, position.dtype)) ** 2)
@@ -55,12 +55,16 @@ def unravel(dimension: int, intercept: bool, names: Sequence[str] | None) -> Cal
     return lambda position: {"coefficients": position}
 
 
-def simulate_features(rng_key: Key, num_rows: int, num_features: int, radius: float, dtype) -> Array:
-    """Features (num_rows, num_features), uniform in the ball of the given radius."""
-    key_direction, key_length = jax.random.split(rng_key)
-    normals = jax.random.normal(key_direction, (num_rows, num_features), dtype)
-    lengths = radius * jax.random.uniform(key_length, (num_rows, 1), dtype) ** (1 / num_features)
-    return lengths * normals / jnp.linalg.norm(normals, axis=1, keepdims=True)
+def simulate(rng_key: Key, num_rows: int, position, radius: float, intercept: bool) -> tuple[Array, Array, Key]:
+    """Made-up features (num_rows, num_features), uniform in a ball; z of each row; and a key to draw the responses with."""
+    key_features, key_response = jax.random.split(rng_key)
+    position = jnp.asarray(position, float)
+    num_features = len(position) - bool(intercept)
+    key_direction, key_length = jax.random.split(key_features)
+    normals = jax.random.normal(key_direction, (num_rows, num_features), position.dtype)
+    lengths = radius * jax.random.uniform(key_length, (num_rows, 1), position.dtype) ** (1 / num_features)
+    features = lengths * normals / jnp.linalg.norm(normals, axis=1, keepdims=True)
+    return features, predictor(position, features, intercept), key_response
 
 
 def row_radius(radius: float, intercept: bool) -> float:

@@ -51,7 +51,7 @@ def binomial(num_trials: int = 1, successes: float = 1.0, failures: float = 1.0)
 
 def binomial_posterior(rows, num_trials: int = 1, successes: float = 1.0, failures: float = 1.0, temperature: float = 1.0):
     """(a, b): the exact tempered posterior of p is Beta(a, b). **Not private**: it reads the rows; for tests and figures."""
-    temperature = _checks.positive("temperature", temperature, "it is the power of the likelihood, 1 for none")
+    temperature = _checks.temperature(temperature)
     total = float(np.sum(np.asarray(rows), dtype=np.float64))
     return successes + temperature * total, failures + temperature * (len(rows) * num_trials - total)
 

@@ -58,7 +58,7 @@ def categorical(num_categories: int, concentration=1.0) -> Model:
 
 def categorical_posterior(rows, num_categories: int, concentration=1.0, temperature: float = 1.0) -> np.ndarray:
     """The concentration of the exact tempered posterior of p, a Dirichlet. **Not private**: it reads the rows."""
-    temperature = _checks.positive("temperature", temperature, "it is the power of the likelihood, 1 for none")
+    temperature = _checks.temperature(temperature)
     counts = np.array([np.sum(np.asarray(rows) == category) for category in range(num_categories)])
     return _concentration(concentration, num_categories) + temperature * counts
 

@@ -52,7 +52,7 @@ def draw_circle_posterior(
 ) -> Array:
     """Exact, independent draws (num_draws, 2) of the tempered posterior. **Not private**: for tests and figures."""
     sharpness = _checks.positive("sharpness", sharpness, "it is the a in -a (x^2 + y^2 - r^2)^2")
-    temperature = _checks.positive("temperature", temperature, "it is the power of the likelihood, 1 for none")
+    temperature = _checks.temperature(temperature)
     key_angle, key_square = jax.random.split(rng_key)
     center = jnp.mean(jnp.square(rows))
     scale = (2 * len(rows) * sharpness * temperature) ** -0.5

@@ -41,7 +41,7 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
     """
     covariance = _covariance(covariance)
     dimension = len(covariance)
-    scale = _checks.positive_vector("prior_scale", prior_scale, dimension, "it is the prior's standard deviation")
+    scale = _checks.prior_scale(prior_scale, dimension)
     center = _checks.vector("prior_mean", prior_mean, dimension, "it is the prior's mean")
     whitener = np.reciprocal(np.sqrt(covariance)) if covariance.ndim == 1 else np.linalg.inv(np.linalg.cholesky(covariance))
 
@@ -79,8 +79,8 @@ def gaussian_posterior(rows, covariance, prior_scale=1.0, prior_mean=0.0, temper
     """
     covariance = _covariance(covariance)
     dimension = len(covariance)
-    temperature = _checks.positive("temperature", temperature, "it is the power of the likelihood, 1 for none")
-    scale = _checks.positive_vector("prior_scale", prior_scale, dimension, "it is the prior's standard deviation")
+    temperature = _checks.temperature(temperature)
+    scale = _checks.prior_scale(prior_scale, dimension)
     center = _checks.vector("prior_mean", prior_mean, dimension, "it is the prior's mean")
 
     # In NumPy, so in float64 whatever the rows are: nothing here but their mean depends on them.

@@ -73,11 +73,11 @@ def linear_posterior(rows, noise_scale: float, prior_scale=1.0, intercept: bool 
 
     It is the posterior of the model without `position_radius`; with one, condition it on the ball.
     """
-    temperature = _checks.positive("temperature", temperature, "it is the power of the likelihood, 1 for none")
+    temperature = _checks.temperature(temperature)
     features, response = map(jnp.asarray, rows)
     design = jnp.concatenate([jnp.ones_like(features[:, :1]), features], axis=1) if intercept else features
     dimension = design.shape[1]
-    scale = _checks.positive_vector("prior_scale", prior_scale, dimension, "it is the prior's standard deviation")
+    scale = _checks.prior_scale(prior_scale, dimension)
     weight = temperature / noise_scale**2
     cross = jnp.dot(design.T, design, precision=HIGHEST)
     covariance = jnp.linalg.inv(weight * cross + jnp.diag(jnp.asarray(scale**-2, design.dtype)))
@@ -102,12 +102,8 @@ def draw_linear_posterior(
 
 def simulate_linear_rows(rng_key: Key, num_rows: int, position, radius: float, noise_scale: float, intercept: bool = False):
     """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for tests and figures."""
-    key_features, key_noise = jax.random.split(rng_key)
-    position = jnp.asarray(position, float)
-    num_features = len(position) - bool(intercept)
-    features = _regression.simulate_features(key_features, num_rows, num_features, radius, position.dtype)
-    noise = noise_scale * jax.random.normal(key_noise, (num_rows,), position.dtype)
-    return features, _regression.predictor(position, features, intercept) + noise
+    features, means, key_noise = _regression.simulate(rng_key, num_rows, position, radius, intercept)
+    return features, means + noise_scale * jax.random.normal(key_noise, (num_rows,), means.dtype)
 
 
 def _family(limits: _regression.Limits, dimension: int, noise_scale: float, intercept: bool) -> Family:

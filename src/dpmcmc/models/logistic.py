@@ -65,12 +65,8 @@ def logistic(
 
 def simulate_logistic_rows(rng_key: Key, num_rows: int, position, radius: float, intercept: bool = False):
     """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for tests and figures."""
-    key_features, key_label = jax.random.split(rng_key)
-    position = jnp.asarray(position, float)
-    num_features = len(position) - bool(intercept)
-    features = _regression.simulate_features(key_features, num_rows, num_features, radius, position.dtype)
-    logits = _regression.predictor(position, features, intercept)
-    return features, jax.random.bernoulli(key_label, jax.nn.sigmoid(logits)).astype(position.dtype)
+    features, logits, key_label = _regression.simulate(rng_key, num_rows, position, radius, intercept)
+    return features, jax.random.bernoulli(key_label, jax.nn.sigmoid(logits)).astype(logits.dtype)
 
 
 # log(1 + t) / t at the Chebyshev points of [0, 1]: as close to it, in float32, as log1p is, for a third of the work.

@@ -63,7 +63,7 @@ def mixture_posterior(rows, variance: float = 2.0, position_bound: float = 3.0, 
 
     The axis holds the midpoints of `num_points` equal cells. **Not private**: it reads the rows; for tests and figures.
     """
-    temperature = _checks.positive("temperature", temperature, "it is the power of the likelihood, 1 for none")
+    temperature = _checks.temperature(temperature)
     num_points = _checks.whole("num_points", num_points, 2, "the number of cells along each side of the square")
     model = mixture(variance, position_bound=position_bound)
     axis = position_bound * ((2 * jnp.arange(num_points) + 1) / num_points - 1)

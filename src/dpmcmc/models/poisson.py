@@ -62,12 +62,8 @@ def poisson(
 
 def simulate_poisson_rows(rng_key: Key, num_rows: int, position, radius: float, intercept: bool = False):
     """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for tests and figures."""
-    key_features, key_count = jax.random.split(rng_key)
-    position = jnp.asarray(position, float)
-    num_features = len(position) - bool(intercept)
-    features = _regression.simulate_features(key_features, num_rows, num_features, radius, position.dtype)
-    rate = jnp.exp(_regression.predictor(position, features, intercept))
-    return features, jax.random.poisson(key_count, rate).astype(position.dtype)
+    features, log_rates, key_count = _regression.simulate(rng_key, num_rows, position, radius, intercept)
+    return features, jax.random.poisson(key_count, jnp.exp(log_rates)).astype(log_rates.dtype)
 
 
 def _steepest(limits: _regression.Limits) -> float:

@@ -52,7 +52,7 @@ def poisson_rate(max_count: int, prior_shape: float = 1.0, prior_rate: float = 1
 
 def poisson_rate_posterior(rows, prior_shape: float = 1.0, prior_rate: float = 1.0, temperature: float = 1.0):
     """(shape, rate): the exact tempered posterior of r is Gamma(shape, rate). **Not private**: it reads the rows."""
-    temperature = _checks.positive("temperature", temperature, "it is the power of the likelihood, 1 for none")
+    temperature = _checks.temperature(temperature)
     total = float(np.sum(np.asarray(rows), dtype=np.float64))
     return prior_shape + temperature * total, prior_rate + temperature * len(rows)
 
