@@ -26,3 +26,8 @@ class RunFailed(Exception):
     def __init__(self, message: str, posterior: object) -> None:
         super().__init__(message)
         self.posterior = posterior
+
+
+def in_brief(error: Exception) -> str:
+    """What kind of error it is, and the first line of what it says: those of JAX and NetCDF go on for pages."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

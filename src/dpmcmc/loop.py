@@ -25,10 +25,10 @@ from jax import lax
 
 from dpmcmc import doubts
 from dpmcmc.ask import total_plan
-from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, RunFailed
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, RunFailed, in_brief
 from dpmcmc.progress import Progress
 from dpmcmc.results import posterior as posteriors
-from dpmcmc.types import Ask, Key, Plan, Position, Sampler
+from dpmcmc.types import Ask, Key, Plan, Position, Sampler, at_least_one
 
 ORDER = "call sample(rng_key, sampler, curator, initial_position), with a Sampler and with a Curator or Federation"
 NUM_BLOCKS = 20  # about so many, so that progress moves and an interrupt loses little
@@ -71,7 +71,7 @@ def sample(
         a new NetCDF file that holds the draws of all finished blocks at any time, so that even a killed process loses none.
     """
     _check_roles(rng_key, sampler, curator, start)
-    num_chains, thin = _at_least_one("num_chains", num_chains), _at_least_one("thin", thin)
+    num_chains, thin = at_least_one("num_chains", num_chains), at_least_one("thin", thin)
     keys = jax.random.split(rng_key, num_chains)
     positions = _initial_positions(initial_position, num_chains, curator.model)
     if not isinstance(warmup, numbers.Real) or not 0 <= warmup < 1:
@@ -239,7 +239,7 @@ def _unless_it_fails(check: Callable[..., list[str]], *arguments: Any) -> list[s
     try:
         return check(*arguments)
     except Exception as error:
-        return [f"the run could not be checked in full ({type(error).__name__}: {str(error).partition(chr(10))[0]})"]
+        return [f"the run could not be checked in full ({in_brief(error)})"]
 
 
 def _in_doubt(result: Any) -> list[str]:
@@ -415,9 +415,3 @@ def _check_roles(rng_key: Any, sampler: Any, curator: Any, start: Any) -> None:
         raise TypeError(f"start is a {type(start).__name__}: it must be a private start, such as newton_start(...)")
     if not hasattr(curator, "grant"):
         raise TypeError(f"the curator is a {type(curator).__name__}: {ORDER}")
-
-
-def _at_least_one(name: str, value: int) -> int:
-    if not isinstance(value, numbers.Integral) or value < 1:
-        raise ValueError(f"{name}={value!r} must be a whole number, at least 1")
-    return int(value)

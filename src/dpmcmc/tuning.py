@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmcmc.types import Budget, Model, Plan, is_number
+from dpmcmc.types import Budget, Model, Plan, at_least_one, is_number
 
 LENGTH = 0.5
 RATIO_NOISE, BIT_NOISE = 2.38, 2.19
@@ -208,8 +208,7 @@ def clip_shift(model: Model, made_up: Any, position, clip: float, num_rows: int)
 
     if not (is_number(clip) and clip > 0):
         raise ValueError(f"clip={clip} must be positive: the length of a row's slope beyond which it is shortened")
-    if not isinstance(num_rows, numbers.Integral) or num_rows < 1:
-        raise ValueError(f"num_rows={num_rows!r} must be a whole number, at least 1")
+    num_rows = at_least_one("num_rows", num_rows)
 
     def clipped(position, row):
         slope = jax.grad(model.log_likelihood)(position, row)

@@ -1,4 +1,4 @@
-"""The vocabulary: what a model, a query, an answer, a sampler and a budget are. No logic beyond checking a budget.
+"""The vocabulary: what a model, a query, an answer, a sampler and a budget are. No logic beyond checking numbers.
 
 Arrays are JAX arrays, typed as ``Any`` here because this module is imported by code that must start without JAX.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import math
+import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -47,6 +48,13 @@ NO_NUMBERS = "OSUmMc"  # kinds of dtypes that are not real numbers
 def is_number(value: Any) -> bool:
     """Python's own, or an array's without axes; no text, which compares with nothing, and no array, which compares with all."""
     return not isinstance(value, str) and hasattr(value, "__float__") and getattr(value, "shape", ()) == ()
+
+
+def at_least_one(name: str, value: Any) -> int:
+    """A count as Python's own integer, or a ValueError that names it."""
+    if not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"{name}={value!r} must be a whole number, at least 1")
+    return int(value)
 
 
 @dataclass(frozen=True)

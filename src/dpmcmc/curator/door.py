@@ -15,6 +15,7 @@ import numpy as np
 
 from dpmcmc.curator.exact_sum import MAX_ROWS
 from dpmcmc.curator.rowwise import check_apart, has_rules
+from dpmcmc.errors import in_brief
 from dpmcmc.precision import is_double, own_settings
 from dpmcmc.types import Model, Query, Unit
 
@@ -138,7 +139,7 @@ def _check_prior(model: Model, position: Any) -> None:
     except Exception as error:
         raise ValueError(
             f"the model's log_prior does not take a position of {model.dimension} numbers, the model's dimension "
-            f"({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+            f"({in_brief(error)})"
         ) from error
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
         raise ValueError(f"the model's log_prior must return one floating-point scalar, it returned {_told(found)}: sum it")
@@ -152,7 +153,7 @@ def _check_center(model: Model, position: Any) -> None:
     except Exception as error:
         raise ValueError(
             f"the model's center does not take a position of {model.dimension} numbers, or needs its values in Python "
-            f"({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+            f"({in_brief(error)})"
         ) from error
     if getattr(found, "shape", None) != position.shape or not jnp.issubdtype(found.dtype, jnp.floating):
         raise ValueError(f"the model's center must return {model.dimension} numbers, it returned {_told(found)}")
@@ -205,8 +206,7 @@ def _check_silent(name: str, function: Callable[..., Any], *arguments: Any) -> A
     except Exception as error:
         row = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", arguments[-1])
         raise ValueError(
-            f"the model does not take such rows: one of them is {row}, and {name} failed on it "
-            f"({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+            f"the model does not take such rows: one of them is {row}, and {name} failed on it ({in_brief(error)})"
         ) from error
     check_apart(name, traced.jaxpr)
     if has_rules(traced.jaxpr):  # for derivatives, too: they are seen where derivatives are taken

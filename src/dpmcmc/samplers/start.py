@@ -18,7 +18,6 @@ may be made of it.
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -27,7 +26,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from dpmcmc.samplers import roles
-from dpmcmc.types import Answer, Array, Ask, Key, Position, Query
+from dpmcmc.types import Answer, Array, Ask, Key, Position, Query, at_least_one
 
 HALVINGS = 24
 SURE = 3.0  # standard deviations of the gradients' noise
@@ -47,8 +46,7 @@ def newton_start(
 ) -> Callable[[Key, Position, Ask], Start]:
     """A start for `sample(start=...)`: asks `curvature` once and `gradient` `num_steps` times, whatever the number of chains."""
     roles.check_prior(log_prior)
-    if not isinstance(num_steps, numbers.Integral) or num_steps < 1:
-        raise ValueError(f"num_steps={num_steps!r} must be a whole number, at least 1")
+    num_steps = at_least_one("num_steps", num_steps)
 
     def start(rng_key, position, ask):
         key_curvature, key_steps = jax.random.split(rng_key)
