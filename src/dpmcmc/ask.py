@@ -10,9 +10,9 @@ answer. `count_queries` walks that trace and counts these operations, so the bil
     while_loop, anything unknown                     refused when it asks
     a standing query                                 once: its curator keeps a running sum
 
-Then `put_answers` evaluates what was counted with an answer in the place of each ask. Whatever JAX hands to the program on the way
-(what it keeps in order to compute something again, the constants of a function) has nothing of the rows in it, and an ask that the
-walk does not see, inside an operation that does not show what it is made of, is not compiled: it never gets an answer.
+Then `put_answers` evaluates the very trace that was counted, with an answer in the place of each ask. Two things follow. While user
+code runs there are no rows, so that nothing it keeps (in a list, a closure or a callback) can hold any. And an ask that the walk
+cannot see, inside an operation that does not show what it is made of, never gets an answer: it does not compile.
 
 The walk also refuses a key that visibly serves two asks. Every value gets a number, equal for equal expressions, so reuse is
 seen through slices and fold_ins; a loop is walked twice, so a key that does not change from turn to turn is seen as well.
@@ -68,7 +68,7 @@ def _shapes(rng_key, lane, *points, shapes, side_effects, **_):
 
 
 def _batch(arguments, dims, *, query, maps, **params):
-    """The same ask for each lane, by which the answer is mapped once it is known."""
+    """The rule for vmap: still one ask, for all lanes. `maps` remembers the axes, to map the answer over them when it is made."""
     (size,) = {argument.shape[dim] for argument, dim in zip(arguments, dims, strict=True) if dim is not None}
     if dims[0] is None and size > 1:
         raise UnboundedQueries(
@@ -225,9 +225,10 @@ class _Walk:
 
 @dataclass(frozen=True)
 class _Answering:
-    """One evaluation of a program that was counted: what asks inside is made anew with its answers, all else is as it was.
+    """Evaluates a program that was counted, with answers in the place of its asks.
 
-    Of a jit, scan or cond that asks, hints to the compiler (such as shardings) are lost.
+    A jit, scan or cond with asks inside is built again around the answers, and loses hints to the compiler such as shardings. Every
+    other operation is taken over as it is.
     """
 
     find: Find

@@ -161,7 +161,8 @@ def of_start(learned: Any) -> list[str]:
     answer = getattr(learned, "curvature", None)
     if not isinstance(answer, Answer) or np.ndim(answer.value) != 2:  # a start of another kind
         return []
-    # On the diagonal the noise has this variance, elsewhere half of it, and every entry is there twice.
+    # If it is nothing but noise this is chi-squared, with one degree of freedom for each entry of the upper triangle: those off the
+    # diagonal have half of the variance, but are there twice.
     size = float(np.sum(np.square(np.asarray(answer.value, float)))) / float(answer.variance)
     dimension = len(answer.value)
     if size > special.chdtri(dimension * (dimension + 1) / 2, BY_CHANCE):
@@ -315,7 +316,7 @@ def _fields(info: Any) -> tuple[str, ...]:
 
 
 def _longest(positions: np.ndarray, info: Mapping[str, np.ndarray], thin: int) -> float:
-    """Of the accepted moves."""
+    """The length of the longest accepted move. Where no move was released, it is told from draws that follow each other."""
     if {"move_length", "is_accepted"} <= info.keys():
         return float(np.max(info["move_length"], initial=0.0, where=info["is_accepted"]))
     return float(np.max(np.linalg.norm(np.diff(positions, axis=0), axis=-1), initial=0.0)) if thin == 1 else 0.0
@@ -345,7 +346,7 @@ def _of_prior(log_prior: Callable, positions: np.ndarray) -> list[str]:
 
 
 def _some(array: np.ndarray) -> np.ndarray:
-    """Of many, about ENOUGH."""
+    """About ENOUGH of the entries, evenly spread: trying all of them would take too long."""
     return array[:: -(-len(array) // ENOUGH)]
 
 
@@ -408,7 +409,11 @@ def _too_wide(positions: np.ndarray, moves: np.ndarray) -> float | None:
 
 
 def _skips(log_prior: Callable, positions: np.ndarray, moves: np.ndarray) -> bool:
-    """Whether the prior changes along a step by something else than the mean of its slopes at both ends: by the same, if normal."""
+    """Whether the prior changes too much within a step.
+
+    Along a move the logarithm of a normal density changes by the move times the mean of its slopes at both ends. This compares: a
+    prior that is off from that by much, on average, has corners or walls that the steps do not see.
+    """
     after, move = (_some(array.reshape(-1, array.shape[-1])).astype(np.float32) for array in (positions, moves))
     value_and_slope = jax.jit(jax.vmap(jax.value_and_grad(log_prior)))
     with own_settings(in_double()):

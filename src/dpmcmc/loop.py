@@ -256,10 +256,11 @@ def _declared(model, plan: Plan) -> list[str]:
 
 @contextlib.contextmanager
 def _interrupts_held() -> Iterator[list[int]]:
-    """Ctrl-C, and the signal to terminate, are noted in the list instead of raised: at some moments they would lose a block, or
-    all draws while they are saved, and in the compiler they end the process.
+    """Note Ctrl-C, and the signal to terminate, in the list that is yielded, instead of raising them.
 
-    Only where they would be raised: in the main thread, and if nobody else handles them. Who was to be terminated is, at the end.
+    Raised at a bad moment they would lose a block, or all draws while these are saved, and in the compiler they end the process.
+    They are held only where Python would raise them: in the main thread, and if nobody else handles them. A process that was told
+    to terminate does so at the end.
     """
     held: list[int] = []
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}

@@ -46,7 +46,7 @@ NO_NUMBERS = "OSUmMc"  # kinds of dtypes that are not real numbers
 
 
 def is_number(value: Any) -> bool:
-    """Python's own, or an array's without axes; no text, which compares with nothing, and no array, which compares with all."""
+    """Whether it is one number: Python's, NumPy's or JAX's. A text is none, and neither is an array of several."""
     return not isinstance(value, str) and hasattr(value, "__float__") and getattr(value, "shape", ()) == ()
 
 
@@ -93,7 +93,8 @@ class Budget:
 class Linear(NamedTuple):
     """A log-likelihood that sees the position through one number, z = features . position. Row by row.
 
-    Features are cells of the row, put together, and constants: where they are computed, this short cut is not taken.
+    Features must be cells of the row, moved about and put together, and constants. If anything is computed for them, the curator
+    does without this short cut.
     """
 
     predictor: Callable[[Position, Row], Array]  # z

@@ -12,7 +12,7 @@ values of l is covered by one box, its largest A and its largest R. For Barker's
 log-concave, hence A falls and R rises with l; for the lazy test R has one peak. Cells are thousandths wide, the two
 tails are one box each, and the supremum over all l is bounded from above by a maximum over boxes.
 
-So they do for the minibatch Barker bit, once the worst row of each l is found (`minibatch`).
+The same goes for the bit of Barker's test on a minibatch, once the worst row for each l is found (`minibatch`).
 """
 
 from __future__ import annotations

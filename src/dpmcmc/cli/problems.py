@@ -63,7 +63,7 @@ class Problem(NamedTuple):
     prior_precision: Any  # a number, or one for each component
     notes: tuple[str, ...] = ()  # how to read the parameters
     units: Mapping[str, str] = MappingProxyType({})  # of each of them
-    where: str = ""  # the information is so, in words
+    where: str = ""  # under which conditions the guessed information is right, in words
     allowed: tuple[str, ...] = ()  # what is declared of the columns that are used, in words
     is_exact: bool = False  # the information is what a row says, no guess
     is_measured: bool = False  # `dpmcmc.forecast` was measured on such models

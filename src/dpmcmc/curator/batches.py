@@ -181,7 +181,10 @@ def map_drawn(values, table: Table, draws: Draws):
 
 
 def _order(table: Table, draws: Draws, bounds):
-    """Where each draw of the list is among the rows fetched, and whether it is there and, if the rows come first, has one."""
+    """For each draw of the list, where its row is among those fetched, and whether there is one: of this device, and not cut off.
+
+    Of tables whose rows are in their first slots this tells, too, whether the slot has a row; for others `map_drawn` looks it up.
+    """
     listed = jnp.arange(draws.places.shape[0])
     piece = jnp.sum(listed[:, None] >= bounds[1:-1], axis=1)  # among this device's
     slots = table.first_slot + piece * table.piece_size + draws.places

@@ -292,6 +292,9 @@ def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
 
 
 def _of_first(table: Table, value):
-    """As the first device has it, bit by bit: a program may compute something else on each, and is billed for one answer."""
+    """The value that the first device has, for all devices, to the last bit.
+
+    Otherwise a program could ask about another point on each device, and would be billed for one answer.
+    """
     bits = lax.bitcast_convert_type(value, jnp.uint64 if value.dtype.itemsize == 8 else jnp.uint32)
     return lax.bitcast_convert_type(table.over_devices(jnp.where(table.device[0] == 0, bits, 0)), value.dtype)

@@ -45,7 +45,7 @@ FUSED_PIECE, FUSED_ROWS, FUSED_NUMBERS = 2**24, 2**10, 2**30  # a fused kernel k
 class Table:
     """The rows as the compiled block sees them."""
 
-    stored: tuple[Any, ...]  # the pieces, but for how `by_columns` has them
+    stored: tuple[Any, ...]  # the pieces as they are kept: one leaf may be transposed, see `by_columns`
     num_rows: Any  # how many there are: an array, for it may be private
     unit: Unit
     axis: str | None = None  # the name of the device axis when the rows are spread over several devices
@@ -78,7 +78,7 @@ class Table:
         return 0 if self.axis is None else self.device[0] * len(self.stored) * self.piece_size
 
     def num_real(self, index: int):
-        """How many of the first slots of a piece have rows, where it is the first."""
+        """How many slots of a piece have rows, for a table whose rows are in its first slots."""
         return jnp.clip(self.num_rows - self.first_slot - index * self.piece_size, 0, self.piece_size).astype(jnp.int32)
 
     def is_real(self, index: int):

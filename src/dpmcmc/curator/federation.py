@@ -193,7 +193,7 @@ def _check_adds(query: Query) -> None:
 
 
 def _other_family(owners: Mapping[str, Curator]) -> str | None:
-    """The first owner whose statistic is not that of the first of all: how far a row may go is each one's own."""
+    """The first owner whose family differs from that of the first one. The radius may differ: each owner clips its own rows."""
     (_, first), *others = owners.items()
     return next((name for name, owner in others if not same_family(first.model, owner.model, first.row)), None)
 

@@ -113,8 +113,8 @@ def charging(meter):
 
         one = custom_vmap(call)
         one.def_vmap(lambda size, _, word, amount: (call(word, jnp.broadcast_to(amount, size)), True))
-        # A zero that `vmap` sees as one for each key: chains that ask about the same move are charged one by one, and only their
-        # keys differ. The key itself stays in the program.
+        # Zero, but made of the key: under vmap each chain then has an argument of its own, and is charged, even where all chains
+        # ask about the same move. The key itself stays in the program.
         return one(key[0] * 0, amount)
 
     return charge

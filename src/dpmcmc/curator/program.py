@@ -132,7 +132,10 @@ def _respond(owner: Any, query: Query, place: int, held: Held, rng_key, lane, *p
 
 
 def silently(function: Callable[..., Any], *arguments: Any) -> Any:
-    """function(*arguments), refused if it would show them to Python, where its tracers do not get either."""
+    """function(*arguments), refused if it prints or calls back to Python: the arguments are rows, or depend on them.
+
+    What runs is the trace that was checked. The function itself is called once, to be traced, and sees shapes alone.
+    """
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
     refuse_speech(traced.jaxpr)
     return _unflattened(shapes, jaxpr_as_fun(traced)(*jax.tree.leaves(arguments)))

@@ -98,7 +98,11 @@ def _operation(equation: Any) -> tuple[Primitive, type]:
 
 @functools.cache
 def _own() -> frozenset[tuple[Primitive, type]]:
-    """The operations of these names that are JAX's: what it exports, and what it makes of some functions; and types of these."""
+    """The operations that a model may use: JAX's own, with names in APART.
+
+    Names are not enough, for anybody can make an operation with such a name. So these are the objects that JAX exports, and those
+    that it makes of some of its functions.
+    """
     exported = [(value, NoneType) for value in vars(primitives).values() if isinstance(value, Primitive)]
     matrix = jax.ShapeDtypeStruct((2, 2), jnp.float32)
     used = map(_operation, _equations(jax.make_jaxpr(_some_of_everything)(matrix).jaxpr))

@@ -244,7 +244,7 @@ def _check_prior(log_prior: Callable[[Any], Array], rows: Any) -> None:
 
 
 def _sees_rows(function: Callable[[Any], Array], rows: Any) -> bool:
-    """Whether JAX computes the value from the table."""
+    """Whether the value is computed from the table. If it is, vmap over tables has a value for each and refuses `out_axes=None`."""
     tables = jax.tree.map(lambda column: np.asarray(column)[:, None], _made_up(rows, [1.0, 0.5]))
     try:
         jax.eval_shape(jax.vmap(function, out_axes=None), tables)

@@ -217,7 +217,8 @@ def doubt(result: Any) -> str | None:
 def _drift(posterior: Any) -> float:
     """How far the first tenth of the draws is from the last half, in the latter's standard deviations, at most.
 
-    A way that all chains went together is not seen by R-hat. By medians and quartiles: the way itself must not be the scale.
+    R-hat does not see a way that all chains have gone together. Medians and quartiles are taken because the way itself would widen
+    a standard deviation, and then look short beside it.
     """
     found = [0.0]
     for values in posterior.values():
