@@ -34,12 +34,41 @@ class Chosen(NamedTuple):
     warmup: float = 0.5
 
 
-def langevin(problem, curator, chains: int, given: list[str]) -> Chosen:
+class ByHand(NamedTuple):
+    """Settings that may be typed; public facts say the others."""
+
+    clip: float | None
+    step_size: float | None
+    max_move: float | None
+    noise_multiplier: float | None
+
+    @property
+    def given(self) -> list[str]:
+        """The options that were typed."""
+        return [f"--{name.replace('_', '-')}" for name, value in self._asdict().items() if value is not None]
+
+
+def choose(name: SamplerName | None, problem: Problem, curator: Any, chains: int, by_hand: ByHand, kappa: float) -> Chosen:
+    """The sampler of this name, or else the one that gets furthest, which is refused if even that is hopeless."""
+    has_bounds = problem.model.lipschitz is not None and problem.model.curvature is not None
+    best = SamplerName.sgld if has_bounds and not by_hand.given else SamplerName.barker
+    if (name or best) is SamplerName.sgld:
+        chosen = langevin(problem, curator, chains, by_hand)
+    else:
+        chosen = walk(name or best, problem, curator, by_hand, kappa)
+    if name is None and not by_hand.given:
+        check_hope(curator, chosen, problem, most_draws(curator, chosen, problem, chains, kappa))
+    return chosen
+
+
+def langevin(problem, curator, chains: int, by_hand: ByHand) -> Chosen:
     """Langevin dynamics after a private start."""
     from dpmcmc import tuning
 
-    if given:
-        raise ValueError(f"{', '.join(given)}: sgld takes these from public facts; leave them out, or choose another --sampler")
+    if by_hand.given:
+        raise ValueError(
+            f"{', '.join(by_hand.given)}: sgld takes these from public facts; leave them out, or choose another --sampler"
+        )
     stiffness = tuning.ATTAINED if problem.is_exact else tuning.STIFFNESS
     with warnings.catch_warnings(action="ignore"):  # what there is to hope for the plan tells, and better
         recipe = tuning.langevin_for(curator, max(1, chains), stiffness)
@@ -51,17 +80,17 @@ def langevin(problem, curator, chains: int, given: list[str]) -> Chosen:
     return Chosen(recipe.sampler, recipe.query, name, words, recipe.start, recipe.initial, recipe.thin, recipe.warmup)
 
 
-def walk(name, problem, curator, clip, step_size, max_move, noise_multiplier, kappa) -> Chosen:
+def walk(name: SamplerName, problem, curator, by_hand: ByHand, kappa: float) -> Chosen:
     """A random walk with a test, its settings from public facts where they are not given."""
     import dpmcmc
     from dpmcmc import tuning
 
-    model, proved = problem.model, problem.model.lipschitz
+    model, proved, clip = problem.model, problem.model.lipschitz, by_hand.clip
     if clip is None and proved is None:
         raise ValueError("this model has no proved bound: choose --clip, the most that a row's log-ratio may be per unit of move")
     bound = proved if clip is None else clip
-    walk = tuning.walk(problem.information, problem.prior_precision, curator.capacity, step_size)
-    longest = walk.max_move if max_move is None else max_move
+    walk = tuning.walk(problem.information, problem.prior_precision, curator.capacity, by_hand.step_size)
+    longest = walk.max_move if by_hand.max_move is None else by_hand.max_move
     proposal = dpmcmc.random_walk(walk.scale, longest)
     is_proved = "proved: no row reaches it" if proved is not None and bound >= proved else "rows beyond it are clipped, with a bias"
     words = f"{name.value}, moves up to {longest:.3g}, clip {bound:.4g} ({is_proved})"
@@ -69,7 +98,9 @@ def walk(name, problem, curator, clip, step_size, max_move, noise_multiplier, ka
         test = dpmcmc.Barker() if name is SamplerName.barker else dpmcmc.LazyBarker(kappa)
         query: Any = dpmcmc.Accept(test, bound * longest)
         return Chosen(dpmcmc.accept_walk(model.log_prior, query, proposal), query, name, words)
-    noise = tuning.noise_multiplier(name.value, bound, longest, curator.budget) if noise_multiplier is None else noise_multiplier
+    noise = by_hand.noise_multiplier
+    if noise is None:
+        noise = tuning.noise_multiplier(name.value, bound, longest, curator.budget)
     words += f", noise multiplier {noise:.4g}"
     if name is SamplerName.penalty:
         query = dpmcmc.LogRatio(bound, noise)

@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import typer
 
 from dpmcmc.cli import choices
-from dpmcmc.cli.choices import Chosen, SamplerName
+from dpmcmc.cli.choices import ByHand, Chosen, SamplerName
 from dpmcmc.cli.options import Relation
 from dpmcmc.cli.problems import PRIOR_SCALES, ModelName, Problem, Settings, problem_of
 
@@ -138,26 +138,16 @@ def run(
             warnings.filterwarnings("ignore", "delta = .* is above 1/n")  # the plan says it
             curator = Curator(problem.rows, problem.model, budget, capacity=capacity, ledger=ledger, shared_by=filter_name)
         _check_open(curator, ledger)
-        by_hand = {"--clip": clip, "--step-size": step_size, "--max-move": max_move, "--noise-multiplier": noise_multiplier}
-        given = [name for name, value in by_hand.items() if value is not None]
-        is_named = sampler is not None
-        if sampler is None:
-            has_bounds = problem.model.lipschitz is not None and problem.model.curvature is not None
-            sampler = SamplerName.sgld if has_bounds and not given else SamplerName.barker
-        if sampler is SamplerName.sgld:
-            chosen = choices.langevin(problem, curator, chains, given)
-        else:
-            chosen = choices.walk(sampler, problem, curator, clip, step_size, max_move, noise_multiplier, kappa)
-        if not is_named and not given:
-            choices.check_hope(curator, chosen, problem, choices.most_draws(curator, chosen, problem, chains, kappa))
+        by_hand = ByHand(clip, step_size, max_move, noise_multiplier)
+        chosen = choices.choose(sampler, problem, curator, chains, by_hand, kappa)
         thin = _thin(chosen.thin, steps) if thin is None else thin
         warmup = chosen.warmup if warmup is None else warmup
         num_steps = _num_steps(curator, chosen, steps, chains, thin)
         if shared_by is not None and steps is None:
             raise ValueError(f"--shared-by needs --steps: without, this run would take all that is left, {num_steps} steps")
-        if given and not is_named:
-            typer.echo(f"Settings of your own ({', '.join(given)}) are for accept bits: {sampler.value} is used.")
-        is_automatic = problem.is_round and not set(given) - {"--clip"}
+        if by_hand.given and sampler is None:
+            typer.echo(f"Settings of your own ({', '.join(by_hand.given)}) are for accept bits: {chosen.name.value} is used.")
+        is_automatic = problem.is_round and not set(by_hand.given) - {"--clip"}
         draws = choices.draws_worth(curator, chosen, problem, num_steps * chains, kappa) if is_automatic else None
         plan = list(_plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws))
         plan.append(f"Chains:   keep 1 of {thin} steps, and {warmup:.0%} of these apart as warm-up; seed {seed}")
