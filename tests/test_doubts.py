@@ -123,15 +123,18 @@ def test_a_posterior_beyond_the_limits_of_the_prior_is_told(slope, is_told, capl
 
 def test_draws_that_never_change_are_no_draws():
     result = tiny.run()
-    assert "all draws are the same" not in posterior.doubt(result)
+    assert "the chains never moved" not in posterior.doubt(result)
     result.posterior["constant"] = 0 * result.posterior["mean"] + 1.0  # as a correlation of one
-    assert "all draws are the same" not in posterior.doubt(result)
+    assert "the chains never moved" not in posterior.doubt(result)
     result.posterior["mean"] = 0 * result.posterior["mean"] + 1.0
-    assert "all draws are the same" in posterior.doubt(result)
+    assert "the chains never moved" in posterior.doubt(result)
+    result.posterior["mean"] = result.posterior["mean"] + result.posterior["chain"]  # each at a place of its own
+    assert "the chains never moved" in posterior.doubt(result)
+    result.posterior["mean"] = result.posterior["mean"] - result.posterior["chain"]
     result.posterior = result.posterior.isel(draw=[0])
-    assert "all draws are the same" in posterior.doubt(result)  # of two chains
+    assert "the chains never moved" in posterior.doubt(result)  # of two chains
     result.posterior = result.posterior.isel(chain=[0])
-    assert "all draws are the same" not in posterior.doubt(result) and "too few draws" in posterior.doubt(result)
+    assert "the chains never moved" not in posterior.doubt(result) and "too few draws" in posterior.doubt(result)
 
 
 @pytest.mark.parametrize("query, is_told", [

@@ -346,6 +346,8 @@ RUNS = [
     ({"start": np.array([[0.0], [np.inf]])}, ValueError, "must be finite"),
     ({"path": "missing/folder/posterior.nc"}, ValueError, "posterior.nc cannot be written: its folder does not exist"),
     ({"path": "p" * 250}, ValueError, "p cannot be written .*: name a file in another folder"),
+    ({"units": {"mean": 1}}, TypeError, "units must be a dict of texts by name"),
+    ({"attributes": "plan"}, TypeError, "attributes must be a dict of texts by name"),
     ({"path": __file__}, ValueError, r"test_errors\.py exists: name another file, a posterior that was paid for is not replaced"),
     ({"num_steps": 100_000}, BudgetExceeded, r"costs epsilon=.* the budget is epsilon=1: ask for fewer steps or add noise"),
     ({"sampler": penalty(tiny.log_prior, CALM, tiny.WALK), "num_steps": None}, BudgetExceeded, "allows 0 steps of 2 chains"),

@@ -112,6 +112,22 @@ def test_a_model_without_proved_bounds_has_no_recipe():
         tuning.langevin(models.gaussian([1.0]), 1000, BUDGET)
 
 
+def test_a_recipe_goes_on_from_where_a_run_has_ended():
+    """Without paying for the start again."""
+    model = models.logistic(2, radius=1.0)
+    rows = np.zeros((1000, 2), np.float32), np.zeros(1000, np.float32)
+    curator = Curator(rows, model, BUDGET, shared_by="gaussian-dp")
+    recipe = tuning.langevin_for(curator)
+    first = sample(jax.random.key(0), recipe.sampler, curator, [0.0, 0.0], num_steps=2, progress=False, **recipe.options)
+    last = first.posterior["coefficients"].to_numpy()[:, -1]
+    with pytest.raises(ValueError, match=r"recipe\.continued is the sampler"):
+        sample(jax.random.key(1), recipe.sampler, curator, last, num_steps=2, progress=False, **recipe.options)
+    with pytest.raises(TypeError, match=r"give recipe\.continued instead"):
+        sample(jax.random.key(1), recipe.sampler, curator, last, num_steps=2, num_chains=2, progress=False)
+    then = sample(jax.random.key(1), recipe.continued, curator, last, num_steps=2, num_chains=2, progress=False)
+    assert json.loads(then.attrs["dpmcmc_ledger"])["entries"][0]["count"] == 4 and curator.num_grants == 2
+
+
 def test_a_recipe_is_not_run_without_its_options():
     """Without the private start that it pays for, a run took the whole budget for half of the draws."""
     model = models.logistic(2, radius=1.0)

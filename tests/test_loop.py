@@ -339,6 +339,28 @@ def test_a_full_disk_on_the_way_ends_no_run(monkeypatch, tmp_path, caplog):
     assert caplog.text.count("could not be written to") == 1 and "(no space left); the run goes on" in caplog.text
 
 
+def test_an_empty_file_is_told_from_a_posterior(tmp_path):
+    """As a kill before the first block leaves it behind: nothing in it was paid for."""
+    path, curator = tmp_path / "posterior.nc", tiny.make_curator()
+    path.touch()
+    with pytest.raises(ValueError, match="is empty: a run is writing to it, or was killed .*: remove the file, or name another"):
+        tiny.run(curator, path=path)
+    assert curator.num_grants == 0
+    with pytest.raises(ValueError, match="is empty: a run is writing to it, or was killed"):
+        load(path)
+
+
+def test_texts_are_in_the_file_from_its_first_block_on(monkeypatch, tmp_path):
+    """They were added at the end: whoever killed a run had draws without units."""
+    path = tmp_path / "posterior.nc"
+    monkeypatch.setattr(loop._Run, "_finish", lambda self, *_: None)  # as if killed before it
+    monkeypatch.setattr("dpmcmc.loop.time.monotonic", lambda: 0.0)
+    tiny.run(path=path, units={"mean": "metres", "another": "ell"}, attributes={"plan": "a plan", "epsilon": "0"})
+    saved = load(path).posterior
+    assert saved["mean"].attrs["units"] == "metres" and saved.attrs["plan"] == "a plan"
+    assert saved.attrs["epsilon"] != "0"  # the statement has the last word
+
+
 def test_two_runs_do_not_write_to_one_file(monkeypatch, tmp_path):
     """The second began when there was no file yet: it is refused when the first has claimed it, and spends nothing."""
     path, curator, compile_it = tmp_path / "posterior.nc", tiny.make_curator(), Traced.compile

@@ -13,9 +13,10 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -47,6 +48,8 @@ def sample(
     progress: bool = True,
     start: Callable[[Key, Position, Ask], Any] | None = None,
     path: str | Path | None = None,
+    attributes: Mapping[str, str] = MappingProxyType({}),
+    units: Mapping[str, str] = MappingProxyType({}),
 ):
     """Draw from the posterior, within the curator's budget. Returns an ArviZ InferenceData with its privacy statement.
 
@@ -68,8 +71,14 @@ def sample(
         a private start, such as `newton_start`, run once from `initial_position` for all chains and billed with the run. Chains
         begin at its `position`; `sampler` may then be a function of what it returns: ``lambda start: hmc(..., start.precision)``.
     path
-        a new NetCDF file that holds the draws of all finished blocks at any time, so that even a killed process loses none.
+        a new NetCDF file, written again and again while the run goes on, so that even a killed process loses few draws.
+    attributes
+        texts to keep with the posterior, as its attributes: "plan" and "parameters" are shown by `report`.
+    units
+        those of the parameters, by name, for the readers of the posterior.
     """
+    _check_texts("attributes", attributes)
+    _check_texts("units", units)
     _check_roles(rng_key, sampler, curator, start)
     num_chains, thin = at_least_one("num_chains", num_chains), at_least_one("thin", thin)
     keys = jax.random.split(rng_key, num_chains)
@@ -77,7 +86,10 @@ def sample(
     if not isinstance(warmup, numbers.Real) or not 0 <= warmup < 1:
         raise ValueError(f"warmup={warmup!r} must lie in [0, 1): it is the share of the draws kept apart")
     if start is not None and np.ndim(initial_position) > 1:
-        raise ValueError("start= begins all chains at the point it finds: give one initial_position, of shape (d,)")
+        raise ValueError(
+            "start= begins all chains at the point it finds: give one initial_position, of shape (d,). To go on from where another "
+            "run has ended leave start= out (of a recipe: recipe.continued is the sampler, and needs none)"
+        )
     _check_path(path)
     begin = curator.trace(begin_program(sampler, start), keys, positions)
 
@@ -106,7 +118,9 @@ def sample(
             bar.say("interrupted before the budget was touched: nothing is spent")
             raise KeyboardInterrupt
         with posteriors.claimed(path):
-            run = _Run(curator, curator.grant(plan), one_step.plan, keys, sizes, thin, warmup, path, notes)
+            run = _Run(
+                curator, curator.grant(plan), one_step.plan, keys, sizes, thin, warmup, path, notes, dict(attributes), dict(units)
+            )
             return run.go(positions, starter, runners, bar, interrupts)
 
 
@@ -123,6 +137,8 @@ class _Run:
     warmup: float
     path: str | Path | None
     notes: list[str]
+    attributes: Mapping[str, str]
+    units: Mapping[str, str]
     num_done: int = 0
     is_warned: bool = False
     next_save: float = 0.0
@@ -227,6 +243,8 @@ class _Run:
             self.grant.statement(*_declared(self.curator.model, self.per_step), *self.notes, *notes),
             num_warmup=int(positions.shape[1] * self.warmup),
             thin=self.thin,
+            attributes=self.attributes,
+            units=self.units,
         )
 
     def _save(self, result) -> None:
@@ -375,10 +393,15 @@ def _rehearse(model, shapes, num_chains: int, path: str | Path | None) -> None:
 def _check_path(path: str | Path | None) -> None:
     if path is None:
         return
-    if Path(path).exists():
-        raise ValueError(f"path={path} exists: name another file, a posterior that was paid for is not replaced")
+    if why := posteriors.why_not_new(path):
+        raise ValueError(f"path={path} {why}")
     if not Path(path).absolute().parent.is_dir():
         raise ValueError(f"path={path} cannot be written: its folder does not exist; make it first")
+
+
+def _check_texts(name: str, texts: Any) -> None:
+    if not isinstance(texts, Mapping) or not all(isinstance(text, str) for pair in texts.items() for text in pair):
+        raise TypeError(f"{name} must be a dict of texts by name, such as {{'age': 'years'}}: it is written to the file as it is")
 
 
 def _initial_positions(position, num_chains: int, model):
@@ -408,7 +431,10 @@ def _check_roles(rng_key: Any, sampler: Any, curator: Any, start: Any) -> None:
     if not (isinstance(sampler, Sampler) or (callable(sampler) and start is not None)):
         told = ""
         if callable(sampler):
-            told = " (a function is called with what start= returns, which is missing: a recipe has it in **recipe.options)"
+            told = (
+                " (a function is called with what start= returns, which is missing: a recipe has it in **recipe.options; to go on "
+                "from where another run has ended give recipe.continued instead)"
+            )
         elif hasattr(sampler, "sampler"):
             told = " (give recipe.sampler and **recipe.options)"
         raise TypeError(f"the sampler is a {type(sampler).__name__}{told}: {ORDER}")

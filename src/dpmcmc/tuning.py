@@ -100,6 +100,11 @@ class Recipe:
         """Everything but the sampler."""
         return {"start": self.start, "num_chains": self.num_chains, "thin": self.thin, "warmup": self.warmup}
 
+    @property
+    def continued(self) -> Any:
+        """The sampler by itself, for a further run from where another has ended: that one has paid for the start."""
+        return self.sampler(None)
+
 
 def gaussian_mu(budget: Budgets) -> float:
     """The Gaussian-DP parameter that the whole budget buys (of several, the least), as far as noise is near enough to ideal."""

@@ -133,6 +133,14 @@ def test_the_density_is_numpyros(name):
     dpmcmc.Curator(rows, model, None)  # takes it
 
 
+def test_names_have_the_order_of_the_position():
+    """JAX sorts them: of this program lower would have come first, and a reader would take the one for the other."""
+    model = models.from_numpyro(nested, NUMBERS)
+    assert list(model.unravel(jnp.zeros(2))) == ["upper", "lower"]
+    moved = model.unravel(jnp.array([3.0, 0.0]))
+    assert moved["upper"] > model.unravel(jnp.zeros(2))["upper"]
+
+
 def test_what_is_computed_from_the_number_of_rows_is_not_drawn():
     def counting(y):
         mean = numpyro.sample("mean", dist.Normal())

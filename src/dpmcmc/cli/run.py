@@ -27,7 +27,7 @@ import typer
 from dpmcmc.cli import choices
 from dpmcmc.cli.choices import ByHand, Chosen, SamplerName
 from dpmcmc.cli.options import Relation
-from dpmcmc.cli.problems import PRIOR_SCALES, ModelName, Problem, Settings, problem_of
+from dpmcmc.cli.problems import PRIOR_SCALES, ModelName, Settings, problem_of
 
 MAX_SEED = 2**32 - 1  # JAX takes a larger one modulo 2^32, or not at all
 
@@ -156,8 +156,7 @@ def run(
         if dry_run:
             typer.echo("Nothing is spent: this was a dry run.")
             return
-    result = _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out)
-    _describe(result, problem, plan, out)
+    result = _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out, plan)
     _report(result, model, problem.notes, out, ledger, steps)
     if shared_by is not None:
         left = curator.max_steps(chosen.initial, {chosen.query: chains})
@@ -167,8 +166,10 @@ def run(
 
 
 def _check_files(out: Path, ledger: Path | None, shared_by: Any, dry_run: bool) -> None:
-    if out.exists() and not dry_run:
-        raise ValueError(f"--out {out} exists: name another file, a posterior that was paid for is not replaced")
+    from dpmcmc.results.posterior import why_not_new
+
+    if not dry_run and (why := why_not_new(out)):
+        raise ValueError(f"--out {out} {why}")
     if not out.absolute().parent.is_dir():
         raise ValueError(f"--out {out} cannot be written: its folder does not exist")
     if ledger is not None and ledger.resolve() == out.resolve():
@@ -264,7 +265,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
         yield f"          delta = {budget.delta:g} is above 1/n: a release of one random row would be within the promise"
 
 
-def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out) -> Any:
+def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out, plan: list[str]) -> Any:
     import jax
     import numpy as np
 
@@ -284,6 +285,9 @@ def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out
                 warmup=warmup,
                 start=chosen.start,
                 path=out,
+                # How the parameters are to be read, and the plan: whoever opens the file later has not seen them.
+                attributes={"parameters": "; ".join(problem.notes), "plan": "\n".join(plan)},
+                units=problem.units,
             )
     except KeyboardInterrupt:
         told = "nothing was spent" if curator.num_grants == before else "the budget is spent, and there are no draws"
@@ -314,17 +318,6 @@ def _kept(result: Any, out: Path) -> str:
             return str(path)
     typer.echo(f"\n{summary(result)}\n\n{statement_of(result)}\n")
     return "no file: this summary is all that is left of them"
-
-
-def _describe(result: Any, problem: Problem, plan: list[str], out: Path) -> None:
-    """Write down how the parameters are to be read, and the plan: whoever opens the file later has not seen it."""
-    from dpmcmc import save
-
-    for name, values in result.posterior.items():
-        values.attrs.update({"units": problem.units[name]} if name in problem.units else {})
-    result.posterior.attrs |= {"parameters": "; ".join(problem.notes), "plan": "\n".join(plan)}
-    with suppress(Exception):  # the draws are in the file already
-        save(result, out)
 
 
 def _report(result: Any, model: ModelName, notes: tuple[str, ...], out: Path, ledger: Path | None, steps: int | None) -> None:

@@ -138,7 +138,7 @@ def _parts_of(program: Callable[..., Any], rows: Any) -> tuple[_Parts, list[str]
         parts = _Parts(call, blank, shapes, said)
         _check_prior(jax.jit(_at(position, parts.log_prior)), rows)
         of_one, of_two = (jax.jit(_at(position, parts.values))(_made_up(rows, fill)) for fill in ([1.0], [1.0, 1.0]))
-        drawn = [name for name, value in of_one.items() if _is_equal(value, of_two[name])]
+        drawn = [name for name in sites if name in of_one and _is_equal(of_one[name], of_two[name])]  # in the program's order
         return parts, [name for name in drawn if not _sees_rows(_at(position, parts.values, name), rows)]
 
 

@@ -11,6 +11,7 @@ import secrets
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -22,6 +23,9 @@ from dpmcmc.accounting.statement import ATTRIBUTE, NUM_DRAWS, FederatedStatement
 MAX_R_HAT, MIN_EFFECTIVE = 1.1, 15  # what draws must reach to be called a success
 MAX_DRIFT, FEWEST_FOR_DRIFT = 5.0, 50  # standard deviations, and draws to have any
 ORDER = "parameter_order"  # an attribute: ArviZ and NetCDF sort variables by name
+EMPTY = (
+    "is empty: a run is writing to it, or was killed before its first draws were saved (a ledger= tells whether it was paid for)"
+)
 STATISTICS = {"is_accepted": "acceptance", "log_ratio": "log_ratio", "is_divergent": "diverging"}
 
 
@@ -32,13 +36,20 @@ def from_draws(
     statement: Statement | FederatedStatement,
     num_warmup: int = 0,
     thin: int = 1,
+    attributes: Mapping[str, str] = MappingProxyType({}),
+    units: Mapping[str, str] = MappingProxyType({}),
 ):
-    """Positions (chains, draws, d) and released statistics (chains, draws, ...) -> InferenceData with named parameters."""
+    """Positions (chains, draws, d) and released statistics (chains, draws, ...) -> InferenceData with named parameters.
+
+    `attributes` are further ones of the posterior, `units` those of parameters by name.
+    """
     named = _named(positions, unravel)
     result = _inference_data(named, info, num_warmup)
-    attributes = {**_attributes(statement), "thinning": thin, NUM_DRAWS: positions.shape[0] * positions.shape[1]}
-    result.attrs.update(attributes)
-    result.posterior.attrs.update({**attributes, ORDER: json.dumps(list(named))})
+    for name in units.keys() & named.keys():
+        result.posterior[name].attrs["units"] = units[name]
+    facts = {**attributes, **_attributes(statement), "thinning": thin, NUM_DRAWS: positions.shape[0] * positions.shape[1]}
+    result.attrs.update(facts)
+    result.posterior.attrs.update({**facts, ORDER: json.dumps(list(named))})
     return result
 
 
@@ -198,9 +209,10 @@ def doubt(result: Any) -> str | None:
     r_hat, effective = float(r_hats.max()), float(draws.min(skipna=False))
     found = []
     is_single = posterior.sizes["chain"] * posterior.sizes["draw"] == 1
-    still = [name for name, values in posterior.items() if np.all(np.ptp(values.to_numpy(), axis=(0, 1)) == 0)]
+    axes: Any = 1 if posterior.sizes["draw"] > 1 else (0, 1)  # in every chain
+    still = [name for name, values in posterior.items() if np.all(np.ptp(values.to_numpy(), axis=axes) == 0)]
     if not is_single and len(still) == len(posterior):
-        found.append("all draws are the same: the chains never moved")
+        found.append("the chains never moved")
     elif not is_single and (stuck := [name for name in still if result.posterior[name].dtype.kind == "f"]):
         found.append(f"{', '.join(map(str, stuck))} never moved")
     if (distance := _drift(posterior)) > MAX_DRIFT:
@@ -270,10 +282,21 @@ def claimed(path: str | Path | None) -> Iterator[None]:
             Path(path).unlink()
 
 
+def why_not_new(path: str | Path) -> str | None:
+    """What stands where a posterior is to be written, if something does, and what to do about it."""
+    if not Path(path).exists():
+        return None
+    if Path(path).is_file() and Path(path).stat().st_size == 0:
+        return f"{EMPTY}: remove the file, or name another"
+    return "exists: name another file, a posterior that was paid for is not replaced"
+
+
 def load(path: str | Path):
     """Read what `save` wrote."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path} is no file")
+    if Path(path).stat().st_size == 0:
+        raise ValueError(f"{path} {EMPTY}")
     try:
         return _arviz().from_netcdf(str(path), engine="h5netcdf")
     except OSError as error:
