@@ -210,6 +210,22 @@ def test_decimal_commas_are_read(folder, monkeypatch):
     np.testing.assert_allclose(seen[0][0], [[-0.475, 0.25 / 30], [0.5, -20 / 30]], rtol=1e-5)
 
 
+def test_only_so_many_rows_of_a_person_are_used(folder, monkeypatch):
+    seen, curator = [], dpmcmc.Curator
+    monkeypatch.setattr(
+        "dpmcmc.Curator", lambda *given, **options: (seen.append(options["persons"]), curator(*given, **options))[1]
+    )
+    lines = ["age,height,ill,id", *(f"{30 + i},170,{i % 2},{name}" for i, name in enumerate(["x", "y", "x", "", "x", "y"]))]
+    (folder / "table.csv").write_text("\n".join(lines))
+    options = ["--rows-per-person", "2", "--person", "id", "--capacity", "300", "--steps", "2", "--epsilon", "50"]
+    result = invoke(*LOGISTIC, *options)
+    assert result.exit_code == 0, result.output
+    assert "one person, by the column id: the first 2 rows of each are used" in result.output and "enforced" in result.output
+    assert (seen[0] < 0).tolist() == [False, False, False, True, False, False] and len(set(seen[0][[0, 2, 4]])) == 1
+    refused = invoke(*LOGISTIC, "--person", "id", "--steps", "2", "--out", "other.nc")
+    assert refused.exit_code == 2 and "say how many of each to use, with --rows-per-person" in refused.output
+
+
 def test_draws_that_cannot_be_written_are_kept_elsewhere(folder, monkeypatch):
     write = dpmcmc.results.posterior._write
 

@@ -69,6 +69,9 @@ def run(
     rows_per_person: Annotated[
         int, _option(PROMISE, "Protect persons that have up to so many rows each: visits, purchases. Needs --capacity.", min=1)
     ] = 1,
+    person: Annotated[
+        str | None, _option(PROMISE, "The column that tells whose row it is: only the first --rows-per-person of each are used.")
+    ] = None,
     capacity: Annotated[
         int | None, _option(PROMISE, "Where the number of rows is private (add-remove, several rows per person): a bound on it.")
     ] = None,
@@ -132,11 +135,15 @@ def run(
             sharpness,
             position_bound,
         )
-        problem = problem_of(model, table, delimiter.replace("\\t", "\t"), decimal, settings)
+        delimiter = delimiter.replace("\\t", "\t")
+        problem = problem_of(model, table, delimiter, decimal, settings)
         filter_name = None if shared_by is None else shared_by.value
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "delta = .* is above 1/n")  # the plan says it
-            curator = Curator(problem.rows, problem.model, budget, capacity=capacity, ledger=ledger, shared_by=filter_name)
+            curator = Curator(
+                problem.rows, problem.model, budget, capacity=capacity, persons=_persons(table, person, delimiter, budget),
+                ledger=ledger, shared_by=filter_name,
+            )  # fmt: skip
         _check_open(curator, ledger)
         by_hand = ByHand(clip, step_size, max_move, noise_multiplier)
         chosen = choices.choose(sampler, problem, curator, chains, by_hand, kappa)
@@ -149,7 +156,7 @@ def run(
             typer.echo(f"Settings of your own ({', '.join(by_hand.given)}) are for accept bits: {chosen.name.value} is used.")
         is_automatic = problem.is_round and not set(by_hand.given) - {"--clip"}
         draws = choices.draws_worth(curator, chosen, problem, num_steps * chains, kappa) if is_automatic else None
-        plan = list(_plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws))
+        plan = list(_plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws, person))
         plan.append(f"Chains:   keep 1 of {thin} steps, and {warmup:.0%} of these apart as warm-up; seed {seed}")
         for line in plan:
             typer.echo(line)
@@ -163,6 +170,20 @@ def run(
         typer.echo(f"Left in {ledger}: {left} more such steps for each of {chains} chains.")
     if _num_kept(result) * thin < num_steps:
         raise typer.Exit(130)
+
+
+def _persons(table: Path, column: str | None, delimiter: str, budget: Any) -> Any:
+    """Whose row each is."""
+    from dpmcmc.tables import persons, read_columns
+
+    if column is None:
+        return None
+    if budget.unit.is_count_public:
+        raise ValueError(
+            f"--person {column} leaves rows out, and their number is public here: say how many of each to use, with "
+            "--rows-per-person, or --neighbours add-remove"
+        )
+    return persons(read_columns(table, (column,), delimiter)[column])
 
 
 def _check_files(out: Path, ledger: Path | None, shared_by: Any, dry_run: bool) -> None:
@@ -217,7 +238,7 @@ def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: in
     return fits - fits % thin
 
 
-def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws) -> Iterator[str]:
+def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws, person) -> Iterator[str]:
     from dpmcmc import forecast
     from dpmcmc.accounting import calibrate
     from dpmcmc.bill import costs_of
@@ -236,10 +257,13 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
         is_one = "is a number above 1/2" if settings.positive is None else f"is {settings.positive!r}"
         is_zero = "is one up to 1/2" if settings.positive is None else "is anything else but missing"
         yield f"          {settings.label} counts as 1 where it {is_one}, and as 0 where it {is_zero}"
-    if budget.rows_per_person == 1:
+    if person is not None:
+        how_many = "row" if budget.rows_per_person == 1 else f"{budget.rows_per_person} rows"
+        yield f"Unit:     one person, by the column {person}: the first {how_many} of each are used, and none where it is missing"
+    elif budget.rows_per_person == 1:
         yield "Unit:     one row; of a person with several rows only one is protected, else say --rows-per-person"
     else:
-        yield f"Unit:     one person with at most {budget.rows_per_person} rows, which nobody checks"
+        yield f"Unit:     one person with at most {budget.rows_per_person} rows, which nobody checks: see --person"
     yield f"Sampler:  {chosen.words}"
     yield f"Budget:   epsilon = {budget.epsilon:g}, delta = {budget.delta:g}: {num_steps} steps for each of {chains} chains"
     if draws is not None:

@@ -19,6 +19,7 @@ from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.statement import (
     ALONE,
     AT_MOST,
+    FIRST_OF_EACH,
     FIXED_SECRET,
     FLOATING_POINT,
     IN_ONE_PROCESS,
@@ -40,8 +41,11 @@ DELTA = 1e-6  # that statements are about where there is no budget
 class Account:
     """What may still be spent on a table, and what is promised for it."""
 
-    def __init__(self, budget: Budget | None, capacity: int, shared_by: str | None, path: str | Path | None) -> None:
+    def __init__(
+        self, budget: Budget | None, capacity: int, shared_by: str | None, path: str | Path | None, is_enforced: bool = False
+    ) -> None:
         self.budget, self.capacity, self.shared_by = budget, capacity, shared_by
+        self.is_enforced = is_enforced  # that nobody has more rows than the unit says
         self.unit = unit_of(budget)
         self.lock = threading.Lock()  # one grant at a time, from the check to what is written down
         self.ledger = Ledger.open(self._facts(), path)
@@ -153,6 +157,8 @@ class Account:
     def _declared(self) -> list[str]:
         rows = self.unit.rows_per_person
         told = [] if self.unit.is_count_public else [AT_MOST.format(self.capacity)]
+        if self.is_enforced:
+            return [*told, FIRST_OF_EACH.format(rows)]
         return [*told, NOBODY_HAS_MORE.format(rows)] if rows > 1 else told
 
     def _claim(self, bill: tuple[Entry, ...], is_secret_fixed: bool) -> tuple[float, str, float | None, str | None]:

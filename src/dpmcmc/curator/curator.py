@@ -70,6 +70,9 @@ class Curator:
     capacity
         a public bound on the number of rows. Needed when that number is private: under add-or-remove, or with several rows per
         person (then persons times rows per person). Otherwise the number of rows is public and is the capacity.
+    persons
+        whose row each is, as whole numbers (`tables.persons` makes them of a column): only the first ``rows_per_person`` rows of
+        each are used, and none of a negative one, which stands for nobody. Without it the bound is declared, and nobody checks.
     shared_by
         ``None``: one grant, accounted as tightly as we can, then the curator is closed. ``"gaussian-dp"`` or ``"zcdp"``: several
         grants, each chosen after seeing the last, share the budget under this filter, which is fixed here (or ``"renyi"``, which
@@ -89,6 +92,7 @@ class Curator:
         budget: Budget | None,
         *,
         capacity: int | None = None,
+        persons: np.ndarray | None = None,
         shared_by: str | None = None,
         ledger: str | Path | None = None,
         devices: Sequence[Any] | None = None,
@@ -105,6 +109,9 @@ class Curator:
         self._fixed_secret = fixed_secret
         self._lock, self._meter = threading.Lock(), Meter()  # the meter of the grant that runs
         unit, leaves = unit_of(budget), jax.tree.map(door.as_column, rows)
+        if persons is not None:
+            is_used = door.first_of_each(persons, door.count_rows(leaves, unit), unit)
+            leaves = jax.tree.map(lambda leaf: leaf[is_used], leaves)
         num_rows = door.count_rows(leaves, unit)
         capacity = door.check_capacity(num_rows, capacity, unit)
         for doubt in doubtful_delta(budget, capacity):
@@ -117,7 +124,7 @@ class Curator:
         slots = None if unit.is_count_public else noise.random_order(capacity, fixed_secret)[:num_rows]
         placed = place(self._model, leaves, num_rows, capacity, slots, self._mesh)
         self._rows, self._num_rows, self._by_columns = placed
-        self._account = Account(budget, capacity, shared_by, ledger)
+        self._account = Account(budget, capacity, shared_by, ledger, is_enforced=persons is not None)
 
     def __repr__(self) -> str:
         return f"Curator(capacity={self.capacity}, budget={self.budget!r})"

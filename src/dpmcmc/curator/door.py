@@ -58,6 +58,29 @@ def count_rows(leaves: Any, unit: Unit) -> int:
     return lengths.pop()
 
 
+def first_of_each(persons: Any, num_rows: int, unit: Unit) -> np.ndarray:
+    """Which rows are used: of every person the first `rows_per_person`, of nobody (a negative number) none.
+
+    Which rows of a person are used hangs on no other person's rows: so one person changes no more than these.
+    """
+    if unit.is_count_public:
+        raise ValueError(
+            "persons= leaves rows out, and the number of rows is public here: say how many of a person's rows to use, with "
+            "Budget(..., rows_per_person=), or have the number private, with neighbours=Neighbours.ADD_OR_REMOVE_ONE"
+        )
+    if not isinstance(persons, np.ndarray | jax.Array) or persons.dtype.kind not in "iu" or persons.ndim != 1:
+        raise TypeError("persons must be an array of whole numbers, one per row: dpmcmc.tables.persons makes it of a column")
+    if len(persons) != num_rows:
+        raise ValueError("persons and rows have different lengths: give one entry per row")
+    numbers = np.asarray(persons)
+    order = np.argsort(numbers, kind="stable")
+    in_order = numbers[order]
+    first = np.searchsorted(in_order, in_order)  # where each one's rows begin
+    is_used = np.zeros(num_rows, bool)
+    is_used[order] = np.arange(num_rows) - first < unit.rows_per_person
+    return is_used & (numbers >= 0)
+
+
 def check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
     if capacity is not None and (not isinstance(capacity, numbers.Integral) or not 1 <= capacity <= MAX_ROWS):
         raise ValueError(f"capacity={capacity!r} must be a whole number between 1 and {MAX_ROWS}: it bounds the number of rows")

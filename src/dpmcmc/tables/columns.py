@@ -179,6 +179,20 @@ def simplex(num_corners: int) -> np.ndarray:
     return corners * (1 - 2.0**-22)  # so that in float32 none is longer
 
 
+def persons(cells: Cells) -> np.ndarray:
+    """A column that names persons as whole numbers, the same for the same name; -1 where it is missing: `Curator(persons=)`.
+
+    Names are whole numbers or text. Numbers with a fraction are refused: among them large ones would be taken for each other, so
+    read such a column as text.
+    """
+    array = _as_cells(cells)
+    if array.dtype.kind == "f":
+        raise ValueError("a column of floating-point numbers names no persons, large ones are alike in it: read it as text")
+    texts = np.array(["" if _is_none(cell) else _text(cell) for cell in array], np.str_)
+    _, found = np.unique(texts, return_inverse=True)
+    return np.where([text.lower() in MISSING for text in texts], -1, found.reshape(-1)).astype(np.int64)
+
+
 def read_columns(path: str | Path, names: Sequence[str] | None, delimiter: str = ",") -> dict[str, Cells]:
     """The cells of the named columns, all columns if no names are given; equally many in each."""
     path = Path(path)

@@ -1,0 +1,109 @@
+"""Persons with several rows: only so many of each are used, and what one person has changes nobody else's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dpmcmc import Budget, Curator, Neighbours, tables
+from dpmcmc.curator import door
+from dpmcmc.types import Unit
+from tests import tiny
+
+VISITS = Budget(1.0, 1e-6, rows_per_person=2)
+PRESENCE = Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
+PERSONS = np.array([7, 3, 7, -1, 7, 3, 5, 3, -1])
+
+
+def used(persons, rows_per_person=2):
+    persons = np.asarray(persons)
+    return np.flatnonzero(door.first_of_each(persons, len(persons), Unit(rows_per_person=rows_per_person))).tolist()
+
+
+def test_the_first_rows_of_each_are_used_and_none_of_nobody():
+    assert used(PERSONS) == [0, 1, 2, 5, 6]
+    assert used(PERSONS, 3) == [0, 1, 2, 4, 5, 6, 7]
+    assert used(np.array([], int)) == [] == used([-1, -1])
+
+
+def test_what_one_person_has_changes_nobody_elses():
+    """Added, removed or given other names, in any place: at most two rows of this person come and go."""
+    generator = np.random.default_rng(0)
+    for _ in range(200):
+        others, own = generator.integers(-1, 5, 12), generator.integers(0, 12, generator.integers(0, 6))
+        is_own = np.insert(np.zeros(12, bool), own, True)
+        table = np.insert(others, own, 9)
+        left = [place for place in used(table) if not is_own[place]]
+        assert np.flatnonzero(~is_own)[used(others)].tolist() == left
+        assert len(used(table)) - len(left) == min(2, len(own))
+
+
+def answer(rows, persons, budget=VISITS):
+    curator = Curator(rows, tiny.MODEL, budget, capacity=60, persons=persons, fixed_secret=tiny.SECRET)
+    program = curator.trace(lambda ask, key: ask(key, tiny.RATIO, tiny.START, tiny.START + 0.1).value, jax.random.key(0))
+    return float(curator.grant(program.plan).run(program.compile(), jax.random.key(0)))
+
+
+def test_further_rows_of_a_person_do_not_move_an_answer():
+    """With a fixed secret the noise is the same, so the sum over rows is seen: ten more visits of one person are not."""
+    persons = np.arange(40) // 2
+    more = np.concatenate([tiny.ROWS, np.full((10, *tiny.ROWS.shape[1:]), 9.0, tiny.ROWS.dtype)])
+    assert answer(more, np.append(persons, np.full(10, 3))) == answer(tiny.ROWS, persons)
+    assert answer(more, np.append(persons, np.full(10, -1))) == answer(tiny.ROWS, persons)
+    assert answer(more, np.append(persons, np.arange(20, 30))) != answer(tiny.ROWS, persons)  # as without the limit
+
+
+@pytest.mark.parametrize("budget", [VISITS, PRESENCE], ids=["two rows", "one row"])
+def test_the_statement_says_that_it_was_enforced(budget):
+    persons = np.arange(40)
+    told = [
+        str(Curator(tiny.ROWS, tiny.MODEL, budget, capacity=60, **options).grant({tiny.RATIO: 1}).statement())
+        for options in ({"persons": persons}, {})
+    ]
+    assert f"the first {budget.rows_per_person} rows were used at most" in told[0] and "enforced" in told[0]
+    assert "is not checked" not in told[0] and "enforced" not in told[1]
+
+
+@pytest.mark.parametrize(
+    "persons, budget, error, why",
+    [
+        (PERSONS, Budget(1.0, 1e-6), ValueError, "the number of rows is public here: say how many"),
+        (PERSONS, None, ValueError, "the number of rows is public here"),
+        (PERSONS, VISITS, ValueError, "persons and rows have different lengths"),
+        (np.arange(40.0), VISITS, TypeError, "must be an array of whole numbers, one per row"),
+        (np.array(["a"] * 40), VISITS, TypeError, r"dpmcmc\.tables\.persons makes it"),
+        ([1] * 40, VISITS, TypeError, "must be an array of whole numbers"),
+        (np.zeros((40, 1), int), VISITS, TypeError, "must be an array of whole numbers"),
+    ],
+)
+def test_what_is_refused(persons, budget, error, why):
+    with pytest.raises(error, match=why):
+        Curator(tiny.ROWS, tiny.MODEL, budget, capacity=None if budget != VISITS else 60, persons=persons)
+
+
+def test_rows_of_jax_may_name_their_persons():
+    assert answer(tiny.ROWS, jnp.arange(40)) == answer(tiny.ROWS, np.arange(40, dtype=np.uint16))
+
+
+@pytest.mark.parametrize(
+    "cells, groups",
+    [
+        (["b", " a", "b ", "", "NA", "a", None], [0, 1, 0, -1, -1, 1, -1]),
+        (np.array([30, 10, 30]), [0, 1, 0]),
+        (np.array(["x", "nan", "x"]), [0, -1, 0]),
+        ([], []),
+    ],
+)
+def test_names_become_numbers(cells, groups):
+    found = tables.persons(cells)
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found < 0, np.array(groups) < 0)
+    np.testing.assert_array_equal(found[:, None] == found, np.array(groups)[:, None] == np.array(groups))
+
+
+def test_numbers_with_a_fraction_name_nobody():
+    """2^53 and 2^53 + 1 are one float: a missing cell, which makes floats of a column, would make one person of two."""
+    with pytest.raises(ValueError, match="read it as text"):
+        tables.persons(np.array([1.0, np.nan]))
+    large = tables.persons(np.array([2**53, 2**53 + 1]))
+    assert large[0] != large[1]
