@@ -124,7 +124,8 @@ def test_an_answer_is_the_sum_of_the_owners_answers(query, points):
     with jax.enable_x64(True):
         alone = [answer_of(owner, query, *points) for owner in two().values()]
         together = answer_of(Federation(two()), query, *points)
-    np.testing.assert_allclose(together.value, sum(answer.value for answer in alone), rtol=1e-14)
+    rounding = 1e-14 if jax.default_backend() == "cpu" else 1e-6  # a GPU's other program rounds each row in another way
+    np.testing.assert_allclose(together.value, sum(answer.value for answer in alone), rtol=rounding)
     np.testing.assert_allclose(together.variance, sum(answer.variance for answer in alone), rtol=1e-15)
     assert len({answer.value.tobytes() for answer in alone}) == 2
 
