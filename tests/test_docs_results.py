@@ -25,5 +25,5 @@ def test_the_page_runs(tmp_path, monkeypatch, quick_compilation):
         exec(compile(block, "results.md", "exec"), names)
     draws, later, chance = names["draws"], names["later"], names["chance"]
     assert CliRunner().invoke(main, ["report", "people.nc"]).exit_code == 0
-    assert draws["age"].attrs["units"] == "log-odds per 1 of age"
+    assert draws["age"].attrs["unit"] == "log-odds per 1 of age"
     assert later.posterior.sizes["draw"] == draws.sizes["draw"] // 2 and chance.dims == ("chain", "draw")

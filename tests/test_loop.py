@@ -355,10 +355,23 @@ def test_texts_are_in_the_file_from_its_first_block_on(monkeypatch, tmp_path):
     path = tmp_path / "posterior.nc"
     monkeypatch.setattr(loop._Run, "_finish", lambda self, *_: None)  # as if killed before it
     monkeypatch.setattr("dpmcmc.loop.time.monotonic", lambda: 0.0)
-    tiny.run(path=path, units={"mean": "metres", "another": "ell"}, attributes={"plan": "a plan", "epsilon": "0"})
+    tiny.run(path=path, units={"mean": "days since the visit"}, attributes={"plan": "a plan", "epsilon": "0"})
     saved = load(path).posterior
-    assert saved["mean"].attrs["units"] == "metres" and saved.attrs["plan"] == "a plan"
+    assert saved["mean"].attrs["unit"] == "days since the visit" and saved.attrs["plan"] == "a plan"
     assert saved.attrs["epsilon"] != "0"  # the statement has the last word
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"attributes": {name: text}} for name, text in {"": "x", "x": "a\0b", "y": "\ud800", "_NCProperties": "x"}.items()]
+    + [{"units": {"mean": "\ud800"}}, {"units": {"men": "metres"}}],
+)
+def test_texts_that_cannot_be_written_cost_nothing(options, tmp_path):
+    """They were found out after the grant."""
+    curator = tiny.make_curator()
+    with pytest.raises(ValueError, match="cannot be written|which is no parameter: these are mean"):
+        tiny.run(curator, path=tmp_path / "posterior.nc", **options)
+    assert curator.num_grants == 0
 
 
 def test_two_runs_do_not_write_to_one_file(monkeypatch, tmp_path):

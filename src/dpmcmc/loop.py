@@ -97,7 +97,7 @@ def sample(
         return curator.trace(block_program(sampler, size, thin), keys, *begin.shapes, jnp.int32(0))
 
     one_step = trace_block(1, 1)
-    _rehearse(curator.model, one_step.shapes, num_chains, path)
+    _rehearse(curator.model, one_step.shapes, num_chains, path, attributes, units)
     num_steps = _num_steps(curator, begin.plan, one_step.plan, num_steps, num_chains, thin)
     sizes = _block_sizes(num_steps, thin)
     blocks = {size: one_step if size == 1 else trace_block(size, thin) for size in set(sizes)}
@@ -369,9 +369,10 @@ def _num_steps(curator, initial, per_step, num_steps: int | None, num_chains: in
         return int(num_steps)
     fits, limit = curator.limit(initial, per_step)
     if fits < thin:
+        without = "; or go on from where another run has ended, without paying for a start (recipe.continued)" if initial else ""
         raise BudgetExceeded(
             f"{limit} allows {fits} steps of {num_chains} chains, and one draw takes {thin} (thin): "
-            "use fewer chains, more noise, a smaller clip, or a larger budget"
+            f"use fewer chains, more noise, a smaller clip, or a larger budget{without}"
         )
     return fits - fits % thin
 
@@ -385,9 +386,9 @@ def _block_sizes(num_steps: int, thin: int) -> list[int]:
     return [size * thin] * num_blocks + ([rest * thin] if rest else [])
 
 
-def _rehearse(model, shapes, num_chains: int, path: str | Path | None) -> None:
+def _rehearse(model, shapes, num_chains: int, path: str | Path | None, attributes, units) -> None:
     _, (positions, info) = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), shapes)
-    posteriors.rehearse(num_chains, positions, info, model.unravel, path)
+    posteriors.rehearse(num_chains, positions, info, model.unravel, path, attributes, units)
 
 
 def _check_path(path: str | Path | None) -> None:

@@ -1,6 +1,7 @@
 """`dpmcmc run`: every model from a file, what it prints, what it refuses, and that bad cells do not show."""
 
 import inspect
+import os
 import re
 from pathlib import Path
 
@@ -125,7 +126,7 @@ def test_a_dry_run_tells_the_plan_and_spends_nothing(folder):
 def test_the_file_says_how_to_read_the_parameters():
     result = invoke(*LOGISTIC, "--steps", "2")
     posterior = load("posterior.nc").posterior
-    assert posterior["age"].attrs["units"] == "log-odds per 1 of age"
+    assert posterior["age"].attrs["unit"] == "log-odds per 1 of age"
     assert "intercept: log-odds at the middle of all bounds; age: log-odds per 1 of age" in posterior.attrs["parameters"]
     assert "declared of every row: age within 20 and 60, height within 140 and 200" in posterior.attrs["privacy_statement"]
     assert "Sampler:  barker, moves up to" in posterior.attrs["plan"] and posterior.attrs["plan"] in result.output
@@ -141,7 +142,7 @@ def test_text_is_compared_with_its_first_level(folder):
     assert result.exit_code == 0, result.output
     posterior = load("posterior.nc").posterior
     assert set(posterior.data_vars) == {"intercept", "age", "height=m", "height=x"}
-    assert posterior["height=x"].attrs["units"] == "log-odds against height=f"
+    assert posterior["height=x"].attrs["unit"] == "log-odds against height=f"
     assert "intercept: log-odds at the middle of all bounds and the first of all levels" in posterior.attrs["parameters"]
     assert "age within 20 and 60, height one of f, m, x (a row with" in posterior.attrs["privacy_statement"]
     assert "clip 1.732 (proved: no row reaches it)" in result.output  # the intercept and two columns: each adds 1
@@ -208,6 +209,27 @@ def test_decimal_commas_are_read(folder, monkeypatch):
     options = ["--delimiter", ";", "--decimal", ",", "--dry-run", "--steps", "1", "--delta", "0.4"]
     assert invoke(*LOGISTIC, *options).exit_code == 0
     np.testing.assert_allclose(seen[0][0], [[-0.475, 0.25 / 30], [0.5, -20 / 30]], rtol=1e-5)
+
+
+def test_units_that_look_like_times_can_be_read_again(folder):
+    lines = ["days_since_visit,height,ill", *(f"{30 + i},170,{i % 2}" for i in range(50))]
+    (folder / "table.csv").write_text("\n".join(lines))
+    bounds, short = "days_since_visit=20:90,height=140:200", ["--steps", "2", "--sampler", "barker"]
+    result = invoke("logistic", "table.csv", "--label", "ill", "--bounds", bounds, *PROMISE, *short)
+    assert result.exit_code == 0, result.output
+    assert load("posterior.nc").posterior["days_since_visit"].attrs["unit"] == "log-odds per 1 of days_since_visit"
+
+
+def test_a_file_name_that_is_no_text_costs_no_draws(folder):
+    """The plan names the file, and is kept with the draws."""
+    name = os.fsdecode(b"caf\xe9.csv")
+    try:
+        (folder / name).write_bytes((folder / "table.csv").read_bytes())
+    except OSError:
+        pytest.skip("this file system takes names in UTF-8 only")
+    result = invoke(LOGISTIC[0], name, *LOGISTIC[2:], "--steps", "2")
+    assert result.exit_code == 0, result.output
+    assert "Table:    caf?.csv" in load("posterior.nc").posterior.attrs["plan"]
 
 
 def test_only_so_many_rows_of_a_person_are_used(folder, monkeypatch):
@@ -394,7 +416,7 @@ def test_a_linear_run_tells_its_units(folder):
         assert words in result.output, words
     assert "counts as 1" not in result.output
     posterior = load("posterior.nc").posterior
-    assert posterior["age"].attrs["units"] == "height per 1 of age"
+    assert posterior["age"].attrs["unit"] == "height per 1 of age"
     without = invoke(*LINEAR, "--no-intercept", "--sampler", "barker", "--dry-run", "--prior-scale", "3")
     assert "(there is no intercept: height at the middle of all bounds is 170) with a standard deviation of 3" in without.output
     assert "Expect:" in without.output and "and noise_scale is" not in without.output

@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas
 import pytest
 
-from dpmcmc import Budget, Curator, Neighbours, tables
+from dpmcmc import Budget, BudgetExceeded, Curator, Neighbours, tables
 from dpmcmc.curator import door
 from dpmcmc.types import Unit
 from tests import tiny
@@ -107,3 +108,39 @@ def test_numbers_with_a_fraction_name_nobody():
         tables.persons(np.array([1.0, np.nan]))
     large = tables.persons(np.array([2**53, 2**53 + 1]))
     assert large[0] != large[1]
+
+
+def test_a_missing_name_does_not_change_others():
+    """In a DataFrame it turns 1 into 1.0 in all other rows of the column."""
+    frames = [pandas.Series(["1", "x7", *more], dtype=object) for more in ([1, 3], [1.0, None])]
+    found = [tables.persons(frame) for frame in frames]
+    for frame, persons in zip(frames, found, strict=True):
+        np.testing.assert_array_equal(persons, tables.persons(frame.to_numpy()))
+        np.testing.assert_array_equal(persons[:2], found[0][:2])
+        assert (persons[2:] == -1).all()  # whatever they are
+    for column in (pandas.Series([1, 2]), pandas.Series([1, None]), pandas.Series([1, None], dtype="Int64")):
+        with pytest.raises(ValueError, match=r"read it as text \(dtype=str\)"):
+            tables.persons(column)
+    assert tables.persons([1, "1", 2, None, 2.0, True]).tolist() == [0, 0, 1, -1, -1, -1]
+
+
+def test_a_long_name_takes_no_memory_for_the_others():
+    """An array of texts is as wide as the longest: the error told how long it was, and how many rows there are."""
+    assert tables.persons(["a"] * 20_000 + ["x" * 2_000_000])[-2:].tolist() == [0, 1]
+    assert tables.persons(["a", "a\0"]).tolist() == [0, 1]
+
+
+def test_bytes_that_are_no_text_keep_persons_apart(tmp_path):
+    """Müller and Möller were one person in a file that is not UTF-8, and had one row between them."""
+    names = "name\nMüller\nMöller\nMüller\n".encode("latin-1")
+    (tmp_path / "table.csv").write_bytes(names)
+    for cells in (tables.read_columns(tmp_path / "table.csv", ("name",))["name"], np.array(names.split()[1:])):
+        assert tables.persons(cells).tolist() == [0, 1, 0]
+
+
+def test_a_ledger_remembers_that_persons_were_counted(tmp_path):
+    """A statement that says so is about all runs that share the budget."""
+    options = {"capacity": 60, "shared_by": "zcdp", "ledger": tmp_path / "spent.json"}
+    Curator(tiny.ROWS, tiny.MODEL, VISITS, persons=np.arange(40), **options).grant({tiny.RATIO: 1})
+    with pytest.raises(BudgetExceeded, match="was opened with persons=enforced, now it is None"):
+        Curator(tiny.ROWS, tiny.MODEL, VISITS, **options)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from dpmcmc import load, save, statement_of
 from dpmcmc.accounting import verify
+from dpmcmc.accounting.statement import FederatedStatement
 from dpmcmc.cli import main
 from dpmcmc.results import posterior as results
 from tests import tiny
@@ -229,8 +230,38 @@ def test_draws_of_several_runs_do_not_go_under_the_statement_of_one(axis, tmp_pa
     told = CliRunner().invoke(main, ["account", "ledger", str(tmp_path / "both.nc")])
     assert told.exit_code == 1 and "it holds 20 draws more than the run" in told.output
     assert CliRunner().invoke(main, ["account", "ledger", str(saved(parts[0], tmp_path))]).exit_code == 0
-    fewer = parts[0].isel(draw=slice(2, None))
-    assert statement_of(fewer) == statement_of(parts[0])
+    for fewer in (parts[0].isel(draw=slice(2, None)), parts[0].isel(chain=0), parts[0].isel(chain=[0])):
+        assert statement_of(fewer) == statement_of(parts[0])
+        assert CliRunner().invoke(main, ["account", "ledger", str(saved(fewer, tmp_path))]).exit_code == 0
+
+
+def test_draws_that_promise_nothing_may_be_put_together(tmp_path):
+    import arviz
+
+    parts = [results.from_draws(POSITIONS, INFO, unravel, tiny.make_curator().grant({tiny.RATIO: 2}).statement()) for _ in range(2)]
+    together = arviz.concat(*parts, dim="chain", reset_dim=True)
+    assert "NO PRIVACY IS PROMISED" in statement_of(together)
+    assert CliRunner().invoke(main, ["account", "ledger", str(saved(together, tmp_path))]).exit_code == 0
+
+
+def test_one_owner_that_shares_its_budget_is_not_enough(tmp_path):
+    """The bill of the other is about one run."""
+    import arviz
+
+    def joint(*shared_by):
+        owners = {name: tiny.make_curator(fixed_secret=None, shared_by=name) for name in shared_by}
+        statements = {str(name): [owner.grant({tiny.RATIO: 2}).statement()] for name, owner in owners.items()}
+        runs = [FederatedStatement({name: told for name, (told,) in statements.items()}) for _ in range(2)]
+        return arviz.concat(*(results.from_draws(POSITIONS, INFO, unravel, run) for run in runs), dim="chain", reset_dim=True)
+
+    mixed, shared = joint("zcdp", None), joint("zcdp", "gaussian-dp")
+    with pytest.raises(ValueError, match="what others cost is not on its bill"):
+        statement_of(mixed)
+    mixed.to_netcdf(str(tmp_path / "mixed.nc"), engine="h5netcdf")
+    told = CliRunner().invoke(main, ["account", "ledger", str(tmp_path / "mixed.nc")])
+    assert told.exit_code == 1 and "draws more than the run" in told.output
+    assert "several runs share this budget" in statement_of(shared)
+    assert CliRunner().invoke(main, ["account", "ledger", str(saved(shared, tmp_path))]).exit_code == 0
 
 
 def test_draws_that_share_a_budget_may_be_put_together(tmp_path):

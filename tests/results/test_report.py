@@ -32,7 +32,7 @@ def page(result, tmp_path, **options):
 
 def test_the_page_says_what_the_posterior_says(tmp_path):
     result = make()
-    result.posterior["scale"].attrs["units"] = "metres"
+    result.posterior["scale"].attrs["unit"] = "metres"
     result.posterior.attrs |= {"plan": "the plan", "parameters": "how to read them"}
     told = page(result, tmp_path, title="Heights & weights")
     assert "<title>Heights &amp; weights</title>" in told
@@ -58,7 +58,9 @@ def test_every_line_of_the_summary_has_its_draws():
 
 def test_good_draws_pass(tmp_path):
     told = page(make(), tmp_path)
-    assert 'class="good"' in told and 'class="bad"' not in told
+    assert 'class="good"' in told and 'class="bad"' not in told and "R-hat is at most 1.1" in told
+    alone = page(make(DRAWS[:1]), tmp_path)
+    assert 'class="good"' in alone and "one chain has no R-hat" in alone and "R-hat is at most" not in alone
 
 
 APART = DRAWS + np.array([0, 3]).reshape(2, 1, 1)
@@ -71,8 +73,9 @@ APART = DRAWS + np.array([0, 3]).reshape(2, 1, 1)
         (DRAWS, f"{UNRELIABLE}the steps are too long", "the steps are too long"),
         (np.where(np.arange(400).reshape(1, 400, 1) == 7, np.nan, DRAWS), "a note", "no effective draws"),
         (np.zeros_like(DRAWS), "a note", "never moved"),
+        (np.where(np.arange(400).reshape(1, 400, 1) == 7, np.inf, DRAWS), "a note", "some draws are no finite numbers"),
     ],
-    ids=["chains that disagree", "a doubt noted during the run", "NaN", "constant"],
+    ids=["chains that disagree", "a doubt noted during the run", "NaN", "constant", "infinite"],
 )
 def test_draws_in_doubt_do_not_pass(tmp_path, draws, note, why):
     told = page(make(draws, note), tmp_path)
@@ -93,11 +96,31 @@ def test_several_owners_have_the_weakest_promise_in_front(tmp_path):
     (one, other) = (tiny.make_curator(fixed_secret=None).grant({tiny.RATIO: count}).statement() for count in (10, 20))
     result = results.from_draws(DRAWS, None, unravel, FederatedStatement({"north": one, "south": other}))
     told = page(result, tmp_path)
+    assert "each owner" not in page(named_owners(), tmp_path)
     promise = next(line for line in str(other).splitlines() if "Promise:" in line).split()[1]
     assert one.epsilon < other.epsilon and f"Promise: {promise}" in told and "each owner (north, south)" in told
 
 
-@pytest.mark.parametrize("draws", [{f"p{i}": DRAWS[..., 0] for i in range(40)}, {"p": DRAWS[:1, :1, 0]}], ids=["many", "one draw"])
+def named_owners():
+    """An attribute that somebody chose."""
+    result = make()
+    result.posterior.attrs["owners"] = "The hospital"
+    return result
+
+
+def test_what_all_owners_note_is_told_once(tmp_path):
+    from dpmcmc.accounting.statement import FederatedStatement
+
+    one, other = (tiny.make_curator(fixed_secret=None).grant({tiny.RATIO: 1}).statement(f"{UNRELIABLE}why") for _ in range(2))
+    told = page(results.from_draws(DRAWS, None, unravel, FederatedStatement({"north": one, "south": other})), tmp_path)
+    assert told.partition('class="bad">')[2].partition("</div>")[0].count(UNRELIABLE) == 1
+
+
+@pytest.mark.parametrize(
+    "draws",
+    [{f"p{i}": DRAWS[..., 0] for i in range(40)}, {"p": DRAWS[:1, :1, 0]}, {"cost_$_vs_$": 1 + 1e-15 * DRAWS[..., 0]}],
+    ids=["many", "one draw", "dollars and a few ulps"],
+)
 def test_figures_of_any_size(draws):
     assert plots.chains(draws).startswith(b"\x89PNG")
 
@@ -108,6 +131,15 @@ def test_draws_that_were_paid_for_are_not_replaced(tmp_path):
     refused = CliRunner().invoke(main, ["report", str(tmp_path / "paid.nc"), "--out", str(tmp_path / "paid.nc")])
     assert refused.exit_code == 2 and "ends in .html" in refused.output
     assert (tmp_path / "paid.nc").read_bytes() == before
+
+
+def test_a_posterior_that_calls_itself_a_page_is_not_replaced(tmp_path):
+    save(make(), tmp_path / "paid.html")
+    before = (tmp_path / "paid.html").read_bytes()
+    assert CliRunner().invoke(main, ["report", str(tmp_path / "paid.html")]).exit_code == 2
+    assert (tmp_path / "paid.html").read_bytes() == before
+    report(make(), tmp_path / "page.html")
+    report(make(), tmp_path / "page.html")  # a page is
 
 
 def test_the_command_writes_beside_the_file(tmp_path):

@@ -19,7 +19,10 @@ FLOATING_POINT = (
     "noise is an integer and a coin is a comparison; what rounding does to either is on the bill"
 )
 NOBODY_HAS_MORE = "nobody has more than {} rows: this was declared, and is not checked"
-FIRST_OF_EACH = "of every person the first {} rows were used at most, and no row of an unknown person: this was enforced"
+FIRST_OF_EACH = (
+    "of every person the first {} rows were used at most, and no row of an unknown person: this was enforced, by names that are "
+    "trusted to tell persons apart"
+)
 AT_MOST = "the table has at most {} rows: this was declared; a larger one is refused, and the refusal tells that it is larger"
 LARGE_DELTA = "delta = {:g} is above 1/n, n = {}: a release of one random row would be within the promise"
 TIME = "the time a run takes is not part of the release, and is not protected"

@@ -122,7 +122,9 @@ def contradictions(path: Path) -> list[str]:
         if "privacy_statement" in attributes:
             wrong = _contradicting(str(attributes["privacy_statement"]), ledgers)
             found += [f"the printed statement says {line or 'too little'}" for line in wrong]
-    is_shared = any(_facts(ledger)["accountant"] in FILTERS for ledger in ledgers.values())  # a promise about several runs
+    is_shared = all(
+        _facts(ledger)["accountant"] in (*FILTERS, "none") for ledger in ledgers.values()
+    )  # a promise about several runs
     if not is_shared and _is_netcdf(path) and (added := _added_draws(path)):
         found.append(f"it holds {added} draws more than the run that the ledger is the bill of")
     return list(dict.fromkeys(found))
@@ -134,7 +136,7 @@ def _added_draws(path: Path) -> int:
 
     with h5py.File(path, "r") as file:
         groups = [file[name] for name in ("posterior", "warmup_posterior") if name in file]
-        sizes = [math.prod(len(group[axis]) for axis in ("chain", "draw")) for group in groups if {"chain", "draw"} <= set(group)]
+        sizes = [math.prod(group[axis].size for axis in ("chain", "draw")) for group in groups if {"chain", "draw"} <= set(group)]
         told = [int(np.ravel(group.attrs[NUM_DRAWS])[0]) for group in groups if NUM_DRAWS in group.attrs]
     return max(0, sum(sizes) - told[0]) if told else 0
 

@@ -156,7 +156,8 @@ def run(
             typer.echo(f"Settings of your own ({', '.join(by_hand.given)}) are for accept bits: {chosen.name.value} is used.")
         is_automatic = problem.is_round and not set(by_hand.given) - {"--clip"}
         draws = choices.draws_worth(curator, chosen, problem, num_steps * chains, kappa) if is_automatic else None
-        plan = list(_plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws, person))
+        lines = _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws, person)
+        plan = [_plain(line) for line in lines]
         plan.append(f"Chains:   keep 1 of {thin} steps, and {warmup:.0%} of these apart as warm-up; seed {seed}")
         for line in plan:
             typer.echo(line)
@@ -295,7 +296,7 @@ def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out
 
     from dpmcmc import RunFailed, sample
 
-    before = curator.num_grants
+    before, texts = curator.num_grants, {"parameters": "; ".join(problem.notes), "plan": "\n".join(plan)}
     try:
         with _refusals():
             return sample(
@@ -310,8 +311,8 @@ def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out
                 start=chosen.start,
                 path=out,
                 # How the parameters are to be read, and the plan: whoever opens the file later has not seen them.
-                attributes={"parameters": "; ".join(problem.notes), "plan": "\n".join(plan)},
-                units=problem.units,
+                attributes={name: _plain(text) for name, text in texts.items()},
+                units={name: _plain(unit) for name, unit in problem.units.items()},
             )
     except KeyboardInterrupt:
         told = "nothing was spent" if curator.num_grants == before else "the budget is spent, and there are no draws"
@@ -322,6 +323,11 @@ def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out
         told = "there are no draws" if error.posterior is None else f"finished draws are in {_kept(error.posterior, out)}"
         typer.echo(f"The budget is spent; {told}.", err=True)
         raise typer.Exit(1) from error
+
+
+def _plain(text: str) -> str:
+    """Without the bytes of a file's name that are no text: neither a terminal nor a NetCDF file takes them."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _num_kept(result: Any) -> int:

@@ -66,7 +66,8 @@ class Account:
         """What must not change from one opening of the ledger to the next."""
         budget = None if self.budget is None else [self.budget.epsilon, self.budget.delta]
         return {"budget": budget, "neighbours": self.unit.neighbours.value, "rows_per_person": self.unit.rows_per_person,
-                "capacity": self.capacity, "shared_by": self.shared_by}  # fmt: skip
+                "capacity": self.capacity, "shared_by": self.shared_by,
+                "persons": "enforced" if self.is_enforced else None}  # fmt: skip
 
     # -- whether a plan may be granted -------------------------------------------------------------------------------------
 

@@ -50,13 +50,13 @@ def chains(draws: Mapping[str, np.ndarray]) -> bytes:
     for row, (histogram, ways) in zip(shown, figure.subplots(len(shown), 2, width_ratios=(1, 2), squeeze=False), strict=True):
         label, values = row[0], np.asarray(row[1], float)
         finite = values[np.isfinite(values)]
-        if finite.size:
+        if finite.size and np.ptp(finite) > 1e-9 * np.max(np.abs(finite)):  # else there are no numbers for the bins
             histogram.hist(finite, bins=40, color="0.75")
         for index, chain in enumerate(values):
             every = -(-len(chain) // MOST_POINTS)
             steps = np.arange(0, len(chain), every)
             ways.plot(steps, chain[::every], color=COLOURS[index % len(COLOURS)], linewidth=0.7, alpha=0.8)
-        histogram.set_title(label, loc="left", fontsize=10)
+        histogram.set_title(label, loc="left", fontsize=10, parse_math=False)
         histogram.set_yticks([])
         histogram.locator_params(axis="x", nbins=5)
         for axes in (histogram, ways):

@@ -45,16 +45,27 @@ def from_draws(
     """
     named = _named(positions, unravel)
     result = _inference_data(named, info, num_warmup)
-    for name in units.keys() & named.keys():
-        result.posterior[name].attrs["units"] = units[name]
-    facts = {**attributes, **_attributes(statement), "thinning": thin, NUM_DRAWS: positions.shape[0] * positions.shape[1]}
+    _describe(result, attributes, units)
+    facts = {**_attributes(statement), "thinning": thin, NUM_DRAWS: positions.shape[0] * positions.shape[1]}
     result.attrs.update(facts)
     result.posterior.attrs.update({**facts, ORDER: json.dumps(list(named))})
     return result
 
 
+def _describe(result: Any, attributes: Mapping[str, str], units: Mapping[str, str]) -> None:
+    result.posterior.attrs.update(attributes)
+    for name, unit in units.items():
+        result.posterior[name].attrs["unit"] = unit  # xarray takes `units` that have a "since" in them for times
+
+
 def rehearse(
-    num_chains: int, position: Any, info: Any, unravel: Callable[[Any], dict[str, Any]], path: str | Path | None = None
+    num_chains: int,
+    position: Any,
+    info: Any,
+    unravel: Callable[[Any], dict[str, Any]],
+    path: str | Path | None = None,
+    attributes: Mapping[str, str] = MappingProxyType({}),
+    units: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Fail now, with zeros of these shapes, rather than after the budget is spent. With a path they are written beside it once."""
     positions, infos = jax.tree.map(lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info))
@@ -77,7 +88,10 @@ def rehearse(
             f"these draws could not be made into a posterior ({type(error).__name__}: {error}): unravel must return a dict of "
             "arrays by name (not 'chain' or 'draw'), and the sampler's info a NamedTuple of arrays"
         ) from error
+    if unknown := sorted(units.keys() - named.keys()):
+        raise ValueError(f"units names {', '.join(unknown)}, which is no parameter: these are {', '.join(named)}")
     if path is not None:
+        _describe(result, attributes, units)
         try:
             _write(result, path).unlink()
         except Exception as error:
@@ -139,10 +153,12 @@ def statement_of(result: Any) -> str:
 
 def _check_is_one_run(result: Any) -> None:
     """Refuse draws of several runs under the statement of one: a bill that is shared is about all of them."""
-    groups = [result[name] for name in ("posterior", "warmup_posterior") if name in result.groups()]
-    told = result.posterior.attrs.get(NUM_DRAWS)
-    found = sum(group.sizes["chain"] * group.sizes["draw"] for group in groups if {"chain", "draw"} <= set(group.sizes))
-    if told is not None and found > told and result.posterior.attrs.get("accountant") not in filters.NAMES.values():
+    groups = [getattr(result, name) for name in ("posterior", "warmup_posterior") if hasattr(result, name)]
+    attributes = result.posterior.attrs
+    told, accountants = attributes.get(NUM_DRAWS), str(attributes.get("accountant")).split(", ")
+    is_shared = set(accountants) <= {*filters.NAMES.values(), "none"}  # by all owners, or nothing is promised
+    found = sum(group.sizes.get("chain", 1) * group.sizes.get("draw", 1) for group in groups)
+    if told is not None and found > told and not is_shared:
         raise ValueError(
             f"there are {found} draws here, and the statement is about a run of {told}: what others cost is not on its bill. Keep "
             "them apart, each with its own statement (their epsilons and deltas add up), or share one budget from the first run on"
@@ -183,7 +199,7 @@ def _names(result: Any) -> list[str]:
 
 def _rounded(row: Any) -> Any:
     """A line of the summary as text: to two digits of the standard deviation, whatever the units of the parameter."""
-    digits = max(0, 1 - math.floor(math.log10(row["sd"]))) if row["sd"] > 0 else 3
+    digits = max(0, 1 - math.floor(math.log10(row["sd"]))) if 0 < row["sd"] < math.inf else 3
     places = {"mcse_mean": digits + 1, "mcse_sd": digits + 1, "ess_bulk": 0, "ess_tail": 0, "r_hat": 2}
     return type(row)({name: f"{value:.{places.get(name, digits)}f}" for name, value in row.items()}, name=row.name)
 
@@ -208,6 +224,8 @@ def doubt(result: Any) -> str | None:
         r_hats, draws = (measure(posterior).to_array() for measure in (_arviz().rhat, _arviz().ess))
     r_hat, effective = float(r_hats.max()), float(draws.min(skipna=False))
     found = []
+    if any(not np.all(np.isfinite(values)) for values in posterior.values()):
+        found.append("some draws are no finite numbers")
     is_single = posterior.sizes["chain"] * posterior.sizes["draw"] == 1
     axes: Any = 1 if posterior.sizes["draw"] > 1 else (0, 1)  # in every chain
     still = [name for name, values in posterior.items() if np.all(np.ptp(values.to_numpy(), axis=axes) == 0)]
@@ -251,6 +269,8 @@ def save(result: Any, path: str | Path) -> None:
         raise ValueError(f"{path} cannot be written: its folder does not exist; make it first")
     if hasattr(result, "posterior"):
         _check_is_one_run(result)
+        # Of several runs ArviZ makes lists of what is said of all.
+        result.attrs.update({name: result.posterior.attrs[name] for name in result.attrs.keys() & result.posterior.attrs.keys()})
     os.replace(_write(result, path), path)
 
 

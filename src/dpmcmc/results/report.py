@@ -11,10 +11,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from dpmcmc.accounting.statement import promise_text
+from dpmcmc.accounting.statement import TITLES, promise_text
 from dpmcmc.doubts import UNRELIABLE
 from dpmcmc.results import plots, posterior
 
+DOCTYPE = "<!DOCTYPE html>"
 COLUMNS = {"mean": "mean", "sd": "sd", "hdi_3%": "94 % from", "hdi_97%": "to", "ess_bulk": "effective draws", "r_hat": "R-hat"}
 GLOSSARY = (
     "<b>sd</b>: the posterior standard deviation. <b>94 % from … to</b>: the shortest interval with 94 % of the draws. "
@@ -55,12 +56,17 @@ def report(result: Any, path: str | Path, title: str = "A private posterior") ->
 
 def write(path: str | Path, title: str, parts: Iterable[str]) -> None:
     """A page of these parts, which are HTML."""
-    if Path(path).suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"{path} would be replaced by a web page: name a file that ends in .html")
+    if Path(path).suffix.lower() not in (".html", ".htm") or (Path(path).is_file() and not _is_page(path)):
+        raise ValueError(f"{path} would be replaced by a web page, and is none: name a new file that ends in .html")
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
-    page = f'<!DOCTYPE html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n'
+    page = f'{DOCTYPE}\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n'
     Path(path).write_text(page, encoding="utf-8")
+
+
+def _is_page(path: str | Path) -> bool:
+    with Path(path).open("rb") as file:
+        return file.read(len(DOCTYPE)) == DOCTYPE.encode()
 
 
 def sections(result: Any) -> list[str]:
@@ -70,9 +76,9 @@ def sections(result: Any) -> list[str]:
     draws = posterior.scalars(result)
     return [
         *(f"<p>{escape(line)}</p>" for line in _promise(statement, attributes)),
-        _verdict(posterior.doubt(result), statement),
+        _verdict(result, statement),
         "<h2>Parameters</h2>",
-        _table(result, [values.attrs.get("units", "") for values in draws.values()]),
+        _table(result, [values.attrs.get("unit", "") for values in draws.values()]),
         f"<p>{notes}</p>" if notes else "",
         f'<p class="small">{GLOSSARY}</p>',
         "<h2>The draws</h2>",
@@ -91,20 +97,24 @@ def image(png: bytes, text: str) -> str:
 
 def _promise(statement: str, attributes: Any) -> list[str]:
     """The promise and the unit; of several owners the weakest promise."""
-    if "owners" in attributes:
+    if statement.startswith(TITLES.partition("{")[0]):
         promise = promise_text(attributes["epsilon"], attributes["delta"])
         return [f"Promise: {promise}, or better, to the rows of each owner ({attributes['owners']})"]
     return [" ".join(line.split()) for line in statement.splitlines() if line.strip().startswith(("Promise:", "Unit:"))]
 
 
-def _verdict(doubt: str | None, statement: str) -> str:
+def _verdict(result: Any, statement: str) -> str:
     """Whether to rely on the draws, by their own account and by what was noted during the run."""
+    doubt = posterior.doubt(result)
     noted = [line.partition("Note:")[2].strip() for line in statement.splitlines() if line.startswith("  Note:")]
-    reasons = [note for note in noted if note.startswith(UNRELIABLE)]
+    reasons = list(dict.fromkeys(note for note in noted if note.startswith(UNRELIABLE)))  # each owner has it
     if doubt is not None and not any(doubt in reason for reason in reasons):
         reasons.append(f"{UNRELIABLE}{doubt}")
     if not reasons:
-        good = f"R-hat is at most {posterior.MAX_R_HAT}, and every parameter has at least {posterior.MIN_EFFECTIVE} effective draws"
+        r_hat = (
+            f"R-hat is at most {posterior.MAX_R_HAT}, and" if result.posterior.sizes["chain"] > 1 else "one chain has no R-hat, but"
+        )
+        good = f"{r_hat} every parameter has at least {posterior.MIN_EFFECTIVE} effective draws"
         return f'<div class="good">These draws pass their checks: {good}.</div>'
     return f'<div class="bad">{"<br>".join(map(escape, reasons))}</div>'
 

@@ -180,17 +180,27 @@ def simplex(num_corners: int) -> np.ndarray:
 
 
 def persons(cells: Cells) -> np.ndarray:
-    """A column that names persons as whole numbers, the same for the same name; -1 where it is missing: `Curator(persons=)`.
+    """A column that names persons as whole numbers, the same for the same name; -1 where it names nobody: `Curator(persons=)`.
 
-    Names are whole numbers or text. Numbers with a fraction are refused: among them large ones would be taken for each other, so
-    read such a column as text.
+    Names are text, or whole numbers in an array or a list. Those of a DataFrame must be text (read the column with ``dtype=str``):
+    there one missing cell makes fractions of all other numbers, and then large ones are alike.
     """
+    is_array = isinstance(cells, np.ndarray)
     array = _as_cells(cells)
-    if array.dtype.kind == "f":
-        raise ValueError("a column of floating-point numbers names no persons, large ones are alike in it: read it as text")
-    texts = np.array(["" if _is_none(cell) else _text(cell) for cell in array], np.str_)
-    _, found = np.unique(texts, return_inverse=True)
-    return np.where([text.lower() in MISSING for text in texts], -1, found.reshape(-1)).astype(np.int64)
+    kinds = {array.dtype.kind, getattr(getattr(cells, "dtype", None), "kind", "O")}
+    if kinds & set("bfc") or (not is_array and hasattr(cells, "__array__") and kinds & set("iu")):
+        raise ValueError("this column names persons by numbers that could be taken for each other: read it as text (dtype=str)")
+    has_numbers = array.dtype.kind in "iu" or isinstance(cells, list | tuple)
+    known: dict[str, int] = {}
+    found = [known.setdefault(name, len(known)) if name else -1 for name in (_name(cell, has_numbers) for cell in array)]
+    return np.array(found, np.int64)
+
+
+def _name(cell: Any, has_numbers: bool) -> str:
+    """Whom a cell names: "" for nobody, as one that is no text does, because what else it is may hang on other cells."""
+    is_number = has_numbers and isinstance(cell, int | np.integer) and not isinstance(cell, bool)
+    text = _text(cell) if is_number or isinstance(cell, str | bytes) else ""
+    return "" if text.lower() in MISSING else text
 
 
 def read_columns(path: str | Path, names: Sequence[str] | None, delimiter: str = ",") -> dict[str, Cells]:
@@ -209,7 +219,7 @@ def _read_csv(path: Path, names: Sequence[str] | None, delimiter: str) -> dict[s
         raise ValueError(f"delimiter={delimiter!r} must be one character, and no quote or line break")
     with _long_cells(), _unshown(path), _opened(path) as file:
         lines = (_cells(line.rstrip("\n"), delimiter) for line in file)
-        header = [name.strip() for name in next(lines, [])]
+        header = [_shown(name).strip() for name in next(lines, [])]
         if not any(header):
             raise ValueError(f"{path.name} has no header: its first line must name the columns")
         # A first line without a known name, or with a number, may be a row: it is not shown.
@@ -232,10 +242,15 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 
 def _opened(path: Path) -> IO[str]:
-    # A byte that is no text must not show either.
+    # A byte that is no text must not show either; what differs in one stays different.
     if path.name.lower().endswith(".gz"):
-        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace")
-    return path.open(encoding="utf-8-sig", errors="replace")
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors="surrogateescape")
+    return path.open(encoding="utf-8-sig", errors="surrogateescape")
+
+
+def _shown(name: str) -> str:
+    """A name that can be printed."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 @contextlib.contextmanager
@@ -321,7 +336,7 @@ def _is_none(cell: Any) -> bool:
 
 def _text(cell: Any) -> str:
     try:
-        return (cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)).strip()
+        return (cell.decode("utf-8", "surrogateescape") if isinstance(cell, bytes) else str(cell)).strip()
     except Exception:  # Python prints no integer of 5000 digits
         return ""
 
