@@ -73,7 +73,7 @@ def sample(
     path
         a new NetCDF file, written again and again while the run goes on, so that even a killed process loses few draws.
     attributes
-        texts to keep with the posterior, as its attributes: "plan" and "parameters" are shown by `report`.
+        texts to keep with the posterior, as its attributes: "plan" is shown by `report`.
     units
         those of the parameters, by name, for the readers of the posterior.
     """

@@ -31,6 +31,7 @@ h1 { margin-bottom: .2rem } h2 { margin-top: 2.2rem }
 .bad { border-color: #c0392b; background: #fbeeec }
 .wide { overflow-x: auto }
 table { border-collapse: collapse }
+th { white-space: nowrap }
 td, th { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #ddd }
 td:first-child, th:first-child, td:last-child, th:last-child { text-align: left }
 pre { white-space: pre-wrap; font-size: .85rem; background: #f6f6f6; padding: .8rem }
@@ -61,7 +62,7 @@ def write(path: str | Path, title: str, parts: Iterable[str]) -> None:
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
     page = f'{DOCTYPE}\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n'
-    Path(path).write_text(page, encoding="utf-8")
+    Path(path).write_text(page, encoding="utf-8", errors="replace")  # of file names that are no text
 
 
 def _is_page(path: str | Path) -> bool:
@@ -72,14 +73,13 @@ def _is_page(path: str | Path) -> bool:
 def sections(result: Any) -> list[str]:
     """What there is to say about one posterior."""
     statement, attributes = posterior.statement_of(result), result.posterior.attrs
-    plan, notes = (escape(attributes.get(name, "")) for name in ("plan", "parameters"))
+    plan = escape(attributes.get("plan", ""))
     draws = posterior.scalars(result)
     return [
         *(f"<p>{escape(line)}</p>" for line in _promise(statement, attributes)),
         _verdict(result, statement),
         "<h2>Parameters</h2>",
         _table(result, [values.attrs.get("unit", "") for values in draws.values()]),
-        f"<p>{notes}</p>" if notes else "",
         f'<p class="small">{GLOSSARY}</p>',
         "<h2>The draws</h2>",
         image(
