@@ -112,7 +112,7 @@ def test_a_model_without_proved_bounds_has_no_recipe():
         tuning.langevin(models.gaussian([1.0]), 1000, BUDGET)
 
 
-def test_a_recipe_goes_on_from_where_a_run_has_ended():
+def test_a_recipe_goes_on_from_where_a_run_has_ended(quick_compilation):
     """Without paying for the start again."""
     model = models.logistic(2, radius=1.0)
     rows = np.zeros((1000, 2), np.float32), np.zeros(1000, np.float32)

@@ -211,15 +211,6 @@ def test_decimal_commas_are_read(folder, monkeypatch):
     np.testing.assert_allclose(seen[0][0], [[-0.475, 0.25 / 30], [0.5, -20 / 30]], rtol=1e-5)
 
 
-def test_units_that_look_like_times_can_be_read_again(folder):
-    lines = ["days_since_visit,height,ill", *(f"{30 + i},170,{i % 2}" for i in range(50))]
-    (folder / "table.csv").write_text("\n".join(lines))
-    bounds, short = "days_since_visit=20:90,height=140:200", ["--steps", "2", "--sampler", "barker"]
-    result = invoke("logistic", "table.csv", "--label", "ill", "--bounds", bounds, *PROMISE, *short)
-    assert result.exit_code == 0, result.output
-    assert load("posterior.nc").posterior["days_since_visit"].attrs["unit"] == "log-odds per 1 of days_since_visit"
-
-
 def test_a_file_name_that_is_no_text_costs_no_draws(folder):
     """The plan names the file, and is kept with the draws."""
     name = os.fsdecode(b"caf\xe9.csv")

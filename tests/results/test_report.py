@@ -16,6 +16,13 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 DRAWS = np.random.default_rng(0).normal(size=(2, 400, 6))
 
 
+@pytest.fixture(autouse=True)
+def quick_figure(request, monkeypatch):
+    """A figure takes a second: it is made where it is what a test is about."""
+    if "figure" not in request.node.name:
+        monkeypatch.setattr(plots, "chains", lambda draws: b"")
+
+
 def unravel(position):
     return {"scale": position[0], "<script>": position[1], "effects": position[2:].reshape(2, 2)}
 
@@ -43,10 +50,11 @@ def test_the_page_says_what_the_posterior_says(tmp_path):
         assert f"<td>{mean}</td><td>{sd}</td>" in told
 
 
-def test_a_page_needs_nothing_else_and_names_are_only_text(tmp_path):
+def test_a_page_with_its_figure_needs_nothing_else_and_names_are_only_text(tmp_path):
     told = page(make(note="<img src=elsewhere>"), tmp_path, title="<script>")
     assert "&lt;script&gt;" in told and "&lt;img" in told
     assert not any(tag in told for tag in ("<script", "<img src=", "http:", "https:", "<link", "@import"))
+    assert 'src="data:image/png;base64,iVBOR' in told
 
 
 def test_every_line_of_the_summary_has_its_draws():
