@@ -79,6 +79,7 @@ def gradients(model, rows, positions, clip, **options):
 def through_xla(monkeypatch, function, *arguments, **options):
     with monkeypatch.context() as patch:
         patch.setattr(fused, "INTERPRET", False)
+        patch.setattr(fused, "is_on", lambda: False)  # on a GPU too
         return function(*arguments, **options)
 
 
@@ -319,6 +320,30 @@ def test_wide_rows_take_the_other_path():
     wide = fused.MAX_WIDTH + 1
     assert fused.row_layout(models.logistic(wide, 1.0), logistic_rows(4, wide)) is None
     assert fused.row_layout(models.logistic(wide - 1, 1.0), logistic_rows(4, wide - 1)) is not None
+
+
+REGRESSIONS = [models.logistic(3, 1.0), models.linear(3, 0.5, intercept=True), models.poisson(3)]
+
+
+@pytest.mark.parametrize("model", REGRESSIONS, ids=["logistic", "linear", "poisson"])
+def test_every_regression_has_kernels_on_a_gpu(model, monkeypatch):
+    """As the compiler for GPUs takes them, which needs none: it knows fewer operations than others."""
+    monkeypatch.setattr(fused, "INTERPRET", False)
+    assert len(lowered(model)) == 4
+
+
+def test_a_model_that_the_compiler_for_gpus_does_not_know_is_caught(monkeypatch):
+    monkeypatch.setattr(fused, "INTERPRET", False)
+    with pytest.raises(NotImplementedError, match="reduce_or"):
+        lowered(with_parts(log_likelihood=lambda z, row: jnp.where(jnp.any(jnp.isnan(row[1])), jnp.nan, z)))
+
+
+def lowered(model):
+    row = layouts.one_row(logistic_rows(4, 3))
+    layout = layouts.find_features(model.linear, row)
+    with jax.enable_x64(True):
+        traced = fused.traced_kernels(model.linear, layout, layouts.shapes(row), jax.tree.structure(row))
+        return [kernel.lower(lowering_platforms=("cuda",)).as_text() for kernel in traced]
 
 
 def test_without_a_gpu_no_kernel_runs(monkeypatch):

@@ -154,7 +154,7 @@ def without_the_variance_of_the_count(problem):
 
 
 TWINS = {
-    "one statistic for all steps": (asked_once, poisson_rate, REPLACE),
+    "one statistic for all steps": (asked_once, binomial, REPLACE),
     "the noise of the count is forgotten": (without_the_variance_of_the_count, poisson_rate, ADD),
 }
 

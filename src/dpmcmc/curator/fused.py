@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -86,23 +86,29 @@ def row_layout(model: Model, rows: Any) -> Layout | None:
 
 @functools.lru_cache(maxsize=64)
 def _compiles(linear: Linear, layout: Layout, leaves, structure) -> bool:
-    """Whether the kernels can be built, tried on a handful of rows that do not exist."""
+    """Whether the kernels can be built."""
     try:
-        rows = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct((64, *shape), dtype) for shape, dtype in leaves])
-        piece = jax.eval_shape(functools.partial(transposed, leaf=layout.leaf), rows)
-        scales = Scales(jax.ShapeDtypeStruct((64,), jnp.float32), jax.ShapeDtypeStruct((64,), jnp.int32))
-        count = jax.ShapeDtypeStruct((), jnp.int32)
-        ratio = functools.partial(_ratio_pass, linear, layout)
-        gradient = functools.partial(_gradient_pass, linear, layout, 1.0, 30)
-        for num_chains in (1, FEW + 1):
-            point, bound = (jax.ShapeDtypeStruct((num_chains, *shape), jnp.float32) for shape in ((len(layout.order),), ()))
-            with jax.enable_x64(True):
-                for run, arguments in ((ratio, (point, point, bound, piece)), (gradient, (point, piece, scales))):
-                    jax.jit(run).lower(*arguments, count).compile()
+        with jax.enable_x64(True):
+            for kernel in traced_kernels(linear, layout, leaves, structure):
+                kernel.lower().compile()
         return True
     except Exception as error:  # of shapes alone: no row is in it
         logging.getLogger("dpmcmc").info("no GPU kernels for this model, the rows go through XLA: %r", error)
         return False
+
+
+def traced_kernels(linear: Linear, layout: Layout, leaves, structure) -> Iterator[Any]:
+    """The kernels of a model, for a handful of rows that do not exist."""
+    rows = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct((64, *shape), dtype) for shape, dtype in leaves])
+    piece = jax.eval_shape(functools.partial(transposed, leaf=layout.leaf), rows)
+    scales = Scales(jax.ShapeDtypeStruct((64,), jnp.float32), jax.ShapeDtypeStruct((64,), jnp.int32))
+    count = jax.ShapeDtypeStruct((), jnp.int32)
+    ratio = functools.partial(_ratio_pass, linear, layout)
+    gradient = functools.partial(_gradient_pass, linear, layout, 1.0, 30)
+    for num_chains in (1, FEW + 1):
+        point, bound = (jax.ShapeDtypeStruct((num_chains, *shape), jnp.float32) for shape in ((len(layout.order),), ()))
+        for run, arguments in ((ratio, (point, point, bound, piece)), (gradient, (point, piece, scales))):
+            yield jax.jit(run).trace(*arguments, count)
 
 
 # -- inside a kernel -------------------------------------------------------------------------------------------------------------

@@ -45,7 +45,10 @@ def row(given, *shapes: tuple[int, ...]) -> None:
 
 def if_known(cells, log_likelihood):
     """No number where a cell is none, so that its row says nothing: the curvature, too, must not do without such a cell."""
-    return jnp.where(jnp.any(jnp.isnan(cells)), jnp.nan, log_likelihood)
+    is_missing = jnp.isnan(cells)
+    if is_missing.ndim:  # GPU kernels know no reduction, not even of one number
+        is_missing = jnp.any(is_missing)
+    return jnp.where(is_missing, jnp.nan, log_likelihood)
 
 
 def vector(name: str, value, dimension: int, why: str) -> np.ndarray:
