@@ -56,6 +56,40 @@ def test_profiles_by_quadrature(name, epsilon):
     assert delta_of(pair.backward, epsilon) == pytest.approx(hockey_stick(q, p, epsilon), rel=1e-6, abs=1e-10)
 
 
+def exact_poisson_add(rate, noise_multiplier, epsilon, is_backward):
+    """The profile of a row that is added to Poisson batches, or of one removed, in 60 digits."""
+    with mpmath.workdps(60):
+        q, mu, level = mpmath.mpf(rate), 1 / mpmath.mpf(noise_multiplier), mpmath.exp(-epsilon if is_backward else epsilon)
+        if level <= 1 - q:
+            return 0.0 if is_backward else 1 - float(level)
+        x = mpmath.log((level - (1 - q)) / q) / mu + mu / 2  # where the densities have this ratio
+        sign = -1 if is_backward else 1
+        without = mpmath.ncdf(-sign * x)
+        with_row = (1 - q) * without + q * mpmath.ncdf(sign * (mu - x))
+        return float(without - with_row / level if is_backward else with_row - level * without)
+
+
+@pytest.mark.parametrize("is_backward", [False, True])
+@pytest.mark.parametrize("noise_multiplier", [0.055, 0.17, 0.2, 1.0, 30.0])
+@pytest.mark.parametrize("rate", [1e-6, 0.01, 0.5, 0.9, 1 - 1e-6, 1 - 2.0**-45, 1.0])
+def test_a_row_added_to_poisson_batches_by_the_closed_form(rate, noise_multiplier, is_backward):
+    """Also where e^epsilon is near 1 - q and all digits but the right ones are lost."""
+    profile = profiles.poisson_add_or_remove(rate, noise_multiplier)[is_backward]
+    for epsilon in np.linspace(profile.low, min(profile.high, 300.0), 23):
+        exact = exact_poisson_add(rate, noise_multiplier, epsilon, is_backward)
+        assert delta_of(profile, epsilon) == pytest.approx(exact, rel=1e-9, abs=1e-14)
+    assert exact_poisson_add(rate, noise_multiplier, profile.high, is_backward) < 1e-14
+
+
+@pytest.mark.parametrize("z", [0.15, 0.18, 0.2, 0.23, 0.25, 0.4])
+def test_batches_of_all_rows_are_a_gaussian(z):
+    batches = {SubsampledGaussian("poisson", 1.0, z, ADD): 3}
+    exact = gaussian.epsilon(DELTA, 3**0.5 / z)
+    assert exact <= pld.epsilon(batches, DELTA) < 1.001 * exact
+    almost = {SubsampledGaussian("poisson", 1 - 1e-9, z, ADD): 3}  # by the other formula
+    assert pld.epsilon(almost, DELTA) == pytest.approx(exact, rel=1e-3)
+
+
 def test_fixed_size_profile_is_attained_and_half_the_sensitivity_is_not_valid():
     """All other rows at one end of their range: the changed row moves the batch sum by the full sensitivity.
 

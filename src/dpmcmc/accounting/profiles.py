@@ -101,23 +101,32 @@ def fixed_size(rate: float, noise_multiplier: float) -> Pair:
 def poisson_add_or_remove(rate: float, noise_multiplier: float) -> Pair:
     """(1-q) N(0, 1) + q N(mu, 1) against N(0, 1), and the other order."""
     mu = 1 / noise_multiplier
+    if rate == 1:
+        return gaussian(mu)
 
     def excess(epsilons: np.ndarray) -> np.ndarray:
-        base = _base(np.maximum(epsilons, math.log1p(-rate) if rate < 1 else -math.inf), rate)
+        base = _base(np.maximum(epsilons, math.log1p(-rate)), rate)
         size = np.where(np.isfinite(base), np.abs(base), 0.0)
         values = rate * np.exp(np.minimum(base, 0.0)) * gaussian_delta(size, mu)
         return np.where(np.isfinite(base), values, 0.0)
 
     high = _amplified(mu * mu / 2 + TAIL_DEVIATIONS * mu, rate)
-    low = _amplified(mu * mu / 2 - TAIL_DEVIATIONS * mu, rate)
-    forward = Profile(excess, min(low, 0.0), high, _spread(rate, mu))
+    low = _amplified(-mu * mu / 2 - TAIL_DEVIATIONS * mu, rate)  # where N(0, 1) ends: for the other order it is the upper end
+    forward = Profile(excess, low, high, _spread(rate, mu))
     return Pair(forward, swapped(forward))
 
 
 def _base(epsilons: np.ndarray, rate: float) -> np.ndarray:
-    """log(1 + (e^e - 1)/q): where the query on all rows has 1/q times this delta."""
+    """log(1 + (e^e - 1)/q): where the query on all rows has 1/q times this delta.
+
+    Far below zero it is the logarithm of a small difference, which is right relative to its size as  e^e - (1-q),  divided by q.
+    """
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        small = np.log1p(np.maximum(np.expm1(np.minimum(epsilons, 30.0)) / rate, -1.0))
+        change = np.expm1(np.minimum(epsilons, 30.0)) / rate
+        small = np.log1p(np.maximum(change, -1.0))
+        if rate < 1:
+            difference = np.expm1(np.maximum(epsilons - math.log1p(-rate), 0.0))
+            small = np.where(change < -0.5, np.log(difference) + math.log1p(-rate) - math.log(rate), small)
     return np.where(epsilons < 30, small, epsilons - math.log(rate))
 
 
