@@ -14,6 +14,8 @@ exists, or an argument is out of range).
 from __future__ import annotations
 
 import enum
+import functools
+import inspect
 import json
 import math
 import re
@@ -67,94 +69,86 @@ app.add_typer(compare, name="compare")
 
 
 class Question(NamedTuple):
-    """What is asked in each step and once at the start, by which method, and what the numbers are relative to."""
+    """What is asked in each step and once at the start, and by which method it is accounted for."""
 
     per_step: Mapping[Any, int]
     method: str | None  # None: the best of the quick ones
-    relation: str
     initial: Mapping[Any, int] = {}
     otherwise: Question | None = None  # the same in other words: the better of the two answers is given
 
 
-class Test(enum.StrEnum):
-    barker = "barker"
-    lazy_barker = "lazy-barker"
-    penalty = "penalty"
-    metropolis = "metropolis"
+class Given(NamedTuple):
+    """Either a budget or a number of steps, at which delta, and what the numbers are relative to."""
+
+    epsilon: float | None
+    steps: int | None
+    delta: float
+    relation: str
 
 
-class BitMethod(enum.StrEnum):
-    best = "best"
-    rdp = "rdp"
-    exact = "exact"
+Test = enum.StrEnum("Test", {"barker": "barker", "lazy_barker": "lazy-barker", "penalty": "penalty", "metropolis": "metropolis"})
+BitMethod = enum.StrEnum("BitMethod", ["best", "rdp", "exact"])
+Scheme = enum.StrEnum("Scheme", ["poisson", "fixed"])
+BatchMethod = enum.StrEnum("BatchMethod", ["pld", "rdp"])
+MinibatchMethod = enum.StrEnum("MinibatchMethod", ["best", "rdp", "pure"])
+Bound = enum.StrEnum("Bound", ["tight", "paper"])
+Conversion = enum.StrEnum("Conversion", ["best", "paper"])
 
-
-class Scheme(enum.StrEnum):
-    poisson = "poisson"
-    fixed = "fixed"
-
-
-class BatchMethod(enum.StrEnum):
-    pld = "pld"
-    rdp = "rdp"
-
-
-class MinibatchMethod(enum.StrEnum):
-    best = "best"
-    rdp = "rdp"
-    pure = "pure"
-
-
-class Bound(enum.StrEnum):
-    tight = "tight"
-    paper = "paper"
-
-
-class Conversion(enum.StrEnum):
-    best = "best"
-    paper = "paper"
-
-
-Epsilon = Annotated[float | None, typer.Option("--epsilon", help="The budget; prints the number of steps it allows.")]
-Steps = Annotated[int | None, typer.Option("--steps", help="The number of steps; prints the epsilon they cost.")]
-Delta = Annotated[float, typer.Option("--delta", help="The probability of failure, well below 1/n.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table, for a refusal too.")]
 Protected = Annotated[Relation, typer.Option("--neighbours", help="Which change of the table is protected.")]
-Label = Annotated[
-    Relation,
-    typer.Option("--neighbours", help="What the noise multiplier or range is relative to: repeated in the answer, no more."),
-]
 
 
-def command(name: str) -> Callable[[Callable], Callable]:
-    """Register a command under `account` and under `account compare`."""
-    return lambda function: compare.command(name)(app.command(name)(function))
-
-
-@command("gaussian")
-def gaussian(
+def _shared(
     context: typer.Context,
-    delta: Delta,
-    noise_multiplier: Annotated[float, typer.Option(help="Z: standard deviation of the noise / sensitivity.")],
-    epsilon: Epsilon = None,
-    steps: Steps = None,
-    neighbours: Label = Relation.replace_one,
+    delta: Annotated[float, typer.Option("--delta", help="The probability of failure, well below 1/n.")],
+    epsilon: Annotated[float | None, typer.Option("--epsilon", help="The budget; prints the number of steps it allows.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="The number of steps; prints the epsilon they cost.")] = None,
+    neighbours: Annotated[
+        Relation,
+        typer.Option("--neighbours", help="What the noise multiplier or range is relative to: repeated in the answer, no more."),
+    ] = Relation.replace_one,
     as_json: Json = False,
 ) -> None:
+    """The options of all commands, in this order around their own."""
+
+
+def command(name: str, is_labelled: bool = False) -> Callable[[Callable[..., Question]], Callable[..., Question]]:
+    """Register a command under `account` and under `account compare`: a function from its own options to a question.
+
+    The options of `_shared` are added to these; --neighbours only if `is_labelled`, where the question does not depend on it.
+    """
+
+    def register(question: Callable[..., Question]) -> Callable[..., Question]:
+        own = inspect.signature(question, eval_str=True).parameters
+
+        @functools.wraps(question)
+        def answer(context: typer.Context, delta: float, epsilon: Any, steps: Any, as_json: bool, **settings: Any) -> None:
+            relation = settings.get("neighbours", Relation.replace_one)
+            given = Given(epsilon, steps, delta, relation.neighbours.value)
+            _answer(context, lambda: question(**{option: settings[option] for option in own}), given, as_json)
+
+        first, delta, *rest, label, last = inspect.signature(_shared, eval_str=True).parameters.values()
+        parameters = [first, delta, *own.values(), *rest, *([label] if is_labelled else []), last]
+        answer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        for group in (app, compare):
+            group.command(name)(answer)
+        return question
+
+    return register
+
+
+@command("gaussian", is_labelled=True)
+def gaussian(
+    noise_multiplier: Annotated[float, typer.Option(help="Z: standard deviation of the noise / sensitivity.")],
+) -> Question:
     """Queries answered with Gaussian noise: exact."""
+    from dpmcmc.accounting.costs import Gaussian
 
-    def question() -> Question:
-        from dpmcmc.accounting.costs import Gaussian
-
-        return Question({Gaussian(noise_multiplier): 1}, "gaussian", neighbours.neighbours.value)
-
-    _answer(context, question, epsilon, steps, delta, as_json)
+    return Question({Gaussian(noise_multiplier): 1}, "gaussian")
 
 
-@command("accept-bit")
+@command("accept-bit", is_labelled=True)
 def accept_bit(
-    context: typer.Context,
-    delta: Delta,
     test: Annotated[Test, typer.Option(help="The acceptance test whose bit is released; metropolis is refused.")],
     range: Annotated[float, typer.Option("--range", help="DELTA: how far one unit of privacy moves the log-ratio.")],
     kappa: Annotated[float | None, typer.Option(help="Lazy Barker: the probability that the rows are looked at.")] = None,
@@ -162,21 +156,12 @@ def accept_bit(
     method: Annotated[
         BitMethod, typer.Option(help="best: the better of rdp and pure. exact: the recursion, some 12 % more steps; slow.")
     ] = BitMethod.best,
-    epsilon: Epsilon = None,
-    steps: Steps = None,
-    neighbours: Label = Relation.replace_one,
-    as_json: Json = False,
-) -> None:
+) -> Question:
     """Accept bits: the coin is tossed where the rows are, and only its side is released."""
+    from dpmcmc.accounting.costs import AcceptBit
 
-    def question() -> Question:
-        from dpmcmc.accounting.costs import AcceptBit
-
-        cost = AcceptBit(_test(test, kappa, sigma), range)
-        methods = {BitMethod.best: None, BitMethod.rdp: "rdp", BitMethod.exact: "recursion"}
-        return Question({cost: 1}, methods[method], neighbours.neighbours.value)
-
-    _answer(context, question, epsilon, steps, delta, as_json)
+    methods = {BitMethod.best: None, BitMethod.rdp: "rdp", BitMethod.exact: "recursion"}
+    return Question({AcceptBit(_test(test, kappa, sigma), range): 1}, methods[method])
 
 
 def _test(test: Test, kappa: float | None, sigma: float | None) -> Any:
@@ -200,129 +185,80 @@ def _test(test: Test, kappa: float | None, sigma: float | None) -> Any:
 
 @command("subsampled-gaussian")
 def subsampled_gaussian(
-    context: typer.Context,
-    delta: Delta,
     scheme: Annotated[Scheme, typer.Option(help="How a batch is drawn.")],
     rate: Annotated[float, typer.Option(help="Q: the chance of a row to be in the batch, or batch size / rows.")],
     noise_multiplier: Annotated[float, typer.Option(help="Z: standard deviation / full sensitivity for the relation.")],
     neighbours: Protected,
     method: Annotated[BatchMethod, typer.Option(help="pld: nearly exact; rdp: Renyi divergences.")] = BatchMethod.pld,
-    epsilon: Epsilon = None,
-    steps: Steps = None,
-    as_json: Json = False,
-) -> None:
+) -> Question:
     """Gaussian queries on random batches."""
+    from dpmcmc.accounting.costs import SubsampledGaussian
 
-    def question() -> Question:
-        from dpmcmc.accounting.costs import SubsampledGaussian
-
-        cost = SubsampledGaussian(scheme.value, rate, noise_multiplier, neighbours.neighbours)
-        return Question({cost: 1}, method.value, neighbours.neighbours.value)
-
-    _answer(context, question, epsilon, steps, delta, as_json)
+    return Question({SubsampledGaussian(scheme.value, rate, noise_multiplier, neighbours.neighbours): 1}, method.value)
 
 
 @command("poisson-mixture")
 def poisson_mixture(
-    context: typer.Context,
-    delta: Delta,
     rate: Annotated[float, typer.Option(help="Q: the mean number of times a row is drawn.")],
     weight: Annotated[float, typer.Option(help="W: how far one draw can move the sum.")],
     std: Annotated[float, typer.Option(help="S: standard deviation of the noise.")],
     neighbours: Protected,
-    epsilon: Epsilon = None,
-    steps: Steps = None,
-    as_json: Json = False,
-) -> None:
+) -> Question:
     """Noisy sums over rows drawn a Poisson number of times each."""
+    from dpmcmc.accounting.costs import PoissonMixture
 
-    def question() -> Question:
-        from dpmcmc.accounting.costs import PoissonMixture
-
-        cost = PoissonMixture(rate, weight, std, neighbours.neighbours)
-        return Question({cost: 1}, "pld", neighbours.neighbours.value)
-
-    _answer(context, question, epsilon, steps, delta, as_json)
+    return Question({PoissonMixture(rate, weight, std, neighbours.neighbours): 1}, "pld")
 
 
 @command("minibatch-barker")
 def minibatch_barker(
-    context: typer.Context,
-    delta: Delta,
     row_bound: Annotated[float, typer.Option(help="cM: the public bound of one row's energy difference.")],
     ratio: Annotated[float, typer.Option(help="X = n cM / lambda: n rows, lambda the constant part of the mean batch size.")],
     method: Annotated[
         MinibatchMethod,
         typer.Option(help="best: the better of rdp and pure. pure: from the proved losses alone, by their sum or their range."),
     ] = MinibatchMethod.best,
-    epsilon: Epsilon = None,
-    steps: Steps = None,
-    as_json: Json = False,
-) -> None:
+) -> Question:
     """Accept bits of Barker's test on a minibatch; one row is replaced."""
+    from dpmcmc.accounting.costs import ZCDP, MinibatchBarker
+    from dpmcmc.accounting.minibatch import loss_range
 
-    def question() -> Question:
-        from dpmcmc.accounting.costs import ZCDP, MinibatchBarker
-        from dpmcmc.accounting.minibatch import loss_range
-
-        cost = MinibatchBarker(row_bound, ratio)
-        if method is MinibatchMethod.pure:
-            by_range = Question({ZCDP(loss_range(row_bound, ratio) ** 2 / 8): 1}, "zcdp", "replace-one")
-            return Question({cost: 1}, "pure", "replace-one", otherwise=by_range)
-        return Question({cost: 1}, "rdp" if method is MinibatchMethod.rdp else None, "replace-one")
-
-    _answer(context, question, epsilon, steps, delta, as_json)
+    per_step = {MinibatchBarker(row_bound, ratio): 1}
+    if method is MinibatchMethod.pure:
+        by_range = Question({ZCDP(loss_range(row_bound, ratio) ** 2 / 8): 1}, "zcdp")
+        return Question(per_step, "pure", otherwise=by_range)
+    return Question(per_step, "rdp" if method is MinibatchMethod.rdp else None)
 
 
 @command("dp-barker")
 def dp_barker(
-    context: typer.Context,
-    delta: Delta,
     batch: Annotated[int, typer.Option(help="B: rows in a batch, drawn without replacement.")],
     rows: Annotated[int, typer.Option(help="N: rows in the table.")],
     bound: Annotated[Bound, typer.Option(help="The exact Renyi divergence of a batch, or the papers' bound.")] = Bound.tight,
     conversion: Annotated[Conversion, typer.Option(help="From Renyi divergence to epsilon.")] = Conversion.best,
-    epsilon: Epsilon = None,
-    steps: Steps = None,
-    as_json: Json = False,
-) -> None:
+) -> Question:
     """DP Barker on minibatches, noise variance 2; one row is replaced."""
+    from dpmcmc.accounting.costs import DPBarker
 
-    def question() -> Question:
-        from dpmcmc.accounting.costs import DPBarker
-
-        method = "rdp" if conversion is Conversion.best else "rdp-paper"
-        return Question({DPBarker(batch, rows, bound.value): 1}, method, "replace-one")
-
-    _answer(context, question, epsilon, steps, delta, as_json)
+    return Question({DPBarker(batch, rows, bound.value): 1}, "rdp" if conversion is Conversion.best else "rdp-paper")
 
 
-@command("hmc")
+@command("hmc", is_labelled=True)
 def hmc(
-    context: typer.Context,
-    delta: Delta,
     ratio_multiplier: Annotated[float, typer.Option(help="Z1: noise / sensitivity of the log-likelihood ratio.")],
     gradient_multiplier: Annotated[float, typer.Option(help="Z2: noise / sensitivity of one gradient.")],
     leapfrog: Annotated[int, typer.Option(help="L: leapfrog steps in a trajectory.")],
     no_reuse: Annotated[bool, typer.Option("--no-reuse", help="Ask for the first gradient of every trajectory.")] = False,
-    epsilon: Epsilon = None,
-    steps: Steps = None,
-    neighbours: Label = Relation.replace_one,
-    as_json: Json = False,
-) -> None:
+) -> Question:
     """DP-HMC: per step a noisy ratio and L noisy gradients, and one gradient at the start (without reuse: L + 1 per step)."""
+    from dpmcmc.accounting.calibrate import combined
+    from dpmcmc.accounting.costs import Gaussian
 
-    def question() -> Question:
-        from dpmcmc.accounting.calibrate import combined
-        from dpmcmc.accounting.costs import Gaussian
-
-        if not 1 <= leapfrog <= MOST_LEAPFROG:
-            raise ValueError(f"leapfrog must be at least 1 and at most {MOST_LEAPFROG}")
-        gradient = Gaussian(gradient_multiplier)
-        per_step = combined({Gaussian(ratio_multiplier): 1}, {gradient: leapfrog + int(no_reuse)})
-        return Question(per_step, "gaussian", neighbours.neighbours.value, {} if no_reuse else {gradient: 1})
-
-    _answer(context, question, epsilon, steps, delta, as_json)
+    if not 1 <= leapfrog <= MOST_LEAPFROG:
+        raise ValueError(f"leapfrog must be at least 1 and at most {MOST_LEAPFROG}")
+    gradient = Gaussian(gradient_multiplier)
+    per_step = combined({Gaussian(ratio_multiplier): 1}, {gradient: leapfrog + int(no_reuse)})
+    return Question(per_step, "gaussian", {} if no_reuse else {gradient: 1})
 
 
 @app.command("ledger")
@@ -412,25 +348,17 @@ def _verdict_answer(verdict: Any) -> dict[str, Any]:
     }
 
 
-def _answer(
-    context: typer.Context,
-    question: Callable[[], Question],
-    epsilon: float | None,
-    steps: int | None,
-    delta: float,
-    as_json: bool,
-) -> None:
+def _answer(context: typer.Context, question: Callable[[], Question], given: Given, as_json: bool) -> None:
     with _refusals(as_json):
         with _as_typed():
-            _check(epsilon, steps, delta)
+            _check(given)
             asked = question()
-        is_comparison = context.parent is not None and context.parent.info_name == "compare"
-        if is_comparison:
-            _show_comparison(asked, epsilon, steps, delta, as_json)
+        if context.parent is not None and context.parent.info_name == "compare":
+            _show_comparison(asked, given, as_json)
         else:
-            title = f"dpmcmc account {context.info_name}"
-            _announce(asked, epsilon, steps, delta)
-            _show(_best(asked, epsilon, steps, delta), as_json, title)
+            _announce(asked, given)
+            answers = [_answered(one, one.method, given) for one in (asked, asked.otherwise) if one is not None]
+            _show(max(answers, key=_merit), as_json, f"dpmcmc account {context.info_name}")
 
 
 @contextmanager
@@ -442,9 +370,10 @@ def _as_typed() -> Iterator[None]:
         raise ValueError(re.sub(r"^(\w+)=", lambda found: f"--{found[1].replace('_', '-')} ", str(error))) from error
 
 
-def _check(epsilon: float | None, steps: int | None, delta: float) -> None:
+def _check(given: Given) -> None:
     from dpmcmc.accounting.search import LIMIT
 
+    epsilon, steps, delta, _ = given
     if (epsilon is None) == (steps is None):
         raise ValueError("give either --epsilon or --steps: the other one is the answer")
     if epsilon is not None and not (0 < epsilon < math.inf):
@@ -455,22 +384,16 @@ def _check(epsilon: float | None, steps: int | None, delta: float) -> None:
         raise ValueError(f"delta={delta} must lie in (0, 1)")
 
 
-def _best(asked: Question, epsilon: float | None, steps: int | None, delta: float) -> dict[str, Any]:
-    answers = [
-        _answered(question, question.method, epsilon, steps, delta) for question in (asked, asked.otherwise) if question is not None
-    ]
-    return max(answers, key=_merit)
-
-
 def _merit(answer: dict[str, Any]) -> tuple[int, float]:
     """More steps are better, and a smaller epsilon."""
     return answer["steps"], -float(answer["epsilon"])
 
 
-def _answered(asked: Question, method: str | None, epsilon: float | None, steps: int | None, delta: float) -> dict[str, Any]:
+def _answered(asked: Question, method: str | None, given: Given) -> dict[str, Any]:
     """steps and epsilon: one was given; the other is the answer."""
     from dpmcmc.accounting import accountants, calibrate
 
+    epsilon, steps, delta, relation = given
     if steps is None:
         assert epsilon is not None
         steps = calibrate.steps(asked.per_step, epsilon, delta, asked.initial, method)
@@ -486,7 +409,7 @@ def _answered(asked: Question, method: str | None, epsilon: float | None, steps:
         "epsilon": _number(epsilon),
         "delta": delta,
         "method": method,
-        "relation": asked.relation,
+        "relation": relation,
         "per_step": _costs(asked.per_step),
         "initial": _costs(asked.initial),
     }
@@ -536,19 +459,19 @@ def _words(entry: dict[str, Any]) -> str:
     return f"{entry['count']} x {kind}({parts})"
 
 
-def _show_comparison(asked: Question, epsilon: float | None, steps: int | None, delta: float, as_json: bool) -> None:
+def _show_comparison(asked: Question, given: Given, as_json: bool) -> None:
     """Every method that has a bound; the recursion only where it is quick enough."""
     from dpmcmc.accounting import accountants
     from dpmcmc.errors import UnsupportedQuery
 
     answers: list[dict[str, Any]] = []
     for method in accountants.METHODS:
-        if method == "recursion" and _length(asked, epsilon, steps, delta) > MOST_RECURSION_STEPS:
+        if method == "recursion" and _length(asked, given) > MOST_RECURSION_STEPS:
             continue
         try:
-            if steps == 0:  # of nothing every method has a bound: which ones have one of this query?
-                _answered(asked, method, None, 1, delta)
-            answers.append(_answered(asked, method, epsilon, steps, delta))
+            if given.steps == 0:  # of nothing every method has a bound: which ones have one of this query?
+                _answered(asked, method, given._replace(steps=1))
+            answers.append(_answered(asked, method, given))
         except UnsupportedQuery:
             continue
     if not answers:
@@ -562,7 +485,7 @@ def _show_comparison(asked: Question, epsilon: float | None, steps: int | None, 
 
     from dpmcmc.accounting.statement import rounded_up
 
-    print(f"delta = {delta:g}, {asked.relation}")
+    print(f"delta = {given.delta:g}, {given.relation}")
     table = Table("method", "steps", "epsilon")
     for answer in answers:
         table.add_row(answer["method"], _number_of_steps(answer["steps"]), rounded_up(float(answer["epsilon"]), 6))
@@ -573,24 +496,24 @@ MOST_RECURSION_STEPS = 2_000
 MOST_LEAPFROG = 10**6 - 2  # with `accountants.MOST_QUERIES` there is still an answer to how many steps fit
 
 
-def _length(asked: Question, epsilon: float | None, steps: int | None, delta: float) -> float:
+def _length(asked: Question, given: Given) -> float:
     """About how many steps the recursion would have to follow."""
     from dpmcmc.errors import UnsupportedQuery
 
-    if steps is not None:
-        return steps
+    if given.steps is not None:
+        return given.steps
     try:
-        return 1.2 * _answered(asked, "rdp", epsilon, None, delta)["steps"]
+        return 1.2 * _answered(asked, "rdp", given)["steps"]
     except UnsupportedQuery:
         return math.inf
 
 
-def _announce(asked: Question, epsilon: float | None, steps: int | None, delta: float) -> None:
+def _announce(asked: Question, given: Given) -> None:
     """Warn before a recursion that takes more than about half a minute, unless it will be refused."""
     if asked.method == "recursion":
         from dpmcmc.accounting.recursion import MOST_STEPS
 
-        length = _length(asked, epsilon, steps, delta)
+        length = _length(asked, given)
         if MOST_RECURSION_STEPS < length <= 1.2 * MOST_STEPS:
             typer.echo(f"some {length:.0f} steps by the recursion take a minute or more; --method rdp answers at once", err=True)
 
