@@ -85,16 +85,9 @@ class Statement:
         )
 
     def __str__(self) -> str:
-        promise = promise_text(self.epsilon, self.delta)
-        if math.isfinite(self.epsilon) and self.budget is None:
-            promise = IN_RETROSPECT.format(promise)
-        lines = [TITLE, f"  Promise:   {promise}"]
-        lines.append(f"  Unit:      {unit_text(self.unit)} ({known_number(self.unit, self.capacity)})")
+        promise, unit, *bill = lines_of(self.facts(), self.bill, self.capacity, self.budget is None)
         released = f"{'; '.join(self.released)}; everything else is computed from these" if self.released else "nothing"
-        lines.append(f"  Released:  {one_line(released)}")
-        lines += [f"  Bill:      {item['count']} x {one_line(item['query'])}" for item in self.bill]
-        if math.isfinite(self.epsilon):
-            lines.append(f"  Computed:  {computed_text(self.epsilon, self.delta, self.method)}")
+        lines = [TITLE, promise, unit, f"  Released:  {one_line(released)}", *bill]
         if self.second_epsilon is not None:
             is_larger = self.second_epsilon > self.epsilon * 1.00001
             both = BOTH_HOLD if is_larger else ""
@@ -146,6 +139,22 @@ def weakest(facts: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def lines_of(facts: dict[str, Any], bill: list[dict[str, Any]], capacity: Any, is_in_retrospect: bool) -> list[str]:
+    """What a statement prints of its ledger, line by line: the promise, the unit with its capacity, the bill and the sum."""
+    epsilon, delta, unit = facts["epsilon"], facts["delta"], Unit(Neighbours(facts["neighbours"]), facts["rows_per_person"])
+    promise, computed = promise_text(epsilon, delta), list[str]()
+    if math.isfinite(epsilon):
+        promise = IN_RETROSPECT.format(promise) if is_in_retrospect else promise
+        figures = f"epsilon = {rounded_up(epsilon, 6)} at delta = {rounded_up(delta, 3)}"
+        computed = [f"  Computed:  {figures} by {facts['accountant']}"]
+    return [
+        f"  Promise:   {promise}",
+        f"  Unit:      {_unit_text(unit)} ({_known_number(unit, capacity)})",
+        *(f"  Bill:      {item['count']} x {one_line(item.get('query'))}" for item in bill),
+        *computed,
+    ]
+
+
 def promise_text(epsilon: float, delta: float) -> str:
     """The promise as it is printed."""
     if not math.isfinite(epsilon):
@@ -161,23 +170,18 @@ def rounded_up(value: float, digits: int) -> str:
     return text
 
 
-def one_line(text: str) -> str:
+def one_line(text: Any) -> str:
     """Without the line breaks, and other characters that a terminal would obey, of what others have named."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in " ".join(str(text).split()))
 
 
-def computed_text(epsilon: float, delta: float, method: str) -> str:
-    """What was computed, by which accountant."""
-    return f"epsilon = {rounded_up(epsilon, 6)} at delta = {rounded_up(delta, 3)} by {method}"
-
-
-def unit_text(unit: Unit) -> str:
+def _unit_text(unit: Unit) -> str:
     """What is protected."""
     person = "one row" if unit.rows_per_person == 1 else f"one person with at most {unit.rows_per_person} rows"
     return f"{person}, {'replaced by any other' if unit.neighbours is Neighbours.REPLACE_ONE else 'added or removed'}"
 
 
-def known_number(unit: Unit, capacity: Any) -> str:
+def _known_number(unit: Unit, capacity: Any) -> str:
     """What everybody may know of the number of rows."""
     if unit.neighbours is not Neighbours.REPLACE_ONE:
         return "the number of rows is private"

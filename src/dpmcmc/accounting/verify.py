@@ -23,26 +23,23 @@ from dpmcmc.accounting.statement import (
     BOTH_HOLD,
     FEDERATED_FORMAT,
     FORMAT,
-    IN_RETROSPECT,
     NUM_DRAWS,
     SECOND,
     TITLE,
     TITLES,
-    computed_text,
-    known_number,
+    lines_of,
     one_line,
-    promise_text,
-    unit_text,
     weakest,
 )
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
-from dpmcmc.types import Neighbours, Unit
+from dpmcmc.types import Neighbours
 
 TOLERANCE = 1e-6  # the last digits of `pld` depend on the processor: 1e-7 at delta = 1e-10, 1e-10 at 1e-6
 LEDGER = ("format", "claim", "neighbours", "rows_per_person", "entries")
 CLAIM, ENTRY, FEDERATED = ("epsilon", "delta", "method"), ("query", "released", "cost", "count"), ("format", "owners")
 FREE = ("Released", "Budget", "Assumes", "Note")  # what a statement prints besides its ledger
 OPINION = rf"epsilon = (\S+) by ([a-z-]+)(?:{re.escape(SECOND)}(?:{re.escape(BOTH_HOLD)})?|, {ALONE})"
+ANY = "\0"  # a number that a statement prints and its ledger does not tell; what is printed never has this character
 FILTERS = {filters.NAMES[shared_by]: make for shared_by, make in filters.FILTERS.items()}
 
 
@@ -61,22 +58,23 @@ class Verdict(NamedTuple):
 
 def read(path: Path) -> dict[str, Any]:
     """The ledger in a JSON file, or in the attribute `dpmcmc_ledger` of a NetCDF file."""
-    document = parsed(_netcdf_attributes(path)[0][ATTRIBUTE] if _is_netcdf(path) else path.read_text())
-    if _is_wrapped(document):
+    return _opened(path)[0]
+
+
+def _opened(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The ledger in a file, and the attributes of a posterior that stand beside it."""
+    attributes = _netcdf_attributes(path) if _is_netcdf(path) else []
+    document = parsed(attributes[0][ATTRIBUTE] if attributes else path.read_text())
+    if isinstance(document, dict) and isinstance(document.get(ATTRIBUTE), dict | str):  # attributes, as JSON
         if {"format", "claim", "entries"} & set(document):  # the rest of a ledger is told by a posterior's attributes too
             raise ValueError(f"{path.name} holds a ledger within a ledger: there is no telling which is meant")
-        document = document[ATTRIBUTE]
+        attributes, document = attributes or [document], document[ATTRIBUTE]
     document = parsed(document) if isinstance(document, str) else document
     for ledger in by_owner(document).values():
         if not isinstance(ledger, dict) or ledger.get("format") != FORMAT:
             found = ledger.get("format") if isinstance(ledger, dict) else type(ledger).__name__
             raise ValueError(f"{path.name} holds no ledger: its format is {found!r}, not {FORMAT!r}")
-    return document
-
-
-def _is_wrapped(document: Any) -> bool:
-    """Whether it is the attributes of a posterior, as JSON."""
-    return isinstance(document, dict) and isinstance(document.get(ATTRIBUTE), dict | str)
+    return document, attributes
 
 
 def parsed(text: str | bytes) -> Any:
@@ -110,21 +108,20 @@ def _check_fields(value: dict[str, Any], what: str, fields: tuple[str, ...]) -> 
 
 def contradictions(path: Path) -> list[str]:
     """What the other attributes of a saved posterior say, if it is not what its ledger says."""
-    ledgers = by_owner(read(path))
-    wanted = weakest([_facts(ledger) for ledger in ledgers.values()])
+    document, beside = _opened(path)
+    ledgers = by_owner(document)
+    facts = [_facts(ledger) for ledger in ledgers.values()]
     found = []
-    for attributes in _attributes(path):
+    for attributes in beside:
         found += [
             f"{name}={attributes[name]}"
-            for name, value in wanted.items()
+            for name, value in weakest(facts).items()
             if name in attributes and not np.array_equal(np.ravel(_infinite(attributes[name])), np.ravel(value))
         ]
         if "privacy_statement" in attributes:
             wrong = _contradicting(str(attributes["privacy_statement"]), ledgers)
             found += [f"the printed statement says {line or 'too little'}" for line in wrong]
-    is_shared = all(
-        _facts(ledger)["accountant"] in (*FILTERS, "none") for ledger in ledgers.values()
-    )  # a promise about several runs
+    is_shared = all(fact["accountant"] in (*FILTERS, "none") for fact in facts)  # a promise about several runs
     if not is_shared and _is_netcdf(path) and (added := _added_draws(path)):
         found.append(f"it holds {added} draws more than the run that the ledger is the bill of")
     return list(dict.fromkeys(found))
@@ -156,7 +153,7 @@ def _contradicting(text: str, ledgers: dict[str, dict[str, Any]]) -> list[str]:
     for name, ledger in ledgers.items():
         patterns += ([] if is_alone else [re.escape(f"Owner {one_line(name)}")]) + _printed(ledger)
     pairs = itertools.zip_longest(patterns, kept, fillvalue="")
-    return wrong + [line for pattern, line in pairs if not re.fullmatch(pattern, line)]
+    return wrong + [line for pattern, line in pairs if not re.fullmatch(pattern, " ".join(line.split()))]
 
 
 def _is_proved(ledger: dict[str, Any], printed: str, method: str) -> bool:
@@ -169,18 +166,14 @@ def _is_proved(ledger: dict[str, Any], printed: str, method: str) -> bool:
 
 
 def _printed(ledger: dict[str, Any]) -> list[str]:
-    """Patterns of the lines that a statement prints of what is in its ledger."""
-    fact = _facts(ledger)
-    promise, unit = promise_text(fact["epsilon"], fact["delta"]), Unit(Neighbours(fact["neighbours"]), fact["rows_per_person"])
-    lines = [
-        f"Promise: +({re.escape(promise)}|{re.escape(IN_RETROSPECT.format(promise))})",
-        rf"Unit: +{re.escape(unit_text(unit))} \({known_number(unit, r'[0-9]+')}\)",
-    ]
-    for entry in _part(ledger, "entries", list):
-        lines.append("Bill: +" + re.escape(f"{entry['count']} x {one_line(entry.get('query'))}"))
-    if math.isfinite(fact["epsilon"]):
-        lines.append(f"Computed: +{re.escape(computed_text(fact['epsilon'], fact['delta'], fact['accountant']))}")
-    return lines
+    """Patterns of the lines that a statement prints of what is in its ledger: with any capacity, promised in advance or not."""
+    facts, bill = _facts(ledger), _part(ledger, "entries", list)
+    in_advance, in_retrospect = (lines_of(facts, bill, ANY, is_in_retrospect) for is_in_retrospect in (False, True))
+    return [f"{_pattern(one)}|{_pattern(other)}" for one, other in zip(in_advance, in_retrospect, strict=True)]
+
+
+def _pattern(line: str) -> str:
+    return re.escape(" ".join(line.split())).replace(ANY, "[0-9]+")
 
 
 def _facts(ledger: dict[str, Any]) -> dict[str, Any]:
@@ -200,14 +193,6 @@ def _facts(ledger: dict[str, Any]) -> dict[str, Any]:
 def _is_netcdf(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(8).startswith(b"\x89HDF")
-
-
-def _attributes(path: Path) -> list[dict[str, Any]]:
-    """What a file says besides its ledger."""
-    if _is_netcdf(path):
-        return _netcdf_attributes(path)
-    document = parsed(path.read_text())
-    return [document] if _is_wrapped(document) else []
 
 
 def _netcdf_attributes(path: Path) -> list[dict[str, Any]]:
