@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 from dpmcmc.precision import in_double, is_double, own_settings
-from dpmcmc.types import Answer, Model
+from dpmcmc.types import Answer, Model, traits
 
 HARDLY = 0.01  # of the steps
 CLOSE = 1e-6  # a clip that is meant to be the proved bound may be rounded
@@ -40,22 +40,22 @@ def of_settings(model: Model, plan: Mapping[Any, int]) -> list[str]:
     """Clips that some row could reach, which then counts for less than it says, and likelihoods that are not taken as they are."""
     told = []
     for query in plan:
-        if _is_direction(query) and not _is_untested(plan):
+        trait = traits(query)
+        if trait.is_direction and not _is_untested(plan):
             continue  # its errors cost acceptance and nothing else
-        name = getattr(query, "bounded_by", "lipschitz")
-        bias = BIAS + (HOW_MUCH if _is_direction(query) and name == "lipschitz" else "")
-        clip, bound, proved = getattr(query, "clip", None), getattr(query, "bound", None), getattr(model, name)
+        name, clip, temperature = trait.bounded_by, trait.clip, trait.temperature
+        bias = BIAS + (HOW_MUCH if trait.is_direction and name == "lipschitz" else "")
+        proved = getattr(model, name)
         if clip is not None and proved is not None and clip < proved * (1 - CLOSE):
             told.append(f"rows may be clipped: the clip of {query} is below the model's {name}, {proved:.4g}. {bias}")
-        elif (clip is not None or bound is not None) and proved is None:
+        elif (clip is not None or trait.bound is not None) and proved is None:
             told.append(f"rows may be clipped by {query}: the model has no proved `{name}`. {bias}")
-        size = getattr(getattr(query, "batch", None), "size", FEW_ROWS)
-        if size < FEW_ROWS and clip is not None and not _is_direction(query):
+        size = getattr(trait.batch, "size", FEW_ROWS)
+        if size < FEW_ROWS and clip is not None and not trait.is_direction:
             told.append(
                 f"batches of {size} rows estimate their own variance badly, and {query} corrects by it: the draws are off where "
                 f"rows are skewed. Take {FEW_ROWS} or more"
             )
-        temperature = getattr(query, "temperature", 1.0)
         if temperature != 1:
             told.append(
                 f"the likelihood is taken to the power temperature={temperature:g} by {query}: the draws are those of a tempered "
@@ -247,7 +247,7 @@ def _of_still_ones(positions: np.ndarray) -> list[str]:
 
 
 def _of_long_moves(model: Model, plan: Mapping[Any, int], longest: float, positions: np.ndarray) -> list[str]:
-    bounds = [query.bound for query in plan if getattr(query, "bound", None) is not None]
+    bounds = [bound for query in plan if (bound := traits(query).bound) is not None]
     if not bounds or model.lipschitz is None:
         return []
     allowed = min(bounds) / model.lipschitz
@@ -261,11 +261,10 @@ def _of_long_moves(model: Model, plan: Mapping[Any, int], longest: float, positi
 
 def _of_batches(query: Any, longest: float) -> list[str]:
     """Batches in which one row counts for so many that their errors are skewed where rows are, which the test does not correct."""
-    batch: Any = getattr(query, "batch", None)
-    clip = getattr(query, "clip", None)
-    if _is_direction(query) or clip is None or not hasattr(batch, "of"):
+    trait = traits(query)
+    if trait.is_direction or trait.clip is None or not hasattr(trait.batch, "of"):
         return []
-    reach = batch.of * getattr(query, "temperature", 1.0) * clip * longest / batch.size
+    reach = trait.batch.of * trait.temperature * trait.clip * longest / trait.batch.size
     if reach <= HEAVY:
         return []
     return [
@@ -275,13 +274,9 @@ def _of_batches(query: Any, longest: float) -> list[str]:
     ]
 
 
-def _is_direction(query: Any) -> bool:
-    return getattr(query, "is_direction", False)
-
-
 def _is_untested(plan: Mapping[Any, int]) -> bool:
     """Whether gradients are asked for and nothing that tests where they lead."""
-    return bool(plan) and all(map(_is_direction, plan))
+    return bool(plan) and all(traits(query).is_direction for query in plan)
 
 
 def _of_made_up(row: Any, function: Callable, points: Any) -> Iterator[tuple[str, Any]]:
@@ -359,7 +354,7 @@ def _of_langevin(positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, in
             "widely as it, or more. step_size times the posterior's largest precision (1 / variance, times the preconditioner) "
             "should be well below 1 (tuning.langevin: is num_rows that of the table? langevin_for takes it from the curator)"
         )
-    if any(getattr(query, "batch", None) is not None for query in plan):
+    if any(traits(query).batch is not None for query in plan):
         told.append(
             "the batches' own noise is not taken off what sgld adds, because nobody knows it: the draws are spread too widely "
             "where step_size times its variance is not well below 4 (sgnht absorbs it, if it is alike in all directions)"

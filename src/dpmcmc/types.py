@@ -142,14 +142,7 @@ class Cost(Protocol):
 
 
 class Query(Protocol):
-    """What is computed on the rows and what it costs, in one frozen, hashable value. Class attributes that it may have:
-
-    ``adds = True``         it may be asked of several owners: their answers add in both fields
-    ``is_bit = True``       the answer is an accept bit, and the points end with the public part of the log-ratio
-    ``is_standing = True``  its cost covers all its asks in one grant: the curator keeps a running sum
-    ``is_direction = True`` it says where to go: if something else is asked in the step, a test, that decides about it
-    ``bounded_by``          which bound of the model its clip is compared with: "lipschitz", by default, "curvature" or "spread"
-    """
+    """What is computed on the rows and what it costs, in one frozen, hashable value. It may have the attributes of `Traits`."""
 
     @property
     def released(self) -> str: ...  # what leaves the curator, in words for the statement
@@ -160,9 +153,27 @@ class Query(Protocol):
     def cost(self, unit: Unit) -> Cost: ...
 
 
+class Traits(NamedTuple):
+    """What a query says of itself in attributes of these names, with what holds where it has none."""
+
+    adds: bool = False  # it may be asked of several owners: their answers add in both fields
+    is_bit: bool = False  # the answer is an accept bit, and the points end with the public part of the log-ratio
+    is_standing: bool = False  # its cost covers all its asks in one grant: the curator keeps a running sum
+    is_direction: bool = False  # it says where to go: if something else is asked in the step, a test, that decides about it
+    bounded_by: str = "lipschitz"  # which bound of the model its clip is compared with: this one, "curvature" or "spread"
+    clip: float | None = None  # the most that a row counts for, per unit of move
+    bound: float | None = None  # the same, whatever the move
+    batch: Any = None  # which rows it looks at, if not at all
+    temperature: float = 1.0  # the power of the likelihood
+
+
+def traits(query: Query) -> Traits:
+    return Traits._make(getattr(query, name, default) for name, default in Traits._field_defaults.items())
+
+
 def is_standing(query: Query) -> bool:
     """Whether the query's cost covers all its asks in one grant."""
-    return getattr(query, "is_standing", False)
+    return traits(query).is_standing
 
 
 Ask = Callable[..., Answer]  # ask(rng_key, query, *points)

@@ -45,7 +45,7 @@ from dpmcmc.curator import batches, noise
 from dpmcmc.curator.accept import ROUNDING, check_reach, clamped_log_ratio, decide, noise_of, toss
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, once, sum_counted
 from dpmcmc.curator.queries import check_sizes, log_ratio_sum, noisy, unit_ratios
-from dpmcmc.types import Answer, Model, Unit
+from dpmcmc.types import Answer, Model, Unit, traits
 
 LARGE = 2**17  # entries of a batch
 MAX_RATIO = 50.0  # beyond, reading fewer rows costs more than it saves
@@ -243,7 +243,7 @@ def _grid(query) -> float:
 
 def _check(query) -> None:
     check_sizes(query, "bound", "ratio", "temperature")
-    if getattr(query, "is_bit", False):
+    if traits(query).is_bit:
         check_reach(math.log1p(query.ratio))
     if query.ratio > MAX_RATIO:
         raise ValueError(f"ratio={query.ratio} must be at most {MAX_RATIO:g}: beyond, a step costs more than it saves")

@@ -34,7 +34,7 @@ from jax import lax
 
 from dpmcmc.samplers import roles, scaling
 from dpmcmc.samplers.penalty import passes
-from dpmcmc.types import Array, Position, Query, Sampler, is_number, is_standing
+from dpmcmc.types import Array, Position, Query, Sampler, is_number, is_standing, traits
 
 
 class HMCState(NamedTuple):
@@ -133,7 +133,7 @@ def hmc(
 
 def _decide(rng_key, test: Query, position, proposal, public, ask):
     key_ask, key_accept = jax.random.split(rng_key)
-    if getattr(test, "is_bit", False):
+    if traits(test).is_bit:
         return ask(key_ask, test, position, proposal, public).value
     answer = ask(key_ask, test, position, proposal)
     return passes(key_accept, answer.value + public, answer.variance)
