@@ -315,8 +315,8 @@ def test_steps_that_jump_over_the_prior_are_told(scale, is_told):
     """Steps of .3 around 2. A normal prior's slopes at both ends tell its change exactly, so that it is left to the other doubt."""
     rng = np.random.default_rng(0)
     positions, moves = 2 + 0.5 * rng.normal(size=(400, 2, 1)), 0.3 * rng.normal(size=(400, 2, 1))
-    assert doubts._skips(student(scale), positions, moves) is is_told
-    assert not doubts._skips(lambda position: -0.5 * ((position[0] - 2) / scale) ** 2, positions, moves)
+    assert doubts.draws._skips(student(scale), positions, moves) is is_told
+    assert not doubts.draws._skips(lambda position: -0.5 * ((position[0] - 2) / scale) ** 2, positions, moves)
     info = LangevinInfo(moves, moves, np.ones((400, 2)), *np.zeros((3, 400, 2), bool))
     model = models.gaussian([1.0])._replace(log_prior=student(scale))
     assert any("too long for this prior" in told for told in doubts.of_draws(model, {}, [(positions, info)], 1)) is is_told
@@ -553,7 +553,7 @@ def test_many_directions_do_not_make_a_false_alarm():
         momenta = [rng.normal(size=(4, 200))]
         for _ in range(299):
             momenta.append(0.9 * momenta[-1] + 0.19**0.5 * rng.normal(size=(4, 200)))
-        assert doubts._of_temperatures(np.array(momenta)) == []
+        assert doubts.draws._of_temperatures(np.array(momenta)) == []
 
 
 @pytest.mark.parametrize("widths, is_told", [([1.0, 1.0], False), ([1.1, 0.9], False), ([1.0, 1.5], True), ([0.7, 1.0], True)])

@@ -1,159 +1,31 @@
-"""What to doubt about a run, in words: told from public settings and from what was released, as any reader could tell it."""
+"""What to doubt about the draws, and the start before them: told from what was released."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from dpmcmc.precision import in_double, is_double, own_settings
+from dpmcmc.doubts.model import BIAS, CLOSE, some
+from dpmcmc.precision import in_double, own_settings
 from dpmcmc.types import Answer, Model, traits
 
 HARDLY = 0.01  # of the steps
-CLOSE = 1e-6  # a clip that is meant to be the proved bound may be rounded
-ROUGHLY = 1e-3  # of a slope in float32
 ROUNDING = 4 * 2.0**-23  # of positions in float32
 AT_THE_LIMIT = 0.05  # of the steps
 STIFF = 0.8  # step size times precision, of Langevin dynamics: beyond, a variance is a quarter too large or more
 SURE, FEWEST = 4.0, 50  # standard errors, and draws to have any
 WIDE, MUCH = 1.5, 5.0  # times the width of the posterior: not to be relied on; too much for a number to mean anything
 SKIPPED = 0.3  # of log-density, in a step
-FEW_ROWS = 50  # in a batch
 HEAVY = 0.5  # how far one row of a batch may move its log-ratio: about so much the law of the batch's error is not normal
 PULLED = 4.0  # standard deviations
 BATCHES = 5  # of each chain, whose means tell a standard error
 HOT, FAIRLY = 1.5, 3.0  # mean square of a momentum that should be standard normal (a width off by a fifth); standard errors
-ENOUGH = 1000  # positions to try something at
 BY_CHANCE = 1e-3  # of rows that say nothing so many are taken for some that do
-CONTRADICTION = "queries ask different parts, so that the draws are not those of one posterior. Make them agree"
 UNRELIABLE = "DO NOT RELY on these draws: "
-BIAS = "Clipped rows bias the draws, in standard deviations the more the larger the table"
-HOW_MUCH = " (tuning.clip_shift tells how much, on made-up rows)"
-
-
-def of_settings(model: Model, plan: Mapping[Any, int]) -> list[str]:
-    """Clips that some row could reach, which then counts for less than it says, and likelihoods that are not taken as they are."""
-    told = []
-    for query in plan:
-        trait = traits(query)
-        if trait.is_direction and not _is_untested(plan):
-            continue  # its errors cost acceptance and nothing else
-        name, clip, temperature = trait.bounded_by, trait.clip, trait.temperature
-        bias = BIAS + (HOW_MUCH if trait.is_direction and name == "lipschitz" else "")
-        proved = getattr(model, name)
-        if clip is not None and proved is not None and clip < proved * (1 - CLOSE):
-            told.append(f"rows may be clipped: the clip of {query} is below the model's {name}, {proved:.4g}. {bias}")
-        elif (clip is not None or trait.bound is not None) and proved is None:
-            told.append(f"rows may be clipped by {query}: the model has no proved `{name}`. {bias}")
-        size = getattr(trait.batch, "size", FEW_ROWS)
-        if size < FEW_ROWS and clip is not None and not trait.is_direction:
-            told.append(
-                f"batches of {size} rows estimate their own variance badly, and {query} corrects by it: the draws are off where "
-                f"rows are skewed. Take {FEW_ROWS} or more"
-            )
-        if temperature != 1:
-            told.append(
-                f"the likelihood is taken to the power temperature={temperature:g} by {query}: the draws are those of a tempered "
-                f"posterior, about {temperature**-0.5:.3g} times as wide as the posterior"
-            )
-    return told
-
-
-def of_values(model: Model, row: Any, position: Any) -> list[str]:
-    """A log-likelihood that is no number where the chains start, whatever the row: then rows count for nothing."""
-    if not all(np.isnan(value) for _, value in _of_made_up(row, model.log_likelihood, position)):
-        return []
-    return [
-        "the log-likelihood of every made-up row (zeros, ones, fractions) is not a number at initial_position. If those of your "
-        "rows are none either, they count for nothing there: look for a logarithm or a root of something negative"
-    ]
-
-
-def of_bounds(model: Model, row: Any, position: Any) -> list[str]:
-    """A `lipschitz` or `spread` that a made-up row contradicts, where it is not said which rows are allowed."""
-    words = {"lipschitz": "has a log-likelihood of slope", "spread": "has a gradient whose distance from center is"}
-    proved = {bound: getattr(model, bound) for bound in words if getattr(model, bound) is not None}
-    if model.declared or not proved:
-        return []
-
-    def slopes(position, row):
-        slope = jax.grad(model.log_likelihood)(position, row)
-        return {"lipschitz": slope, "spread": slope if model.center is None else slope - model.center(position)}
-
-    for name, found in _of_made_up(row, slopes, position):
-        for bound, limit in proved.items():
-            slope = float(np.linalg.norm(found[bound]))
-            if limit * (1 + ROUGHLY) < slope < np.inf:
-                return [
-                    f"a made-up row of {name} {words[bound]} {slope:.3g} at initial_position, above the model's {bound}, "
-                    f"{limit:.4g}: if such rows can come they are clipped. {BIAS}. If they cannot, say which can in the model's "
-                    "`declared`"
-                ]
-    return []
-
-
-def of_gradients(model: Model, row: Any, position: Any, plan: Mapping[Any, int]) -> list[str]:
-    """Gradients that are no numbers where the log-likelihood is one, for rows that are made up: such rows count for nothing."""
-    if not _is_untested(plan):
-        return []
-    point = position + 0.1 * _fractions(model.dimension)  # not a special one
-    for name, (value, slope) in _of_made_up(row, jax.value_and_grad(model.log_likelihood), point):
-        if np.isfinite(value) and np.isnan(slope).any():
-            return [
-                f"the gradient of log_likelihood is not a number for a made-up row of {name}, though log_likelihood is one: such "
-                "rows count for nothing, and the draws are not those of the posterior. JAX differentiates both sides of a `where`: "
-                "keep the arguments of log, sqrt and the like in their range on both"
-            ]
-    return []
-
-
-def of_parts(model: Model, row: Any, position: Any) -> list[str]:
-    """A `linear` or a `family` that says something else than the log-likelihood, for rows that are made up."""
-    known = {"linear": _linear_values(model), "family": _family_values(model)}
-    parts = {name: values for name, values in known.items() if values is not None}
-    if not parts:
-        return []
-
-    def all_values(points, row):
-        values = {name: jax.vmap(part, (0, None))(points, row) for name, part in (("", model.log_likelihood), *parts.items())}
-        return values, (0.0, 0.0) if model.linear is None else _slope_and_features(model.linear, points[0], row)
-
-    for name, (found, (slope, own)) in _of_made_up(row, all_values, position + 0.2 * _fractions(2, model.dimension)):
-        values = {part: np.where(np.isfinite(value), value, np.nan).astype(float) for part, value in found.items()}
-        for part in parts:
-            if _differ(np.diff(values[""]), np.diff(values[part]), np.abs(values[""]).max() + np.abs(values[part]).max()):
-                return [f"`{part}` of the model contradicts its log_likelihood, for a made-up row of {name}: {CONTRADICTION}"]
-        if _differ(slope, own, np.abs(slope).max()):
-            return [f"linear.features are not the slope of linear.predictor, for a made-up row of {name}: {CONTRADICTION}"]
-    return []
-
-
-def _differ(one: np.ndarray, other: np.ndarray, scale: float) -> bool:
-    """By more than float32 explains, where both are numbers."""
-    with np.errstate(invalid="ignore"):
-        return bool(np.any(np.abs(one - other) > 1e-3 * (np.abs(one) + np.abs(other)) + 1e-5 * scale))
-
-
-def _linear_values(model: Model) -> Callable | None:
-    parts = model.linear
-    return None if parts is None else lambda position, row: parts.log_likelihood(parts.predictor(position, row), row)
-
-
-def _slope_and_features(parts: Any, position: Any, row: Any) -> tuple[Any, Any]:
-    return jax.grad(parts.predictor)(position, row), jnp.concatenate(parts.features(row))
-
-
-def _family_values(model: Model) -> Callable | None:
-    """Up to what does not depend on the position."""
-    parts = model.family
-    if parts is None:
-        return None
-    return lambda position, row: jnp.dot(parts.natural(position), parts.statistic(row)) - parts.log_partition(position)
 
 
 def of_start(learned: Any) -> list[str]:
@@ -171,19 +43,6 @@ def of_start(learned: Any) -> list[str]:
         f"{UNRELIABLE}what the rows say about the parameters is no more than noise, where the start looked. Rows say nothing if "
         "cells or labels could not be read, because of another spelling for example; else more rows or a larger budget would help"
     ]
-
-
-def of_positions(model: Model, row: Any, positions: np.ndarray) -> list[str]:
-    """Log-likelihoods that are no numbers at some positions (..., d), for rows that are made up: there rows count for nothing."""
-    flat = positions.reshape(-1, positions.shape[-1])
-    for name, values in _of_made_up(row, jax.vmap(model.log_likelihood, (0, None)), _some(flat)):
-        share = float(np.mean(np.isnan(values)))
-        if 0 < share < 1:
-            return [
-                f"at {share:.0%} of all positions, warm-up included, the log-likelihood of a made-up row of {name} is not a "
-                "number: rows count for nothing there. Let log_prior be -inf where parameters have no meaning, or choose others"
-            ]
-    return []
 
 
 def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warmup: float = 0.0) -> list[str]:
@@ -274,38 +133,6 @@ def _of_batches(query: Any, longest: float) -> list[str]:
     ]
 
 
-def _is_untested(plan: Mapping[Any, int]) -> bool:
-    """Whether gradients are asked for and nothing that tests where they lead."""
-    return bool(plan) and all(traits(query).is_direction for query in plan)
-
-
-def _of_made_up(row: Any, function: Callable, points: Any) -> Iterator[tuple[str, Any]]:
-    """What the function says of points and made-up rows, in the precision that a curator takes such rows in."""
-    points, compiled = np.asarray(points, np.float64 if is_double(row) else np.float32), jax.jit(function)
-    for name, made_up in _made_up(row):
-        with own_settings(is_double(row)):
-            found = jax.tree.map(np.asarray, compiled(points, made_up))
-        yield name, found
-
-
-def _made_up(row: Any) -> Iterator[tuple[str, Any]]:
-    """Rows of this shape and type that have nothing to do with the table."""
-    yield "zeros", jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), row)
-    yield "ones", jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), row)
-    yield "fractions", jax.tree.map(_fractional, row)
-
-
-def _fractional(leaf: Any) -> np.ndarray:
-    """Fractions, or ones where they must be whole."""
-    is_whole = not np.issubdtype(leaf.dtype, np.floating)
-    return np.ones(leaf.shape, leaf.dtype) if is_whole else _fractions(*leaf.shape).astype(leaf.dtype)
-
-
-def _fractions(*shape: int) -> np.ndarray:
-    """Different numbers between 0 and 1."""
-    return np.modf(0.618 * np.arange(1, 1 + math.prod(shape)))[0].reshape(shape)
-
-
 def _fields(info: Any) -> tuple[str, ...]:
     return getattr(info, "_fields", ())
 
@@ -323,7 +150,7 @@ def _of_prior(log_prior: Callable, positions: np.ndarray) -> list[str]:
     if len(flat) < FEWEST:
         return []
     with own_settings(in_double()):
-        slopes = np.asarray(jax.jit(jax.vmap(jax.grad(log_prior)))(_some(flat).astype(np.float32)), float)
+        slopes = np.asarray(jax.jit(jax.vmap(jax.grad(log_prior)))(some(flat).astype(np.float32)), float)
     known = slopes[np.isfinite(slopes).all(axis=-1)]
     deviations = np.std(flat, axis=0)
     every = known @ np.atleast_2d(np.cov(flat.T)) / np.where(deviations > 0, deviations, np.inf)
@@ -338,11 +165,6 @@ def _of_prior(log_prior: Callable, positions: np.ndarray) -> list[str]:
         f"the prior pulls component {worst} of the position by {pulls[worst]:.2g} of its standard deviations, against "
         "what the rows say. Is it meant in the units of the rows, and around the right place?"
     ]
-
-
-def _some(array: np.ndarray) -> np.ndarray:
-    """About ENOUGH of the entries, evenly spread: trying all of them would take too long."""
-    return array[:: -(-len(array) // ENOUGH)]
 
 
 def _of_langevin(positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, int]) -> list[str]:
@@ -409,7 +231,7 @@ def _skips(log_prior: Callable, positions: np.ndarray, moves: np.ndarray) -> boo
     Along a move the logarithm of a normal density changes by the move times the mean of its slopes at both ends. This compares: a
     prior that is off from that by much, on average, has corners or walls that the steps do not see.
     """
-    after, move = (_some(array.reshape(-1, array.shape[-1])).astype(np.float32) for array in (positions, moves))
+    after, move = (some(array.reshape(-1, array.shape[-1])).astype(np.float32) for array in (positions, moves))
     value_and_slope = jax.jit(jax.vmap(jax.value_and_grad(log_prior)))
     with own_settings(in_double()):
         (values, slopes), (old_values, old_slopes) = (map(np.asarray, value_and_slope(end)) for end in (after, after - move))
