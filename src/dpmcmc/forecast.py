@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import json
 import math
-import numbers
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dpmcmc import tuning
-from dpmcmc.types import Budget, Neighbours
+from dpmcmc.types import Budget, Neighbours, whole
 
 TYPICAL_WEIGHT = 0.07  # of a row in the posterior precision: p (1 - p) times a feature's mean square, in units of R^2 / d
 HOPELESS = 1.0  # an error of a whole posterior standard deviation: the prior could be as good
@@ -114,9 +113,7 @@ def forecasts(num_rows: int, dimension: int, budget: Budget) -> list[Forecast]:
 
     if not isinstance(budget, Budget):
         raise TypeError(f"budget is a {type(budget).__name__}: give a Budget(epsilon, delta)")
-    for name, value in (("num_rows", num_rows), ("dimension", dimension)):
-        if not (isinstance(value, numbers.Real) and 1 <= value < math.inf and int(value) == value):
-            raise ValueError(f"{name}={value!r} must be a whole number, at least 1")
+    num_rows, dimension = whole("num_rows", num_rows), whole("dimension", dimension)
     found = []
     for name, constant in CONSTANTS.items():
         bill = _bill(name, num_rows, dimension, budget)

@@ -29,7 +29,7 @@ from dpmcmc.ask import total_plan
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, RunFailed, in_brief
 from dpmcmc.progress import Progress
 from dpmcmc.results import posterior as posteriors
-from dpmcmc.types import Ask, Key, Plan, Position, Sampler, at_least_one
+from dpmcmc.types import Ask, Key, Plan, Position, Sampler, whole
 
 ORDER = "call sample(rng_key, sampler, curator, initial_position), with a Sampler and with a Curator or Federation"
 NUM_BLOCKS = 20  # about so many, so that progress moves and an interrupt loses little
@@ -80,7 +80,7 @@ def sample(
     _check_texts("attributes", attributes)
     _check_texts("units", units)
     _check_roles(rng_key, sampler, curator, start)
-    num_chains, thin = at_least_one("num_chains", num_chains), at_least_one("thin", thin)
+    num_chains, thin = whole("num_chains", num_chains), whole("thin", thin)
     keys = jax.random.split(rng_key, num_chains)
     positions = _initial_positions(initial_position, num_chains, curator.model)
     if not isinstance(warmup, numbers.Real) or not 0 <= warmup < 1:

@@ -28,7 +28,6 @@ are replaced, 1 for one whose rows are added or removed, times the rows per pers
 from __future__ import annotations
 
 import math
-import numbers
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmcmc.types import Budget, Model, Plan, at_least_one, is_number
+from dpmcmc.types import Budget, Model, Plan, is_number, positive, whole
 
 LENGTH = 0.5
 RATIO_NOISE, BIT_NOISE = 2.38, 2.19
@@ -149,14 +148,12 @@ def langevin(
         raise TypeError(
             f"budget is a {type(budget).__name__}: give the curator's Budget(epsilon, delta), or a list, one of each owner"
         )
-    for name, value in (("num_rows", num_rows), ("num_chains", num_chains)):
-        if not isinstance(value, numbers.Integral) or value < 1:
-            raise ValueError(f"{name} must be a whole number, at least 1")
+    num_rows, num_chains = whole("num_rows", num_rows), whole("num_chains", num_chains)
     if not (is_number(stiffness) and stiffness > 0):
         raise ValueError(f"stiffness={stiffness} must be positive: it is the longest step times the largest precision")
     for name, bound in (("clip", clip), ("curvature", curvature)):
-        if bound is not None and not (is_number(bound) and 0 < bound < math.inf):
-            raise ValueError(f"{name}={bound} must be positive and finite: nearly all rows stay below it")
+        if bound is not None:
+            positive(name, bound, "nearly all rows stay below it")
     if clip is not None:
         model = model._replace(lipschitz=clip, center=None, spread=None)
     model = model._replace(curvature=curvature or model.curvature)
@@ -213,7 +210,7 @@ def clip_shift(model: Model, made_up: Any, position, clip: float, num_rows: int)
 
     if not (is_number(clip) and clip > 0):
         raise ValueError(f"clip={clip} must be positive: the length of a row's slope beyond which it is shortened")
-    num_rows = at_least_one("num_rows", num_rows)
+    num_rows = whole("num_rows", num_rows)
 
     def clipped(position, row):
         slope = jax.grad(model.log_likelihood)(position, row)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 import math
-import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -50,10 +49,17 @@ def is_number(value: Any) -> bool:
     return not isinstance(value, str) and hasattr(value, "__float__") and getattr(value, "shape", ()) == ()
 
 
-def at_least_one(name: str, value: Any) -> int:
+def positive(name: str, value: Any, why: str) -> float:
+    """The value as a float, or a ValueError that names it."""
+    if not (is_number(value) and 0 < value < math.inf):
+        raise ValueError(f"{name}={value!r} must be positive and finite: {why}")
+    return float(value)
+
+
+def whole(name: str, value: Any, least: int = 1, why: str = "") -> int:
     """A count as Python's own integer, or a ValueError that names it."""
-    if not isinstance(value, numbers.Integral) or value < 1:
-        raise ValueError(f"{name}={value!r} must be a whole number, at least 1")
+    if not (is_number(value) and least <= value < math.inf and int(value) == value):
+        raise ValueError(f"{name}={value!r} must be a whole number, at least {least}" + (f": {why}" if why else ""))
     return int(value)
 
 
@@ -67,20 +73,14 @@ class Budget:
     rows_per_person: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "delta", "rows_per_person"):
-            value = getattr(self, name)
-            if not is_number(value):
-                raise ValueError(f"{name}={value!r} must be a number")
-        if not self.epsilon > 0 or not math.isfinite(self.epsilon):
-            raise ValueError(f"epsilon={self.epsilon} must be positive and finite: it bounds the privacy loss")
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta={self.delta} must lie in (0, 1), well below 1/n: it is a probability of failure")
+        # As Python's own numbers: NumPy's are not JSON.
+        object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon, "it bounds the privacy loss"))
+        if not (is_number(self.delta) and 0 < self.delta < 1):
+            raise ValueError(f"delta={self.delta!r} must lie in (0, 1), well below 1/n: it is a probability of failure")
+        object.__setattr__(self, "delta", float(self.delta))
         if not isinstance(self.neighbours, Neighbours):
             raise ValueError(f"neighbours={self.neighbours!r} must be one of {[str(kind) for kind in Neighbours]}")
-        if not 1 <= self.rows_per_person < math.inf or int(self.rows_per_person) != self.rows_per_person:
-            raise ValueError(f"rows_per_person={self.rows_per_person} must be a whole number, at least 1")
-        for name, kind in (("epsilon", float), ("delta", float), ("rows_per_person", int)):  # NumPy's numbers are not JSON
-            object.__setattr__(self, name, kind(getattr(self, name)))
+        object.__setattr__(self, "rows_per_person", whole("rows_per_person", self.rows_per_person))
 
     def __str__(self) -> str:
         return f"the budget of epsilon={self.epsilon:g}, delta={self.delta:g}"

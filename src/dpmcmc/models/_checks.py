@@ -8,30 +8,12 @@ import numbers
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.types import NO_NUMBERS, is_number
-
-
-def positive(name: str, value: float, why: str) -> float:
-    """The value as a float, or a ValueError that names it."""
-    if not (_is_finite(value) and value > 0):
-        raise ValueError(f"{name}={value!r} must be positive and finite: {why}")
-    return float(value)
+from dpmcmc.types import NO_NUMBERS, positive
 
 
 def temperature(value: float) -> float:
     """The power of a likelihood, as a float."""
     return positive("temperature", value, "it is the power of the likelihood, 1 for none")
-
-
-def whole(name: str, value: int, least: int, why: str) -> int:
-    """The value as an int, or a ValueError that names it."""
-    if not _is_finite(value) or int(value) != value or value < least:
-        raise ValueError(f"{name}={value!r} must be a whole number, at least {least}: {why}")
-    return int(value)
-
-
-def _is_finite(value) -> bool:
-    return is_number(value) and math.isfinite(value)
 
 
 def row(given, *shapes: tuple[int, ...]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpmcmc.models import _checks
 from dpmcmc.models.gaussian import HIGHEST
-from dpmcmc.types import Array, Key, Linear, Row
+from dpmcmc.types import Array, Key, Linear, Row, positive
 
 
 def predictor(position: Array, features: Array, intercept: bool) -> Array:
@@ -69,7 +69,7 @@ def simulate(rng_key: Key, num_rows: int, position, radius: float, intercept: bo
 
 def row_radius(radius: float, intercept: bool) -> float:
     """The largest length of x, or of (1, x) with an intercept, when |x| <= radius."""
-    radius = _checks.positive("radius", radius, "it bounds |x| of every row; scale x by public constants to fit")
+    radius = positive("radius", radius, "it bounds |x| of every row; scale x by public constants to fit")
     return float(np.hypot(1.0, radius)) if intercept else radius
 
 
@@ -88,8 +88,8 @@ def limits(radius: float | None, response_bound: float | None, position_radius: 
     if radius is None or response_bound is None or position_radius is None:
         given = f"radius={radius}, response_bound={response_bound}, position_radius={position_radius}"
         raise ValueError(f"{given}: a bound needs all three; give all, or none and choose a clip")
-    response_bound = _checks.positive("response_bound", response_bound, "it bounds |y| of every row")
-    position_radius = _checks.positive("position_radius", position_radius, "the prior is restricted to this ball")
+    response_bound = positive("response_bound", response_bound, "it bounds |y| of every row")
+    position_radius = positive("position_radius", position_radius, "the prior is restricted to this ball")
     row = row_radius(radius, intercept)
     return Limits(row, response_bound, row * position_radius)
 

@@ -18,14 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Family, Key, Model
+from dpmcmc.types import Array, Family, Key, Model, positive, whole
 
 
 def binomial(num_trials: int = 1, successes: float = 1.0, failures: float = 1.0) -> Model:
     """Rows are single counts of successes among `num_trials`. The prior is Beta(successes, failures): (1, 1) is uniform."""
-    num_trials = _checks.whole("num_trials", num_trials, 1, "a row counts the successes among so many trials")
-    successes = _checks.positive("successes", successes, "the prior is Beta(successes, failures)")
-    failures = _checks.positive("failures", failures, "the prior is Beta(successes, failures)")
+    num_trials = whole("num_trials", num_trials, 1, "a row counts the successes among so many trials")
+    successes = positive("successes", successes, "the prior is Beta(successes, failures)")
+    failures = positive("failures", failures, "the prior is Beta(successes, failures)")
 
     def log_partition(position: Array) -> Array:
         return num_trials * jax.nn.softplus(position[0])

@@ -20,12 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Family, Key, Model
+from dpmcmc.types import Array, Family, Key, Model, whole
 
 
 def categorical(num_categories: int, concentration=1.0) -> Model:
     """Rows are single categories 0, ..., num_categories - 1. The prior is Dirichlet: one concentration, or one for each."""
-    num_categories = _checks.whole("num_categories", num_categories, 2, "a row is one of so many categories")
+    num_categories = whole("num_categories", num_categories, 2, "a row is one of so many categories")
     concentration = _concentration(concentration, num_categories)
 
     def log_likelihood(position: Array, row: Array) -> Array:

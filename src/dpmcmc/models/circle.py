@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Key, Model
+from dpmcmc.types import Array, Key, Model, positive
 
 
 def circle(sharpness: float, radius: float | None = None) -> Model:
@@ -30,9 +30,9 @@ def circle(sharpness: float, radius: float | None = None) -> Model:
     With `radius`, |r| <= radius is declared and the flat prior ends there, which buys a proved `lipschitz`; start the
     chain inside. Without it there is no bound: choose a clip.
     """
-    sharpness = _checks.positive("sharpness", sharpness, "it is the a in -a (x^2 + y^2 - r^2)^2")
+    sharpness = positive("sharpness", sharpness, "it is the a in -a (x^2 + y^2 - r^2)^2")
     if radius is not None:
-        radius = _checks.positive("radius", radius, "rows and positions are no farther than this from 0")
+        radius = positive("radius", radius, "rows and positions are no farther than this from 0")
 
     def log_likelihood(position: Array, row: Array) -> Array:
         _checks.row(row, ())
@@ -51,7 +51,7 @@ def draw_circle_posterior(
     rng_key: Key, num_draws: int, rows, sharpness: float, radius: float | None = None, temperature: float = 1.0
 ) -> Array:
     """Exact, independent draws (num_draws, 2) of the tempered posterior. **Not private**: for tests and figures."""
-    sharpness = _checks.positive("sharpness", sharpness, "it is the a in -a (x^2 + y^2 - r^2)^2")
+    sharpness = positive("sharpness", sharpness, "it is the a in -a (x^2 + y^2 - r^2)^2")
     temperature = _checks.temperature(temperature)
     key_angle, key_square = jax.random.split(rng_key)
     center = jnp.mean(jnp.square(rows))

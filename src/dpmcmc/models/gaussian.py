@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Family, Key, Model
+from dpmcmc.types import Array, Family, Key, Model, positive
 
 HIGHEST = jax.lax.Precision.HIGHEST  # an accelerator's default rounds float32 factors to 10 bits; ratios need all 24
 
@@ -125,7 +125,7 @@ def _covariance(covariance) -> np.ndarray:
 def _bound(covariance: np.ndarray, radius: float | None) -> float | None:
     if radius is None:
         return None
-    radius = _checks.positive("radius", radius, "rows and positions lie in the ball of this radius around 0")
+    radius = positive("radius", radius, "rows and positions lie in the ball of this radius around 0")
     smallest = covariance.min() if covariance.ndim == 1 else np.linalg.eigvalsh(covariance)[0]
     return float(2 * radius / smallest)
 

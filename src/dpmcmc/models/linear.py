@@ -27,7 +27,7 @@ import numpy as np
 
 from dpmcmc.models import _checks, _regression
 from dpmcmc.models.gaussian import HIGHEST
-from dpmcmc.types import Array, Family, Key, Model, Row
+from dpmcmc.types import Array, Family, Key, Model, Row, positive, whole
 
 
 def linear(
@@ -46,8 +46,8 @@ def linear(
     of `position_radius`, which buys a proved `lipschitz` and `curvature` and a `family`; start the chain inside. Without
     them choose a clip.
     """
-    num_features = _checks.whole("num_features", num_features, 1, "the number of columns of x")
-    noise_scale = _checks.positive("noise_scale", noise_scale, "it is the standard deviation of y around x . b")
+    num_features = whole("num_features", num_features, 1, "the number of columns of x")
+    noise_scale = positive("noise_scale", noise_scale, "it is the standard deviation of y around x . b")
     dimension = num_features + bool(intercept)
     limits = _regression.limits(radius, response_bound, position_radius, intercept)
 

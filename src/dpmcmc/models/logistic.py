@@ -26,8 +26,8 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from dpmcmc.models import _checks, _regression
-from dpmcmc.types import Array, Key, Model, Row
+from dpmcmc.models import _regression
+from dpmcmc.types import Array, Key, Model, Row, whole
 
 
 def logistic(
@@ -42,7 +42,7 @@ def logistic(
     So labels in {0, 1}, {False, True} and {-1, 1} all work; a row whose label is missing (NaN) says nothing. The intercept, if
     any, comes first in the position and in `names`. A row longer than the radius meets the curator's clip.
     """
-    num_features = _checks.whole("num_features", num_features, 1, "the number of columns of x")
+    num_features = whole("num_features", num_features, 1, "the number of columns of x")
     dimension = num_features + bool(intercept)
 
     def log_likelihood(logit: Array, row: Row) -> Array:

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Key, Model
+from dpmcmc.types import Array, Key, Model, positive, whole
 
 
 def mixture(variance: float = 2.0, row_bound: float = 3.0, position_bound: float = 3.0) -> Model:
@@ -38,9 +38,9 @@ def mixture(variance: float = 2.0, row_bound: float = 3.0, position_bound: float
 
     Start the chain inside the square. A row outside its interval meets the curator's clip.
     """
-    variance = _checks.positive("variance", variance, "it is the variance of each component")
-    row_bound = _checks.positive("row_bound", row_bound, "every row lies in [-row_bound, row_bound]")
-    position_bound = _checks.positive("position_bound", position_bound, "it is half the side of the prior's square")
+    variance = positive("variance", variance, "it is the variance of each component")
+    row_bound = positive("row_bound", row_bound, "every row lies in [-row_bound, row_bound]")
+    position_bound = positive("position_bound", position_bound, "it is half the side of the prior's square")
 
     def log_likelihood(position: Array, row: Array) -> Array:
         _checks.row(row, ())
@@ -64,7 +64,7 @@ def mixture_posterior(rows, variance: float = 2.0, position_bound: float = 3.0, 
     The axis holds the midpoints of `num_points` equal cells. **Not private**: it reads the rows; for tests and figures.
     """
     temperature = _checks.temperature(temperature)
-    num_points = _checks.whole("num_points", num_points, 2, "the number of cells along each side of the square")
+    num_points = whole("num_points", num_points, 2, "the number of cells along each side of the square")
     model = mixture(variance, position_bound=position_bound)
     axis = position_bound * ((2 * jnp.arange(num_points) + 1) / num_points - 1)
     points = jnp.stack(jnp.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)

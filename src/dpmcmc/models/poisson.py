@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from dpmcmc.models import _checks, _regression
-from dpmcmc.types import Array, Key, Model, Row
+from dpmcmc.types import Array, Key, Model, Row, whole
 
 
 def poisson(
@@ -40,7 +40,7 @@ def poisson(
     The last three, given together, declare |x| <= radius and y <= response_bound and restrict the prior to the ball of
     `position_radius`, which buys a proved `lipschitz` and `curvature`; start the chain inside. Without them choose a clip.
     """
-    num_features = _checks.whole("num_features", num_features, 1, "the number of columns of x")
+    num_features = whole("num_features", num_features, 1, "the number of columns of x")
     dimension = num_features + bool(intercept)
     limits = _regression.limits(radius, response_bound, position_radius, intercept)
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Family, Key, Model
+from dpmcmc.types import Array, Family, Key, Model, positive, whole
 
 
 def poisson_rate(max_count: int, prior_shape: float = 1.0, prior_rate: float = 1.0) -> Model:
@@ -26,9 +26,9 @@ def poisson_rate(max_count: int, prior_shape: float = 1.0, prior_rate: float = 1
     Choose max_count from public knowledge, well above the rate: rows that exceed it bias the posterior, and the noise of a
     `SufficientStatistic` grows with it. Log-ratios have no proved bound: for these choose a clip.
     """
-    max_count = _checks.whole("max_count", max_count, 1, "larger counts count as this one")
-    prior_shape = _checks.positive("prior_shape", prior_shape, "the rate's prior is Gamma(prior_shape, prior_rate)")
-    prior_rate = _checks.positive("prior_rate", prior_rate, "the rate's prior is Gamma(prior_shape, prior_rate)")
+    max_count = whole("max_count", max_count, 1, "larger counts count as this one")
+    prior_shape = positive("prior_shape", prior_shape, "the rate's prior is Gamma(prior_shape, prior_rate)")
+    prior_rate = positive("prior_rate", prior_rate, "the rate's prior is Gamma(prior_shape, prior_rate)")
 
     def log_likelihood(position: Array, row: Array) -> Array:
         _checks.row(row, ())

@@ -46,7 +46,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.models import _checks, _regression
-from dpmcmc.types import Array, Model, Position, Row
+from dpmcmc.types import Array, Model, Position, Row, positive, whole
 
 HUBER = 1.345
 CENTER = 4.0  # of Y / s
@@ -69,9 +69,9 @@ def robust_linear(
     The position has the coefficients over the noise, the intercept first if there is one, and then what stands for the noise; it
     may start at zero. People get the coefficients, by `names` if given, and `noise_scale`. `threshold` is K.
     """
-    num_features = _checks.whole("num_features", num_features, 1, "the number of columns of x")
-    bound = _checks.positive("response_bound", response_bound, "it bounds |y| of every row; move y by a public constant to fit")
-    threshold = _checks.positive("threshold", threshold, "a row that is off by more noises pulls no harder")
+    num_features = whole("num_features", num_features, 1, "the number of columns of x")
+    bound = positive("response_bound", response_bound, "it bounds |y| of every row; move y by a public constant to fit")
+    threshold = positive("threshold", threshold, "a row that is off by more noises pulls no harder")
     row_radius = _regression.row_radius(radius, intercept)
     weight = math.sqrt(SHARE) * row_radius
     dimension = num_features + bool(intercept) + 1

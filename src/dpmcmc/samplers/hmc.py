@@ -23,7 +23,6 @@ The paper's position update lacks the step size h, and its test the logarithm of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -34,7 +33,7 @@ from jax import lax
 
 from dpmcmc.samplers import roles, scaling
 from dpmcmc.samplers.penalty import passes
-from dpmcmc.types import Array, Position, Query, Sampler, is_number, is_standing, traits
+from dpmcmc.types import Array, Position, Query, Sampler, is_number, is_standing, traits, whole
 
 
 class HMCState(NamedTuple):
@@ -83,9 +82,8 @@ def hmc(
         from 0, all steps have `step_size`, to 1, they spread evenly over (0, step_size] as in the paper.
     """
     roles.check_prior(log_prior)
-    scaling.positive("step_size", step_size, "it is the leapfrog's step")
-    if not is_number(num_leapfrog) or not 1 <= num_leapfrog < math.inf or int(num_leapfrog) != num_leapfrog:
-        raise ValueError(f"num_leapfrog={num_leapfrog!r} must be a whole number, at least 1")
+    scaling.check_positive("step_size", step_size, "it is the leapfrog's step")
+    num_leapfrog = whole("num_leapfrog", num_leapfrog)
     if not (is_number(jitter) and 0 <= jitter <= 1):
         raise ValueError(f"jitter={jitter!r} must lie in [0, 1]: it is the part of the step size that varies")
     if is_standing(test):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.types import NO_NUMBERS, Array, is_number
+from dpmcmc.types import NO_NUMBERS, Array, positive
 
 ROUNDING = 1e-4  # noise that is meant to be just what a step may add is not told to be more
 
@@ -58,12 +57,10 @@ def schedule(step_size: float | Callable[[Array], Array]) -> Callable[[Array], A
     """The step size as a function of the step's index."""
     if callable(step_size):
         return step_size
-    positive("step_size", step_size, "how far a step goes, or a function of the step's index")
+    check_positive("step_size", step_size, "how far a step goes, or a function of the step's index")
     return lambda index: step_size
 
 
-def positive(name: str, value: Any, why: str) -> None:
-    if isinstance(value, jax.core.Tracer) and value.shape == ():  # made of answers in a compiled program: its value is not known
-        return
-    if not (is_number(value) and 0 < value < math.inf):
-        raise ValueError(f"{name}={value} must be positive and finite: {why}")
+def check_positive(name: str, value: Any, why: str) -> None:
+    if not (isinstance(value, jax.core.Tracer) and value.shape == ()):  # made of answers in a compiled program: it is not known
+        positive(name, value, why)

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from dpmcmc.samplers import roles
-from dpmcmc.types import Answer, Array, Ask, Key, Position, Query, at_least_one
+from dpmcmc.types import Answer, Array, Ask, Key, Position, Query, whole
 
 HALVINGS = 24
 SURE = 3.0  # standard deviations of the gradients' noise
@@ -46,7 +46,7 @@ def newton_start(
 ) -> Callable[[Key, Position, Ask], Start]:
     """A start for `sample(start=...)`: asks `curvature` once and `gradient` `num_steps` times, whatever the number of chains."""
     roles.check_prior(log_prior)
-    num_steps = at_least_one("num_steps", num_steps)
+    num_steps = whole("num_steps", num_steps)
 
     def start(rng_key, position, ask):
         key_curvature, key_steps = jax.random.split(rng_key)

@@ -74,7 +74,7 @@ def sgnht(
     """
     roles.check_prior(log_prior)
     step_at, precondition = scaling.schedule(step_size), scaling.axes("preconditioner", preconditioner)
-    scaling.positive("friction", friction, "it drives the momentum")
+    scaling.check_positive("friction", friction, "it drives the momentum")
     roots = precondition.scales**0.5
 
     def init(rng_key, position, ask):
