@@ -9,7 +9,7 @@ import typer
 
 from dpmcmc import __version__
 from dpmcmc.cli import account, run
-from dpmcmc.cli.options import Relation
+from dpmcmc.cli.options import Relation, refusals
 
 main = typer.Typer(
     no_args_is_help=True,
@@ -64,11 +64,8 @@ def report(
     from dpmcmc import report as write
 
     page = file.with_suffix(".html") if out is None else out
-    try:
+    with refusals(OSError):
         write(load(file), page, file.stem if title is None else title)
-    except (ValueError, OSError) as error:
-        typer.echo(f"refused: {error}", err=True)
-        raise typer.Exit(2) from error
     typer.echo(f"Written to {page}.")
 
 

@@ -27,7 +27,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from dpmcmc.cli.options import Relation
+from dpmcmc.cli.options import Relation, refusals
 
 UsageError: Any = typer.BadParameter.__base__  # of an option that is misspelt, missing or no number; typer does not export it
 
@@ -519,24 +519,9 @@ def _announce(asked: Question, given: Given) -> None:
 
 
 @contextmanager
-def _refusals(as_json: bool = False) -> Iterator[None]:
-    """Refusals are answers: one line on standard error, one object if JSON was asked for, exit code 2, no traceback."""
-    try:
-        yield
-    except (ValueError, KeyError) as error:
-        _refuse(error, as_json)
-    except OverflowError as error:
-        _refuse(ValueError(f"some number is too large to compute with ({error})"), as_json)
-    except Exception as error:
-        from dpmcmc.errors import PrivacyRefusal
-
-        if not isinstance(error, PrivacyRefusal):
-            raise
-        _refuse(error, as_json)
-
-
-def _refuse(error: Exception, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"error": str(error)}))
-    typer.echo(f"refused: {error}", err=True)
-    raise typer.Exit(2) from error
+def _refusals(as_json: bool) -> Iterator[None]:
+    with refusals(KeyError, as_json=as_json):
+        try:
+            yield
+        except OverflowError as error:
+            raise ValueError(f"some number is too large to compute with ({error})") from error

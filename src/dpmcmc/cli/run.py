@@ -15,10 +15,12 @@ Exit codes: 0 done; 1 broke off after the budget was spent; 2 refused, nothing s
 
 from __future__ import annotations
 
+import csv
 import enum
 import warnings
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,9 +28,10 @@ import typer
 
 from dpmcmc.cli import choices
 from dpmcmc.cli.choices import ByHand, Chosen, SamplerName
-from dpmcmc.cli.options import Relation
+from dpmcmc.cli.options import Relation, refusals
 from dpmcmc.cli.problems import PRIOR_SCALES, ModelName, Settings, problem_of
 
+UNREADABLE = TypeError, OSError, EOFError, zlib.error, csv.Error  # what tables and settings may be, besides out of range
 MAX_SEED = 2**32 - 1  # JAX takes a larger one modulo 2^32, or not at all
 
 
@@ -110,7 +113,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell the plan and stop: nothing is spent.")] = False,
 ) -> None:
     """Draw from the posterior of a built-in model, with differential privacy for the rows of a table."""
-    with _refusals():
+    with refusals(*UNREADABLE):
         from dpmcmc import Budget, Curator
         from dpmcmc.tables.columns import parse_bounds, parse_levels, parse_names
 
@@ -298,7 +301,7 @@ def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out
 
     before, texts = curator.num_grants, {"parameters": "; ".join(problem.notes), "plan": "\n".join(plan)}
     try:
-        with _refusals():
+        with refusals(*UNREADABLE):
             return sample(
                 jax.random.key(seed),
                 chosen.sampler,
@@ -379,18 +382,3 @@ def _floats(option: str, text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise ValueError(f"{option} {text} must be numbers, by commas") from None
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """What is refused is said in one line; nothing was spent."""
-    import csv
-    import zlib
-
-    from dpmcmc.errors import PrivacyRefusal
-
-    try:
-        yield
-    except (ValueError, TypeError, OSError, EOFError, zlib.error, csv.Error, PrivacyRefusal) as error:
-        typer.echo(f"refused: {error}", err=True)
-        raise typer.Exit(2) from error
