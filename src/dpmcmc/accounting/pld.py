@@ -90,7 +90,7 @@ def connect_the_dots(profile: Profile, interval: float) -> Losses:
     return Losses(on_grid, int(dots[0]), max(float(excess[-1]), 0.0), upper, lower)
 
 
-def _dots(first: int, last: int, large: int, stride: int = 1) -> np.ndarray:
+def _dots(first: int, last: int, large: int, stride: int) -> np.ndarray:
     """Every `stride`-th integer from `first` to `last`, sparser beyond `large`: distances grow there in proportion."""
     most = max(-first, last)
     sizes = np.arange(0, min(large, most), stride)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+ROUNDING = 1e-14  # of a number: how wide a closed bracket is, a few roundings
 LIMIT = 2**60  # more steps than anybody takes: the answer where a ledger is still within budget there
 
 
@@ -13,7 +14,7 @@ def largest(fits: Callable[[int], bool], guess: int = 1) -> int:
     return largest_within(lambda count: -math.inf if fits(count) else math.inf, guess)
 
 
-def largest_within(excess: Callable[[int], float], guess: int = 1, most: int = LIMIT) -> int:
+def largest_within(excess: Callable[[int], float], guess: int, most: int = LIMIT) -> int:
     """The same for what fits where its excess is at most 0, up to `most`. Finite excesses tell how far it is to the answer.
 
     The bracket grows from `guess` by steps four times as long each, then it closes in. An excess that is not a number counts as too
@@ -59,19 +60,19 @@ def largest_exponential(excess: Callable[[float], float], low: float, high: floa
     return math.exp(-crossing(falling, -high, -low)[1])
 
 
-def crossing(function: Callable[[float], float], low: float, high: float, tolerance: float = 1e-14) -> tuple[float, float]:
+def crossing(function: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
     """A bracket of the sign change of a falling function, a few roundings wide: function(low) > 0 >= function(high).
 
     Ridders' rule: one halving, then one false position on the values straightened by an exponential. The bracket at
     least halves in each round and the number of right digits doubles.
     """
     at_low, at_high = function(low), function(high)
-    while at_high < 0 and high - low > tolerance * max(abs(low), abs(high)):
+    while at_high < 0 and high - low > ROUNDING * max(abs(low), abs(high)):
         middle = (low + high) / 2
         at_middle = function(middle)
         guess = middle + (middle - low) * at_middle / math.sqrt(at_middle * at_middle - at_low * at_high)
         # A step past the guess, too, so that both ends of the bracket close in.
-        for point in (middle, guess, guess + math.copysign(abs(guess) * tolerance / 4, at_middle)):
+        for point in (middle, guess, guess + math.copysign(abs(guess) * ROUNDING / 4, at_middle)):
             if low < point < high:
                 value = at_middle if point == middle else function(point)
                 low, at_low, high, at_high = (point, value, high, at_high) if value > 0 else (low, at_low, point, value)

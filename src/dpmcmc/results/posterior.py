@@ -63,9 +63,9 @@ def rehearse(
     position: Any,
     info: Any,
     unravel: Callable[[Any], dict[str, Any]],
-    path: str | Path | None = None,
-    attributes: Mapping[str, str] = MappingProxyType({}),
-    units: Mapping[str, str] = MappingProxyType({}),
+    path: str | Path | None,
+    attributes: Mapping[str, str],
+    units: Mapping[str, str],
 ) -> None:
     """Fail now, with zeros of these shapes, rather than after the budget is spent. With a path they are written beside it once."""
     positions, infos = jax.tree.map(lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info))
