@@ -90,7 +90,8 @@ def sample(
             "start= begins all chains at the point it finds: give one initial_position, of shape (d,). To go on from where another "
             "run has ended leave start= out (of a recipe: recipe.continued is the sampler, and needs none)"
         )
-    _check_path(path)
+    if path is not None and (why := posteriors.why_not_new(path)):
+        raise ValueError(f"path={path} {why}")
     begin = curator.trace(begin_program(sampler, start), keys, positions)
 
     def trace_block(size, thin):
@@ -389,15 +390,6 @@ def _block_sizes(num_steps: int, thin: int) -> list[int]:
 def _rehearse(model, shapes, num_chains: int, path: str | Path | None, attributes, units) -> None:
     _, (positions, info) = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), shapes)
     posteriors.rehearse(num_chains, positions, info, model.unravel, path, attributes, units)
-
-
-def _check_path(path: str | Path | None) -> None:
-    if path is None:
-        return
-    if why := posteriors.why_not_new(path):
-        raise ValueError(f"path={path} {why}")
-    if not Path(path).absolute().parent.is_dir():
-        raise ValueError(f"path={path} cannot be written: its folder does not exist; make it first")
 
 
 def _check_texts(name: str, texts: Any) -> None:

@@ -193,10 +193,8 @@ def _persons(table: Path, column: str | None, delimiter: str, budget: Any) -> An
 def _check_files(out: Path, ledger: Path | None, shared_by: Any, dry_run: bool) -> None:
     from dpmcmc.results.posterior import why_not_new
 
-    if not dry_run and (why := why_not_new(out)):
+    if (why := why_not_new(out)) and not (dry_run and out.exists()):
         raise ValueError(f"--out {out} {why}")
-    if not out.absolute().parent.is_dir():
-        raise ValueError(f"--out {out} cannot be written: its folder does not exist")
     if ledger is not None and ledger.resolve() == out.resolve():
         raise ValueError(f"--out and --ledger are both {out}: the posterior would replace what is kept of the spends")
     if shared_by is not None and ledger is None:

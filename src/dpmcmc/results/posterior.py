@@ -23,6 +23,7 @@ from dpmcmc.accounting.statement import ATTRIBUTE, NUM_DRAWS, FederatedStatement
 MAX_R_HAT, MIN_EFFECTIVE = 1.1, 15  # what draws must reach to be called a success
 MAX_DRIFT, FEWEST_FOR_DRIFT = 5.0, 50  # standard deviations, and draws to have any
 ORDER = "parameter_order"  # an attribute: ArviZ and NetCDF sort variables by name
+NO_FOLDER = "cannot be written: its folder does not exist; make it first"
 EMPTY = (
     "is empty: a run is writing to it, or was killed before its first draws were saved (a ledger= tells whether it was paid for)"
 )
@@ -266,7 +267,7 @@ def _drift(posterior: Any) -> float:
 def save(result: Any, path: str | Path) -> None:
     """Write NetCDF; the file is replaced at once, so a reader never sees half of it."""
     if not Path(path).absolute().parent.is_dir():
-        raise ValueError(f"{path} cannot be written: its folder does not exist; make it first")
+        raise ValueError(f"{path} {NO_FOLDER}")
     if hasattr(result, "posterior"):
         _check_is_one_run(result)
         # Of several runs ArviZ makes lists of what is said of all.
@@ -303,7 +304,9 @@ def claimed(path: str | Path | None) -> Iterator[None]:
 
 
 def why_not_new(path: str | Path) -> str | None:
-    """What stands where a posterior is to be written, if something does, and what to do about it."""
+    """What stands where a posterior is to be written, or what is missing there, and what to do about it."""
+    if not Path(path).absolute().parent.is_dir():
+        return NO_FOLDER
     if not Path(path).exists():
         return None
     if Path(path).is_file() and Path(path).stat().st_size == 0:
