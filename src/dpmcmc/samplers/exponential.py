@@ -20,9 +20,9 @@ import jax.numpy as jnp
 
 from dpmcmc.precision import always_double
 from dpmcmc.samplers import roles
-from dpmcmc.samplers.penalty import PenaltyInfo, WalkState, choose, is_outside, passes
+from dpmcmc.samplers.penalty import penalty
 from dpmcmc.samplers.proposals import Proposal
-from dpmcmc.types import Array, Family, Model, Position, Query, Sampler
+from dpmcmc.types import Answer, Array, Family, Model, Position, Query, Sampler
 
 
 def exponential_penalty(model: Model, statistic: Query, proposal: Proposal) -> Sampler:
@@ -31,7 +31,6 @@ def exponential_penalty(model: Model, statistic: Query, proposal: Proposal) -> S
     The time of a step does not depend on the number of rows. Several owners' answers add.
     """
     roles.check_model(model)
-    roles.check_proposal(proposal)
     family = model.family
     if family is None:
         raise ValueError(
@@ -39,21 +38,15 @@ def exponential_penalty(model: Model, statistic: Query, proposal: Proposal) -> S
             "penalty(model.log_prior, LogRatio(...), proposal)"
         )
 
-    def init(rng_key, position, ask):
-        return WalkState(position, proposal.init(rng_key, position))
+    walk = penalty(model.log_prior, statistic, proposal)
 
     def step(rng_key, state, ask):
-        key_move, key_ask, key_accept = jax.random.split(rng_key, 3)
-        point, if_accepted, if_rejected = proposal.propose(key_move, state.position, state.memory)
-        answer = ask(key_ask, statistic, state.position)
-        ratio, variance = _log_ratio(change(family, state.position, point), answer, state.position.dtype)
-        log_ratio = ratio + model.log_prior(point) - model.log_prior(state.position)
-        is_accepted = passes(key_accept, log_ratio, variance)
-        length = jnp.linalg.norm(point - state.position)
-        info = PenaltyInfo(is_accepted, log_ratio, length, is_outside(model.log_prior, point))
-        return choose(is_accepted, point, if_accepted, state, if_rejected), info
+        def ask_ratio(rng_key, statistic, position, point):
+            return _log_ratio(change(family, position, point), ask(rng_key, statistic, position), position.dtype)
 
-    return Sampler(init, step)
+        return walk.step(rng_key, state, ask_ratio)
+
+    return Sampler(walk.init, step)
 
 
 def change(family: Family, position: Position, proposal: Position) -> Array:
@@ -70,9 +63,9 @@ def change(family: Family, position: Position, proposal: Position) -> Array:
         return always_double(difference)(position, proposal)
 
 
-def _log_ratio(weights, answer, dtype):
+def _log_ratio(weights, answer: Answer, dtype) -> Answer:
     """The rows' noisy log-ratio and the variance of its noise."""
     with jax.enable_x64(True):
         ratio = jnp.sum(weights * answer.value.astype(jnp.float64))
         variance = jnp.sum(weights**2 * answer.variance.astype(jnp.float64))
-        return ratio.astype(dtype), variance.astype(dtype)
+        return Answer(ratio.astype(dtype), variance.astype(dtype))
