@@ -162,7 +162,7 @@ def _promised(budget: Any) -> tuple[float, float]:
     """(epsilon, delta); an infinite epsilon where nothing was promised."""
     if budget is None:
         return math.inf, 1e-6
-    is_pair = isinstance(budget, list) and len(budget) == 2 and all(isinstance(part, float | int) for part in budget)
+    is_pair = isinstance(budget, list) and len(budget) == 2 and all(type(part) in (float, int) for part in budget)
     if not is_pair or not 0 < budget[0] < math.inf or not 0 < budget[1] < 1:
         raise ValueError("the budget of these spends must be null or two numbers, [epsilon, delta], above 0 and delta below 1")
     return float(budget[0]), float(budget[1])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dpmcmc.acceptance import Barker, Penalty
 from dpmcmc.accounting import accountants, calibrate, filters
-from dpmcmc.accounting.costs import ZCDP, AcceptBit, Gaussian, NonPrivate, PoissonMixture, Pure
+from dpmcmc.accounting.costs import ZCDP, AcceptBit, Gaussian, NonPrivate, PoissonMixture, Pure, SubsampledGaussian
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 from dpmcmc.types import Neighbours
 
@@ -53,6 +53,19 @@ def test_the_total_is_the_best_conversion_solved_for_rho():
         from dpmcmc.accounting import renyi
 
         assert renyi.zcdp_epsilon(rho, DELTA) <= epsilon < renyi.zcdp_epsilon(rho * (1 + 1e-6), DELTA)
+
+
+def test_costs_for_two_relations_do_not_add_up():
+    replaced, added = (SubsampledGaussian("poisson", 0.01, 5.0, neighbours) for neighbours in Neighbours)
+    budget = filters.renyi_filter(1.0, DELTA)
+    budget.spend({replaced: 1, Gaussian(50.0): 1})
+    with pytest.raises(ValueError, match="one relation"):
+        budget.spend({added: 1})
+    budget.spend({replaced: 1})
+    with pytest.raises(ValueError, match="one relation"):
+        accountants.epsilon({replaced: 1, added: 1}, DELTA)
+    with pytest.raises(ValueError, match="one relation"):
+        calibrate.steps({added: 1}, 1.0, DELTA, initial={replaced: 1})
 
 
 @pytest.mark.parametrize("make", KINDS)

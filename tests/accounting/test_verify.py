@@ -83,6 +83,38 @@ def test_files(tmp_path):
         verify.read(tmp_path / "empty.nc")
 
 
+SMALLER = json.dumps(document([(Gaussian(50.0), 1)], 0.1))
+
+
+@pytest.mark.parametrize("group", ["/", "warmup_posterior"])
+@pytest.mark.parametrize("other", [SMALLER, "not even JSON"])
+def test_a_second_ledger_in_the_file_must_be_the_same(tmp_path, group, other):
+    import h5netcdf
+
+    for ledger, told in ((other, ["it holds two ledgers"]), (json.dumps(document(ENTRIES, EPSILON), indent=1), [])):
+        path = tmp_path / "posterior.nc"
+        with h5netcdf.File(path, "w") as file:
+            file.create_group("posterior").attrs[verify.ATTRIBUTE] = json.dumps(document(ENTRIES, EPSILON))
+            (file if group == "/" else file.create_group(group)).attrs[verify.ATTRIBUTE] = ledger
+        assert verify.contradictions(path) == told
+
+
+@pytest.mark.parametrize("number", ["many", 1.5, [3, 4]])
+def test_an_odd_number_of_draws_is_refused(tmp_path, number):
+    import h5netcdf
+
+    with h5netcdf.File(tmp_path / "posterior.nc", "w") as file:
+        group = file.create_group("posterior")
+        group.attrs.update({verify.ATTRIBUTE: json.dumps(document(ENTRIES, EPSILON)), verify.NUM_DRAWS: number})
+    with pytest.raises(ValueError, match="'num_draws' of posterior.nc must be a whole number"):
+        verify.contradictions(tmp_path / "posterior.nc")
+
+
+def test_a_number_of_thousands_of_digits_is_refused():
+    with pytest.raises(ValueError, match="too long to be one"):
+        verify.parsed('{"count": ' + "9" * 5000 + "}")
+
+
 @pytest.mark.parametrize("change", [{"format": "other"}, {"claim": {"epsilon": -1, "delta": 1e-6, "method": "gaussian"}}])
 def test_what_is_no_ledger_is_refused(tmp_path, change):
     path = tmp_path / "ledger.json"

@@ -282,7 +282,10 @@ def checked(costs: Costs) -> dict[Any, int]:
     for cost, count in costs.items():
         if not (0 <= count <= MOST_QUERIES and count == int(count)):
             raise ValueError(f"a ledger counts whole numbers of queries, none negative, up to 2^80; {cost!r} has {count}")
-    return {cost: int(count) for cost, count in costs.items() if count > 0}
+    found = {cost: int(count) for cost, count in costs.items() if count > 0}
+    if len({cost.neighbours for cost in found if hasattr(cost, "neighbours")}) > 1:
+        raise ValueError("a ledger is about one relation of neighbouring tables, this one has costs for two: give all for the same")
+    return found
 
 
 def checked_step(per_step: Costs) -> dict[Any, int]:

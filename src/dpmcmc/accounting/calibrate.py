@@ -28,7 +28,10 @@ def steps(per_step: Costs, epsilon: float, delta: float, initial: Costs | None =
     excess = lambda count: _spent(combined(start, per_step, count), delta, method) - epsilon  # noqa: E731
     guess, most = 1 if start else _guess(per_step, epsilon, delta), _most(per_step, start, method)
     if guess > most:
-        raise UnsupportedQuery(f"some {guess:.2g} steps would fit, but pld composes up to {accountants.MOST_PLD_QUERIES:g} queries")
+        way_out = "" if any(math.isinf(cost.rdp([2.0])[0]) for cost in per_step) else ": try rdp"
+        raise UnsupportedQuery(
+            f"some {guess:.2g} steps would fit, but pld composes up to {accountants.MOST_PLD_QUERIES:g} queries{way_out}"
+        )
     found = largest_within(excess, guess, most)
     if found == 0:
         with contextlib.suppress(BudgetExceeded):

@@ -82,7 +82,7 @@ class Filter:
         return largest(lambda count: self.fits(calibrate.combined(initial or {}, costs, count)))
 
     def _with(self, costs: Costs) -> dict[Any, int]:
-        return calibrate.combined(self._granted, accountants.checked(costs))
+        return accountants.checked(calibrate.combined(self._granted, accountants.checked(costs)))
 
 
 def gaussian_filter(epsilon: float, delta: float) -> Filter:

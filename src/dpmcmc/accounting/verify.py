@@ -37,6 +37,7 @@ from dpmcmc.types import Neighbours
 TOLERANCE = 1e-6  # the last digits of `pld` depend on the processor: 1e-7 at delta = 1e-10, 1e-10 at 1e-6
 LEDGER = ("format", "claim", "neighbours", "rows_per_person", "entries")
 CLAIM, ENTRY, FEDERATED = ("epsilon", "delta", "method"), ("query", "released", "cost", "count"), ("format", "owners")
+MOST_DIGITS = 4000  # Python reads no more than 4300
 FREE = ("Released", "Budget", "Assumes", "Note")  # what a statement prints besides its ledger
 OPINION = rf"epsilon = (\S+) by ([a-z-]+)(?:{re.escape(SECOND)}(?:{re.escape(BOTH_HOLD)})?|, {ALONE})"
 ANY = "\0"  # a number that a statement prints and its ledger does not tell; what is printed never has this character
@@ -85,7 +86,12 @@ def parsed(text: str | bytes) -> Any:
             raise ValueError("a ledger names something twice: there is no telling which is meant")
         return dict(pairs)
 
-    return json.loads(text, object_pairs_hook=once)
+    def short(digits: str) -> int:
+        if len(digits) > MOST_DIGITS:
+            raise ValueError("a ledger has a number that is too long to be one")
+        return int(digits)
+
+    return json.loads(text, object_pairs_hook=once, parse_int=short)
 
 
 def by_owner(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -113,6 +119,8 @@ def contradictions(path: Path) -> list[str]:
     facts = [_facts(ledger) for ledger in ledgers.values()]
     found = []
     for attributes in beside:
+        if ATTRIBUTE in attributes and not _is_same(attributes[ATTRIBUTE], document):
+            found.append("it holds two ledgers")
         found += [
             f"{name}={attributes[name]}"
             for name, value in weakest(facts).items()
@@ -127,6 +135,13 @@ def contradictions(path: Path) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def _is_same(ledger: Any, document: dict[str, Any]) -> bool:
+    try:
+        return (parsed(ledger) if isinstance(ledger, str) else ledger) == document
+    except (ValueError, RecursionError):
+        return False
+
+
 def _added_draws(path: Path) -> int:
     """How many more draws a saved posterior has than its run: those of another run are not on this bill."""
     import h5py
@@ -134,8 +149,10 @@ def _added_draws(path: Path) -> int:
     with h5py.File(path, "r") as file:
         groups = [file[name] for name in ("posterior", "warmup_posterior") if name in file]
         sizes = [math.prod(group[axis].size for axis in ("chain", "draw")) for group in groups if {"chain", "draw"} <= set(group)]
-        told = [int(np.ravel(group.attrs[NUM_DRAWS])[0]) for group in groups if NUM_DRAWS in group.attrs]
-    return max(0, sum(sizes) - told[0]) if told else 0
+        told = [np.asarray(group.attrs[NUM_DRAWS]) for group in groups if NUM_DRAWS in group.attrs]
+    if any(number.size != 1 or number.dtype.kind not in "iu" for number in told):
+        raise ValueError(f"the attribute {NUM_DRAWS!r} of {path.name} must be a whole number")
+    return max(0, sum(sizes) - int(told[0].item())) if told else 0
 
 
 def _contradicting(text: str, ledgers: dict[str, dict[str, Any]]) -> list[str]:
@@ -196,11 +213,12 @@ def _is_netcdf(path: Path) -> bool:
 
 
 def _netcdf_attributes(path: Path) -> list[dict[str, Any]]:
-    """Of the posterior and of the whole file, the one with a ledger first."""
+    """Of all groups, the posterior first, and of the whole file: those with a ledger before the others."""
     import h5py
 
     with h5py.File(path, "r") as file:
-        groups = [group.attrs for group in (file.get("posterior"), file) if group is not None]
+        names = sorted(file, key=lambda name: name != "posterior")
+        groups = [group.attrs for group in (*map(file.get, names), file) if isinstance(group, h5py.Group)]
         found = [{name: value.decode() if isinstance(value, bytes) else value for name, value in attrs.items()} for attrs in groups]
     if not any(ATTRIBUTE in attributes for attributes in found):
         raise ValueError(f"{path.name} holds no ledger: no attribute {ATTRIBUTE!r} in its posterior group or its root")
