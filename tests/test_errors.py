@@ -358,8 +358,14 @@ RUNS = [
     ({"sampler": Sampler(tiny.PENALTY.init, twice_step)}, UnboundedQueries, "a random key is used for two asks"),
     ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, ())), "num_steps": None}, ValueError,
      "any number of steps fits: say num_steps"),
-    ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, state.position))}, ValueError,
-     "the sampler's info a NamedTuple of arrays"),
+    ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, state.position))}, TypeError,
+     "the sampler's info is a ShapeDtypeStruct: return a NamedTuple or a dict of arrays, or None"),
+    ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, {"of": {"a": state.position}}))}, TypeError,
+     "'of' in the sampler's info is a dict: it must be an array of numbers"),
+    ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, {"key": key}))}, TypeError,
+     "'key' in the sampler's info is a random key: it must be an array of numbers"),
+    ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, {"draw": state.position}))}, ValueError,
+     "'draw' in the sampler's info cannot be the name of a statistic"),
 ]  # fmt: skip
 
 

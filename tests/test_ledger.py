@@ -95,6 +95,14 @@ def test_a_missing_folder_is_refused_at_the_door(tmp_path):
         curator(tmp_path / "missing" / "table.ledger")
 
 
+def test_what_is_left_is_not_told_from_a_ledger_that_others_have_spent_from(path):
+    first, second = curator(path, shared_by="zcdp"), curator(path, shared_by="zcdp")
+    first.grant(PLAN)
+    for question in (lambda: second.check({query: 10**6 for query in PLAN}), lambda: second.max_steps({}, PLAN)):
+        with pytest.raises(BudgetExceeded, match="somebody else has spent"):
+            question()
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_link_to_a_ledger_is_that_ledger(is_there, path, tmp_path):
     link = tmp_path / "link.ledger"

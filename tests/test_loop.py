@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +15,13 @@ from dpmcmc import (
     BudgetExceeded,
     Curator,
     Gradient,
+    LogRatio,
     RunFailed,
     Sampler,
     accept_walk,
     load,
     loop,
+    penalty,
     random_walk,
     sample,
     sgld,
@@ -513,6 +515,75 @@ def test_a_step_must_return_a_state_and_info():
         tiny.run(sampler=Sampler(lambda key, position, ask: None, tiny.BARKER.step))
     with pytest.raises(TypeError, match=r"is a function \(a function is called with what start= returns, which is missing: "):
         tiny.run(sampler=tiny.BARKER.step)
+
+
+class Counting(NamedTuple):
+    position: Any
+    total: Any
+
+
+def counting(start, change):
+    """A sampler whose state has one number more."""
+
+    def step(rng_key, state, ask):
+        answer = ask(rng_key, tiny.RATIO, state.position, state.position + 0.1)
+        return Counting(state.position, change(state.total, answer.value)), {"total": state.total}
+
+    return Sampler(lambda key, position, ask: Counting(position, start), step)
+
+
+@pytest.mark.parametrize("start, change", [(0, lambda total, value: total + value), (False, lambda total, value: total | 2)])
+def test_a_state_that_changes_its_type_is_refused_before_anything_is_spent(start, change):
+    """JAX lets a plain 0 become another type in its first loop: the second block would not take it."""
+    curator = tiny.make_curator()
+    with pytest.raises(TypeError, match=r"states\.total has type"):
+        tiny.run(curator, counting(start, change), num_steps=24)
+    assert curator.num_grants == 0
+
+
+@pytest.mark.parametrize("start, change", [(0, lambda total, value: total + 1), (0.0, lambda total, value: total + value)])
+def test_a_state_may_begin_with_plain_numbers(start, change):
+    result = tiny.run(sampler=counting(start, change), num_steps=24)
+    assert result.sample_stats["total"].shape == (2, 24) and np.asarray(result.sample_stats["total"])[0, -1] != start
+
+
+def test_a_position_of_another_shape_is_refused_before_anything_is_spent():
+    curator, two = (
+        tiny.make_curator(),
+        Sampler(lambda key, position, ask: Counting(jnp.stack([position] * 2), 0), tiny.PENALTY.step),
+    )
+    with pytest.raises(TypeError, match=r"init returned has shape \(2, 1\): it must be the model's, \(1,\)"):
+        tiny.run(curator, two)
+    assert curator.num_grants == 0
+
+
+def test_a_run_inside_a_transformation_is_refused_before_anything_is_spent():
+    curator = tiny.make_curator()
+    again = lambda key, start=tiny.START: sample(key, tiny.PENALTY, curator, start, num_steps=4, progress=False)  # noqa: E731
+    keys = jax.random.split(jax.random.key(0), 2)
+    for call in (
+        lambda: jax.vmap(again)(keys),
+        lambda: jax.jit(lambda: again(keys[0]))(),
+        lambda: jax.vmap(lambda start: again(keys[0], start))(jnp.zeros((2, 1))),
+    ):
+        with pytest.raises(TypeError, match="sample was called inside jit, vmap or another transformation"):
+            call()
+    with pytest.raises(TypeError, match="rows were given inside jit, vmap or another transformation"):
+        jax.vmap(lambda rows: Curator(rows, tiny.MODEL, None))(jnp.zeros((2, 40)))
+    assert curator.num_grants == 0
+
+
+def test_a_start_must_return_a_state():
+    with pytest.raises(TypeError, match="the state that start returned is a .*: it needs a field `position`"):
+        sample(jax.random.key(0), tiny.PENALTY, tiny.make_curator(), tiny.START, start=lambda key, point, ask: point, num_steps=4)
+
+
+def test_a_part_of_epsilon_that_buys_no_draw_is_told():
+    coarse = penalty(tiny.log_prior, LogRatio(clip=0.01, noise_multiplier=7.0), tiny.WALK)
+    result = tiny.run(tiny.make_curator(fixed_secret=None), coarse, num_steps=None)
+    assert "of 1, and no further draw fits" in statement_of(result)
+    assert "no further draw fits" not in statement_of(tiny.run(tiny.make_curator(fixed_secret=None), coarse, num_steps=1))
+    assert "no further draw fits" not in statement_of(tiny.run(tiny.make_curator(fixed_secret=None), num_steps=None))
 
 
 def test_an_if_on_an_answer_is_refused_with_the_way_out():

@@ -5,10 +5,13 @@ import itertools
 import json
 import math
 import re
+from typing import Any, ClassVar
 
+import jax
 import pytest
 
 from dpmcmc import (
+    Answer,
     Barker,
     Budget,
     ExactAccept,
@@ -24,7 +27,7 @@ from dpmcmc import (
     models,
 )
 from dpmcmc.accounting import verify
-from dpmcmc.accounting.costs import SubsampledGaussian, to_json
+from dpmcmc.accounting.costs import Gaussian, SubsampledGaussian, to_json
 from dpmcmc.accounting.statement import FederatedStatement
 from tests import tiny
 
@@ -203,6 +206,46 @@ def test_accept_bits_get_as_many_steps_as_their_best_accountant_allows():
     steps = tiny.make_curator().max_steps({}, {tiny.BIT: 1})
     assert steps * tiny.BIT.cost(tiny.BUDGET.unit).pure() > 5
     assert statement({tiny.BIT: steps}).epsilon <= 1.0
+
+
+COST, ANSWER = Gaussian(50.0), Answer(0.0, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnQuery:
+    """A query that somebody else has written."""
+
+    released: ClassVar[str] = "nothing at all"
+    charge: Any = COST
+    found: Any = ANSWER
+
+    def answer(self, key, model, rows, position):
+        return self.found
+
+    def cost(self, unit):
+        return self.charge
+
+
+def test_a_query_of_ones_own_is_marked_as_such():
+    curator = tiny.make_curator(fixed_secret=None)
+    statement = str(curator.grant({OwnQuery(): 3, tiny.RATIO: 2}).statement())
+    assert "Assumes:   OwnQuery is no query of this library: what it costs, and how it computes, is its author's word" in statement
+    assert "LogRatio is no query" not in statement
+    assert "is no query" not in str(tiny.make_curator(fixed_secret=None).grant({tiny.RATIO: 2}).statement())
+
+
+@pytest.mark.parametrize("charge", [None, 0.1])
+def test_a_query_of_ones_own_must_say_its_cost(charge):
+    with pytest.raises(TypeError, match=r"OwnQuery.cost returned a \w+: it must return one of dpmcmc.accounting.costs"):
+        tiny.make_curator().grant({OwnQuery(charge): 1})
+
+
+def test_a_query_of_ones_own_must_return_an_answer():
+    def program(ask, key, point):
+        return ask(key, OwnQuery(found=1.0), point)
+
+    with pytest.raises(TypeError, match=r"OwnQuery.answer returned a float: it must return Answer\(value, variance\)"):
+        tiny.make_curator().trace(program, jax.random.key(0), tiny.START)
 
 
 def test_a_bill_that_no_accountant_can_state_promises_nothing_and_breaks_nothing():

@@ -23,7 +23,19 @@ class Entry:
 def entries(plan: Mapping[Query, int], unit: Unit) -> tuple[Entry, ...]:
     """The bill of a plan: each query with the cost of asking it once."""
     counts = checked(plan)
-    return tuple(Entry(repr(query), query.released, query.cost(unit), count) for query, count in counts.items() if count)
+    return tuple(Entry(repr(query), query.released, _cost(query, unit), count) for query, count in counts.items() if count)
+
+
+def _cost(query: Query, unit: Unit) -> Cost:
+    from dpmcmc.accounting import costs
+
+    cost = query.cost(unit)
+    if not isinstance(cost, costs.Cost):
+        raise TypeError(
+            f"{type(query).__name__}.cost returned a {type(cost).__name__}: it must return one of dpmcmc.accounting.costs, such as "
+            "Gaussian(noise_multiplier)"
+        )
+    return cost
 
 
 def checked(plan: Mapping[Query, int]) -> dict[Query, int]:

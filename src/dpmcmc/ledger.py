@@ -65,7 +65,7 @@ class Ledger:
         """Write a grant down; returns only when it is on disk."""
         if self.path is not None:
             with _locked(self.path):
-                self._check_unchanged()
+                self.check_current()
                 self._write([to_json(grant) for grant in (*self.grants, bill)])
         self.grants.append(bill)
 
@@ -73,12 +73,14 @@ class Ledger:
         """Strike the last grant out: for one that was written down and not given out."""
         if self.path is not None:
             with _locked(self.path):
-                self._check_unchanged()
+                self.check_current()
                 self._write([to_json(grant) for grant in self.grants[:-1]])
         self.grants.pop()
 
-    def _check_unchanged(self) -> None:
-        assert self.path is not None
+    def check_current(self) -> None:
+        """Refuse to go on where the file was written to by somebody else since it was opened."""
+        if self.path is None:
+            return
         kept = _read(self.path)["grants"] if self.path.exists() else []
         if kept != json.loads(json.dumps([to_json(grant) for grant in self.grants])):
             raise BudgetExceeded(

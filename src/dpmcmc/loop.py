@@ -29,9 +29,10 @@ from dpmcmc.ask import total_plan
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, RunFailed, in_brief
 from dpmcmc.progress import Progress
 from dpmcmc.results import posterior as posteriors
-from dpmcmc.types import Ask, Key, Plan, Position, Sampler, whole
+from dpmcmc.types import Ask, Budget, Key, Plan, Position, Sampler, whole
 
 ORDER = "call sample(rng_key, sampler, curator, initial_position), with a Sampler and with a Curator or Federation"
+NEARLY_ALL = 0.95
 NUM_BLOCKS = 20  # about so many, so that progress moves and an interrupt loses little
 
 
@@ -82,6 +83,7 @@ def sample(
     _check_roles(rng_key, sampler, curator, start)
     num_chains, thin = whole("num_chains", num_chains), whole("thin", thin)
     keys = jax.random.split(rng_key, num_chains)
+    _check_not_traced(keys, initial_position)
     positions = _initial_positions(initial_position, num_chains, curator.model)
     if not isinstance(warmup, numbers.Real) or not 0 <= warmup < 1:
         raise ValueError(f"warmup={warmup!r} must lie in [0, 1): it is the share of the draws kept apart")
@@ -99,7 +101,7 @@ def sample(
 
     one_step = trace_block(1, 1)
     _rehearse(curator.model, one_step.shapes, num_chains, path, attributes, units)
-    num_steps = _num_steps(curator, begin.plan, one_step.plan, num_steps, num_chains, thin)
+    is_all, num_steps = num_steps is None, _num_steps(curator, begin.plan, one_step.plan, num_steps, num_chains, thin)
     sizes = _block_sizes(num_steps, thin)
     blocks = {size: one_step if size == 1 else trace_block(size, thin) for size in set(sizes)}
     plan = total_plan((begin.plan, 1), *((blocks[size].plan, count) for size, count in Counter(sizes).items()))
@@ -119,9 +121,11 @@ def sample(
             bar.say("interrupted before the budget was touched: nothing is spent")
             raise KeyboardInterrupt
         with posteriors.claimed(path):
-            run = _Run(
-                curator, curator.grant(plan), one_step.plan, keys, sizes, thin, warmup, path, notes, dict(attributes), dict(units)
-            )
+            grant = curator.grant(plan)
+            if is_all and (told := _unspent(curator.budget, grant.statement())):
+                bar.warn(told)
+                notes.append(told)
+            run = _Run(curator, grant, one_step.plan, keys, sizes, thin, warmup, path, notes, dict(attributes), dict(units))
             return run.go(positions, starter, runners, bar, interrupts)
 
 
@@ -303,13 +307,24 @@ def begin_program(sampler: Sampler | Callable[[Any], Sampler], start: Callable |
         # Steps fold in 0, 1, 2, ...; the start folds in the indices they never reach.
         learned = None
         if start is not None:
-            learned = start(jax.random.fold_in(keys[0], 2**32 - 2), positions[0], ask)
+            learned = _checked_state("start", start(jax.random.fold_in(keys[0], 2**32 - 2), positions[0], ask))
             positions = jnp.broadcast_to(learned.position, positions.shape)
         own_keys = jax.vmap(lambda key: jax.random.fold_in(key, 2**32 - 1))(keys)
         init = _made(sampler, learned).init
-        return learned, jax.vmap(lambda key, position: _checked_state("init", init(key, position, ask)))(own_keys, positions)
+        return learned, jax.vmap(lambda key, position: _first_state(init(key, position, ask), position))(own_keys, positions)
 
     return begin
+
+
+def _first_state(returned: Any, position: Position) -> Any:
+    """The state that a chain begins with. Its numbers have a type of their own: in a loop that of a plain 0 would change."""
+    state = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), _checked_state("init", returned))
+    if state.position.shape != position.shape:
+        raise TypeError(
+            f"the position in the state that the sampler's init returned has shape {state.position.shape}: it must be the model's, "
+            f"{position.shape}. Keep what else the chain has, such as other replicas, in other fields"
+        )
+    return state
 
 
 def block_program(sampler: Sampler | Callable[[Any], Sampler], num_steps: int, thin: int = 1):
@@ -347,7 +362,8 @@ def _checked_step(returned: Any) -> tuple[Any, Any]:
 
 def _checked_state(name: str, state: Any) -> Any:
     if not hasattr(state, "position"):
-        raise TypeError(f"the state that the sampler's {name} returned is a {type(state).__name__}: it needs a field `position`")
+        who = "start" if name == "start" else f"the sampler's {name}"
+        raise TypeError(f"the state that {who} returned is a {type(state).__name__}: it needs a field `position`")
     return state
 
 
@@ -376,6 +392,17 @@ def _num_steps(curator, initial, per_step, num_steps: int | None, num_chains: in
             f"use fewer chains, more noise, a smaller clip, or a larger budget{without}"
         )
     return fits - fits % thin
+
+
+def _unspent(budget: Any, statement: Any) -> str:
+    """Where the budget allows no further step, and yet a good part of epsilon is left."""
+    if not isinstance(budget, Budget) or not statement.epsilon < NEARLY_ALL * budget.epsilon:
+        return ""
+    return (
+        f"the run takes epsilon={statement.epsilon:.4g} of {budget.epsilon:g}, and no further draw fits: what draws cost is "
+        "coarse, or what rounded noise lacks to be ideal has used up its part of delta (then a larger delta buys more steps, a "
+        "larger epsilon none)"
+    )
 
 
 def _block_sizes(num_steps: int, thin: int) -> list[int]:
@@ -416,6 +443,14 @@ def _initial_positions(position, num_chains: int, model):
     if not np.all(np.asarray(jax.jit(jax.vmap(model.log_prior))(positions)) > -np.inf):
         raise ValueError(f"initial_position={positions} has no prior density: start the chains where the prior allows them")
     return positions
+
+
+def _check_not_traced(*values: Any) -> None:
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values)):
+        raise TypeError(
+            "sample was called inside jit, vmap or another transformation, where no budget can be spent: call it outside, with "
+            "num_chains= for chains side by side"
+        )
 
 
 def _check_roles(rng_key: Any, sampler: Any, curator: Any, start: Any) -> None:

@@ -52,7 +52,7 @@ def is_number(value: Any) -> bool:
 def positive(name: str, value: Any, why: str) -> float:
     """The value as a float, or a ValueError that names it."""
     if not (is_number(value) and 0 < value < math.inf):
-        told = repr(value) if isinstance(value, str) else value
+        told = value if is_number(value) else repr(value)
         raise ValueError(f"{name}={told} must be positive and finite: {why}")
     return float(value)
 

@@ -18,6 +18,7 @@ FLOATING_POINT = (
     "row values are computed in floating point, then clipped, made whole numbers on a fixed grid and added as integers; "
     "noise is an integer and a coin is a comparison; what rounding does to either is on the bill"
 )
+NOT_OURS = "{} is no query of this library: what it costs, and how it computes, is its author's word"
 NOBODY_HAS_MORE = "nobody has more than {} rows: this was declared, and is not checked"
 FIRST_OF_EACH = (
     "of every person the first {} rows were used at most, and no row of an unknown person: this was enforced, by names that are "

@@ -25,6 +25,7 @@ from dpmcmc.accounting.statement import (
     IN_ONE_PROCESS,
     LARGE_DELTA,
     NOBODY_HAS_MORE,
+    NOT_OURS,
     SHARED_BUDGET,
     TIME,
     Statement,
@@ -35,6 +36,7 @@ from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.ledger import Ledger
 from dpmcmc.types import Budget, Neighbours, Plan, Unit, is_standing
 
+OURS = __name__.split(".")[0]
 DELTA = 1e-6  # that statements are about where there is no budget
 
 
@@ -126,6 +128,7 @@ class Account:
 
     def _check_open(self) -> None:
         self.check_consent()
+        self.ledger.check_current()
         if self.budget is not None and self.filter is None and self.ledger.grants:
             raise BudgetExceeded(
                 "this curator has given its one grant and is closed; to share a budget among several runs, create it with "
@@ -134,12 +137,13 @@ class Account:
 
     # -- what is said about a bill -----------------------------------------------------------------------------------------
 
-    def statement(self, bill: tuple[Entry, ...], is_secret_fixed: bool) -> Statement:
-        """The promise that goes with this bill: none, if somebody knows the secret that the noise is made of."""
+    def statement(self, plan: Plan, bill: tuple[Entry, ...], is_secret_fixed: bool) -> Statement:
+        """The promise that goes with the bill of this plan: none, if somebody knows the secret that the noise is made of."""
         epsilon, method, second_epsilon, second_method = self._claim(bill, is_secret_fixed)
         generator = FIXED_SECRET if is_secret_fixed else f"the generator of the secret stream: {noise.GENERATOR}"
         reasons = tuple(f"{entry.query}: {entry.cost.reason}" for entry in bill if isinstance(entry.cost, NonPrivate))
         notes = reasons if self.filter is None else (SHARED_BUDGET,)
+        exactness = () if reasons else (FLOATING_POINT,)
         return Statement(
             epsilon=epsilon,
             delta=self.delta,
@@ -151,7 +155,7 @@ class Account:
             released=tuple(dict.fromkeys(entry.released for entry in bill)),
             bill=to_json(bill),
             budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),
-            assumptions=(*self._declared(), generator, *(() if reasons else (FLOATING_POINT,)), IN_ONE_PROCESS, TIME),
+            assumptions=(*self._declared(), *_not_ours(plan), generator, *exactness, IN_ONE_PROCESS, TIME),
             notes=(*notes, *doubtful_delta(self.budget, self.capacity)),
         )
 
@@ -191,6 +195,11 @@ class Account:
 def unit_of(budget: Budget | None) -> Unit:
     """Whom a budget protects. Without one, figures are for one row that is replaced."""
     return Unit() if budget is None else budget.unit
+
+
+def _not_ours(plan: Plan) -> list[str]:
+    kinds = {type(query) for query in plan}
+    return [NOT_OURS.format(name) for name in sorted(kind.__name__ for kind in kinds if kind.__module__.split(".")[0] != OURS)]
 
 
 def doubtful_delta(budget: Budget | None, capacity: int) -> list[str]:

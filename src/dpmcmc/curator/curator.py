@@ -287,7 +287,7 @@ def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
     bills = [account.bill(plan) for account in accounts]
     # Everything that can fail comes before the ledger: after it, the draws must not be lost.
     statements = [
-        owner._account.statement(bill, owner._fixed_secret is not None) for owner, bill in zip(owners, bills, strict=True)
+        owner._account.statement(plan, bill, owner._fixed_secret is not None) for owner, bill in zip(owners, bills, strict=True)
     ]
     assert all(str(statement) and statement.ledger_json() for statement in statements)
     grants = [Grant(owner, plan, statement) for owner, statement in zip(owners, statements, strict=True)]

@@ -21,6 +21,8 @@ from dpmcmc.types import Model, Query, Unit
 
 
 def as_column(leaf: Any) -> np.ndarray:
+    if isinstance(leaf, jax.core.Tracer):
+        raise TypeError("rows were given inside jit, vmap or another transformation: make the curator outside")
     if isinstance(leaf, np.ma.MaskedArray):
         raise TypeError("rows in a masked array would lose their mask: fill it first, with array.filled(nan) for missing numbers")
     if hasattr(leaf, "__array__") and not isinstance(leaf, np.ndarray | np.generic | jax.Array):

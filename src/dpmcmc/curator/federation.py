@@ -188,7 +188,7 @@ def _check_adds(query: Query) -> None:
     if not traits(query).adds or is_standing(query):
         raise UnsupportedQuery(
             f"{query} cannot be asked of several owners: their answers would have to add, and an accept bit is one owner's coin; "
-            "ask LogRatio instead, with `penalty` or as the test of `hmc`"
+            "ask LogRatio instead, with `penalty` or as the test of `hmc` (a query of your own whose answers add says adds = True)"
         )
 
 

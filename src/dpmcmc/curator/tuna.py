@@ -45,7 +45,7 @@ from dpmcmc.curator import batches, noise
 from dpmcmc.curator.accept import ROUNDING, check_reach, clamped_log_ratio, decide, noise_of, toss
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, once, sum_counted
 from dpmcmc.curator.queries import check_sizes, log_ratio_sum, noisy, unit_ratios
-from dpmcmc.types import Answer, Model, Unit, traits
+from dpmcmc.types import Answer, Model, Unit, traits, whole
 
 LARGE = 2**17  # entries of a batch
 MAX_RATIO = 50.0  # beyond, reading fewer rows costs more than it saves
@@ -162,6 +162,7 @@ class PublishedFastMH:
     def __post_init__(self) -> None:
         _check(self)
         check_sizes(self, "epsilon", "delta", "max_batch")
+        whole("max_batch", self.max_batch)
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         key_batch, key_noise, key_coin = noise.random_words(key, (3, 8))

@@ -69,11 +69,12 @@ def rehearse(
     units: Mapping[str, str],
 ) -> None:
     """Fail now, with zeros of these shapes, rather than after the budget is spent. With a path they are written beside it once."""
+    _check_info(info)
     positions, infos = jax.tree.map(lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info))
     try:
         result = _inference_data(_named(positions, unravel), infos, num_warmup=1)
         named = jax.eval_shape(unravel, position)
-        for name, value in {**named, **_fields(info)}.items():
+        for name, value in named.items():
             if not hasattr(value, "shape"):  # of a list the axes would be taken for chains and draws
                 raise ValueError(f"{name!r} is a {type(value).__name__}")
         if not named:
@@ -87,7 +88,7 @@ def rehearse(
     except Exception as error:
         raise ValueError(
             f"these draws could not be made into a posterior ({type(error).__name__}: {error}): unravel must return a dict of "
-            "arrays by name (not 'chain' or 'draw'), and the sampler's info a NamedTuple of arrays"
+            "arrays by name (not 'chain' or 'draw')"
         ) from error
     if unknown := sorted(units.keys() - named.keys()):
         raise ValueError(f"units names {', '.join(unknown)}, which is no parameter: these are {', '.join(named)}")
@@ -97,6 +98,18 @@ def rehearse(
             _write(result, path).unlink()
         except Exception as error:
             raise ValueError(f"path={path} cannot be written ({_first_line(error)}): name a file in another folder") from error
+
+
+def _check_info(info: Any) -> None:
+    """Refuse statistics that a posterior has no place for. They are shapes still."""
+    if not (info in (None, ()) or isinstance(info, Mapping) or hasattr(info, "_asdict")):
+        raise TypeError(f"the sampler's info is a {type(info).__name__}: return a NamedTuple or a dict of arrays, or None")
+    for name, value in _fields(info).items():
+        if not hasattr(value, "shape") or jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+            what = "a random key" if hasattr(value, "shape") else f"a {type(value).__name__}"
+            raise TypeError(f"{name!r} in the sampler's info is {what}: it must be an array of numbers")
+        if not _is_name(name) or STATISTICS.get(name, name) in ("chain", "draw"):
+            raise ValueError(f"{name!r} in the sampler's info cannot be the name of a statistic in a posterior: rename it")
 
 
 def _is_name(name: Any) -> bool:
