@@ -359,7 +359,7 @@ RUNS = [
     ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, ())), "num_steps": None}, ValueError,
      "any number of steps fits: say num_steps"),
     ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, state.position))}, TypeError,
-     "the sampler's info is a ShapeDtypeStruct: return a NamedTuple or a dict of arrays, or None"),
+     "the sampler's info is an array: return a NamedTuple or a dict of arrays, or None"),
     ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, {"of": {"a": state.position}}))}, TypeError,
      "'of' in the sampler's info is a dict: it must be an array of numbers"),
     ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, {"key": key}))}, TypeError,

@@ -6,13 +6,14 @@ import os
 import re
 import stat
 import threading
+import time
 
 import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import Budget, BudgetExceeded, Federation, LogRatio, Neighbours, UnsupportedQuery
+from dpmcmc import Budget, BudgetExceeded, Federation, LogRatio, Neighbours, UnsupportedQuery, ledger
 from dpmcmc.accounting import filters
 from dpmcmc.bill import Entry, from_json
 from dpmcmc.cli import main
@@ -100,6 +101,36 @@ def test_what_is_left_is_not_told_from_a_ledger_that_others_have_spent_from(path
     first.grant(PLAN)
     for question in (lambda: second.check({query: 10**6 for query in PLAN}), lambda: second.max_steps({}, PLAN)):
         with pytest.raises(BudgetExceeded, match="somebody else has spent"):
+            question()
+
+
+def test_threads_of_one_curator_do_not_take_each_other_for_somebody_else(path, monkeypatch):
+    """While one has written its grant, and not yet noted it, the others wait."""
+    shared, sync, written = curator(path, shared_by="zcdp"), ledger._sync_folder, threading.Event()
+
+    def slowly(folder):
+        written.set()
+        time.sleep(0.3)
+        sync(folder)
+
+    monkeypatch.setattr(ledger, "_sync_folder", slowly)
+    thread = threading.Thread(target=shared.grant, args=(PLAN,))
+    thread.start()
+    assert written.wait(10)
+    shared.check(PLAN)
+    thread.join()
+    assert shared.num_grants == 1
+
+
+@pytest.mark.parametrize("change", [lambda path, old: path.unlink(), lambda path, old: path.write_text(old)])
+def test_a_ledger_that_lost_grants_is_to_be_brought_back(change, path):
+    shared = curator(path, shared_by="zcdp")
+    shared.grant(PLAN)
+    old = path.read_text()
+    shared.grant(PLAN)
+    change(path, old)
+    for question in (lambda: shared.check(PLAN), lambda: shared.grant(PLAN)):
+        with pytest.raises(BudgetExceeded, match="no longer has all that was spent: bring it back from a copy"):
             question()
 
 

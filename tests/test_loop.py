@@ -552,7 +552,7 @@ def test_a_position_of_another_shape_is_refused_before_anything_is_spent():
         tiny.make_curator(),
         Sampler(lambda key, position, ask: Counting(jnp.stack([position] * 2), 0), tiny.PENALTY.step),
     )
-    with pytest.raises(TypeError, match=r"init returned has shape \(2, 1\): it must be the model's, \(1,\)"):
+    with pytest.raises(TypeError, match=r"init returned has shape \(2, 1\): it must be an array of the model's shape, \(1,\)"):
         tiny.run(curator, two)
     assert curator.num_grants == 0
 
@@ -574,8 +574,16 @@ def test_a_run_inside_a_transformation_is_refused_before_anything_is_spent():
 
 
 def test_a_start_must_return_a_state():
-    with pytest.raises(TypeError, match="the state that start returned is a .*: it needs a field `position`"):
-        sample(jax.random.key(0), tiny.PENALTY, tiny.make_curator(), tiny.START, start=lambda key, point, ask: point, num_steps=4)
+    for found, words in (
+        (lambda point: point, "the state that start returned is an array: it needs a field `position`"),
+        (lambda point: Counting(point[0], 0), r"start returned has shape \(\): it must be an array of the model's shape, \(1,\)"),
+        (lambda point: Counting([point], 0), "start returned is a list: it must be an array"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            sample(
+                jax.random.key(0), tiny.PENALTY, tiny.make_curator(), tiny.START, num_steps=4,
+                start=lambda key, point, ask, found=found: found(point),
+            )  # fmt: skip
 
 
 def test_a_part_of_epsilon_that_buys_no_draw_is_told():

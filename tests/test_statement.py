@@ -16,6 +16,7 @@ from dpmcmc import (
     Budget,
     ExactAccept,
     ExactRatio,
+    Federation,
     FixedBatch,
     Gradient,
     LogRatio,
@@ -216,6 +217,7 @@ class OwnQuery:
     """A query that somebody else has written."""
 
     released: ClassVar[str] = "nothing at all"
+    adds: ClassVar[bool] = True
     charge: Any = COST
     found: Any = ANSWER
 
@@ -240,12 +242,20 @@ def test_a_query_of_ones_own_must_say_its_cost(charge):
         tiny.make_curator().grant({OwnQuery(charge): 1})
 
 
-def test_a_query_of_ones_own_must_return_an_answer():
+def test_a_query_of_ones_own_must_say_its_cost_for_the_unit():
+    added = SubsampledGaussian("poisson", 0.01, 50.0, Neighbours.ADD_OR_REMOVE_ONE)
+    with pytest.raises(ValueError, match=r"OwnQuery.cost\(.*\) is for add-or-remove-one: it must be for the relation of that unit"):
+        tiny.make_curator().grant({OwnQuery(added): 1})
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_query_of_ones_own_must_return_an_answer(is_shared):
     def program(ask, key, point):
         return ask(key, OwnQuery(found=1.0), point)
 
+    curators = tiny.make_curator(fixed_secret=None), tiny.make_curator(fixed_secret=None)
     with pytest.raises(TypeError, match=r"OwnQuery.answer returned a float: it must return Answer\(value, variance\)"):
-        tiny.make_curator().trace(program, jax.random.key(0), tiny.START)
+        (Federation(curators) if is_shared else curators[0]).trace(program, jax.random.key(0), tiny.START)
 
 
 def test_a_bill_that_no_accountant_can_state_promises_nothing_and_breaks_nothing():

@@ -35,6 +35,9 @@ def _cost(query: Query, unit: Unit) -> Cost:
             f"{type(query).__name__}.cost returned a {type(cost).__name__}: it must return one of dpmcmc.accounting.costs, such as "
             "Gaussian(noise_multiplier)"
         )
+    relation = getattr(cost, "neighbours", unit.neighbours)
+    if relation is not unit.neighbours:
+        raise ValueError(f"{type(query).__name__}.cost({unit}) is for {relation.value}: it must be for the relation of that unit")
     return cost
 
 

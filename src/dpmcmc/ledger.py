@@ -14,6 +14,7 @@ import contextlib
 import json
 import math
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ class Ledger:
     facts: dict[str, Any]
     path: Path | None = None
     grants: list[tuple[Entry, ...]] = field(default_factory=list)
+    lock: Any = field(default_factory=threading.RLock, repr=False)  # for threads: the file and `grants` change together
 
     @classmethod
     def open(cls, facts: dict[str, Any], path: str | Path | None = None) -> Ledger:
@@ -63,26 +65,35 @@ class Ledger:
 
     def record(self, bill: tuple[Entry, ...]) -> None:
         """Write a grant down; returns only when it is on disk."""
-        if self.path is not None:
-            with _locked(self.path):
-                self.check_current()
-                self._write([to_json(grant) for grant in (*self.grants, bill)])
-        self.grants.append(bill)
+        with self.lock:
+            if self.path is not None:
+                with _locked(self.path):
+                    self.check_current()
+                    self._write([to_json(grant) for grant in (*self.grants, bill)])
+            self.grants.append(bill)
 
     def take_back(self) -> None:
         """Strike the last grant out: for one that was written down and not given out."""
-        if self.path is not None:
-            with _locked(self.path):
-                self.check_current()
-                self._write([to_json(grant) for grant in self.grants[:-1]])
-        self.grants.pop()
+        with self.lock:
+            if self.path is not None:
+                with _locked(self.path):
+                    self.check_current()
+                    self._write([to_json(grant) for grant in self.grants[:-1]])
+            self.grants.pop()
 
     def check_current(self) -> None:
         """Refuse to go on where the file was written to by somebody else since it was opened."""
         if self.path is None:
             return
-        kept = _read(self.path)["grants"] if self.path.exists() else []
-        if kept != json.loads(json.dumps([to_json(grant) for grant in self.grants])):
+        with self.lock:
+            own = json.loads(json.dumps([to_json(grant) for grant in self.grants]))
+            kept = _read(self.path)["grants"] if self.path.is_file() else []
+        if kept[: len(own)] != own:
+            raise BudgetExceeded(
+                f"the ledger at {self.path} no longer has all that was spent: bring it back from a copy. Without it the same rows "
+                "would be given a second budget, and both epsilons add up"
+            )
+        if kept != own:
             raise BudgetExceeded(
                 f"somebody else has spent from the ledger at {self.path} since it was opened: create the curator again (on the "
                 "command line: give the command again)"

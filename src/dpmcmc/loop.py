@@ -121,11 +121,10 @@ def sample(
             bar.say("interrupted before the budget was touched: nothing is spent")
             raise KeyboardInterrupt
         with posteriors.claimed(path):
-            grant = curator.grant(plan)
-            if is_all and (told := _unspent(curator.budget, grant.statement())):
-                bar.warn(told)
-                notes.append(told)
-            run = _Run(curator, grant, one_step.plan, keys, sizes, thin, warmup, path, notes, dict(attributes), dict(units))
+            run = _Run(
+                curator, curator.grant(plan), one_step.plan, keys, sizes, thin, warmup, path, notes, dict(attributes), dict(units),
+                is_all,
+            )  # fmt: skip
             return run.go(positions, starter, runners, bar, interrupts)
 
 
@@ -144,6 +143,7 @@ class _Run:
     notes: list[str]
     attributes: Mapping[str, str]
     units: Mapping[str, str]
+    is_all: bool  # as many steps as the budget allows
     num_done: int = 0
     is_warned: bool = False
     next_save: float = 0.0
@@ -215,6 +215,8 @@ class _Run:
             notes += _unless_it_fails(doubts.of_draws, model, self.per_step, self.draws, self.thin, self.warmup)
             visited = np.concatenate([positions for positions, _ in self.draws])
             notes += _unless_it_fails(doubts.of_positions, model, self.curator.row, visited)
+            if self.is_all:
+                notes += _unless_it_fails(_unspent, self.curator.budget, self.grant.statement())
             result = self.posterior(*notes)
             if why := _unless_it_fails(_in_doubt, result):
                 notes += why
@@ -307,7 +309,8 @@ def begin_program(sampler: Sampler | Callable[[Any], Sampler], start: Callable |
         # Steps fold in 0, 1, 2, ...; the start folds in the indices they never reach.
         learned = None
         if start is not None:
-            learned = _checked_state("start", start(jax.random.fold_in(keys[0], 2**32 - 2), positions[0], ask))
+            found = start(jax.random.fold_in(keys[0], 2**32 - 2), positions[0], ask)
+            learned = _checked_state("start", found, positions[0])
             positions = jnp.broadcast_to(learned.position, positions.shape)
         own_keys = jax.vmap(lambda key: jax.random.fold_in(key, 2**32 - 1))(keys)
         init = _made(sampler, learned).init
@@ -318,13 +321,7 @@ def begin_program(sampler: Sampler | Callable[[Any], Sampler], start: Callable |
 
 def _first_state(returned: Any, position: Position) -> Any:
     """The state that a chain begins with. Its numbers have a type of their own: in a loop that of a plain 0 would change."""
-    state = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), _checked_state("init", returned))
-    if state.position.shape != position.shape:
-        raise TypeError(
-            f"the position in the state that the sampler's init returned has shape {state.position.shape}: it must be the model's, "
-            f"{position.shape}. Keep what else the chain has, such as other replicas, in other fields"
-        )
-    return state
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), _checked_state("init", returned, position))
 
 
 def block_program(sampler: Sampler | Callable[[Any], Sampler], num_steps: int, thin: int = 1):
@@ -360,10 +357,18 @@ def _checked_step(returned: Any) -> tuple[Any, Any]:
     return _checked_state("step", returned[0]), returned[1]
 
 
-def _checked_state(name: str, state: Any) -> Any:
+def _checked_state(name: str, state: Any, position: Position | None = None) -> Any:
+    who = "start" if name == "start" else f"the sampler's {name}"
     if not hasattr(state, "position"):
-        who = "start" if name == "start" else f"the sampler's {name}"
-        raise TypeError(f"the state that {who} returned is a {type(state).__name__}: it needs a field `position`")
+        kind = "an array" if isinstance(state, jax.Array) else f"a {type(state).__name__}"
+        raise TypeError(f"the state that {who} returned is {kind}: it needs a field `position`")
+    shape = getattr(state.position, "shape", None)
+    if position is not None and shape != position.shape:
+        told = f"is a {type(state.position).__name__}" if shape is None else f"has shape {shape}"
+        raise TypeError(
+            f"the position in the state that {who} returned {told}: it must be an array of the model's shape, {position.shape}. "
+            "Keep what else the chain has, such as other replicas, in other fields"
+        )
     return state
 
 
@@ -394,15 +399,15 @@ def _num_steps(curator, initial, per_step, num_steps: int | None, num_chains: in
     return fits - fits % thin
 
 
-def _unspent(budget: Any, statement: Any) -> str:
+def _unspent(budget: Any, statement: Any) -> list[str]:
     """Where the budget allows no further step, and yet a good part of epsilon is left."""
     if not isinstance(budget, Budget) or not statement.epsilon < NEARLY_ALL * budget.epsilon:
-        return ""
-    return (
+        return []
+    return [
         f"the run takes epsilon={statement.epsilon:.4g} of {budget.epsilon:g}, and no further draw fits: what draws cost is "
         "coarse, or what rounded noise lacks to be ideal has used up its part of delta (then a larger delta buys more steps, a "
         "larger epsilon none)"
-    )
+    ]
 
 
 def _block_sizes(num_steps: int, thin: int) -> list[int]:

@@ -46,7 +46,8 @@ NO_NUMBERS = "OSUmMc"  # kinds of dtypes that are not real numbers
 
 def is_number(value: Any) -> bool:
     """Whether it is one number: Python's, NumPy's or JAX's. A text is none, and neither is an array of several."""
-    return not isinstance(value, str) and hasattr(value, "__float__") and getattr(value, "shape", ()) == ()
+    is_real = not isinstance(value, str) and getattr(getattr(value, "dtype", None), "kind", "f") not in NO_NUMBERS
+    return is_real and hasattr(value, "__float__") and getattr(value, "shape", ()) == ()
 
 
 def positive(name: str, value: Any, why: str) -> float:
@@ -159,7 +160,7 @@ class Traits(NamedTuple):
 
     adds: bool = False  # it may be asked of several owners: their answers add in both fields
     is_bit: bool = False  # the answer is an accept bit, and the points end with the public part of the log-ratio
-    is_standing: bool = False  # its cost covers all its asks in one grant: the curator keeps a running sum
+    is_standing: bool = False  # its cost covers all its asks in one grant: its `answer` has a running sum kept, by `rows.charge`
     is_direction: bool = False  # it says where to go: if something else is asked in the step, a test, that decides about it
     bounded_by: str = "lipschitz"  # which bound of the model its clip is compared with: this one, "curvature" or "spread"
     clip: float | None = None  # the most that a row counts for, per unit of move

@@ -86,7 +86,7 @@ def test_files(tmp_path):
 SMALLER = json.dumps(document([(Gaussian(50.0), 1)], 0.1))
 
 
-@pytest.mark.parametrize("group", ["/", "warmup_posterior"])
+@pytest.mark.parametrize("group", ["/", "warmup_posterior", "posterior/deeper"])
 @pytest.mark.parametrize("other", [SMALLER, "not even JSON"])
 def test_a_second_ledger_in_the_file_must_be_the_same(tmp_path, group, other):
     import h5netcdf
@@ -97,6 +97,19 @@ def test_a_second_ledger_in_the_file_must_be_the_same(tmp_path, group, other):
             file.create_group("posterior").attrs[verify.ATTRIBUTE] = json.dumps(document(ENTRIES, EPSILON))
             (file if group == "/" else file.create_group(group)).attrs[verify.ATTRIBUTE] = ledger
         assert verify.contradictions(path) == told
+
+
+def test_groups_without_a_ledger_may_say_what_they_like(tmp_path):
+    import h5py
+
+    with h5py.File(tmp_path / "posterior.nc", "w") as file:
+        file.create_group("posterior").attrs[verify.ATTRIBUTE] = json.dumps(document(ENTRIES, EPSILON))
+        file.create_group("sample_stats").attrs.update({"delta": 0.8, "note": b"\xff"})
+        file.attrs["note"] = b"\xff"
+    assert verify.contradictions(tmp_path / "posterior.nc") == []
+    with h5py.File(tmp_path / "posterior.nc", "a") as file:
+        file["sample_stats"].attrs[verify.ATTRIBUTE] = ["one", "two"]
+    assert "it holds two ledgers" in verify.contradictions(tmp_path / "posterior.nc")
 
 
 @pytest.mark.parametrize("number", ["many", 1.5, [3, 4]])

@@ -37,6 +37,7 @@ from dpmcmc.types import Neighbours
 TOLERANCE = 1e-6  # the last digits of `pld` depend on the processor: 1e-7 at delta = 1e-10, 1e-10 at 1e-6
 LEDGER = ("format", "claim", "neighbours", "rows_per_person", "entries")
 CLAIM, ENTRY, FEDERATED = ("epsilon", "delta", "method"), ("query", "released", "cost", "count"), ("format", "owners")
+STATEMENT = "privacy_statement"  # an attribute too
 MOST_DIGITS = 4000  # Python reads no more than 4300
 FREE = ("Released", "Budget", "Assumes", "Note")  # what a statement prints besides its ledger
 OPINION = rf"epsilon = (\S+) by ([a-z-]+)(?:{re.escape(SECOND)}(?:{re.escape(BOTH_HOLD)})?|, {ALONE})"
@@ -126,8 +127,8 @@ def contradictions(path: Path) -> list[str]:
             for name, value in weakest(facts).items()
             if name in attributes and not np.array_equal(np.ravel(_infinite(attributes[name])), np.ravel(value))
         ]
-        if "privacy_statement" in attributes:
-            wrong = _contradicting(str(attributes["privacy_statement"]), ledgers)
+        if STATEMENT in attributes:
+            wrong = _contradicting(str(attributes[STATEMENT]), ledgers)
             found += [f"the printed statement says {line or 'too little'}" for line in wrong]
     is_shared = all(fact["accountant"] in (*FILTERS, "none") for fact in facts)  # a promise about several runs
     if not is_shared and _is_netcdf(path) and (added := _added_draws(path)):
@@ -137,7 +138,7 @@ def contradictions(path: Path) -> list[str]:
 
 def _is_same(ledger: Any, document: dict[str, Any]) -> bool:
     try:
-        return (parsed(ledger) if isinstance(ledger, str) else ledger) == document
+        return isinstance(ledger, str | dict) and (parsed(ledger) if isinstance(ledger, str) else ledger) == document
     except (ValueError, RecursionError):
         return False
 
@@ -213,16 +214,23 @@ def _is_netcdf(path: Path) -> bool:
 
 
 def _netcdf_attributes(path: Path) -> list[dict[str, Any]]:
-    """Of all groups, the posterior first, and of the whole file: those with a ledger before the others."""
+    """Of the posterior, of the whole file and of whatever in it has a ledger or a statement: those with a ledger first."""
     import h5py
 
     with h5py.File(path, "r") as file:
-        names = sorted(file, key=lambda name: name != "posterior")
-        groups = [group.attrs for group in (*map(file.get, names), file) if isinstance(group, h5py.Group)]
-        found = [{name: value.decode() if isinstance(value, bytes) else value for name, value in attrs.items()} for attrs in groups]
+        places: list[Any] = [file["posterior"]] if "posterior" in file else []
+        places.append(file)
+        others: list[Any] = []
+        file.visititems(lambda name, item: others.append(item) if {ATTRIBUTE, STATEMENT} & set(item.attrs) else None)
+        places += [item for item in others if item not in places]
+        found = [{name: _text(value) for name, value in place.attrs.items()} for place in places]
     if not any(ATTRIBUTE in attributes for attributes in found):
         raise ValueError(f"{path.name} holds no ledger: no attribute {ATTRIBUTE!r} in its posterior group or its root")
     return sorted(found, key=lambda attributes: ATTRIBUTE not in attributes)
+
+
+def _text(value: Any) -> Any:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def costs_of(document: dict[str, Any]) -> dict[Any, int]:

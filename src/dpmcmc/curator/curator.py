@@ -215,7 +215,11 @@ class Curator:
         table, secret = held
         if table.axis is not None:
             words, *points = (_of_first(table, value) for value in (words, *points))
-        return query.answer(noise.ask_key(secret, words, query, points, place), self.model, table, *points)
+        answer = query.answer(noise.ask_key(secret, words, query, points, place), self.model, table, *points)
+        if not isinstance(answer, Answer):
+            name = type(query).__name__
+            raise TypeError(f"{name}.answer returned a {type(answer).__name__}: it must return Answer(value, variance)")
+        return answer
 
     def _spread(self, run: Program) -> Program:
         """The same on every device, each with its part of the rows."""

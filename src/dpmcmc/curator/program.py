@@ -128,10 +128,7 @@ def _find(owner: Any, held: Held, query: Query, place: int, maps: tuple[tuple[in
 
 def _respond(owner: Any, query: Query, place: int, held: Held, rng_key, lane, *points) -> Answer:
     words = jnp.append(jax.random.key_data(rng_key), lane)
-    answer = owner.answer(held, words, query, points, place)
-    if not isinstance(answer, Answer):
-        raise TypeError(f"{type(query).__name__}.answer returned a {type(answer).__name__}: it must return Answer(value, variance)")
-    return Answer(*(_narrow(jnp.asarray(part), points[0].dtype) for part in answer))
+    return Answer(*(_narrow(jnp.asarray(part), points[0].dtype) for part in owner.answer(held, words, query, points, place)))
 
 
 def silently(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -64,7 +64,7 @@ def log_ratio_sum(model: Model, table: Table, position, proposal, bound):
 
 def integer_sigma(noise_multiplier: float, unit: Unit, bits: int = BITS) -> float:
     """The standard deviation of the noise on a sum of rows' values, each in [-1, 1] or in the unit ball, on the grid 2^-bits."""
-    return noise_multiplier * unit.sensitivity * 2.0**bits
+    return float(noise_multiplier) * unit.sensitivity * 2.0**bits  # NumPy's integers would wrap around
 
 
 def noisy(key, total, sigma: float, grid) -> Answer:

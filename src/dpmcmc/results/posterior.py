@@ -103,7 +103,8 @@ def rehearse(
 def _check_info(info: Any) -> None:
     """Refuse statistics that a posterior has no place for. They are shapes still."""
     if not (info in (None, ()) or isinstance(info, Mapping) or hasattr(info, "_asdict")):
-        raise TypeError(f"the sampler's info is a {type(info).__name__}: return a NamedTuple or a dict of arrays, or None")
+        kind = "an array" if hasattr(info, "shape") else f"a {type(info).__name__}"
+        raise TypeError(f"the sampler's info is {kind}: return a NamedTuple or a dict of arrays, or None")
     for name, value in _fields(info).items():
         if not hasattr(value, "shape") or jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
             what = "a random key" if hasattr(value, "shape") else f"a {type(value).__name__}"
