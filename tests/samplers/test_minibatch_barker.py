@@ -114,7 +114,8 @@ def test_the_bit_has_the_enumerated_probability(query, test):
 def test_keeping_every_draw_is_caught(monkeypatch):
     """The twin of the test above: without the coins of its thinning the bit has another law."""
     monkeypatch.setattr(tuna, "keep_probability", lambda terms, ratio: jnp.ones(terms.shape, jnp.float64))
-    bits, _ = answers(TunaBarker(BOUND, RATIO, temperature=1), PIECES, 3, DRAWS, PUBLIC)
+    compiled.cache_clear()  # or the honest one would answer
+    bits, _ = answers(TunaBarker(BOUND, RATIO), PIECES, 3, DRAWS, PUBLIC)
     compiled.cache_clear()
     assert score(bits, chance(special.expit, CLIPPED, PUBLIC, BOUND, RATIO)) > LIMIT
 
