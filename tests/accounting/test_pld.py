@@ -81,7 +81,7 @@ def test_a_row_added_to_poisson_batches_by_the_closed_form(rate, noise_multiplie
     assert exact_poisson_add(rate, noise_multiplier, profile.high, is_backward) < 1e-14
 
 
-@pytest.mark.parametrize("z", [0.15, 0.18, 0.2, 0.23, 0.25, 0.4])
+@pytest.mark.parametrize("z", [0.18, 0.23, 0.4])
 def test_batches_of_all_rows_are_a_gaussian(z):
     batches = {SubsampledGaussian("poisson", 1.0, z, ADD): 3}
     exact = gaussian.epsilon(DELTA, 3**0.5 / z)
