@@ -24,6 +24,7 @@ from dpmcmc import (
     PenaltyAccept,
     PoissonBatch,
     SufficientStatistic,
+    UnsupportedQuery,
     loop,
     models,
 )
@@ -246,6 +247,24 @@ def test_a_query_of_ones_own_must_say_its_cost_for_the_unit():
     added = SubsampledGaussian("poisson", 0.01, 50.0, Neighbours.ADD_OR_REMOVE_ONE)
     with pytest.raises(ValueError, match=r"OwnQuery.cost\(.*\) is for add-or-remove-one: it must be for the relation of that unit"):
         tiny.make_curator().grant({OwnQuery(added): 1})
+
+
+class Standing(OwnQuery):
+    """It would be billed once, however often it is asked."""
+
+    is_standing: ClassVar[bool] = True
+
+
+def test_a_query_of_ones_own_is_billed_for_every_ask():
+    def program(query):
+        def ask_thrice(ask, key, point):
+            return jax.vmap(lambda key: ask(key, query, point))(jax.random.split(key, 3))
+
+        return ask_thrice
+
+    assert list(tiny.make_curator().trace(program(OwnQuery()), jax.random.key(0), tiny.START).plan.values()) == [3]
+    with pytest.raises(UnsupportedQuery, match="Standing is a standing query, billed once for all its asks"):
+        tiny.make_curator().trace(program(Standing()), jax.random.key(0), tiny.START)
 
 
 @pytest.mark.parametrize("is_shared", [False, True])

@@ -26,6 +26,11 @@ def entries(plan: Mapping[Query, int], unit: Unit) -> tuple[Entry, ...]:
     return tuple(Entry(repr(query), query.released, _cost(query, unit), count) for query, count in counts.items() if count)
 
 
+def is_ours(query: Query) -> bool:
+    """Whether this library has written the query: of others, what they cost is their author's word."""
+    return type(query).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
 def _cost(query: Query, unit: Unit) -> Cost:
     from dpmcmc.accounting import costs
 

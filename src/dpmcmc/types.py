@@ -160,7 +160,7 @@ class Traits(NamedTuple):
 
     adds: bool = False  # it may be asked of several owners: their answers add in both fields
     is_bit: bool = False  # the answer is an accept bit, and the points end with the public part of the log-ratio
-    is_standing: bool = False  # its cost covers all its asks in one grant: its `answer` has a running sum kept, by `rows.charge`
+    is_standing: bool = False  # its cost covers all its asks in one grant: the curator keeps a running sum; of ours alone
     is_direction: bool = False  # it says where to go: if something else is asked in the step, a test, that decides about it
     bounded_by: str = "lipschitz"  # which bound of the model its clip is compared with: this one, "curvature" or "spread"
     clip: float | None = None  # the most that a row counts for, per unit of move

@@ -30,13 +30,12 @@ from dpmcmc.accounting.statement import (
     TIME,
     Statement,
 )
-from dpmcmc.bill import Entry, entries, to_json, total_costs
+from dpmcmc.bill import Entry, entries, is_ours, to_json, total_costs
 from dpmcmc.curator import noise
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.ledger import Ledger
 from dpmcmc.types import Budget, Neighbours, Plan, Unit, is_standing
 
-OURS = __name__.split(".")[0]
 DELTA = 1e-6  # that statements are about where there is no budget
 
 
@@ -198,8 +197,7 @@ def unit_of(budget: Budget | None) -> Unit:
 
 
 def _not_ours(plan: Plan) -> list[str]:
-    kinds = {type(query) for query in plan}
-    return [NOT_OURS.format(name) for name in sorted(kind.__name__ for kind in kinds if kind.__module__.split(".")[0] != OURS)]
+    return [NOT_OURS.format(name) for name in sorted({type(query).__name__ for query in plan if not is_ours(query)})]
 
 
 def doubtful_delta(budget: Budget | None, capacity: int) -> list[str]:

@@ -13,9 +13,10 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from dpmcmc.ask import asked, count_queries, put_answers, speaks
+from dpmcmc.bill import is_ours
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.precision import in_double, own_settings
-from dpmcmc.types import Answer, Plan, Query
+from dpmcmc.types import Answer, Plan, Query, is_standing
 
 Program = Callable[..., Any]
 Held = Any  # (table, secret) of one owner, or of several by name: a pytree
@@ -111,6 +112,11 @@ def check_query(query: Query) -> None:
     """Refuse one that cannot be on a bill."""
     if missing := [name for name in ("cost", "released") if not hasattr(query, name)]:
         raise TypeError(f"{type(query).__name__} has no `{missing[0]}`: a query says what it costs and what it releases")
+    if is_standing(query) and not is_ours(query):
+        raise UnsupportedQuery(
+            f"{type(query).__name__} is a standing query, billed once for all its asks, and nobody would keep their sum: leave "
+            "is_standing out, or ask FilteredAccept"
+        )
     try:
         hash(query)
     except TypeError as error:
