@@ -63,7 +63,11 @@ def test_known_answers(words, steps):
 
 
 def test_relations():
-    add = answer("poisson-mixture --rate 0.01 --weight 1 --std 1.5 --neighbours add-remove --epsilon 1 --delta 1e-5")
+    question = "poisson-mixture --rate 0.01 --weight 1 --std 1.5 --epsilon 1 --delta 1e-5 --neighbours"
+    add = answer(question, "add-remove")
+    assert answer(question, add["relation"]) == add  # what an answer prints can be asked with
+    refusal = call(question, "both --json")
+    assert refusal.exit_code == 2 and "'both' is not one of 'replace', 'add-remove'" in refusal.stdout
     assert add["relation"] == "add-or-remove-one" and add["method"] == "pld"
     assert answer("hmc", KINDS["hmc"], "--epsilon 1 --delta 1e-6")["relation"] == "replace-one"
 

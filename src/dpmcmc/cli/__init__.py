@@ -9,7 +9,8 @@ import typer
 
 from dpmcmc import __version__
 from dpmcmc.cli import account, run
-from dpmcmc.cli.options import Relation, refusals
+from dpmcmc.cli.options import neighbours_option, refusals
+from dpmcmc.types import Budget, Neighbours
 
 main = typer.Typer(
     no_args_is_help=True,
@@ -38,15 +39,14 @@ def plan(
     dimension: Annotated[int, typer.Option(min=1, help="The number of parameters, the intercept among them.")],
     epsilon: Annotated[float, typer.Option(help="The budget.")],
     delta: Annotated[float, typer.Option(help="The budget.")],
-    neighbours: Annotated[Relation, typer.Option(help="What is protected: values, or presence.")] = Relation.replace_one,
+    neighbours: Annotated[Neighbours, neighbours_option("What is protected: values, or presence.")] = Neighbours.REPLACE_ONE,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """What each sampler would make of a logistic regression, from public facts alone."""
     from dpmcmc import forecast
-    from dpmcmc.types import Budget
 
     try:
-        budget = Budget(epsilon, delta, neighbours.neighbours)
+        budget = Budget(epsilon, delta, neighbours)
         tell = forecast.plan_json if as_json else forecast.plan_text
         typer.echo(tell(rows, dimension, budget))
     except ValueError as error:
