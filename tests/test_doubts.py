@@ -121,6 +121,19 @@ def test_a_posterior_beyond_the_limits_of_the_prior_is_told(slope, is_told, capl
     assert np.abs(draws).max() <= 1 and (np.mean(draws) > 0.9) is np.bool_(is_told)
 
 
+def test_a_doubt_does_not_name_the_number_that_would_be_good(monkeypatch):
+    """14.6 effective draws were told as 15, of which 15 would have been enough."""
+    result = tiny.run()
+
+    def always(value):
+        return lambda draws: draws.isel(chain=0, draw=0) * 0 + value
+
+    monkeypatch.setattr(posterior._arviz(), "rhat", always(1.1003))
+    monkeypatch.setattr(posterior._arviz(), "ess", always(14.6))
+    told = posterior.doubt(result)
+    assert "R-hat is up to 1.101 (good: at most 1.1)" in told and "only 14 effective draws (good: at least 15)" in told
+
+
 def test_draws_that_never_change_are_no_draws():
     result = tiny.run()
     assert "the chains never moved" not in posterior.doubt(result)

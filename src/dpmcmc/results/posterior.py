@@ -251,11 +251,11 @@ def doubt(result: Any) -> str | None:
     if (distance := _drift(posterior)) > MAX_DRIFT:
         found.append(f"they begin {distance:.0f} standard deviations from where they end (more warm-up, or a better start)")
     if r_hat > MAX_R_HAT:  # a single chain has none
-        found.append(f"R-hat is up to {r_hat:.3f} (good: at most {MAX_R_HAT})")
+        found.append(f"R-hat is up to {np.ceil(1e3 * r_hat) / 1e3:.3f} (good: at most {MAX_R_HAT})")
     if np.isnan(effective):
         found.append("some parameter has no effective draws at all: it hardly moved, or there are too few draws")
     elif effective < MIN_EFFECTIVE:
-        found.append(f"some parameter has only {effective:.0f} effective draws (good: at least {MIN_EFFECTIVE})")
+        found.append(f"some parameter has only {math.floor(effective)} effective draws (good: at least {MIN_EFFECTIVE})")
     return " and ".join(found) or None
 
 
