@@ -1,6 +1,7 @@
 """Columns: the same from every kind of file, every cell within its bounds, and no word about a bad one."""
 
 import gzip
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -284,6 +285,12 @@ def test_what_cannot_be_scaled_is_named(limits, words):
     table = FRAME | {"when": np.zeros(4, "datetime64[D]"), "pairs": np.zeros((4, 2))}
     with pytest.raises(ValueError, match=words):
         tables.scaled(table, limits)
+
+
+@pytest.mark.parametrize("table", ["people.csv", Path("people.csv"), np.zeros((4, 1))])
+def test_a_table_without_names_is_told_from_one_without_the_column(table):
+    with pytest.raises(TypeError, match=f"the table is a {type(table).__name__}: give a DataFrame or a dict of columns"):
+        tables.scaled(table, {"age": (0, 1)})
 
 
 def test_neither_the_length_of_a_text_nor_the_size_of_a_number_is_told():

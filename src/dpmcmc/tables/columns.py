@@ -102,6 +102,9 @@ def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[float, float
     limits = {name: _checked(name, pair) for name, pair in bounds.items()}
     if not limits:
         raise ValueError("no bounds: they name the columns to take")
+    if isinstance(columns, str | Path) or (isinstance(columns, np.ndarray) and columns.dtype.names is None):
+        kind = type(columns).__name__
+        raise TypeError(f"the table is a {kind}: give a DataFrame or a dict of columns, as tables.read_columns makes of a file")
     missing = [name for name in limits if name not in columns]
     if missing:
         # Those that are there are not told: a frame read without a header has a row for names.
