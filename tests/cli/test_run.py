@@ -480,8 +480,8 @@ def test_a_linear_model_is_in_the_units_of_the_table(decimal, folder):
 
 REFUSED = [
     (["logistic", "table.csv", "--features", "age,height", "--bounds", "age=20:60", "--label", "ill", *PROMISE],
-     "no bounds for height, or levels too: declare them, as in --bounds height=LOW:HIGH, or --levels height=ONE/TWO"),
-    ([*LOGISTIC, "--levels", "age=old/young"], "no bounds for age, or levels too"),
+     "no bounds or levels for height: declare them, as in --bounds height=LOW:HIGH, or --levels height=ONE/TWO"),
+    ([*LOGISTIC, "--levels", "age=old/young"], "bounds and levels for age: a column of numbers takes --bounds"),
     ([*LOGISTIC, "--levels", "sex"], "levels 'sex' must read COLUMN=ONE/TWO"),
     (["logistic", "intercepts.csv", "--label", "ill", "--bounds", "intercept=0:1", *PROMISE], "two parameters would have one name"),
     (["gaussian", "both.npz", *TWO, "--levels", "sex=f/m", "--features", "age,height", *PROMISE], "model takes no --levels"),

@@ -108,10 +108,13 @@ def _check_columns(model: ModelName, settings: Settings) -> None:
             f"no bounds for {settings.label}: declare them, as in --bounds {settings.label}=LOW:HIGH, from public knowledge and "
             "not from the table"
         )
-    without = [name for name in settings.columns if (name in settings.bounds) == (name in settings.levels)]
+    both = [name for name in settings.columns if name in settings.bounds and name in settings.levels]
+    if both:
+        raise ValueError(f"bounds and levels for {', '.join(both)}: a column of numbers takes --bounds, one of text --levels")
+    without = [name for name in settings.columns if name not in settings.bounds and name not in settings.levels]
     if without:
         raise ValueError(
-            f"no bounds for {', '.join(without)}, or levels too: declare them, as in --bounds {without[0]}=LOW:HIGH, or --levels "
+            f"no bounds or levels for {', '.join(without)}: declare them, as in --bounds {without[0]}=LOW:HIGH, or --levels "
             f"{without[0]}=ONE/TWO for a column of text, from public knowledge and not from the table"
         )
     if settings.levels and model not in REGRESSIONS:
