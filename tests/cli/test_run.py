@@ -237,6 +237,8 @@ def test_only_so_many_rows_of_a_person_are_used(folder, monkeypatch):
     assert (seen[0] < 0).tolist() == [False, False, False, True, False, False] and len(set(seen[0][[0, 2, 4]])) == 1
     refused = invoke(*LOGISTIC, "--person", "id", "--steps", "2", "--out", "other.nc")
     assert refused.exit_code == 2 and "say how many of each to use, with --rows-per-person" in refused.output
+    misspelled = invoke(*LOGISTIC, *options, "--person", "idd", "--out", "other.nc")
+    assert misspelled.exit_code == 2 and "no column 'idd'; it has age, height, ill, id" in misspelled.output
 
 
 def test_draws_that_cannot_be_written_are_kept_elsewhere(folder, monkeypatch):

@@ -145,8 +145,8 @@ def run(
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "delta = .* is above 1/n")  # the plan says it
             curator = Curator(
-                problem.rows, problem.model, budget, capacity=capacity, persons=_persons(table, person, delimiter, budget),
-                ledger=ledger, shared_by=filter_name,
+                problem.rows, problem.model, budget, capacity=capacity,
+                persons=_persons(table, person, delimiter, settings, budget), ledger=ledger, shared_by=filter_name,
             )  # fmt: skip
         _check_open(curator, ledger)
         by_hand = ByHand(clip, step_size, max_move, noise_multiplier)
@@ -177,7 +177,7 @@ def run(
         raise typer.Exit(130)
 
 
-def _persons(table: Path, column: str | None, delimiter: str, budget: Any) -> Any:
+def _persons(table: Path, column: str | None, delimiter: str, settings: Settings, budget: Any) -> Any:
     """Whose row each is."""
     from dpmcmc.tables import persons, read_columns
 
@@ -188,7 +188,8 @@ def _persons(table: Path, column: str | None, delimiter: str, budget: Any) -> An
             f"--person {column} leaves rows out, and their number is public here: say how many of each to use, with "
             "--rows-per-person, or --neighbours add-remove"
         )
-    return persons(read_columns(table, (column,), delimiter)[column])
+    known = settings.columns[0]  # was found: so a misspelled name is told what there is
+    return persons(read_columns(table, (column, known), delimiter)[column])
 
 
 def _check_files(out: Path, ledger: Path | None, shared_by: Any, dry_run: bool) -> None:
