@@ -207,6 +207,7 @@ def test_langevin_steps_that_are_too_long_are_told(stiffness, thin, factor):
         assert told == []
     else:
         assert told[0].startswith("DO NOT RELY on these draws: ") == (stiffness > 3)
+        assert "Are the rows within what is declared of them" in told[0]
         (found,) = re.findall(r"the draws are spread (\S+) times as widely as it", told[0])
         assert found == factor or float(found) == pytest.approx(factor, rel=0.2)
 

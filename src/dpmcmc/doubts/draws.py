@@ -174,7 +174,8 @@ def _of_langevin(positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, in
         told.append(
             f"{UNRELIABLE if factor > WIDE else ''}the steps are too long for this posterior: the draws are spread {how_wide} as "
             "widely as it, or more. step_size times the posterior's largest precision (1 / variance, times the preconditioner) "
-            "should be well below 1 (tuning.langevin: is num_rows that of the table? langevin_for takes it from the curator)"
+            "should be well below 1 (tuning.langevin: is num_rows that of the table? langevin_for takes it from the curator. Are "
+            "the rows within what is declared of them, as columns are that dpmcmc.tables scaled?)"
         )
     if any(traits(query).batch is not None for query in plan):
         told.append(
