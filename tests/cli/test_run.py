@@ -83,7 +83,7 @@ def test_every_model_runs(name):
     posterior = load("posterior.nc")
     assert set(posterior.posterior.data_vars) == parameters
     assert posterior.posterior.sizes["draw"] == 2
-    assert "2 steps for each of 1 chains" in result.output
+    assert "2 steps of one chain" in result.output
     assert ("no row reaches it" in result.output) == (name != "banana")
     # A ring and a pair of modes take longer to go round than any rule for normal posteriors says.
     assert ("Expect:" in result.output) == (name not in ("circle", "mixture"))
@@ -267,6 +267,12 @@ def test_langevin_is_for_models_with_proved_bounds_and_has_settings_of_its_own()
     assert "Sampler:  sgld" in shared.output
 
 
+def test_only_regressions_are_told_of_levels():
+    means = invoke("gaussian", "both.npz", *TWO, "--variances", "100,100", *PROMISE, "--max-move", "0.1", "--dry-run")
+    assert means.exit_code == 0 and "or no number" in means.output and "levels" not in means.output
+    assert "see --levels" in invoke(*LANGEVIN, "--dry-run").output
+
+
 def test_a_hopeless_table_costs_nothing_unless_a_sampler_is_named(folder):
     result = invoke(*UNNAMED, "--ledger", "spent.json")
     assert result.exit_code == 2 and "hopeless: with 173 rows and 3 parameters epsilon = 4 gives" in result.output
@@ -304,7 +310,7 @@ def test_a_run_says_what_it_does(folder):
         "age: log-odds per 1 of age",
         "Table:    table.csv, 173 rows",
         "height within 140 and 200",
-        "ill counts as 1 where it is a number above 1/2, and as 0 where it is one up to 1/2",
+        "ill counts as 1 where it is a number above 1/2, or true, and as 0 where it is one up to 1/2, or false",
         "Sampler:  sgld after a private start",
         "clip 1.732 (proved: no row reaches it)",
         "Budget:   epsilon = 4, delta = 0.0001: ",
@@ -321,7 +327,7 @@ def test_a_run_says_what_it_does(folder):
         "Written to posterior.nc",
     ):
         assert words in result.output, words
-    steps = int(re.search(r"(\d+) steps for each of 1 chains", result.output)[1])
+    steps = int(re.search(r"(\d+) steps of one chain", result.output)[1])
     posterior = load("posterior.nc")
     assert set(posterior.posterior.data_vars) == {"intercept", "age", "height"}
     assert posterior.posterior.sizes["draw"] + posterior.warmup_posterior.sizes["draw"] == steps
@@ -338,7 +344,7 @@ def test_runs_share_a_budget(folder):
     shared = [*LOGISTIC, "--ledger", "spent.json", "--shared-by", "zcdp"]
     first = invoke(*shared, "--steps", "2")
     assert first.exit_code == 0, first.output
-    left = int(re.search(r"Left in spent.json: (\d+) more such steps for each of 1 chains", first.output)[1])
+    left = int(re.search(r"Left in spent.json: (\d+) more such steps of one chain", first.output)[1])
     too_many = invoke(*shared, "--steps", left + 1, "--out", "second.nc")
     assert too_many.exit_code == 2 and "is left" in too_many.output
     all_of_it = invoke(*shared, "--out", "second.nc")

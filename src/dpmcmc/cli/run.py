@@ -29,7 +29,7 @@ import typer
 from dpmcmc.cli import choices
 from dpmcmc.cli.choices import ByHand, Chosen, SamplerName
 from dpmcmc.cli.options import neighbours_option, refusals
-from dpmcmc.cli.problems import PRIOR_SCALES, ModelName, Settings, problem_of
+from dpmcmc.cli.problems import PRIOR_SCALES, REGRESSIONS, ModelName, Settings, problem_of
 from dpmcmc.types import Neighbours
 
 UNREADABLE = TypeError, OSError, EOFError, zlib.error, csv.Error  # what tables and settings may be, besides out of range
@@ -172,7 +172,7 @@ def run(
     _report(result, model, problem.notes, out, ledger, steps)
     if shared_by is not None:
         left = curator.max_steps(chosen.initial, {chosen.query: chains})
-        typer.echo(f"Left in {ledger}: {left} more such steps for each of {chains} chains.")
+        typer.echo(f"Left in {ledger}: {left} more such steps {_of_each(chains)}.")
     if _num_kept(result) * thin < num_steps:
         raise typer.Exit(130)
 
@@ -255,12 +255,18 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     yield f"Table:    {table.name}, " + (f"{curator.capacity} rows" if is_public else f"at most {curator.capacity} rows")
     for text in problem.allowed:
         yield f"          {text}"
-    yield "          a cell outside its bounds is moved to the nearer one; a row with one that is missing, or no number, or"
-    yield "          none of the levels, says nothing (text is no number: see --levels)"
+    if model in REGRESSIONS:
+        yield "          a cell outside its bounds is moved to the nearer one; a row with one that is missing, or no number, or"
+        yield "          none of the levels, says nothing (text is no number: see --levels)"
+    else:
+        yield "          a cell outside its bounds is moved to the nearer one; a row with one that is missing, or no number,"
+        yield "          says nothing"
     if model is ModelName.logistic:
-        is_one = "is a number above 1/2" if settings.positive is None else f"is {settings.positive!r}"
-        is_zero = "is one up to 1/2" if settings.positive is None else "is anything else but missing"
-        yield f"          {settings.label} counts as 1 where it {is_one}, and as 0 where it {is_zero}"
+        is_one = "a number above 1/2, or true" if settings.positive is None else repr(settings.positive)
+        is_zero = "one up to 1/2, or false" if settings.positive is None else "anything else but missing"
+        yield f"          {settings.label} counts as 1 where it is {is_one}, and as 0 where it is {is_zero}"
+        if settings.positive is None:
+            yield "          (other text is no number: see --positive)"
     if person is not None:
         how_many = "row" if budget.rows_per_person == 1 else f"{budget.rows_per_person} rows"
         yield f"Unit:     one person, by the column {person}: the first {how_many} of each are used, and none where it is missing"
@@ -269,7 +275,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     else:
         yield f"Unit:     one person with at most {budget.rows_per_person} rows, which nobody checks: see --person"
     yield f"Sampler:  {chosen.words}"
-    yield f"Budget:   epsilon = {budget.epsilon:g}, delta = {budget.delta:g}: {num_steps} steps for each of {chains} chains"
+    yield f"Budget:   epsilon = {budget.epsilon:g}, delta = {budget.delta:g}: {num_steps} steps {_of_each(chains)}"
     if draws is not None:
         few = "less than one independent draw's worth" if draws < 0.95 else "roughly one independent draw's worth"
         expected = few if draws < 1.5 else f"roughly {round(draws)} independent draws' worth"
@@ -291,6 +297,10 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
             yield f"          FEW: {more}a larger {larger} or {fewer} would help"
     if is_public and budget.delta > 1 / curator.capacity:
         yield f"          delta = {budget.delta:g} is above 1/n: a release of one random row would be within the promise"
+
+
+def _of_each(chains: int) -> str:
+    return "of one chain" if chains == 1 else f"for each of {chains} chains"
 
 
 def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out, plan: list[str]) -> Any:
