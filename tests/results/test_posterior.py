@@ -158,14 +158,18 @@ def test_sums_of_draws_are_taken_in_double_precision():
 def test_the_summary_has_the_order_of_the_model(tmp_path):
     """ArviZ, NetCDF and JAX sort by name."""
     draws = np.random.default_rng(0).normal(size=(2, 50, 3)).astype(np.float32)
-    made = results.from_draws(draws, None, lambda position: {"z": position[0], "b": position[1:]}, make_statement())
+    made = results.from_draws(draws, None, lambda position: {"z": position[0], "b": position[1:]}, make_statement(), 10)
     results.save(made, tmp_path / "posterior.nc")
     for result in (made, results.load(tmp_path / "posterior.nc")):
         assert list(results.summary_table(result).index) == ["z", "b[0]", "b[1]"]
-        np.testing.assert_array_equal(result.posterior["z"], draws[..., 0])
+        assert list(result.posterior) == ["z", "b"] == list(result.warmup_posterior)
+        np.testing.assert_array_equal(result.posterior["z"], draws[:, 10:, 0])
         result.posterior["a"] = np.exp(result.posterior["z"])  # what one computes from it is there, too
         result.posterior = result.posterior.drop_vars("b")
         assert list(results.summary_table(result).index) == ["z", "a"]
+    result.to_netcdf(tmp_path / "changed.nc", engine="h5netcdf")
+    changed = results.load(tmp_path / "changed.nc")
+    assert list(changed.posterior) == ["z", "a"] and list(changed.warmup_posterior) == ["z", "b"]
 
 
 def test_the_summary_of_very_few_draws_is_quiet(capsys):

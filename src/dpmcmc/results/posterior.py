@@ -22,7 +22,7 @@ from dpmcmc.accounting.statement import ATTRIBUTE, NUM_DRAWS, FederatedStatement
 
 MAX_R_HAT, MIN_EFFECTIVE = 1.1, 15  # what draws must reach to be called a success
 MAX_DRIFT, FEWEST_FOR_DRIFT = 5.0, 50  # standard deviations, and draws to have any
-ORDER = "parameter_order"  # an attribute: ArviZ and NetCDF sort variables by name
+ORDER = "parameter_order"  # an attribute: ArviZ sorts variables by name, and so may who writes them again
 NO_FOLDER = "cannot be written: its folder does not exist; make it first"
 EMPTY = (
     "is empty: a run is writing to it, or was killed before its first draws were saved (a ledger= tells whether it was paid for)"
@@ -47,10 +47,18 @@ def from_draws(
     named = _named(positions, unravel)
     result = _inference_data(named, info, num_warmup)
     _describe(result, attributes, units)
+    _order(result, list(named))
     facts = {**_attributes(statement), "thinning": thin, NUM_DRAWS: positions.shape[0] * positions.shape[1]}
     result.attrs.update(facts)
     result.posterior.attrs.update({**facts, ORDER: json.dumps(list(named))})
     return result
+
+
+def _order(result: Any, names: list[str]) -> None:
+    """Variables in the order of the model: put side by side, as for a position, they must not be permuted."""
+    for group in ("posterior", "warmup_posterior"):
+        if (there := getattr(result, group, None)) is not None:
+            setattr(result, group, there[[name for name in dict.fromkeys([*names, *there.data_vars]) if name in there.data_vars]])
 
 
 def _describe(result: Any, attributes: Mapping[str, str], units: Mapping[str, str]) -> None:
@@ -335,9 +343,12 @@ def load(path: str | Path):
     if Path(path).stat().st_size == 0:
         raise ValueError(f"{path} {EMPTY}")
     try:
-        return _arviz().from_netcdf(str(path), engine="h5netcdf")
+        result = _arviz().from_netcdf(str(path), engine="h5netcdf")
     except OSError as error:
         raise ValueError(f"{path} is no posterior: it must be a NetCDF file as `save` writes it") from error
+    if ORDER in getattr(getattr(result, "posterior", None), "attrs", {}):
+        _order(result, _names(result))
+    return result
 
 
 def _arviz():
