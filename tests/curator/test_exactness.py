@@ -147,6 +147,27 @@ def test_capacity_pads_without_changing_the_sums():
     np.testing.assert_array_equal(*draws)
 
 
+FAST = """
+import jax, jax.numpy as jnp, numpy as np
+from dpmcmc import Budget, Curator, Gradient, models
+features = np.zeros((100, 2), np.float32)
+features[7] = np.inf
+curator = Curator((features, np.ones(100, np.float32)), models.logistic(2, radius=1.0), Budget(8, 1e-6))
+arguments = jax.random.key(0), jnp.zeros(2)
+traced = curator.trace(lambda ask, key, position: ask(key, Gradient(1.0, 1.0), position), *arguments)
+print(np.abs(curator.grant(traced.plan).run(traced.compile(), *arguments).value).max())
+"""
+
+
+def test_a_row_is_clipped_whatever_arithmetic_the_environment_asks_for():
+    """Compiled to take infinities for impossible, one would count for 2^23 times the clip."""
+    fast = "--xla_cpu_enable_fast_math=true --xla_cpu_fast_math_honor_nans=false --xla_cpu_fast_math_honor_infs=false"
+    environment = {**os.environ, "XLA_FLAGS": fast, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", FAST], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert float(done.stdout) < 30
+
+
 # -- memory --------------------------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,8 @@ from dpmcmc.types import Answer, Plan, Query, is_standing
 Program = Callable[..., Any]
 Held = Any  # (table, secret) of one owner, or of several by name: a pytree
 SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
+# Whatever XLA_FLAGS says: with arithmetic that takes NaNs and infinities for impossible, a row that has one escapes its clip.
+EXACTLY = {"xla_cpu_enable_fast_math": False}
 
 
 class Executable(NamedTuple):
@@ -41,7 +43,7 @@ class Traced(NamedTuple):
 
     def compile(self) -> Executable:
         with own_settings():
-            return Executable(self.plan, self.traced.lower().compile(), self.owner)
+            return Executable(self.plan, self.traced.lower().compile(EXACTLY), self.owner)
 
 
 def trace(
