@@ -37,6 +37,13 @@ def test_slots_are_uniformly_random(monkeypatch):
     assert p_value(np.array([noise.random_order(6) for _ in range(6000)])) > FALSE_ALARM
 
 
+def test_numbers_that_are_equal_are_drawn_again(monkeypatch):
+    """Sorted they would stay in their order: among 10^7 slots two are equal with probability 3e-6, more than a delta."""
+    drawn = iter([np.array([5, 5, 3]), np.array([5, 4, 3])])
+    monkeypatch.setattr(noise.secrets, "token_bytes", lambda size: next(drawn).astype(np.uint64).tobytes())
+    assert list(noise.random_order(3)) == [2, 1, 0]
+
+
 def test_slots_in_the_order_of_the_rows_are_caught():
     generator = np.random.default_rng(0)
     assert p_value(np.sort([generator.permutation(6)[:2] for _ in range(6000)], axis=1)) < FALSE_ALARM

@@ -85,7 +85,11 @@ def random_order(number: int, fixed_secret: np.ndarray | None = None) -> np.ndar
     """0, 1, ..., number - 1 in an order that is uniformly random, from the operating system."""
     if fixed_secret is not None:
         return np.random.default_rng(np.asarray(fixed_secret, np.uint32)).permutation(number)
-    return np.argsort(np.frombuffer(secrets.token_bytes(8 * number), np.uint64), kind="stable")
+    while True:
+        numbers = np.frombuffer(secrets.token_bytes(8 * number), np.uint64)
+        order = np.argsort(numbers, kind="stable")
+        if np.all(numbers[order[1:]] != numbers[order[:-1]]):  # equal ones would stay as they are, and that is on no bill
+            return order
 
 
 # -- the stream ------------------------------------------------------------------------------------------------------------
