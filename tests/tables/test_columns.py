@@ -47,6 +47,16 @@ def test_plain_arrays_have_numbered_columns(tmp_path):
     assert list(read_columns(tmp_path / "several.npz", None)) == ["x.0", "x.1", "y"]
 
 
+def test_a_cell_is_the_same_number_whatever_the_others_are():
+    """One text among numbers of single precision makes objects of them, and 0.1 there is not the number that prints as 0.1."""
+    cells = np.float32([0.1, 0.7, 0.3])
+    among_text = [*cells, "?"]
+    for column in (among_text, np.array(among_text, object)):
+        np.testing.assert_array_equal(numbers(column, Bounds(0, 1))[:-1], numbers(cells, Bounds(0, 1)))
+        np.testing.assert_array_equal(labels(column, 0.1)[:-1], labels(cells, 0.1))
+        np.testing.assert_array_equal(labels(column, cells[0])[:-1], labels(cells, cells[0]))
+
+
 BAD = ["", "n/a", "nan", "1,5", "--", "\x00", "6" * 200_000 + "x"]
 
 

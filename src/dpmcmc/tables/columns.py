@@ -339,6 +339,8 @@ def _is_none(cell: Any) -> bool:
 
 def _text(cell: Any) -> str:
     try:
+        if isinstance(cell, np.floating):
+            cell = float(cell)  # as the column has it where all its cells are numbers: 0.1 in float32 is another number than "0.1"
         return (cell.decode("utf-8", "surrogateescape") if isinstance(cell, bytes) else str(cell)).strip()
     except Exception:  # Python prints no integer of 5000 digits
         return ""
