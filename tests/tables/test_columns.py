@@ -57,6 +57,12 @@ def test_a_cell_is_the_same_number_whatever_the_others_are():
         np.testing.assert_array_equal(labels(column, cells[0])[:-1], labels(cells, cells[0]))
 
 
+@pytest.mark.parametrize("read", [lambda cells: tables.scaled({"a": cells}, {"a": (0, 9)}), labels, tables.persons])
+def test_a_mask_is_not_ignored(read):
+    with pytest.raises(ValueError, match="would lose its mask: fill it first"):
+        read(np.ma.array([1, 2, 3], mask=[True, False, False]))
+
+
 BAD = ["", "n/a", "nan", "1,5", "--", "\x00", "6" * 200_000 + "x"]
 
 

@@ -323,6 +323,8 @@ def _as_cells(cells: Cells) -> np.ndarray:
     # One cell for each entry of a list, whatever it is: a cell that is a list itself must not show by an axis more.
     if isinstance(cells, str | bytes):
         raise ValueError("a column is an array or a list of cells, not a text: give the column itself")
+    if isinstance(cells, np.ma.MaskedArray):
+        raise ValueError("a masked array would lose its mask: fill it first, with array.filled(nan) for missing numbers")
     array = np.asarray(cells) if hasattr(cells, "__array__") else np.fromiter(cells, object)
     is_time = getattr(getattr(cells, "dtype", None), "kind", "O") in "mM"  # with a time zone pandas makes objects of it
     if array.ndim != 1 or array.dtype.kind not in "biufUSO" or is_time:
