@@ -107,6 +107,17 @@ def test_the_support_is_kept():
     assert 0.5 < np.sum(np.asarray(draws) ** 2, axis=-1).max() < 1.0
 
 
+def test_a_chain_goes_on_after_a_step_that_left_the_numbers():
+    """Its friction had become infinite, and the chain never moved again."""
+
+    def seldom_huge(key, position):
+        return jnp.where(jax.random.uniform(key) < 0.02, 1e38, 0.0)
+
+    draws, info = run(sgnht(log_prior, "gradient", 0.3), answers(seldom_huge), jax.random.key(1), exact_draws(64), 300)
+    share = np.mean(info.is_divergent[:, -100:])
+    assert 0 < share < 0.05 and np.isfinite(info.friction).all() and np.abs(draws).max() < 20
+
+
 @pytest.mark.parametrize("options, text", [
     ({"step_size": 0.0}, "step_size=0.0"),
     ({"friction": -1.0}, "friction=-1.0"),

@@ -103,6 +103,7 @@ def sgnht(
         is_outside = ~is_divergent & ~(log_prior(proposal) > -jnp.inf)
         position = jnp.where(is_outside | is_divergent, state.position, proposal)
         momentum = jnp.where(is_outside | is_divergent, -state.momentum, momentum)
+        heat = jnp.where(is_divergent, state.friction, heat)  # what left the numbers would hold the chain for ever
         is_saturated = jnp.any(known > injected * (1 + scaling.ROUNDING))
         info = ThermostatInfo(heat, momentum, position - state.position, is_saturated, is_outside, is_divergent)
         return ThermostatState(position, momentum, heat, state.index + 1), info
