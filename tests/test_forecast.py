@@ -149,6 +149,34 @@ def test_the_start_costs_its_share():
     assert 0.99 * (tuning.START_SHARE + tuning.CURVATURE_SHARE) < share <= tuning.START_SHARE + tuning.CURVATURE_SHARE
 
 
+def steps_per_draw(sampler, dimension, num_chains=1000, num_steps=3000):
+    """Of the walk that `tuning` chooses, on a standard normal law: num_steps times the variance of a chain's mean."""
+    generator, noise = np.random.default_rng(0), {"barker": 0.0, "penalty": tuning.RATIO_NOISE, "penalty-bit": tuning.BIT_NOISE}
+    scale, longest = tuning.walk(np.ones(dimension), 0.0, 1)
+    position, total = generator.standard_normal((2, num_chains, dimension)) * [[[1.0]], [[0.0]]]
+    for _ in range(num_steps):
+        move = scale * generator.standard_normal(position.shape)
+        length = np.linalg.norm(move, axis=1)
+        move, length = move * np.minimum(1, longest / length)[:, None], np.minimum(length, longest)
+        log_ratio = -np.sum(move * (position + move / 2), axis=1)
+        deviation = noise[sampler] * length / longest
+        if sampler == "barker":
+            is_accepted = generator.logistic(size=num_chains) < log_ratio
+        else:
+            noisy = log_ratio + deviation * generator.standard_normal(num_chains) - deviation**2 / 2
+            is_accepted = -generator.exponential(size=num_chains) < noisy
+        position = np.where(is_accepted[:, None], position + move, position)
+        total += position
+    return num_steps * np.mean((total / num_steps) ** 2)
+
+
+@pytest.mark.parametrize("sampler", ["barker", "penalty", "penalty-bit"])
+@pytest.mark.parametrize("dimension", [1, 3])
+def test_steps_are_worth_as_many_draws_as_is_told(sampler, dimension):
+    """In one dimension, where the cap shortens a third of the moves, a draw was told to take 36 steps of Barker's test: 64 do."""
+    assert tuning.effective_draws(sampler, steps_per_draw(sampler, dimension), dimension) == pytest.approx(1, rel=0.2)
+
+
 def test_more_rows_or_budget_help_and_more_parameters_hurt():
     def error(num_rows=50_000, dimension=5, epsilon=2.0, name="sgld"):
         return forecast.forecast_error(name, num_rows, dimension, Budget(epsilon, 1e-6))
