@@ -38,6 +38,8 @@ CONSTANTS = {
     "penalty": Constant(lambda dimension: 230.0 * dimension, 0.8, 1.9),
 }
 FILLED = "if cells fill their bounds, levels are about equally common and no column tells what others do"
+# What rows say of a column goes with its variance.
+CROWDED = "a column whose cells crowd in a third of its bounds gets a ninth of the draws, or fewer"
 HELD_BACK = "limited by how near the noise is to its ideal law, which delta pays for: a larger epsilon buys no more steps"
 START_OFFSET = 5.0  # how far the private start is off, as a multiple of the error that the chains alone would have
 
@@ -155,7 +157,7 @@ def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
         lines.append("Hopeless: no sampler has a step left after the private start.")
     elif best.error < HOPELESS:
         lines.append(f"Recommended: {best.name}. Errors are of posterior means, in posterior sd; steps are of all chains together.")
-        lines.append(f"All this holds {FILLED}.\nElse errors may be several times as large.")
+        lines.append(f"All this holds {FILLED}.\nElse errors may be several times as large: {CROWDED}.")
         if best.effective_draws < FEW:
             lines.append(
                 f"FEW: with less than {FEW} effective draws on average a run is likely to fail its own checks, and to say so."

@@ -317,6 +317,7 @@ def test_a_run_says_what_it_does(folder):
         "Unit:     one row; of a person with several rows only one is protected",
         "Expect:   less than one independent draw's worth on average over parameters",
         "if cells fill their bounds, levels are about equally common and no column tells what others do",
+        "a column whose cells crowd in a third of its bounds gets a ninth of the draws, or fewer",
         "Chains:   keep 1 of 1 steps, and 10% of these apart as warm-up; seed 0",
         "r_hat",
         "DO NOT RELY on these draws: ",  # 173 rows are few

@@ -284,7 +284,8 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
             "" if is_public else "; in proportion fewer if the table is not full"
         )
         if problem.where and chosen.name is SamplerName.sgld:
-            yield f"          {problem.where}"
+            yield f"          {problem.where};"
+            yield f"          {forecast.CROWDED}"
         first, each = (costs_of(plan, curator.unit) for plan in (chosen.initial, {chosen.query: chains}))
         is_held_back = calibrate.held_back(each, budget.epsilon, budget.delta, first)
         if is_held_back:
@@ -378,9 +379,9 @@ def _report(result: Any, model: ModelName, notes: tuple[str, ...], out: Path, le
         of_label = ", above all those of the label," if model is ModelName.linear else ""
         options = "--decimal, --levels and --positive" if model is ModelName.logistic else "--decimal and --levels"
         typer.echo(
-            f"{UNRELIABLE}{why}. Columns or labels that could not be read (decimal commas, text, another spelling) "
-            f"look just like this: see above how cells are read, and {options}. Else "
-            f"{more.lower()} rows, a larger budget, narrower --bounds{of_label} or fewer parameters would help.\n"
+            f"{UNRELIABLE}{why}. {more} rows, a larger budget, narrower --bounds{of_label} or fewer parameters would help. If it "
+            "was to be expected that rows say more: columns or labels that could not be read (decimal commas, text, another "
+            f"spelling) look just like this. See above how cells are read, and {options}.\n"
         )
     typer.echo(f"Written to {out}. Look at it with `dpmcmc report {out}`, read it with dpmcmc.load or ArviZ.")
     if ledger is None:
