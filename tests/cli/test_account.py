@@ -67,7 +67,10 @@ def test_relations():
     add = answer(question, "add-remove")
     assert answer(question, add["relation"]) == add  # what an answer prints can be asked with
     refusal = call(question, "both --json")
-    assert refusal.exit_code == 2 and "'both' is not one of 'replace', 'add-remove'" in refusal.stdout
+    assert (
+        refusal.exit_code == 2
+        and "'both' is not one of 'replace', 'add-remove', 'replace-one', 'add-or-remove-one'" in refusal.stdout
+    )
     assert add["relation"] == "add-or-remove-one" and add["method"] == "pld"
     assert answer("hmc", KINDS["hmc"], "--epsilon 1 --delta 1e-6")["relation"] == "replace-one"
 

@@ -9,8 +9,7 @@ import typer
 
 from dpmcmc import __version__
 from dpmcmc.cli import account, run
-from dpmcmc.cli.options import neighbours_option, refusals
-from dpmcmc.types import Budget, Neighbours
+from dpmcmc.cli.options import Relation, refusals
 
 main = typer.Typer(
     no_args_is_help=True,
@@ -39,14 +38,15 @@ def plan(
     dimension: Annotated[int, typer.Option(min=1, help="The number of parameters, the intercept among them.")],
     epsilon: Annotated[float, typer.Option(help="The budget.")],
     delta: Annotated[float, typer.Option(help="The budget.")],
-    neighbours: Annotated[Neighbours, neighbours_option("What is protected: values, or presence.")] = Neighbours.REPLACE_ONE,
+    neighbours: Annotated[Relation, typer.Option(help="What is protected: values, or presence.")] = Relation.REPLACE,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """What each sampler would make of a logistic regression, from public facts alone."""
     from dpmcmc import forecast
+    from dpmcmc.types import Budget
 
     try:
-        budget = Budget(epsilon, delta, neighbours)
+        budget = Budget(epsilon, delta, neighbours.neighbours)
         tell = forecast.plan_json if as_json else forecast.plan_text
         typer.echo(tell(rows, dimension, budget))
     except ValueError as error:

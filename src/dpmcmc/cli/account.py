@@ -27,8 +27,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from dpmcmc.cli.options import neighbours_option, refusals
-from dpmcmc.types import Neighbours
+from dpmcmc.cli.options import Relation, refusals
 
 UsageError: Any = typer.BadParameter.__base__  # of an option that is misspelt, missing or no number; typer does not export it
 
@@ -96,7 +95,7 @@ Bound = enum.StrEnum("Bound", ["tight", "paper"])
 Conversion = enum.StrEnum("Conversion", ["best", "paper"])
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table, for a refusal too.")]
-Protected = Annotated[Neighbours, neighbours_option("Which change of the table is protected.")]
+Protected = Annotated[Relation, typer.Option("--neighbours", help="Which change of the table is protected.")]
 
 
 def _shared(
@@ -105,8 +104,9 @@ def _shared(
     epsilon: Annotated[float | None, typer.Option("--epsilon", help="The budget; prints the number of steps it allows.")] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="The number of steps; prints the epsilon they cost.")] = None,
     neighbours: Annotated[
-        Neighbours, neighbours_option("What the noise multiplier or range is relative to: repeated in the answer, no more.")
-    ] = Neighbours.REPLACE_ONE,
+        Relation,
+        typer.Option("--neighbours", help="What the noise multiplier or range is relative to: repeated in the answer, no more."),
+    ] = Relation.REPLACE,
     as_json: Json = False,
 ) -> None:
     """The options of all commands, in this order around their own."""
@@ -123,8 +123,8 @@ def command(name: str, is_labelled: bool = False) -> Callable[[Callable[..., Que
 
         @functools.wraps(question)
         def answer(context: typer.Context, delta: float, epsilon: Any, steps: Any, as_json: bool, **settings: Any) -> None:
-            relation = settings.get("neighbours", Neighbours.REPLACE_ONE)
-            given = Given(epsilon, steps, delta, relation.value)
+            relation = settings.get("neighbours", Relation.REPLACE)
+            given = Given(epsilon, steps, delta, relation.neighbours.value)
             _answer(context, lambda: question(**{option: settings[option] for option in own}), given, as_json)
 
         first, delta, *rest, label, last = inspect.signature(_shared, eval_str=True).parameters.values()
@@ -194,7 +194,7 @@ def subsampled_gaussian(
     """Gaussian queries on random batches."""
     from dpmcmc.accounting.costs import SubsampledGaussian
 
-    return Question({SubsampledGaussian(scheme.value, rate, noise_multiplier, neighbours): 1}, method.value)
+    return Question({SubsampledGaussian(scheme.value, rate, noise_multiplier, neighbours.neighbours): 1}, method.value)
 
 
 @command("poisson-mixture")
@@ -207,7 +207,7 @@ def poisson_mixture(
     """Noisy sums over rows drawn a Poisson number of times each."""
     from dpmcmc.accounting.costs import PoissonMixture
 
-    return Question({PoissonMixture(rate, weight, std, neighbours): 1}, "pld")
+    return Question({PoissonMixture(rate, weight, std, neighbours.neighbours): 1}, "pld")
 
 
 @command("minibatch-barker")

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import typer
 
 from dpmcmc.errors import PrivacyRefusal
 from dpmcmc.types import Neighbours
 
-RELATIONS = {"replace": Neighbours.REPLACE_ONE, "add-remove": Neighbours.ADD_OR_REMOVE_ONE}
 
+class Relation(enum.StrEnum):
+    """Which two tables must be hard to tell apart, as it is typed: in short, or as answers and statements have it."""
 
-def neighbours_option(help: str, **settings: Any) -> Any:
-    """--neighbours: a short name, or the one that answers and statements print."""
-    return typer.Option("--neighbours", help=help, parser=_neighbours, metavar=f"[{'|'.join(RELATIONS)}]", **settings)
+    REPLACE = "replace"
+    ADD_REMOVE = "add-remove"
+    REPLACE_ONE = Neighbours.REPLACE_ONE.value
+    ADD_OR_REMOVE_ONE = Neighbours.ADD_OR_REMOVE_ONE.value
 
-
-def _neighbours(typed: str | Neighbours) -> Neighbours:
-    if typed in RELATIONS:
-        return RELATIONS[typed]
-    try:
-        return Neighbours(typed)
-    except ValueError:
-        raise typer.BadParameter(f"{typed!r} is not one of {', '.join(map(repr, RELATIONS))}.") from None
+    @property
+    def neighbours(self) -> Neighbours:
+        return Neighbours.REPLACE_ONE if self.startswith("replace") else Neighbours.ADD_OR_REMOVE_ONE
 
 
 @contextmanager

@@ -28,9 +28,8 @@ import typer
 
 from dpmcmc.cli import choices
 from dpmcmc.cli.choices import ByHand, Chosen, SamplerName
-from dpmcmc.cli.options import neighbours_option, refusals
+from dpmcmc.cli.options import Relation, refusals
 from dpmcmc.cli.problems import PRIOR_SCALES, REGRESSIONS, ModelName, Settings, problem_of
-from dpmcmc.types import Neighbours
 
 UNREADABLE = TypeError, OSError, EOFError, zlib.error, csv.Error  # what tables and settings may be, besides out of range
 MAX_SEED = 2**32 - 1  # JAX takes a larger one modulo 2^32, or not at all
@@ -68,8 +67,8 @@ def run(
     delimiter: Annotated[str, _option(TABLE, "Between the cells of a CSV file.")] = ",",
     decimal: Annotated[str, _option(TABLE, "What numbers in a CSV file have before their fraction: . or ,")] = ".",
     neighbours: Annotated[
-        Neighbours, neighbours_option("What is protected: a row's values, or also its presence.", rich_help_panel=PROMISE)
-    ] = Neighbours.REPLACE_ONE,
+        Relation, _option(PROMISE, "What is protected: a row's values, or also its presence.")
+    ] = Relation.REPLACE,
     rows_per_person: Annotated[
         int, _option(PROMISE, "Protect persons that have up to so many rows each: visits, purchases. Needs --capacity.", min=1)
     ] = 1,
@@ -119,7 +118,7 @@ def run(
         from dpmcmc.tables.columns import parse_bounds, parse_levels, parse_names
 
         _check_files(out, ledger, shared_by, dry_run)
-        budget = Budget(epsilon, delta, neighbours, rows_per_person)
+        budget = Budget(epsilon, delta, neighbours.neighbours, rows_per_person)
         if not budget.unit.is_count_public and capacity is None:
             raise ValueError(
                 "the number of rows is private here: declare --capacity, a public bound on it (of persons, times rows)"
