@@ -494,7 +494,7 @@ REFUSED = [
     ([*LOGISTIC, "--levels", "sex"], "levels 'sex' must read COLUMN=ONE/TWO"),
     (["logistic", "intercepts.csv", "--label", "ill", "--bounds", "intercept=0:1", *PROMISE], "two parameters would have one name"),
     (["gaussian", "both.npz", *TWO, "--levels", "sex=f/m", "--features", "age,height", *PROMISE], "model takes no --levels"),
-    (["logistic", "table.csv", "--label", "ill", *PROMISE], "name the columns by their public limits with --bounds"),
+    (["logistic", "table.csv", "--label", "ill", *PROMISE], "name the columns that explain ill by their public limits"),
     (["logistic", "table.csv", *TWO, *PROMISE], "needs --label: the column to explain"),
     (["gaussian", "both.npz", *TWO, "--label", "age", *PROMISE], "and the label not among them"),
     (["gaussian", "both.npz", *TWO, "--label", "ill", *PROMISE], "the gaussian model takes no --label"),

@@ -94,7 +94,10 @@ def problem_of(model: ModelName, table: Path, delimiter: str, decimal: str, sett
 def _check_columns(model: ModelName, settings: Settings) -> None:
     """Refuse columns that the model has no use for, and those of which too little is declared."""
     if not settings.columns:
-        raise ValueError("name the columns by their public limits with --bounds, those of text by their values with --levels")
+        besides = "" if settings.label is None else f" that explain {settings.label}"
+        raise ValueError(
+            f"name the columns{besides} by their public limits with --bounds, those of text by their values with --levels"
+        )
     if len(set(settings.columns)) < len(settings.columns) or settings.label in settings.columns:
         raise ValueError(f"--features {','.join(settings.columns)}: every column once, and the label not among them")
     if model in REGRESSIONS and settings.label is None:
