@@ -208,3 +208,9 @@ def test_what_runs_is_what_was_looked_at():
             continue
         with pytest.raises(ValueError, match="the model uses `custom_vmap_call`"):
             trace(model, LogRatio(1.0, 5.0), jnp.zeros(1), jnp.ones(1))
+
+
+def test_what_is_known_does_not_hang_on_the_generator_that_is_the_default():
+    jax.clear_caches()  # of what was traced with the other default
+    with jax.default_prng_impl("rbg"):
+        assert _own.__wrapped__() == _own()

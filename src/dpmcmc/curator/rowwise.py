@@ -110,7 +110,8 @@ def _own() -> frozenset[tuple[Primitive, type]]:
 
 
 def _some_of_everything(matrix):
-    key = jax.random.clone(jax.random.wrap_key_data(jax.random.key_data(jax.random.key(0, impl="threefry2x32"))))
+    key = jax.random.key(0, impl="threefry2x32")
+    key = jax.random.clone(jax.random.wrap_key_data(jax.random.key_data(key), impl="threefry2x32"))
     moved = jnp.split(matrix, 2), jnp.stack(jnp.unstack(matrix)), jnp.tile(matrix, 2), matrix.at[0].subtract(1.0)
     solved = jnp.linalg.qr(matrix), jax.scipy.linalg.lu_solve(jax.scipy.linalg.lu_factor(matrix), matrix)
     computed = jnp.log2(matrix), jax.jacrev(jnp.tanh)(matrix), lax.platform_dependent(matrix, default=jnp.sin)
