@@ -325,6 +325,7 @@ def test_wide_rows_take_the_other_path():
 REGRESSIONS = [models.logistic(3, 1.0), models.linear(3, 0.5, intercept=True), models.poisson(3)]
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 9, 2), reason="before JAX 0.9.2 products of fewer than 16 go through XLA")
 @pytest.mark.parametrize("model", REGRESSIONS, ids=["logistic", "linear", "poisson"])
 def test_every_regression_has_kernels_on_a_gpu(model, monkeypatch):
     """As the compiler for GPUs takes them, which needs none: it knows fewer operations than others."""
