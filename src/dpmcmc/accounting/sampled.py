@@ -54,8 +54,11 @@ def _replace_one(rate: float, shift: float, order: float) -> float:
     if farthest > FARTHEST:
         return math.inf
     reach = farthest + 15
-    x, step = np.linspace(-reach, reach, 2 * math.ceil(reach * 20 * max(1.0, shift)) + 1, retstep=True)
-    up, down = (_log_mixture(rate, sign * shift * x - shift**2 / 2) for sign in (1, -1))
+    half = math.ceil(reach * 20 * max(1.0, shift))
+    step = reach / half
+    x = step * np.arange(-half, half + 1)
+    up = _log_mixture(rate, shift * x - shift**2 / 2)
+    down = up[::-1]  # the mirror image
     logs = -0.5 * x * x - 0.5 * math.log(2 * math.pi) + math.log(step)
     return _log_mean_exp(logs, order * up + (1 - order) * down, ROUNDING) / (order - 1)
 
@@ -76,5 +79,7 @@ def _log_mixture(rate: float, log_ratio: np.ndarray) -> np.ndarray:
     """log(1 - rate + rate e^log_ratio), to the last digit where it is near zero and where e^log_ratio overflows."""
     if rate == 1:
         return log_ratio
-    near = np.log1p(rate * np.expm1(np.minimum(log_ratio, 1.0)))
-    return np.where(log_ratio < 1.0, near, np.logaddexp(math.log1p(-rate), math.log(rate) + log_ratio))
+    found = np.log1p(rate * np.expm1(np.minimum(log_ratio, 1.0)))
+    is_far = log_ratio >= 1.0
+    found[is_far] = np.logaddexp(math.log1p(-rate), math.log(rate) + log_ratio[is_far])
+    return found
