@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -55,6 +56,19 @@ def test_closed_forms_are_never_beaten_upwards(test, range):
     assert np.all(cost.rdp(orders) <= cost.rho() * orders * (1 + 1e-12))
     if cost.pure() is not None:
         assert np.all(cost.rdp(orders) <= range)
+
+
+@pytest.mark.parametrize("accept", [1e-50, 1e-20, 1e-9, 1e-4, 0.009, 0.02, 3.0])
+@pytest.mark.parametrize("reject", [1e-50, 1e-9, 1e-4, 0.009, 0.02, 3.0])
+@pytest.mark.parametrize("order", [1.0001, 2.0, 300.0, 1e7])
+def test_a_pair_with_tiny_losses_keeps_its_divergence(accept, reject, order):
+    """In 150 digits. In sums of terms of the first order it is lost to rounding: off by 100 % and more for losses below 1e-16."""
+    with mpmath.workdps(150):
+        up, down = mpmath.expm1(accept), -mpmath.expm1(-mpmath.mpf(reject))
+        powers = (mpmath.mpf(order), 1 - mpmath.mpf(order))
+        moments = [(down * mpmath.exp(p * accept) + up * mpmath.exp(-p * reject)) / (up + down) for p in powers]
+        truth = float(max(map(mpmath.log, moments)) / (mpmath.mpf(order) - 1))
+    assert float(bits.renyi(accept, reject, order)) == pytest.approx(truth, rel=1e-8, abs=0)
 
 
 def test_a_narrow_window_is_caught():

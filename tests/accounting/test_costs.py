@@ -167,6 +167,7 @@ def test_numbers_are_plain():
 
 def test_lazy_barker_has_its_own_zcdp_bound():
     assert AcceptBit(LazyBarker(0.1), 0.04).rho() < 0.4 * AcceptBit(Barker(), 0.04).rho()
+    assert AcceptBit(LazyBarker(0.1), 1e-8).rho() < 0.4 * AcceptBit(Barker(), 1e-8).rho()
     assert AcceptBit(Barker(), 0.04).rho() == pytest.approx(0.04**2 / 8, rel=1e-3)
 
 

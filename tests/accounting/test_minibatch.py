@@ -11,6 +11,7 @@ from scipy import special
 from dpmcmc.acceptance import Barker, LazyBarker
 from dpmcmc.accounting import bits, calibrate, minibatch
 from dpmcmc.accounting.costs import AcceptBit, MinibatchBarker
+from tests.timing import quickest
 
 
 def chances(log_ratio, bound, ratio, differences, most_draws=200):
@@ -166,6 +167,21 @@ def test_rho_is_the_largest_divergence_per_order(cost):
     orders = np.geomspace(1.0001, 4000, 2000)
     largest = np.max(cost.rdp(orders) / orders)
     assert largest <= cost.rho() <= (1 + 2e-3) * largest
+
+
+@pytest.mark.parametrize("bound", [1e-11, 1e-17, 1e-50])
+@pytest.mark.parametrize("ratio", [0.001, 1.0, 10.0])
+def test_bounds_too_small_to_be_told_from_rounding_cost_no_less_than_the_bit_on_all_rows(bound, ratio):
+    """Differences of chances are lost there: boxes made of them had no losses at all."""
+    cost, orders = MinibatchBarker(bound, ratio), np.array([1.5, 2.0, 1000.0])
+    assert np.all(cost.rdp(orders) >= bound**2 / 2 * orders)
+    assert cost.rho() >= bound**2 / 2
+
+
+def test_rho_takes_few_orders():
+    """D_a / a is flat up to orders of a million here, where neighbouring orders bound each other by their chord alone."""
+    questions = [MinibatchBarker(1e-6 * (1 + i), 1e-6).rho for i in range(3)]
+    assert quickest(*questions) < 1.5  # 0.15 s; in steps of a thousandth it is 6 s
 
 
 def test_few_rows_read():

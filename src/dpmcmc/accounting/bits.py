@@ -32,6 +32,7 @@ MOST_ROUNDING = 0.01  # beyond, boxes are not worth their widening
 LARGEST = 700.0  # e to this power is a float
 TINY = 1e-300  # a loss of exactly zero on one side would leave the two-point pair undefined
 REACH = 36.0  # the penalty's right tail starts this many standard deviations out: further on its chances underflow
+SERIES = 0.01  # exponents below which a series is right to 1e-10
 BLOCK = 64  # fine cells in a coarse one
 
 
@@ -127,16 +128,22 @@ def renyi(accept, reject, order: float) -> np.ndarray:
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         q, r = two_point(accept, reject)
-        forward = _log_moment(q, r, order * accept, -order * reject)
-        backward = _log_moment(q, r, (1 - order) * accept, (order - 1) * reject)
+        forward, backward = (_log_moment(q, r, accept, -reject, power) for power in (order, 1 - order))
         return np.where(np.maximum(accept, reject) > LARGEST, math.inf, np.maximum(forward, backward) / (order - 1))
 
 
-def _log_moment(q, r, x, y):
-    """log(q e^x + r e^y), q + r = 1, accurate when it is near zero and when e^x or e^y overflow."""
-    if max(np.max(x), np.max(y)) < 30:
-        return np.log1p(q * np.expm1(x) + r * np.expm1(y))
-    return np.logaddexp(np.log(q) + x, np.log(r) + y)
+def _log_moment(q, r, x, y, power: float):
+    """log(q e^(p x) + r e^(p y)), where q e^x + r e^y = 1 = q + r; accurate near zero and where exponentials overflow."""
+    if max(np.max(power * x), np.max(power * y)) < 30:
+        return np.log1p(q * _excess(x, power) + r * _excess(y, power))
+    return np.logaddexp(np.log(q) + power * x, np.log(r) + power * y)
+
+
+def _excess(x, power: float):
+    """e^(p x) - 1 - p (e^x - 1), which is not negative and of second order: by its series near zero, where terms cancel."""
+    p, near = power, np.clip(x, -SERIES / max(1.0, abs(power)), SERIES / max(1.0, abs(power)))
+    terms = 1 + (p + 1) * near / 3 + (p**2 + p + 1) * near**2 / 12 + (p + 1) * (p**2 + 1) * near**3 / 60
+    return np.where(near == x, p * (p - 1) * near**2 / 2 * terms, np.expm1(p * x) - p * np.expm1(x))
 
 
 def largest_renyi(boxes: Boxes, order: float) -> float:

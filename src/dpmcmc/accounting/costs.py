@@ -25,8 +25,6 @@ from dpmcmc.types import Neighbours
 
 TIGHT = 1e-3  # relative: how far a supremum over orders may be overestimated
 SHORT = 0.1  # a range for which Barker's rho is D^2/8 but for some 2e-4: it is attained at order 1 up to D^4
-TINY_EPSILON = 1e-7  # of pure privacy: its Renyi divergence is epsilon^2/2 times the order, but for so much of it
-NARROW = 1e-6  # ranges for which the closed form of rho is good enough: a supremum over orders up to 100 / range takes long
 
 
 class Cost:
@@ -101,7 +99,7 @@ class AcceptBit(Cost):
         """D^2/8 for Barker (its losses have range D), D^2/(2 s^2) for the penalty (a Gaussian, post-processed)."""
         if isinstance(self.test, Penalty):
             return self.range**2 / (2 * self.test.sigma**2)
-        if self.range < (NARROW if isinstance(self.test, LazyBarker) else SHORT):
+        if self.range < SHORT and isinstance(self.test, Barker):
             return self.range**2 / 8
         return min(self.range**2 / 8, _bit_rho(self.test, self.range))
 
@@ -129,18 +127,29 @@ def _bit_rho(test, range: float) -> float:
 def _largest_rate(divergence: Callable[[float], float], most: float) -> float:
     """sup over orders of D_a / a, at most TIGHT above it, given that D_a never exceeds `most`.
 
-    D_a grows with a, so between two orders it is at most D_upper / lower: intervals where that is too much are halved.
+    (a - 1) D_a is convex, so between two orders it is at most its chord: intervals where that is too much are halved.
     """
     orders = np.geomspace(1.0001, 1.0001 * max(16.0, 100 / most), 40)
-    values = np.array([divergence(float(order)) for order in orders])
+    values = np.array([min(divergence(float(order)), most) for order in orders])
     while True:
-        bounds = values[1:] / orders[:-1]
+        bounds = _chord_rates(orders, values)
         wide = np.flatnonzero(bounds > (1 + TIGHT) * np.max(values / orders))
         if wide.size == 0:
             return float(max(values[0], np.max(bounds), most / orders[-1]))
         middle = np.sqrt(orders[wide] * orders[wide + 1])
-        values = np.insert(values, wide + 1, [divergence(float(order)) for order in middle])
+        values = np.insert(values, wide + 1, [min(divergence(float(order)), most) for order in middle])
         orders = np.insert(orders, wide + 1, middle)
+
+
+def _chord_rates(orders: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The largest  chord / (a (a - 1))  between neighbouring orders: with  chord = s u - t,  u = a - 1,  it has its peak where
+    s u^2 = t (2 u + 1)."""
+    moments = (orders - 1) * values
+    slope = np.diff(moments) / np.diff(orders)
+    drop = np.maximum(slope * (orders[:-1] - 1) - moments[:-1], 0.0)
+    peak = np.clip((drop + np.sqrt(drop**2 + slope * drop)) / slope, orders[:-1] - 1, orders[1:] - 1)
+    chord = moments[:-1] + slope * (peak - (orders[:-1] - 1))
+    return np.maximum(chord / (peak * (peak + 1)), np.maximum(values[:-1] / orders[:-1], values[1:] / orders[1:]))
 
 
 @dataclass(frozen=True)
@@ -155,9 +164,8 @@ class Pure(Cost):
 
     def rdp(self, orders) -> np.ndarray:
         """That of randomised response, the worst release with this epsilon."""
-        if self.epsilon < TINY_EPSILON:  # where terms of the first order cancel, the second one is all there is
-            return np.minimum(np.atleast_1d(orders) * self.rho(), self.epsilon)
-        return np.array([float(bits.renyi(self.epsilon, self.epsilon, order)) for order in np.atleast_1d(orders)])
+        loss = max(self.epsilon, bits.TINY)
+        return np.array([float(bits.renyi(loss, loss, order)) for order in np.atleast_1d(orders)])
 
     def rho(self) -> float:
         """epsilon^2 / 2 (:cite:p:`bun2016concentrated` Proposition 1.4)."""

@@ -43,7 +43,7 @@ import numpy as np
 from scipy import special
 
 from dpmcmc.acceptance import Barker
-from dpmcmc.accounting.bits import ROUNDING, TINY, Boxes, accept_boxes, is_resolved
+from dpmcmc.accounting.bits import MOST_ROUNDING, ROUNDING, TINY, Boxes, accept_boxes, is_resolved
 
 FINE, COARSE = 2e-4, 5e-4  # width of a cell in l, relative to how fast the bit varies there, without and with a search over w
 INNER = math.log1p(math.sqrt(2))  # s rises with w up to here
@@ -72,7 +72,7 @@ def boxes(row_bound: float, ratio: float, rounding: float = 0.0) -> Boxes:
     """Cells in l, the two tails included. `rounding` is added to every loss."""
     top = pure_losses(row_bound, ratio)
     scale, end = _scale_and_end(row_bound, ratio)
-    if scale > MANY or _tilted_mean(scale, end) > MANY:
+    if scale > MANY or _tilted_mean(scale, end) > MANY or _rounding(row_bound, scale) > MOST_ROUNDING:
         limits = np.array(top)[:, None]
         return Boxes(*np.minimum(_crowded(scale, end), limits) + rounding)
     width = FINE if end <= INNER else COARSE * max(1.0, 3 * scale)
@@ -95,15 +95,22 @@ def _crowded(scale: float, end: float) -> np.ndarray:
 def losses(log_ratio: np.ndarray, row_bound: float, ratio: float) -> tuple[np.ndarray, np.ndarray]:
     """Upper bounds of A and R at each l."""
     scale, end = _scale_and_end(row_bound, ratio)
-    weights, slack = _weights(row_bound, scale, end)
+    weights, missed = _weights(row_bound, scale, end)
     parts = [_highest(some, weights, scale) for some in np.array_split(log_ratio, 1 + log_ratio.size * weights.size // BLOCK)]
     accept, reject = (np.concatenate(part) for part in zip(*parts, strict=True))
-    high = _logarithms(accept * math.exp(slack[0]), reject * math.exp(-slack[1]))
+    high = _logarithms(accept * math.exp(missed[0]), reject * math.exp(-missed[1]))
     low = _logarithms(*_lowest(log_ratio, scale, end))
-    # The logarithms are right to some 1e-13 of the rarer chance, more with many draws; the losses are of the size of row_bound.
-    rounding = 1 + ROUNDING + (1 + scale) * ROUNDING / row_bound
+    slack = 1 + _rounding(row_bound, scale)
     most = pure_losses(row_bound, ratio)
-    return np.clip((high[0] - low[0]) * rounding, TINY, most[0]), np.clip((low[1] - high[1]) * rounding, TINY, most[1])
+    return np.clip((high[0] - low[0]) * slack, TINY, most[0]), np.clip((low[1] - high[1]) * slack, TINY, most[1])
+
+
+def _rounding(row_bound: float, scale: float) -> float:
+    """What rounding may take off a loss, relative to it.
+
+    The logarithms are right to some 1e-13 of the rarer chance, more with many draws; the losses are of the size of row_bound.
+    """
+    return ROUNDING + (1 + scale) * ROUNDING / row_bound
 
 
 def _scale_and_end(row_bound: float, ratio: float) -> tuple[float, float]:
