@@ -84,7 +84,7 @@ def test_a_filter_keeps_a_hundredth_of_delta_for_distances(make):
     budget = make(1.0, DELTA)
     assert budget.fits({Gaussian(500.0, 1e-12): 100})
     assert not budget.fits({Gaussian(500.0, 1e-9): 100})
-    assert budget.distance_total * (1 + math.e) == pytest.approx(DELTA / 100)
+    assert budget.distance_total * (1 + math.e) == pytest.approx(DELTA / 100, rel=1e-6, abs=0)
 
 
 def test_what_a_filter_cannot_measure_is_refused():
