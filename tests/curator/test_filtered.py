@@ -163,7 +163,7 @@ def test_short_moves_have_a_grid_that_the_prior_fits():
         traced = curator.trace(program(query, log_ratio), jax.random.key(0), proposals)
         grant = curator.grant(traced.plan)
         assert np.any(grant.run(traced.compile(), jax.random.key(0), proposals)[0]) == some
-        assert grant._meter.spent(query) == pytest.approx(100 * (2 * SMALLEST) ** 2 / 8, rel=1e-4)
+        assert grant._meter.spent(query) == pytest.approx(100 * (2 * SMALLEST) ** 2 / 8, rel=1e-4, abs=0)
 
 
 def test_a_run_ends_with_the_filter_and_keeps_the_draws_paid_for(capsys):
