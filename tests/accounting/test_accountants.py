@@ -3,6 +3,7 @@
 import functools
 import math
 
+import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,6 +68,15 @@ def test_delta_is_the_inverse_of_epsilon(name):
     spent = accountants.epsilon(LEDGERS[name], DELTA).epsilon
     assert accountants.delta(LEDGERS[name], spent * (1 + 1e-9)) <= DELTA * (1 + 1e-6)
     assert accountants.delta(LEDGERS[name], spent * 0.98) > DELTA
+
+
+@pytest.mark.parametrize("noise_multiplier, count, epsilon", [(50.0, 7, 0.01), (0.2, 3, 30.0), (20.0, 60, 1.0)])
+def test_a_delta_is_not_rounded_down(noise_multiplier, count, epsilon):
+    found = accountants.delta({Gaussian(noise_multiplier): count}, epsilon)
+    with mpmath.workdps(40):
+        mu = mpmath.sqrt(count) / mpmath.mpf(noise_multiplier)
+        true = mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - epsilon / mu)
+        assert 1 <= found / true < 1 + 1e-11
 
 
 @pytest.mark.parametrize("name", LEDGERS)

@@ -93,6 +93,28 @@ def test_boxes_cover_every_log_ratio():
             assert np.min((boxes.accept * boxes.reject)[inside]) <= accept * reject * 1.02 + 1e-12
 
 
+def test_no_cell_is_left_out():
+    """Coarse boxes only tell which cells cannot be the dearest: the answer is that of all cells, at every order."""
+    for test, range in ((Barker(), 0.04), (Penalty(1.0), 0.03)):
+        boxes = bits.accept_boxes(test, range)
+        for order in np.geomspace(1.1, 500.0, 8):
+            assert bits.largest_renyi(boxes, order) >= np.max(bits.renyi(boxes.accept, boxes.reject, order)) * (1 - 1e-12)
+
+
+def test_boxes_reach_the_largest_losses():
+    """Far to the left "accept" has the whole range, far to the right Barker's "reject"; a lazy one has its peak between cells."""
+    for test, range in TESTS:
+        boxes = bits.accept_boxes(test, range)
+        assert np.max(boxes.accept) >= range
+        if isinstance(test, Barker):
+            assert np.max(boxes.reject) >= range
+        if isinstance(test, LazyBarker):
+            with mpmath.workdps(40):
+                kappa, peak = mpmath.mpf(test.kappa), -mpmath.log1p(-mpmath.mpf(test.kappa)) / 2
+                first, second = (mpmath.log1p(-kappa / (1 + mpmath.exp(-peak + sign * mpmath.mpf(range) / 2))) for sign in (1, -1))
+                assert np.max(boxes.reject) >= first - second
+
+
 @pytest.mark.parametrize("sigma, gain", [(0.5, 3.85), (1.0, 2.48), (2.0, 1.88), (3.0, 1.72), (5.0, 1.63)])
 def test_gain_of_the_penalty_bit_over_its_ratio(sigma, gain):
     """As the range goes to zero: the ratio of the divergences at an order near one."""
