@@ -178,3 +178,21 @@ def test_no_accountant_imports_jax():
         "assert not [name for name in sys.modules if name.split('.')[0] in ('jax', 'jaxlib', 'dp_accounting', 'arviz')]"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "cost, orders",
+    [
+        (AcceptBit(LazyBarker(0.05), 2.0), np.geomspace(6.5, 6.8, 100)),  # where it is largest, which is between two orders
+        (MinibatchBarker(0.02, 1.0, rounding=0.1), np.geomspace(1.001, 30.0, 20)),
+    ],
+    ids=["lazy", "rounded"],
+)
+def test_rho_is_the_rate_of_every_order(cost, orders):
+    assert np.max(cost.rdp(orders) / orders) <= cost.rho()
+
+
+def test_rounding_is_added_to_the_losses_of_minibatch_bits():
+    exact, rounded = MinibatchBarker(0.02, 1.0), MinibatchBarker(0.02, 1.0, rounding=0.1)
+    assert rounded.pure() == pytest.approx(exact.pure() + 0.1)
+    assert np.all(rounded.rdp([2.0, 1e4]) > exact.rdp([2.0, 1e4]))

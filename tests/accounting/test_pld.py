@@ -370,6 +370,13 @@ def test_one_pure_query_is_not_below_its_closed_form(delta):
         assert pld.delta({Pure(float(size)): 1}, exact) >= delta
 
 
+def test_what_lies_outside_the_window_is_charged(monkeypatch):
+    monkeypatch.setattr(pld, "TAIL", 1e-4)  # as it is, what rounding may misplace is more, and hides it
+    (law,) = pld._both_orders.__wrapped__(((Gaussian(5.0), 100),))
+    for epsilon in np.linspace(0.0, 20.0, 41):
+        assert pld._delta(law, epsilon) >= gaussian.delta(epsilon, 2.0)
+
+
 def test_one_query_keeps_its_infinite_loss():
     law = pld.Losses(np.array([0.5, 0.49]), -1, 0.01, pld.TILTS, pld.TILTS)
     composed = pld._compose([law], [1], (-1, 0), 0.1)
