@@ -384,6 +384,14 @@ def test_one_query_keeps_its_infinite_loss():
     assert 1 <= np.sum(composed.chances) + composed.infinite < 1 + 1e-12
 
 
+def test_many_queries_keep_their_infinite_losses_and_their_chance():
+    """Laws add up to one but for rounding, which a thousand of them multiply."""
+    law = pld.Losses(np.array([0.499999, 0.5 - 2e-15]), -1, 1e-6, pld.TILTS, pld.TILTS)
+    composed = pld._compose([law], [1000], (-1000, 0), 0.1)
+    assert composed.infinite >= -math.expm1(1000 * math.log1p(-1e-6))
+    assert 1 <= np.sum(composed.chances) + composed.infinite < 1 + 1e-10
+
+
 def test_what_rounding_misplaces_is_charged():
     """A sum of coins on two million cells: their transform does not fall off."""
     distance, count = 20_001, 100
