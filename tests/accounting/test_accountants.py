@@ -173,6 +173,14 @@ def test_losses_too_large_for_a_grid_are_left_to_the_other_methods(ledger, metho
     assert calibrate.steps(ledger, spent.epsilon, DELTA) == 1
 
 
+def test_where_only_pld_could_help_its_refusal_is_the_reason():
+    """Not "use pld": it was, and its grid does not resolve what one draw reveals."""
+    ledger = {PoissonMixture(0.01, 10.0, 1.0, Neighbours.ADD_OR_REMOVE_ONE): 3}
+    for ask in (accountants.epsilon, lambda ledger, delta: calibrate.steps(ledger, 1.0, delta)):
+        with pytest.raises(UnsupportedQuery, match="losses up to .* no grid resolves them"):
+            ask(ledger, DELTA)
+
+
 def test_tiny_bits_cost_their_pure_epsilons():
     """Renyi divergences of orders up to 8e4 cannot prove an epsilon below 1e-5."""
     ledger = {AcceptBit(Barker(), 1e-12): 10}

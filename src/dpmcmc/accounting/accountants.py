@@ -240,7 +240,12 @@ def epsilon(costs: Costs, delta: float) -> Spent:
         if known:
             with contextlib.suppress(UnsupportedQuery):
                 epsilon_by("pld", costs, delta)  # says why, if there would be a figure but for distances
-        epsilon_by("rdp", costs, delta)
+        try:
+            epsilon_by("rdp", costs, delta)
+        except UnsupportedQuery:
+            if known:
+                epsilon_by("pld", costs, delta)  # its own reason: "use pld" would be no help
+            raise
         raise UnsupportedQuery("no method bounds this ledger")
     best = min(found, key=lambda name: found[name])
     return Spent(found[best], best)
