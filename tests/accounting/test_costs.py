@@ -121,6 +121,8 @@ def test_a_batch_bounds_orders_up_to_a_limit(bound, first):
         lambda: MinibatchBarker(0.1, 0.0),
         lambda: DPBarker(5, 100),
         lambda: DPBarker(200, 100),
+        lambda: DPBarker(6.5, 100),
+        lambda: DPBarker(6, 100.5),
         lambda: DPBarker(20, 100, "loose"),
         lambda: from_json({"kind": "laplace", "scale": 1.0}),
         lambda: from_json({"kind": "gaussian", "noise_multiplier": 1.0, "free": True}),
@@ -196,3 +198,9 @@ def test_rounding_is_added_to_the_losses_of_minibatch_bits():
     exact, rounded = MinibatchBarker(0.02, 1.0), MinibatchBarker(0.02, 1.0, rounding=0.1)
     assert rounded.pure() == pytest.approx(exact.pure() + 0.1)
     assert np.all(rounded.rdp([2.0, 1e4]) > exact.rdp([2.0, 1e4]))
+
+
+def test_numbers_of_rows_are_written_as_whole_numbers():
+    """NumPy's integers, and floats that are whole, can be read again: a ledger with a batch of 20.0 rows would be refused."""
+    for cost in (DPBarker(np.int64(20), np.int32(100)), DPBarker(20.0, 100.0)):
+        assert from_json(json.loads(json.dumps(to_json(cost)))) == cost

@@ -337,6 +337,10 @@ class DPBarker(Cost):
             raise ValueError(f"bound={self.bound!r} must be 'tight' or 'paper'")
         if not 6 <= self.batch <= self.rows <= LIMIT:
             raise ValueError("batch must lie between 6 and rows, and rows be at most 2^60")
+        if (self.batch, self.rows) != (int(self.batch), int(self.rows)):
+            raise ValueError(f"batch={self.batch} and rows={self.rows} must be whole numbers")
+        object.__setattr__(self, "batch", int(self.batch))
+        object.__setattr__(self, "rows", int(self.rows))
         _check(self)
 
     def base_rdp(self, orders) -> np.ndarray:
