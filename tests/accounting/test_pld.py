@@ -370,6 +370,13 @@ def test_one_pure_query_is_not_below_its_closed_form(delta):
         assert pld.delta({Pure(float(size)): 1}, exact) >= delta
 
 
+def test_losses_beyond_the_last_dot_are_infinite():
+    cut = profiles.gaussian(1.0).forward._replace(low=-1.0, high=1.0)
+    law = pld.connect_the_dots(cut, 0.01)
+    assert law.infinite >= gaussian.delta(1.02, 1.0)
+    assert np.sum(law.chances) + law.infinite >= 1 - 1e-14
+
+
 def test_what_lies_outside_the_window_is_charged(monkeypatch):
     monkeypatch.setattr(pld, "TAIL", 1e-4)  # as it is, what rounding may misplace is more, and hides it
     (law,) = pld._both_orders.__wrapped__(((Gaussian(5.0), 100),))
