@@ -151,3 +151,18 @@ def test_a_refusal_for_distance_alone_says_so():
     with pytest.raises(BudgetExceeded, match="away from their ideal laws"):
         filter_.check({ZCDP(1e-3, distance=1e-7): 1})
     filter_.check({ZCDP(1e-3, distance=1e-11): 1})
+
+
+@pytest.mark.parametrize(
+    "make, epsilon_of",
+    [
+        (filters.gaussian_filter, accountants.gaussian_epsilon),
+        (filters.zcdp_filter, accountants.zcdp_epsilon),
+        (filters.renyi_filter, accountants.rdp_epsilon),
+    ],
+)
+def test_what_is_kept_for_distances_is_not_promised_twice(make, epsilon_of):
+    """All that fits has the filter's epsilon at 0.99 delta: with distances of delta / 100 that is delta in all."""
+    cost = Gaussian(3000.0)
+    count = make(1.0, 1e-6).steps({cost: 1})
+    assert 0.999 < epsilon_of({cost: count}, 0.99e-6) <= 1.0
