@@ -539,3 +539,9 @@ def test_more_queries_than_are_composed_are_no_obstacle_to_fewer():
     assert accountants.epsilon({cost: steps}, DELTA).epsilon <= 0.45 < accountants.epsilon({cost: steps + 10**8}, DELTA).epsilon
     many = Pure(1e-6)
     assert accountants.epsilon({many: 10**10}, DELTA).epsilon <= accountants.epsilon({many: 10**10 + 1}, DELTA).epsilon
+
+
+def test_more_draws_than_are_followed_are_infinite_losses():
+    """1e-21 of a mixture is left out; 1e10 queries make that 1e-11."""
+    left_out = profiles._mixtures(np.array([0.9, 0.09]), np.array([0.0, 1.0]), np.ones(1), np.zeros(1), 0.01)
+    assert np.all(left_out.excess(np.array([0.0, 1.0, 5.0, 50.0])) >= 0.01)

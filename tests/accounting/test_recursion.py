@@ -1,6 +1,7 @@
 """The exact recursion: against enumeration, against fixed states (a ceiling), against the closed form of one bit."""
 
 import functools
+import itertools
 import math
 
 import numpy as np
@@ -212,3 +213,12 @@ def test_a_delta_that_cannot_be_followed_is_refused():
             recursion.delta(cost, 2, 5.0)
     with pytest.raises(UnsupportedQuery, match="would take the recursion too long"):
         recursion.delta(AcceptBit(Barker(), 0.2), 10_000, 5.0)
+
+
+def test_what_is_not_followed_is_bounded():
+    """Beyond the grid, and where V is below the floor, it counts as much as at the last point that was followed: V falls."""
+    cost = AcceptBit(Barker(), 0.1)
+    (grid, followed), (_, bounded) = (list(itertools.islice(recursion._values(cost, 1.0, floor, 4), 3))[-1] for floor in (0.0, 1.0))
+    assert grid.size > recursion.PART and followed[recursion.PART] > 0
+    assert np.all(bounded >= followed) and bounded[-1] == bounded[recursion.PART - 1]
+    np.testing.assert_array_equal(recursion._extended(grid, bounded, 3)[-3:], bounded[-1])
