@@ -30,7 +30,7 @@ from dpmcmc import (
 )
 from dpmcmc.accounting import verify
 from dpmcmc.accounting.costs import Gaussian, SubsampledGaussian, to_json
-from dpmcmc.accounting.statement import FederatedStatement
+from dpmcmc.accounting.statement import FederatedStatement, weakest
 from tests import tiny
 
 PENALTY_BIT = PenaltyAccept(clip=0.05, noise_multiplier=20.0, max_move=1.0)
@@ -330,3 +330,11 @@ def test_a_printed_statement_is_that_of_its_ledger(name, tmp_path):
     path = tmp_path / "attributes.json"
     path.write_text(json.dumps({verify.ATTRIBUTE: found.ledger_json(), "privacy_statement": text}))
     assert (verify.contradictions(path) == []) is is_consistent
+
+
+def test_of_several_owners_the_weakest_numbers_are_told():
+    """As a promise they hold for the rows of every owner."""
+    first = {"epsilon": 1.0, "delta": 1e-6, "neighbours": "replace-one", "rows_per_person": 3, "accountant": "pld"}
+    second = first | {"epsilon": 0.5, "delta": 1e-5, "rows_per_person": 1}
+    for facts in ([first, second], [second, first]):
+        assert weakest(facts) == first | {"delta": 1e-5, "rows_per_person": 1}

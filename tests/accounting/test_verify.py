@@ -161,6 +161,7 @@ BROKEN = {
     "rows per person": {"rows_per_person": -5},
     "no rows per person": {"rows_per_person": None},
     "too many": {"entries": [{"cost": to_json(Gaussian(50.0)), "count": 10**400}]},
+    "queries that are taken back": {"entries": [{"cost": to_json(Gaussian(50.0)), "count": count} for count in (100, -60)]},
     "another relation's batches": {"neighbours": "add-or-remove-one", "entries": [{"cost": BATCH, "count": 1}]},
     **{
         f"cost {number}": {"entries": [{"cost": cost, "count": 1}]}
