@@ -89,6 +89,14 @@ def test_monotone(epsilon, delta, noise_multiplier, factor):
     assert accountants.epsilon({Gaussian(noise_multiplier): steps + 1}, delta).epsilon > epsilon
 
 
+@pytest.mark.parametrize("mu, delta", [(0.3, 0.1), (1.0, 1e-6), (3.0, 1e-9), (10.0, 1e-12), (30.0, 1e-6)])
+def test_epsilon_is_rounded_up(mu, delta):
+    """To the last digit of 60: what the arithmetic loses must not be promised."""
+    with mpmath.workdps(60):
+        width, epsilon = mpmath.mpf(mu), mpmath.mpf(gaussian.epsilon(delta, mu))
+        assert mpmath.ncdf(width / 2 - epsilon / width) - mpmath.exp(epsilon) * mpmath.ncdf(-width / 2 - epsilon / width) <= delta
+
+
 def test_a_closed_form_takes_less_than_a_millisecond():
     calls = (functools.partial(gaussian.epsilon, 1e-6 * (1 + i / 1000), 0.3) for i in range(50))
     assert quickest(*calls) < 5e-3  # five times the promise: the machine may be busy
