@@ -286,7 +286,8 @@ REUSE = {
     "turn after turn": lambda key: lax.fori_loop(0, 5, lambda i, total: total + ask(key, Q, POINT), 0.0),
     "carried on": lambda key: lax.scan(lambda k, _: (k, ask(k, Q, POINT)), key, None, length=3)[1].sum(),
     "after a branch": lambda key: lax.cond(POINT[0] > 0, lambda: ask(key, Q, POINT), lambda: 0.0) + ask(key, Q, POINT),
-    "across points": lambda key: jax.vmap(lambda point: ask(key, Q, point))(jnp.ones((4, 3))).sum(),
+    "a constant": lambda key: lax.fori_loop(0, 5, lambda i, total: total + jax.jit(lambda: ask(KEY, Q, POINT))(), 0.0),
+    "across points": lambda key: jax.vmap(lambda point: ask(key, Q, point))(jnp.ones((2, 3))).sum(),
 }
 
 
@@ -602,7 +603,7 @@ def test_more_lanes_than_have_numbers_are_refused():
     keys = jax.eval_shape(lambda: jax.random.split(KEY, (2**16, 2**16)))
     assert plan(jax.vmap(jax.vmap(words_at_once)), keys) == {Q: 2**32}
     with pytest.raises(UnboundedQueries, match="at most 4294967296 lanes"):
-        plan(jax.vmap(jax.vmap(jax.vmap(words_at_once))), jax.eval_shape(lambda keys: jnp.stack([keys, keys]), keys))
+        plan(jax.vmap(jax.vmap(words_at_once)), jax.eval_shape(lambda: jax.random.split(KEY, (641, 6_700_417))))  # 2^32 + 1
 
 
 def test_what_asks_nothing_may_be_out_of_sight():
