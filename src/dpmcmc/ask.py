@@ -348,7 +348,7 @@ def _is_heard(equation) -> bool:
     if isinstance(getattr(equation.params.get("callback"), "callback_func", None), OwnCallback):
         return False
     name = equation.primitive.name
-    return name == "check" or any(word in name for word in ("callback", "debug", "outfeed"))
+    return name == "check" or any(word in name for word in ("callback", "debug"))
 
 
 def _frozen(params) -> tuple:
