@@ -17,7 +17,7 @@ from dpmcmc import Budget, BudgetExceeded, Federation, LogRatio, Neighbours, Uns
 from dpmcmc.accounting import filters
 from dpmcmc.bill import Entry, from_json
 from dpmcmc.cli import main
-from dpmcmc.ledger import audit
+from dpmcmc.ledger import Ledger, audit
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -196,6 +196,29 @@ def test_of_two_that_hold_the_same_ledger_one_is_refused(path):
     assert len(kept(path)) == 1
     first.grant(PLAN)
     assert len(kept(path)) == 2
+
+
+def test_of_two_that_saw_the_same_ledger_one_writes(path):
+    """The second has looked at the file before the first wrote to it, as two processes at once may."""
+    first, second = Ledger.open({}, path), Ledger.open({}, path)
+    first.record(())
+    with pytest.raises(BudgetExceeded, match="somebody else has spent"):
+        second.record(())
+    assert kept(path) == [()] and second.grants == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file locks of POSIX")
+def test_a_grant_waits_for_who_is_writing(path):
+    import fcntl
+
+    thread = threading.Thread(target=Ledger.open({}, path).record, args=((),))
+    with open(f"{path}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        thread.start()
+        thread.join(0.2)
+        assert not path.exists()
+    thread.join()
+    assert kept(path) == [()]
 
 
 # -- budgets shared by several grants ----------------------------------------------------------------------------------------
