@@ -1,6 +1,7 @@
 """Columns: the same from every kind of file, every cell within its bounds, and no word about a bad one."""
 
 import gzip
+import traceback
 from pathlib import Path
 
 import jax
@@ -100,9 +101,10 @@ def test_a_missing_date_is_no_label():
     np.testing.assert_array_equal(labels(["Nat", "Kim", "NaT"], "Kim"), [0, 1, 0])
 
 
-def test_no_line_is_dropped(tmp_path):
-    path = tmp_path / "table.csv"
-    path.write_bytes(b"a,b\n1,2\n\n3\n4,5,6\n\xff\xfe,7\n" + b"9" * 200_000 + b",1\n")
+@pytest.mark.parametrize("name, pack", [("table.csv", bytes), ("table.csv.gz", gzip.compress)])
+def test_no_line_is_dropped(name, pack, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(pack(b"a,b\n1,2\n\n3\n4,5,6\n\xff\xfe,7\n" + b'"' + b"9" * 200_000 + b'",1\n'))
     columns = read_columns(path, ["a", "b"])
     assert len(columns["a"]) == len(columns["b"]) == 6
     np.testing.assert_array_equal(numbers(columns["a"], Bounds(0, 10)), [1, NAN, 3, 4, NAN, 10])
@@ -155,6 +157,25 @@ def test_a_first_line_that_may_be_a_row_is_not_shown(names, tmp_path):
     assert "Smith" not in str(caught.value) and "58" not in str(caught.value)
 
 
+PACKED = gzip.compress(b"age,name\n58,Smith\n")
+DAMAGED = {
+    "plain.csv.gz": b"Smith,58\n",
+    "cut.csv.gz": PACKED[:-4],
+    "spoiled.csv.gz": PACKED[:10] + bytes(8) + PACKED[18:],
+    "header.npy": b"\x93NUMPY\x01\x00\x05\x00Sm:th",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_file_shows_no_byte(name, tmp_path):
+    """Not in the error, and not in another that it came from: those of gzip and NumPy do."""
+    path = tmp_path / name
+    path.write_bytes(DAMAGED[name])
+    with pytest.raises(ValueError, match=f"{name} could not be read") as caught:
+        read_columns(path, None)
+    assert "Sm" not in "".join(traceback.format_exception(caught.value))
+
+
 def test_files_that_are_refused(tmp_path):
     path = write(tmp_path, ".csv")
     with pytest.raises(ValueError, match="table.csv has no column 'weight'; it has age, sex, name"):
@@ -192,6 +213,12 @@ def test_raw_columns_are_scaled_to_their_limits():
     np.testing.assert_array_equal(features, np.array([[NAN, -1], [-1, 1], [0.5, 0], [NAN, 1]], np.float32))
     assert features.dtype == np.float32
     np.testing.assert_array_equal(tables.labels(FRAME["ill"], "yes"), [1, 0, NAN, 1])
+
+
+def test_bounds_that_lie_close_for_their_size_are_not_left():
+    """Their middle is rounded to one of them: the other would be 2."""
+    cells = np.array([1e16, 1e16 + 2])
+    assert np.abs(tables.scaled({"a": cells}, {"a": tuple(cells)})).max() <= 1
 
 
 def test_a_data_frame_is_a_table_too():
@@ -311,9 +338,10 @@ def test_a_table_without_names_is_told_from_one_without_the_column(table):
 
 def test_neither_the_length_of_a_text_nor_the_size_of_a_number_is_told():
     bounds = {"a": (0.0, 1e50)}
-    for cells in (["1e45", "1"], ["0.5", "1"], ["1e-320", "1"]):
+    for cells in (["1e45", "1"], ["0.5", "1"], ["1e-50", "1"], np.finfo(np.longdouble).max * np.ones(2, np.longdouble)):
         with np.errstate(all="raise"):
             assert tables.scaled({"a": np.array(cells)}, bounds).dtype == np.float32
+            assert tables.scaled({"a": np.array(cells)}, {"a": (-1, 1)}).dtype == np.float32
     for long in ("b", "a long text"):
         with pytest.raises(ValueError, match="^a column of type str_ with 2 axes cannot be used"):
             tables.scaled({"a": np.array([[long, "b"]])}, bounds)
