@@ -71,6 +71,7 @@ def test_the_statement_says_that_it_was_enforced(budget):
         (PERSONS, Budget(1.0, 1e-6), ValueError, "the number of rows is public here: say how many"),
         (PERSONS, None, ValueError, "the number of rows is public here"),
         (PERSONS, VISITS, ValueError, "persons and rows have different lengths"),
+        (np.arange(41), VISITS, ValueError, "persons and rows have different lengths"),
         (np.arange(40.0), VISITS, TypeError, "must be an array of whole numbers, one per row"),
         (np.array(["a"] * 40), VISITS, TypeError, r"dpmcmc\.tables\.persons makes it"),
         ([1] * 40, VISITS, TypeError, "must be an array of whole numbers"),
