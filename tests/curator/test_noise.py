@@ -54,6 +54,23 @@ def test_points_of_the_same_words_are_different_asks():
     assert len(keys) == len(asks)
 
 
+def test_an_asks_key_is_the_protected_counter_sum_of_its_message():
+    """Piece by piece, each with its number: equal pieces would cancel otherwise, and others could change places."""
+    point = np.array([1.5, -2.5, 0.0, 3.0], np.float32)
+    digest = noise._digest("query", [((3,), "uint32"), ((4,), "float32")], 7)
+    message = np.array([*np.asarray(WORDS), *digest, *point.view(np.uint32), 0]).reshape(-1, 3)
+    pieces = [noise.chacha20(SECRET[:8], jnp.asarray([j, *piece], jnp.uint32)) for j, piece in enumerate(message)]
+    total = np.bitwise_xor.reduce([np.asarray(piece)[:4] for piece in pieces])
+    key = noise.ask_key(SECRET, WORDS, "query", [jnp.asarray(point)], 7)
+    np.testing.assert_array_equal(key, noise.chacha20(SECRET[8:], jnp.asarray(total))[:8])
+
+
+def test_a_run_has_a_secret_of_its_own_made_of_all_words():
+    secrets = [np.asarray(SECRET), *(np.asarray(SECRET.at[index].add(1)) for index in range(16))]
+    found = {noise.secret_of(secret, run).tobytes() for secret in secrets for run in (0, 1, 2**32)}
+    assert len(found) == 3 * len(secrets)
+
+
 def test_secrets_come_fresh_from_the_operating_system():
     assert noise.fresh_secret().tobytes() != noise.fresh_secret().tobytes()
     assert noise.fresh_secret().size == 16
@@ -190,6 +207,7 @@ def test_coins_fall_as_often_as_they_should():
         for probability in (0.0, 1e-3, 0.3, 0.5, 1.0):
             heads = int(jax.vmap(noise.coin, (0, None))(keys, jnp.float64(probability)).sum())
             assert stats.binomtest(heads, 200_000, probability).pvalue > 1e-6
+        assert not noise.coin_of(jnp.zeros(2, jnp.uint32), jnp.float64(0.0))  # never, not one time in 2^62
 
 
 @pytest.mark.parametrize("test", [Barker(), LazyBarker(0.3), Penalty(0.1), Penalty(1.0), Penalty(7.0)], ids=str)
