@@ -195,9 +195,10 @@ def test_no_noise_is_far_from_its_law():
     assert max(noise.gaussian_sigma(float(sigma)) / sigma for sigma in sigmas) < 1 + 1e-11
 
 
-def test_noise_too_small_for_the_grid_is_refused():
+@pytest.mark.parametrize("sigma", [10.0, 31.9, 2.0**58])
+def test_noise_too_small_for_the_grid_or_too_large_for_its_integers_is_refused(sigma):
     with pytest.raises(ValueError, match="noise multiplier"):
-        noise.gaussian_distance(10.0)
+        noise.gaussian_distance(sigma)
 
 
 def test_coins_fall_as_often_as_they_should():
