@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc import Accept, Barker, ExactAccept, LazyBarker, PenaltyAccept, TunaBarker
+from dpmcmc import Accept, Barker, ExactAccept, LazyBarker, PenaltyAccept, TunaBarker, models
 from dpmcmc.acceptance import Penalty
 from dpmcmc.accounting import calibrate
 from dpmcmc.curator import accept, noise
 from dpmcmc.curator.accept import SHORTEST, SMALLEST
-from dpmcmc.types import Unit
+from dpmcmc.curator.exact_sum import Table
+from dpmcmc.types import Neighbours, Unit
 
 BITS = 192
 TESTS = [Barker(), LazyBarker(0.3), Penalty(0.02), Penalty(2.2), Penalty(30.0)]
@@ -170,9 +171,41 @@ def test_a_larger_budget_buys_more_bits():
         assert np.all(np.diff(fits) > 0.2 * np.array(fits[:-1])), (query, fits)
 
 
-def test_barkers_bit_costs_nothing_of_delta():
-    assert Accept(Barker(), 0.02).cost(Unit()).distance == Accept(LazyBarker(0.5), 0.02).cost(Unit()).distance == 0
-    assert PenaltyAccept(1.0, 50.0, 0.02).cost(Unit()).distance < 1e-41
+@pytest.mark.parametrize("query, rounding, distance", [
+    (Accept(Barker(), 0.02), accept.ROUNDING, 0.0),
+    (Accept(LazyBarker(0.5), 0.02), accept.ROUNDING, 0.0),
+    (Accept(Penalty(2.0), 0.02), accept.rounding(2.0), 2 * noise.REAL_DISTANCE),
+    (PenaltyAccept(1.0, 50.0, 0.02), accept.rounding(2.0) / SHORTEST, 2 * noise.REAL_DISTANCE),
+], ids=["barker", "lazy", "penalty", "moves"])  # fmt: skip
+def test_bits_are_charged_for_rounding_and_barkers_costs_nothing_of_delta(query, rounding, distance):
+    cost = query.cost(Unit())
+    assert cost.range - 0.04 == pytest.approx(rounding, rel=1e-3, abs=1e-16)
+    assert cost.distance == distance < 1e-41
+
+
+UNITS = {"replace": (Unit(), 2), "add": (Unit(Neighbours.ADD_OR_REMOVE_ONE), 1), "two rows": (Unit(rows_per_person=2), 4)}
+
+
+@pytest.mark.parametrize("unit, factor", UNITS.values(), ids=UNITS)
+def test_the_noise_of_a_bit_that_follows_the_move_is_the_stated_one(unit, factor):
+    """False alarm: 1e-6 per unit (exact binomial test of 20 000 bits). Half of the noise is caught, and so is a tenth more."""
+    query = PenaltyAccept(clip=1.0, noise_multiplier=4.0, max_move=1.0, temperature=0.5)
+    with jax.enable_x64(True):
+        table = Table((jnp.zeros((8, 1), jnp.float32),), jnp.int64(8), unit)
+        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (20_000, 8))
+
+        @jax.jit
+        def accepted(move, log_ratio):
+            points = jnp.zeros(1, jnp.float32), jnp.full(1, move, jnp.float32), log_ratio
+            return jax.vmap(lambda key: query.answer(key, models.gaussian(np.ones(1)), table, *points).value)(keys).sum()
+
+        # Eight rows at 0 say -1/8 each of a move of 1/2, all in all -1/2: so the log-ratio of this one is 0.
+        heads = int(accepted(0.5, 0.5))
+        assert accepted(1.25, 60.0) == 0  # longer than it is billed for
+    sigma = 4.0 * 0.5 * factor * 0.5
+    chances = {part: 2 * stats.norm.cdf(-part * sigma / 2) for part in (1.0, 0.5, 1.1)}
+    found = {part: stats.binomtest(heads, 20_000, chance).pvalue > 1e-6 for part, chance in chances.items()}
+    assert found == {1.0: True, 0.5: False, 1.1: False}
 
 
 @pytest.mark.parametrize("part", [1.0, 0.3, 1e-2, 1e-6, 1e-12])
