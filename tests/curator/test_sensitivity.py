@@ -8,10 +8,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpmcmc import Accept, Barker, LogRatio, Neighbours, PenaltyAccept, models
+from dpmcmc import (
+    Accept,
+    Barker,
+    BatchBarker,
+    BatchRatio,
+    CenteredGradient,
+    Curvature,
+    FixedBatch,
+    Gradient,
+    LogRatio,
+    Neighbours,
+    PenaltyAccept,
+    PoissonBatch,
+    SufficientStatistic,
+    TunaBarker,
+    TunaRatio,
+    models,
+)
+from dpmcmc.curator import batches, noise
 from dpmcmc.curator.clipping import clip_to_unit
 from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_rows
-from dpmcmc.curator.queries import log_ratio_sum
+from dpmcmc.curator.queries import MAX_DIMENSION, log_ratio_sum
 from dpmcmc.types import Model, Unit
 
 UNIT = Unit()
@@ -154,12 +172,44 @@ def test_temperature_scales_range_but_not_the_price_of_a_ratio():
     np.testing.assert_allclose(Accept(Barker(), 1.0, temperature=0.01).cost(UNIT).range, 0.02, rtol=1e-9)
 
 
+GRID = noise.gaussian_distance(3.0 * 2 * FULL)  # that integer noise is off by, of one number when a row is replaced
+POISSON, FIXED = PoissonBatch(0.1), FixedBatch(10, 100)
+OF_BATCH = noise.gaussian_distance(BatchRatio(1.0, 3.0, FIXED)._integer_sigma())
+DISTANCES = {
+    LogRatio(1.0, 3.0): GRID,
+    Gradient(1.0, 3.0): MAX_DIMENSION * GRID,
+    CenteredGradient(1.0, 3.0): MAX_DIMENSION * GRID,
+    Curvature(1.0, 3.0): MAX_DIMENSION * GRID,
+    SufficientStatistic(3.0): MAX_DIMENSION * GRID,
+    Gradient(1.0, 3.0, POISSON): MAX_DIMENSION * GRID + batches.DISTANCE,
+    Gradient(1.0, 3.0, FIXED): MAX_DIMENSION * GRID + batches.DISTANCE,
+    BatchRatio(1.0, 3.0, FIXED): OF_BATCH + batches.DISTANCE,
+    BatchBarker(FIXED): noise.REAL_DISTANCE + batches.DISTANCE,
+    TunaRatio(0.1, 3.0): noise.gaussian_distance(3.0 * FULL) + batches.DISTANCE,
+    TunaBarker(0.1): batches.DISTANCE,
+}
+
+
+@pytest.mark.parametrize("query", DISTANCES, ids=str)
+def test_what_answers_lack_to_be_ideal_is_charged_to_delta(query):
+    """Of a vector for as many entries as it may have. The parts are of different sizes, and none is lost beside another."""
+    assert query.cost(UNIT).distance == pytest.approx(DISTANCES[query], rel=1e-14, abs=0)
+
+
+@pytest.mark.parametrize("query, rate", [
+    (Gradient(1.0, 3.0, POISSON), 0.1),
+    (Gradient(1.0, 3.0, FIXED), 0.1),
+    (BatchRatio(1.0, 3.0, FIXED), 0.1),
+    (TunaRatio(0.1, 3.0), 0.2),
+], ids=str)  # fmt: skip
+def test_a_rate_is_charged_for_its_rounding(query, rate):
+    assert 0 < query.cost(UNIT).rate / rate - 1 < 1e-11
+
+
 @pytest.mark.parametrize("unit, factor", [(UNIT, 2), (ADD, 1), (MANY, 10)], ids=["replace", "add", "five rows"])
 def test_released_noise_has_the_stated_standard_deviation(unit, factor):
     """False alarm: 1e-4 per unit (chi-squared of 4000 answers); noise 10 % smaller is caught."""
     from scipy import stats
-
-    from dpmcmc.curator import noise
 
     model = models.gaussian(np.ones(1))
     rows = jnp.zeros((8, 1))
