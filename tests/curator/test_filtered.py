@@ -10,7 +10,7 @@ import pytest
 
 from dpmcmc import Accept, Barker, Budget, Curator, FilteredAccept, Neighbours, RunFailed, accept_walk, hmc, random_walk, sample
 from dpmcmc.accounting import costs
-from dpmcmc.curator.accept import SMALLEST
+from dpmcmc.curator.accept import ROUNDING, SMALLEST
 from dpmcmc.curator.filtered import Meter
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.types import Unit
@@ -59,7 +59,8 @@ def answered(query, lengths, neighbours=None):
 ])  # fmt: skip
 def test_a_bit_is_charged_its_range_squared_over_eight(unit, factor):
     assert QUERY.charge_of(0.3, unit) == pytest.approx((factor * 2.0 * 0.3) ** 2 / 8, rel=2e-6)
-    assert QUERY.charge_of(0.3, unit) > (factor * 2.0 * 0.3) ** 2 / 8
+    for move in (0.3, SMALLEST / 2.0):  # rounding weighs most in the shortest
+        assert QUERY.charge_of(move, unit) > (factor * 2.0 * move + ROUNDING) ** 2 / 8
     warm = dataclasses.replace(QUERY, temperature=0.1)
     assert warm.charge_of(0.3, unit) == pytest.approx(QUERY.charge_of(0.03, unit), rel=2e-6)
 
