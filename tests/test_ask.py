@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import itertools
 import os
+import threading
+import time
 from typing import ClassVar
 
 import jax
@@ -19,6 +21,7 @@ from jax.interpreters import mlir
 from dpmcmc import Curator, Federation, LogRatio, models
 from dpmcmc.accounting import costs
 from dpmcmc.ask import asked, count_queries, put_answers
+from dpmcmc.curator.curator import Grant
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnboundedQueries, UnsupportedQuery
 from dpmcmc.types import Answer
 
@@ -645,3 +648,24 @@ def test_a_program_that_asks_once_more_than_granted_does_not_run():
         grant.run(executable, KEY)
     with pytest.raises(BudgetExceeded, match="0 are left"):
         owner.grant({LogRatio(1.0, 1.0): 9}).run(executable, KEY)
+
+
+def test_two_threads_do_not_run_what_was_granted_once(monkeypatch):
+    """Each would find the ask still there, if the other could come between a look at the grant and what is taken off it."""
+    owner, check, refused = curator(), Grant.check, []
+    executable = owner.trace(lambda ask, key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value, KEY).compile()
+    grant = owner.grant({RATIO: 1})
+
+    def go():
+        try:
+            grant.run(executable, KEY)
+        except BudgetExceeded as refusal:
+            refused.append(refusal)
+
+    monkeypatch.setattr(Grant, "check", lambda self, plan: (check(self, plan), time.sleep(0.1)))
+    threads = [threading.Thread(target=go) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 1
