@@ -74,6 +74,21 @@ def test_no_more_points_than_a_query_takes(curator):
         trace(curator, dpmcmc.Accept(Barker(), 1.0), [*THREE, ()])
 
 
+@pytest.mark.parametrize("query, most", [
+    (dpmcmc.Gradient(1.0, 1.0), 4096),
+    (dpmcmc.CenteredGradient(1.0, 1.0), 4096),
+    (dpmcmc.Curvature(1.0, 1.0), 90),
+], ids=["gradient", "centred", "curvature"])  # fmt: skip
+def test_a_vector_has_no_more_entries_than_its_noise_is_charged_for(query, most):
+    def ask(dimension):
+        model = tiny.MODEL._replace(dimension=dimension, center=lambda position: position, spread=1.0)
+        return trace(Curator(tiny.ROWS, model, None), query, [(dimension,)])
+
+    assert ask(most).plan == {query: 1}
+    with pytest.raises(ValueError, match="4096"):
+        ask(most + 1)
+
+
 @pytest.mark.parametrize("part", ["log_likelihood", "statistic"])
 @pytest.mark.parametrize("call", ["print", "callback"])
 def test_a_model_does_not_speak(part, call):
