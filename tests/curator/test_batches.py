@@ -1,5 +1,7 @@
 """How many rows a batch draws: what a table or a buffer leaves out is no more than `DISTANCE` charges for."""
 
+import jax
+import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
@@ -48,3 +50,12 @@ def test_enough_draws_are_enough_and_not_many_times_too_many(size, of):
 
 def test_one_row_takes_one_draw():
     assert batches._enough_draws(1, 7) == 1
+
+
+@pytest.mark.parametrize("number", [1, 300, 2**31 - 1])
+def test_slots_are_cut_from_all_128_bits(number):
+    words = np.random.default_rng(0).integers(0, 2**32, (1000, 4), np.uint32)
+    words[0], words[1] = 0, 2**32 - 1
+    with jax.enable_x64(True):
+        found = np.asarray(batches._uniform_slots(jnp.asarray(words), number)).tolist()
+    assert found == [sum(int(word) << 32 * (3 - i) for i, word in enumerate(row)) * number >> 128 for row in words]
