@@ -10,6 +10,7 @@ from jax.experimental import checkify
 
 import dpmcmc
 from dpmcmc import Barker, Curator, UnboundedQueries, models
+from dpmcmc.curator import noise
 from dpmcmc.curator.curator import AXIS
 from tests import tiny
 
@@ -59,6 +60,19 @@ def test_one_ask_has_one_answer(curator, query):
             if wrong != shape:
                 with pytest.raises(ValueError, match=r"shape \(2,\), the log-ratio is a scalar"):
                     trace(curator, query, [*shapes[:index], wrong, *shapes[index + 1 :]])
+
+
+MORE = {dpmcmc.Accept(dpmcmc.LazyBarker(0.5), 1.0): THREE, dpmcmc.Gradient(1.0, 1.0, dpmcmc.PoissonBatch(0.1)): ONE}
+
+
+@pytest.mark.parametrize("query, shapes", [*QUERIES.items(), *MORE.items()], ids=lambda value: type(value).__name__)
+def test_secret_words_serve_one_purpose(curator, query, shapes, monkeypatch):
+    """Noise made of the words that also chose the batch would tell of it. One key, words of one shape: they are told apart so."""
+    used, words = [], noise.random_words
+    monkeypatch.setattr(noise, "random_words", lambda key, shape: used.append((key, shape)) or words(key, shape))
+    trace(curator, query, shapes)
+    kinds: dict = {}
+    assert all(kinds.setdefault(id(key), shape) == shape for key, shape in used)
 
 
 @pytest.mark.parametrize("dtype", [jnp.int32, jnp.float16, jnp.bool_])
