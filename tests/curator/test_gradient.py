@@ -99,6 +99,8 @@ def test_features_that_are_computed_twice_do_not_pass_the_clip():
         (lambda row: (row["x"][jnp.array([2, 0, 1])],), True),
         (jax.jit(lambda row: (row["x"],)), True),
         (lambda row: (row["x"] / 3,), False),
+        (lambda row: (row["x"] + 1,), False),
+        (lambda row: (row["x"].astype(jnp.int32),), False),  # of a NaN there is no telling what it becomes
         (lambda row: (jnp.append(row["x"][:2], row["x"][0] * row["x"][1]),), False),
         (jax.jit(lambda row: (jnp.sin(row["x"]),)), False),
     ],
@@ -278,6 +280,13 @@ def test_the_integer_check_holds_for_any_integers(dimension):
     assert too_long(found, exact_sum.BITS) == 0
     short = np.linalg.norm(integers.astype(float), axis=1) < 0.9999 * 2**30
     np.testing.assert_array_equal(found[short], integers[short])
+
+
+@pytest.mark.parametrize("num_slots", [1, 2**21, 2**22 - 1, 2**25 - 1, 2**31 - 1])
+def test_sums_of_short_cuts_fit_their_numbers(num_slots):
+    """In 62 bits all in all, in the 53 of a float64 block by block."""
+    bits = linear_rows.grid_bits(num_slots)
+    assert num_slots << bits <= 2**62 and linear_rows.longest_block(bits) << bits <= 2**53
 
 
 @pytest.mark.parametrize("is_linear", [False, True], ids=["rows", "linear"])
