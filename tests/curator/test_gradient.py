@@ -273,7 +273,7 @@ def test_the_integer_check_holds_for_any_integers(dimension):
     integers = rng.integers(-(2**31), 2**31, size=(200, dimension)).astype(np.int32)
     integers[::4] = -(2**31)
     lengths = np.linalg.norm(integers.astype(float), axis=1, keepdims=True)
-    wanted = 2.0**30 * np.array([0.5, 0.99999, 1.0, 1.00001])[rng.integers(0, 4, size=(200, 1))]
+    wanted = 2.0**30 * np.array([0.5, 0.99999, 1.0, 1 + 2.0**-27, 1.00001])[rng.integers(0, 5, size=(200, 1))]
     integers[1::2] = np.trunc(integers * (wanted / lengths))[1::2]
     with jax.enable_x64(True):
         found = np.asarray(exact_sum.shrink_to_ball(jnp.asarray(integers)))
@@ -365,11 +365,13 @@ def test_double_rows_are_answered_too(is_linear):
 )
 def test_bad_rows_contribute_a_public_amount(function, bits):
     nan, inf = np.nan, np.inf
-    rows = np.array([[0, 0], [nan, 1], [3e38, 3e38], [1e-44, 0], [0.5, 0], [inf, -1], [inf, -inf], [-inf, nan]], np.float32)
+    rows = np.array(
+        [[0, 0], [nan, 1], [3e38, 3e38], [1e-44, 0], [0.5, 0], [1e-37, 0], [inf, -1], [inf, -inf], [-inf, nan]], np.float32
+    )
     with jax.enable_x64(True):
         found = np.asarray(jax.jit(function)(rows)) / 2.0**bits
-    wanted = [[0, 0], [0, 0], [0.5**0.5, 0.5**0.5], [0, 0], [0.5, 0]]
-    np.testing.assert_allclose(found[:5], wanted, atol=1e-5)
+    wanted = [[0, 0], [0, 0], [0.5**0.5, 0.5**0.5], [0, 0], [0.5, 0], [0, 0]]
+    np.testing.assert_allclose(found[:6], wanted, atol=1e-5)
     assert np.isfinite(found).all() and np.linalg.norm(found, axis=1).max() <= 1
 
 
@@ -393,6 +395,15 @@ def test_a_bad_cell_among_many_rows_changes_the_sum_by_its_own_row_only(is_linea
     rows[17, 3] = bad
     after = sum_before_noise(rows, model, clip, jnp.zeros(8))
     assert 0 < np.linalg.norm(after - before) <= 2 * clip
+
+
+def test_a_row_too_small_to_be_scaled_counts_as_zero():
+    """Its factor would be infinite, and the whole sum a NaN."""
+    rows = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+    sums = []
+    for rows[17] in (0.0, 1e-37):
+        sums.append(sum_before_noise(rows, inner_product(2, True), 0.5, jnp.zeros(2)))
+    np.testing.assert_array_equal(*sums)
 
 
 def test_an_infinite_residual_is_clipped_in_its_direction():
