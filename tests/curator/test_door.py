@@ -10,8 +10,9 @@ from jax.experimental import checkify
 
 import dpmcmc
 from dpmcmc import Barker, Curator, UnboundedQueries, models
-from dpmcmc.curator import noise
+from dpmcmc.curator import door, noise, program
 from dpmcmc.curator.curator import AXIS
+from dpmcmc.curator.rowwise import rowwise
 from tests import tiny
 
 ROWS = np.linspace(-1, 1, 24, dtype=np.float32).reshape(12, 2)
@@ -367,3 +368,18 @@ def test_lanes_of_equal_keys_and_points_do_not_share_their_noise(curator):
     executable = curator.trace(program, *arguments).compile()
     values = curator.grant(executable.plan).run(executable, *arguments)
     assert len(set(map(float, values))) == 5
+
+
+def test_what_sees_rows_is_called_once_and_is_what_was_looked_at():
+    """A function may be another one when it is called again: what runs is the trace that was checked."""
+    calls = []
+    assert program.silently(lambda value: calls.append(value) or 2 * value, jnp.float32(1.5)) == 3.0 and len(calls) == 1
+    with pytest.raises(ValueError, match="prints or calls back"):
+        program.silently(lambda value: jax.debug.print("{}", value) or value, jnp.float32(1.5))
+    rows, later = jnp.array([1.0, 4.0]), iter([lambda row: row, mixed])
+    np.testing.assert_array_equal(rowwise(lambda row: next(later)(row))(rows), rows)
+
+
+def test_a_wide_number_that_overflows_is_not_told():
+    with np.errstate(all="raise"):
+        assert door.as_column(np.full(2, np.finfo(np.longdouble).max)).dtype == np.float32
