@@ -221,6 +221,14 @@ def test_a_grant_waits_for_who_is_writing(path):
     assert kept(path) == [()]
 
 
+def test_a_delta_that_rounded_noise_uses_up_is_refused():
+    """By the ideal law of the noise alone it would fit."""
+    owner = tiny.make_curator(budget=Budget(1.0, 1e-30), fixed_secret=None)
+    owner.check({LogRatio(0.01, 1e6): 1})
+    with pytest.raises(BudgetExceeded):
+        owner.check({LogRatio(0.01, 1e6): 1000})
+
+
 # -- budgets shared by several grants ----------------------------------------------------------------------------------------
 
 
