@@ -114,10 +114,12 @@ def test_rounding_of_the_penalty_noise_is_charged(monkeypatch, sigma):
 
 def test_rounding_of_a_clamped_log_ratio_is_charged():
     rng = np.random.default_rng(3)
-    totals, grids = rng.integers(-(2**50), 2**50, 500), 2.0 ** rng.uniform(-60, -30, 500)
+    totals, grids = rng.integers(-(2**50), 2**50, 500), 2.0 ** rng.uniform(-54, -30, 500)
+    public = rng.uniform(-60, 60, 500) - grids * totals  # large, and nearly what the rows say: only integers cancel exactly
     with jax.enable_x64(True):
-        found = jax.jit(accept.clamped_log_ratio)(jnp.asarray(totals), jnp.zeros(500), jnp.asarray(grids))
-    exact = [min(max(Fraction(g) * int(t), -64), 64) for g, t in zip(grids, totals, strict=True)]
+        found = jax.jit(accept.clamped_log_ratio)(jnp.asarray(totals), jnp.asarray(public), jnp.asarray(grids))
+    integers = totals + np.round(public / grids).astype(np.int64)
+    exact = [min(max(Fraction(g) * int(t), -64), 64) for g, t in zip(grids, integers, strict=True)]
     error = float(max(abs(Fraction(float(f)) - e) for f, e in zip(found, exact, strict=True)))
     assert 2.0**-49 < error <= 2.0**-46
     assert 2 * (error + noise.LOGISTIC_ERROR) + 2.0**-43 < accept.ROUNDING
