@@ -58,11 +58,25 @@ def test_an_asks_key_is_the_protected_counter_sum_of_its_message():
     """Piece by piece, each with its number: equal pieces would cancel otherwise, and others could change places."""
     point = np.array([1.5, -2.5, 0.0, 3.0], np.float32)
     digest = noise._digest("query", [((3,), "uint32"), ((4,), "float32")], 7)
-    message = np.array([*np.asarray(WORDS), *digest, *point.view(np.uint32), 0]).reshape(-1, 3)
+    message = np.array([*digest, *np.asarray(WORDS), *point.view(np.uint32)]).reshape(-1, 3)
     pieces = [noise.chacha20(SECRET[:8], jnp.asarray([j, *piece], jnp.uint32)) for j, piece in enumerate(message)]
     total = np.bitwise_xor.reduce([np.asarray(piece)[:4] for piece in pieces])
     key = noise.ask_key(SECRET, WORDS, "query", [jnp.asarray(point)], 7)
     np.testing.assert_array_equal(key, noise.chacha20(SECRET[8:], jnp.asarray(total))[:8])
+
+
+def test_keys_of_other_lengths_cannot_stand_for_a_digest(monkeypatch):
+    """Whatever the digests are. With the words in front all these are one message, and two queries would have one noise.
+
+    Keys of two generators have two and four words, and keys and points are the sampler's to choose.
+    """
+    monkeypatch.setattr(noise, "_digest", lambda query, kinds, place: query)
+    message = np.arange(20, dtype=np.uint32)
+    keys = set()
+    for length in (3, 5, 7):
+        words, digest, point = np.split(message, [length, length + 8])
+        keys.add(np.asarray(noise.ask_key(SECRET, words, digest, [point.view(np.float32)], 0)).tobytes())
+    assert len(keys) == 3
 
 
 def test_a_run_has_a_secret_of_its_own_made_of_all_words():

@@ -1,8 +1,8 @@
 r"""The secret stream, and the coins and integer noise made of it.
 
-**Stream.** A grant's secret is 512 bits from the operating system: two ChaCha20 keys. An ask is named by a message m (the words
-of its public key and of its lane under vmap; a digest of its query, its place in the program and the points' shapes and types; and
-its points), cut into 96-bit pieces. Its own key is the protected counter sum
+**Stream.** A grant's secret is 512 bits from the operating system: two ChaCha20 keys. An ask is named by a message m (a digest of
+its query, its place in the program and all shapes and types; the words of its public key and of its lane under vmap; and its
+points), cut into 96-bit pieces. Its own key is the protected counter sum
 :cite:p:`bernstein1999stretch`
 
     F(K2, XOR_j F(K1, j || m_j)),      F = the ChaCha20 block function :cite:p:`rfc8439`,
@@ -188,9 +188,9 @@ def _double_round_by_words(words):
 
 def ask_key(secret, words, query, points, place: int):
     """The secret ChaCha20 key (8 words) of one ask, at this place of the program; `words` are those of its key and its lane."""
-    # With shapes and types in the digest, no two lists of points have the same words.
+    # The digest comes first and knows all shapes and types: so no two asks have the same message, whoever chooses keys and points.
     kinds = [(part.shape, str(part.dtype)) for part in (words, *points)]
-    message = jnp.concatenate([words, _digest(query, kinds, place), *map(_words, points)])
+    message = jnp.concatenate([_digest(query, kinds, place), words, *map(_words, points)])
     pieces = jnp.pad(message, (0, -message.size % 3)).reshape(-1, 3)
     counters = jnp.arange(len(pieces), dtype=jnp.uint32)[:, None]
     blocks = chacha20(secret[:8], jnp.concatenate([counters, pieces], axis=1))
@@ -206,7 +206,7 @@ def random_words(key, shape):
 
 
 def _digest(*values) -> np.ndarray:
-    return np.frombuffer(hashlib.sha256(repr(values).encode()).digest()[:16], "<u4")
+    return np.frombuffer(hashlib.sha256(repr(values).encode()).digest(), "<u4")
 
 
 def _words(point):
