@@ -123,3 +123,18 @@ def test_a_distance_that_ends_what_a_budget_buys_is_a_limit_and_not_a_refusal():
     assert calibrate.steps({cost: 1}, 9.0, 1e-6) == calibrate.steps({cost: 1}, 10.0, 1e-6) > 1000
     with pytest.raises(BudgetExceeded, match="away from their ideal laws"):
         accountants.epsilon({cost: 2000}, 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 0.3, 1.0, 1.7, 700.0])
+def test_a_budget_that_is_exceeded_in_the_last_digit_is_exceeded(epsilon):
+    """The logarithm of such a ratio rounds to nothing."""
+    above, below = math.nextafter(epsilon, math.inf), math.nextafter(epsilon, 0.0)
+    low, same, high = (calibrate._log_ratio(spent, epsilon) for spent in (below, epsilon, above))
+    assert low <= same == 0 < high
+    ends = [calibrate._log_ratio(spent, epsilon) for spent in (0.0, math.inf, math.nan)]
+    assert ends[:2] == [-math.inf, math.inf] and math.isnan(ends[2])
+
+
+def test_no_budget_at_all():
+    assert calibrate.steps({Gaussian(10.0): 1}, 0.0, 1e-6) == 0
+    assert calibrate.steps({Gaussian(1e9): 1}, 0.0, 1e-6) > 0

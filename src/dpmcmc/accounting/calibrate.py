@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -25,7 +26,7 @@ def steps(per_step: Costs, epsilon: float, delta: float, initial: Costs | None =
     per_step, start = accountants.checked_step(per_step), accountants.checked(initial or {})
     if method == "recursion":
         return _recursion_steps(per_step, epsilon, delta, start)
-    excess = lambda count: _spent(combined(start, per_step, count), delta, method) - epsilon  # noqa: E731
+    excess = lambda count: _log_ratio(_spent(combined(start, per_step, count), delta, method), epsilon)  # noqa: E731
     guess, most = 1 if start else _guess(per_step, epsilon, delta), _most(per_step, start, method)
     if guess > most:
         way_out = "" if any(math.isinf(cost.rdp([2.0])[0]) for cost in per_step) else ": try rdp"
@@ -53,7 +54,7 @@ def noise(ledger: Callable[[float], Costs], epsilon: float, delta: float, method
 
     def room(digits: int) -> float:
         spent = _spent(ledger(digits / NOISE_DIGITS), delta, method) if digits else math.inf
-        return -math.inf if math.isnan(spent) else epsilon - spent or math.inf
+        return -math.inf if math.isnan(spent) else -_log_ratio(spent, epsilon) or math.inf
 
     digits = largest_within(room, NOISE_DIGITS)  # the last with too little noise
     if digits == LIMIT:
@@ -96,6 +97,14 @@ def _spent(ledger: Costs, delta: float, method: str | None) -> float:
         return math.inf
     except UnsupportedQuery:
         return math.nan
+
+
+def _log_ratio(spent: float, epsilon: float) -> float:
+    """log(spent / epsilon), which goes like the logarithm of a number of steps; of the sign of spent - epsilon whatever rounds."""
+    if spent == 0 or not math.isfinite(spent):
+        return spent or -math.inf
+    ratio = math.log(spent) - math.log(epsilon) if epsilon > 0 else math.inf
+    return max(ratio, sys.float_info.min) if spent > epsilon else min(ratio, 0.0)
 
 
 def _told(ledger: Costs, delta: float, method: str | None) -> float:

@@ -15,23 +15,39 @@ def largest(fits: Callable[[int], bool], guess: int = 1) -> int:
 
 
 def largest_within(excess: Callable[[int], float], guess: int, most: int = LIMIT) -> int:
-    """The same for what fits where its excess is at most 0, up to `most`. Finite excesses tell how far it is to the answer.
+    """The same for what fits where its excess is at most 0, up to `most`. Finite excesses tell how far it is to the answer, best
+    if they go like the logarithm of the number.
 
-    The bracket grows from `guess` by steps four times as long each, then it closes in. An excess that is not a number counts as too
-    much, and the answer may be a thousandth too small beside it.
+    The bracket grows from `guess` to where two excesses point to, by steps four times as long each at least, then it closes in. An
+    excess that is not a number counts as too much, and the answer may be a thousandth too small beside it.
     """
     low = high = min(max(1, guess), most)
     at_low = at_high = excess(low)
-    step = max(1, low // 64)
+    step, slope = max(1, low // 64), 0.5
     while at_high <= 0:
         if high == most:
             return most
-        low, at_low, high, step = high, at_high, min(most, high + step), 4 * step
+        low, at_low, high, step = high, at_high, min(most, max(high + step, _pointed(high, at_high, slope))), 4 * step
         at_high = excess(high)
+        slope = _slope(low, at_low, high, at_high)
     while not at_low <= 0 and low > 0:
-        high, at_high, low, step = low, at_low, max(0, low - step), 4 * step
+        high, at_high, low, step = low, at_low, max(0, min(low - step, _pointed(low, at_low, slope))), 4 * step
         at_low = excess(low)
+        slope = _slope(low, at_low, high, at_high)
     return _close_in(excess, low, min(at_low, 0.0), high, at_high)
+
+
+def _slope(low: int, at_low: float, high: int, at_high: float) -> float:
+    """Of the excess in the logarithm of the number, within what accountants have; steep where it is not known."""
+    rise = at_high - at_low
+    return min(max(rise / math.log(high / low), 0.1), 4.0) if low > 0 and math.isfinite(rise) else 4.0
+
+
+def _pointed(count: int, excess: float, slope: float) -> int:
+    """A little beyond where the excess would be 0."""
+    if not math.isfinite(excess):
+        return count
+    return round(count * math.exp(min(max(-1.05 * excess / slope, -10.0), 10.0)))
 
 
 def _close_in(excess: Callable[[int], float], low: int, at_low: float, high: int, at_high: float) -> int:
@@ -40,7 +56,8 @@ def _close_in(excess: Callable[[int], float], low: int, at_low: float, high: int
     slow = 0
     while high - low > max(1, low // 1000 if math.isnan(at_high) else 1):
         width, told = high - low, math.isfinite(at_low) and math.isfinite(at_high) and slow < 3
-        point = low + round(width * at_low / (at_low - at_high)) if told else (low + high) // 2
+        share = at_low / (at_low - at_high) if told else 0.5
+        point = round(low * (high / low) ** share) if told and low > 0 else low + round(width * share)
         point = min(max(point, low + 1), high - 1)
         value = excess(point)
         low, at_low, high, at_high = (point, value, high, at_high) if value <= 0 else (low, at_low, point, value)
