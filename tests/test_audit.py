@@ -176,7 +176,7 @@ ABSENT = [
         Case(SufficientStatistic(1.0), SufficientStatistic(1.15)),
         Case(Accept(Penalty(1.0), 0.5), Accept(Penalty(1.0), 0.38)),
         Case(PenaltyAccept(0.5, 1.0, 1.0), PenaltyAccept(0.5, 1.3, 1.0)),
-        Case(Gradient(1.0, 1.0, PoissonBatch(0.3)), Gradient(1.0, 1.25, PoissonBatch(0.3))),
+        Case(Gradient(1.0, 1.0, PoissonBatch(0.3)), Gradient(1.0, 1.4, PoissonBatch(0.3))),
     )
 ]
 
