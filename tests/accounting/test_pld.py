@@ -464,11 +464,12 @@ def test_a_whole_grid_of_a_profile_is_its_points_one_by_one(cost):
         (PoissonMixture(0.5, 1.5, 1.0, ADD), 10, 1e-6),
         (PoissonMixture(0.636, 1.0, 2.77, ADD), 7404, 1e-6),
         (SubsampledGaussian("fixed", 0.00977, 0.173, REPLACE), 293, 1e-4),
+        (PoissonMixture(1e-6, 2.3, 1.0, REPLACE), 45, 1e-6),
     ],
     ids=str,
 )
 def test_extreme_questions_take_seconds(cost, count, delta):
-    """Epsilons of 65 to 312. Each cell of the first by itself, and to the last digit, took 28 s."""
+    """Epsilons of 65 to 312, and one of 7e-4. Each cell of the first by itself, and to the last digit, took 28 s."""
     seconds = quickest(lambda: accountants.epsilon_by("pld", {cost: count}, delta))
     assert seconds < 6  # the promise is 3 s, about 2 are measured; the machine may be busy
 
@@ -486,6 +487,13 @@ def test_losses_beyond_eight_are_sparse_and_still_an_upper_bound(mu, delta):
     assert exact <= pld._epsilon(law, delta) < exact * (1 + 2e-6)
     chances = pld.connect_the_dots(Gaussian(1 / mu).profiles().forward, pld.INTERVAL).chances
     assert np.count_nonzero(chances) < 0.9 * chances.size
+
+
+def test_rare_large_losses_on_a_fine_grid_have_no_more_dots_than_on_a_coarse_one():
+    """Evenly up to a loss of 8 there would be a million, for the same epsilon."""
+    profile = PoissonMixture(1e-6, 2.3, 1.0, REPLACE).profiles().forward
+    fine, coarse = (np.count_nonzero(pld.connect_the_dots(profile, part * pld.INTERVAL).chances) for part in (1 / 16, 1))
+    assert fine < 4 * coarse
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ A profile known at epsilons e_i is bounded from above by the profile that is lin
 
     p_i = (d_{i+1} - d_i) / (e^h_i - 1) - (d_i - d_{i-1}) / (1 - e^-h_{i-1}),       d_i = delta(e_i),  h_i = e_{i+1} - e_i,
 
-and an infinite loss of chance delta at the last one. The dots lie on a grid of equal cells: evenly up to a loss of `LARGE`, on all
-of it unless the losses spread widely; beyond, their distance grows in proportion to the loss. Losses of composed queries add, so
+and an infinite loss of chance delta at the last one. The dots lie on a grid of equal cells: evenly up to a loss of `LARGE` in
+cells of 1e-4, up to as many cells where they are smaller; beyond, their distance grows in proportion to the loss. Losses add, so
 their laws are convolved, by one Fourier transform per cost raised to the power of its count. The window is chosen so that what lies
 outside has a chance of at most 1e-14 (Chernoff's bound), and that chance is added to delta. Cells are 1e-4 wide or less, wider only
 where windows would have more than 2^22 of them in all. Both orders of the two tables are composed, each by itself: the direction
@@ -73,7 +73,7 @@ def connect_the_dots(profile: Profile, interval: float) -> Losses:
     dots = _dots(
         math.floor(profile.low / interval) - 1,
         math.ceil(profile.high / interval) + 1,
-        max(1, round(LARGE / interval)),
+        max(1, round(LARGE / max(interval, INTERVAL))),
         stride,
     )
     losses = interval * dots
