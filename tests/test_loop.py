@@ -267,6 +267,27 @@ def test_a_crash_hands_over_the_finished_draws(monkeypatch):
     assert isinstance(caught.value.__cause__, OSError)
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_crash_writes_the_finished_draws_where_it_can(is_full, monkeypatch, tmp_path):
+    """Those of the last block, too; and a disk that is full as well takes none of them from the error."""
+    path, write = tmp_path / "posterior.nc", os.replace
+    stop_at_block(monkeypatch, 2, OSError("disk"))
+    monkeypatch.setattr("dpmcmc.loop.time.monotonic", lambda: 0.0)
+
+    def replace(draft, to):
+        if is_full:
+            raise OSError("no space left")
+        write(draft, to)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(RunFailed, match=r"broke off after 2 of 12 steps; .* its draws are in \.posterior") as caught:
+        tiny.run(path=path)
+    assert tiny.means(caught.value.posterior).shape == (2, 2)
+    if not is_full:
+        np.testing.assert_array_equal(tiny.means(load(path)), tiny.means(caught.value.posterior))
+        assert "broke off after 2 of 12 steps" in statement_of(load(path))
+
+
 def test_a_crash_before_the_first_draw_says_that_the_grant_is_spent(monkeypatch):
     def strike(self, executable, *arguments):
         raise MemoryError
