@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -242,6 +243,12 @@ def test_an_interrupt_that_others_handle_is_left_to_them(monkeypatch, tmp_path, 
     with pytest.raises(RunFailed, match=r"could not be written .*; they are in \.posterior") as caught:
         run_through(num_steps=1, path=tmp_path / "posterior.nc")
     assert tiny.means(caught.value.posterior).shape == (2, 1)
+
+
+def test_a_run_in_another_thread_leaves_interrupts_alone():
+    """Python lets no other thread than the main one hold them: the run would end before it began."""
+    with ThreadPoolExecutor(1) as pool:
+        assert tiny.means(pool.submit(tiny.run, num_steps=1).result()).shape == (2, 1)
 
 
 def test_an_interrupt_before_the_first_draw_says_that_the_grant_is_spent(monkeypatch, capsys):
