@@ -124,6 +124,30 @@ def test_every_step_of_every_chain_has_its_own_key():
     assert bill(posterior) == {}
 
 
+class Drawn(NamedTuple):
+    position: Any
+    numbers: Any  # of the start, and of the chain's first state
+
+
+def test_the_start_the_first_states_and_the_steps_have_keys_of_their_own():
+    """With one key for two of them, what they draw would be the same numbers."""
+
+    def draw(rng_key):
+        return jax.random.uniform(rng_key, (1,))
+
+    def step(rng_key, state, ask):
+        return state._replace(position=draw(rng_key)), {"numbers": state.numbers}
+
+    sampler = Sampler(lambda rng_key, position, ask: Drawn(position, jnp.stack([position, draw(rng_key)])), step)
+    start = lambda rng_key, position, ask: Uniform(draw(rng_key))  # noqa: E731
+    options = {"num_steps": 12, "num_chains": 2, "warmup": 0.0, "progress": False, "start": start}
+    posterior = sample(jax.random.key(0), sampler, tiny.make_curator(), tiny.START, **options)
+    from_start, from_init = np.moveaxis(np.asarray(posterior.sample_stats["numbers"])[:, 0, :, 0], 1, 0)
+    assert from_start[0] == from_start[1]
+    numbers = [from_start[0], *from_init, *tiny.means(posterior).ravel()]
+    assert len(set(np.float32(numbers))) == 1 + 2 + 24
+
+
 def test_thinning_keeps_every_third_step_and_pays_for_all(one_secret):
     thinned = tiny.run(thin=3)
     np.testing.assert_array_equal(tiny.means(thinned), tiny.means(tiny.run())[:, 2::3])
