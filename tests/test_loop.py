@@ -199,6 +199,26 @@ def test_an_interrupt_returns_the_finished_draws(monkeypatch, capsys):
         tiny.run(curator)
 
 
+def test_the_warm_up_is_a_share_of_the_draws_there_are(monkeypatch):
+    """A share of those that were planned would take them all, and leave a posterior of none."""
+    stop_at_block(monkeypatch, 4, KeyboardInterrupt())
+    posterior = tiny.run(warmup=0.5)
+    assert tiny.means(posterior).shape == posterior.warmup_posterior["mean"].shape == (2, 2)
+
+
+def test_all_draws_are_looked_at_for_where_rows_count_for_nothing():
+    """Those of the first block, too."""
+
+    def step(rng_key, state, ask):
+        return Uniform(jnp.abs(state.position) + 1.0), ()
+
+    curator = tiny.make_curator(
+        model=tiny.MODEL._replace(log_likelihood=lambda position, row: jnp.sqrt(position[0] - 1.5) + 0 * row)
+    )
+    posterior = tiny.run(curator, Sampler(lambda rng_key, position, ask: Uniform(position), step))
+    assert "at 8% of all positions, warm-up included, the log-likelihood of a made-up row" in statement_of(posterior)
+
+
 def run_through(**options):
     """A run whose interrupt must not come through: it would end the tests."""
     try:
