@@ -408,7 +408,10 @@ def test_a_model_that_would_waste_the_budget_is_refused(bad, words):
 KEYS = [0, None, np.zeros(2, np.uint32), jax.random.PRNGKey(0), jax.random.split(jax.random.key(0))]
 
 
-@pytest.mark.parametrize("name, bound", [("lipschitz", -1.0), ("lipschitz", float("nan")), ("curvature", 0.0), ("lipschitz", "1")])
+@pytest.mark.parametrize(
+    "name, bound",
+    [("lipschitz", -1.0), ("lipschitz", float("nan")), ("spread", float("inf")), ("curvature", 0.0), ("lipschitz", "1")],
+)
 def test_a_bound_that_cannot_be_is_refused(name, bound):
     with pytest.raises(ValueError, match=f"the model's {name}=.* must be positive and finite, or None"):
         tiny.make_curator(model=tiny.MODEL._replace(**{name: bound}))
