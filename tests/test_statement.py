@@ -14,6 +14,7 @@ from dpmcmc import (
     Answer,
     Barker,
     Budget,
+    BudgetExceeded,
     ExactAccept,
     ExactRatio,
     Federation,
@@ -144,6 +145,14 @@ def test_a_larger_second_opinion_is_explained():
 
 def test_a_run_that_asks_nothing_releases_nothing():
     assert "Released:  nothing" in str(statement({}))
+
+
+def test_what_rounded_noise_lacks_is_not_forgotten_where_epsilon_is_plenty():
+    """Ideal noise would cost epsilon=118 of 1000; but the rounding alone adds more than its hundredth of delta."""
+    curator = tiny.make_curator(budget=Budget(1000.0, 1e-9))
+    with pytest.raises(BudgetExceeded, match="away from their ideal laws in all; .* a larger epsilon does not help"):
+        curator.grant({tiny.RATIO: 100_000})
+    assert curator.num_grants == 0
 
 
 def test_a_bill_that_no_accountant_can_pay_is_infinite():
