@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from pathlib import Path
 from typing import NamedTuple
 
 import h5py
@@ -105,6 +106,20 @@ def test_saving_again_replaces_the_file(tmp_path):
     np.testing.assert_array_equal(load(tmp_path / "posterior.nc").posterior["location"], POSITIONS[..., 0])
 
 
+def test_what_could_not_be_written_leaves_no_half_of_it(monkeypatch, tmp_path):
+    """A run tries again after every block: the halves would keep a full disk full."""
+    result, _ = make()
+
+    def fail(self, path, **options):
+        Path(path).write_bytes(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(type(result), "to_netcdf", fail)
+    with pytest.raises(OSError, match="no space left"):
+        save(result, tmp_path / "posterior.nc")
+    assert os.listdir(tmp_path) == []
+
+
 @pytest.mark.parametrize(
     ("sampler", "expected"),
     [
@@ -145,6 +160,27 @@ def test_chains_that_arrive_together_and_late_are_doubted():
     assert re.search(r"they begin (29|30|31) standard deviations from where they end", told)
     for share, distance, num_draws in ((0.0, 0.0, 400), (0.02, 30.0, 400), (0.08, 2.0, 400), (0.0, 0.0, 40)):
         assert "they begin" not in (results.doubt(drifting(share, distance, num_draws)) or "")
+
+
+GOOD = np.random.default_rng(1).normal(size=(2, 400))
+AT_SEVEN = np.arange(400) == 7
+
+
+@pytest.mark.parametrize("name", ["a", "z"])
+@pytest.mark.parametrize(
+    "bad, words",
+    [
+        (GOOD + [[0.0], [5.0]], "R-hat is up to"),
+        (np.where(AT_SEVEN, np.nan, GOOD), "some draws are no finite numbers and some parameter has no effective draws"),
+        (np.where(AT_SEVEN, np.inf, GOOD), "some draws are no finite numbers"),
+    ],
+    ids=["torn", "NaN", "infinite"],
+)
+def test_one_parameter_in_doubt_is_enough(name, bad, words):
+    import arviz
+
+    assert results.doubt(arviz.from_dict(posterior={"good": GOOD})) is None
+    assert words in results.doubt(arviz.from_dict(posterior={"good": GOOD, name: bad}))
 
 
 def test_sums_of_draws_are_taken_in_double_precision():
@@ -272,7 +308,8 @@ def test_draws_that_share_a_budget_may_be_put_together(tmp_path):
     import arviz
 
     curator = tiny.make_curator(fixed_secret=None, shared_by="zcdp")
-    parts = [results.from_draws(POSITIONS, INFO, unravel, curator.grant({tiny.RATIO: 2}).statement()) for _ in range(2)]
+    bills = ({tiny.RATIO: count} for count in (2, 3))  # of different bills ArviZ makes a list, which is no ledger
+    parts = [results.from_draws(POSITIONS, INFO, unravel, curator.grant(bill).statement()) for bill in bills]
     together = arviz.concat(*parts, dim="chain", reset_dim=True)
     assert "several runs share this budget" in statement_of(together)
     assert CliRunner().invoke(main, ["account", "ledger", str(saved(together, tmp_path))]).exit_code == 0
