@@ -39,7 +39,7 @@ from dpmcmc.curator.program import (
 )
 from dpmcmc.curator.statistic import SufficientStatistic, same_family
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
-from dpmcmc.types import Answer, Budget, Model, Plan, Query, is_standing, traits
+from dpmcmc.types import Answer, Budget, Model, Plan, Query, traits
 
 
 class Federation:
@@ -184,8 +184,7 @@ def _told_by(name: str) -> Iterator[None]:
 
 
 def _check_adds(query: Query) -> None:
-    # A standing query's running sum is one curator's too.
-    if not traits(query).adds or is_standing(query):
+    if not traits(query).adds:
         raise UnsupportedQuery(
             f"{query} cannot be asked of several owners: their answers would have to add, and an accept bit is one owner's coin; "
             "ask LogRatio instead, with `penalty` or as the test of `hmc` (a query of your own whose answers add says adds = True)"
