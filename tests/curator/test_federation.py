@@ -602,6 +602,11 @@ TABLES = [
     ([ONE_OWNER, ONE_OWNER], ValueError, "owners 1 and 2 are the same curator: each owner needs its own"),
     ([ONE_OWNER, copy.copy(ONE_OWNER)], ValueError, "owners 1 and 2 are the same curator: each owner needs its own"),
     ([tiny.make_curator(), tiny.make_curator()], ValueError, "have the same fixed secret, so their noise would be the same"),
+    (
+        [tiny.make_curator(), tiny.make_curator(fixed_secret=tiny.SECRET.copy())],
+        ValueError,
+        "owners 1 and 2 have the same fixed secret",
+    ),
     ([ONE_OWNER, Curator(ROWS, MODEL, None)], ValueError, "owner 1 has dimension 1, owner 2 2: all owners need the same model"),
     ([ONE_OWNER, Curator(tiny.ROWS, OTHER_NAMES, None)], ValueError, r"owner 1 has parameters {'mean': \(\)}, owner 2 {'location'"),
     ([ONE_OWNER, Curator(tiny.ROWS[:, None], PLANE, None)], ValueError, r"owner 1 has rows \(\), owner 2 \(1,\)"),
@@ -613,6 +618,20 @@ TABLES = [
 def test_a_bad_federation_is_refused(owners, kind, words):
     with pytest.raises(kind, match=words):
         Federation(owners)
+
+
+def test_owners_that_were_checked_are_not_changed():
+    federation = Federation(owners())
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        federation.owners["north"] = ONE_OWNER
+
+
+def test_errors_of_other_libraries_are_left_as_they_are():
+    """Some take more than a text, and could not be built again with the owner's name."""
+    error = UnicodeDecodeError("utf-8", b"", 0, 1, "no text")
+    with pytest.raises(UnicodeDecodeError) as caught, federations._told_by("north"):
+        raise error
+    assert caught.value is error
 
 
 def test_two_owners_cannot_keep_one_ledger(tmp_path):
@@ -705,6 +724,7 @@ def test_what_is_proved_and_declared_is_that_of_all_owners():
     assert any("rows may be clipped" in text for text in told)
     unproved = Federation([Curator(rows, narrow, None), Curator(rows, models.gaussian([1.0]), None)]).model
     assert unproved.lipschitz is None and unproved.declared == "|row| <= 1 by owner 1; nothing by owner 2"
+    assert unproved.spread is None and unproved.center is None  # the one has no meaning without the other
     alike = Federation([Curator(rows, narrow, None), Curator(rows, narrow, None)]).model
     assert (alike.lipschitz, alike.declared) == (narrow.lipschitz, narrow.declared)
 
@@ -725,5 +745,5 @@ def test_statistics_of_different_families_do_not_add():
     wide = wide._replace(family=wide.family._replace(radius=2 * wide.family.radius))
     assert trace(models.poisson_rate(20), wide).plan == {query: 1}
     other = wide._replace(family=wide.family._replace(natural=lambda position: 2 * position))
-    with pytest.raises(UnsupportedQuery, match="the family of owner 1 differs"):
-        trace(wide, other)
+    with pytest.raises(UnsupportedQuery, match="the family of owner 2 differs"):
+        trace(wide, wide, other)
