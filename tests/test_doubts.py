@@ -80,7 +80,8 @@ def test_moves_that_are_longer_than_the_bound_is_proved_for_are_told(length, is_
     lengths = np.zeros((5, 2))
     lengths[2, 1] = length * bit.bound / PROVED
     info = AcceptInfo(np.full((5, 2), is_accepted), lengths, np.zeros((5, 2), bool))
-    told = doubts.of_draws(LOGISTIC, {bit: 1}, [(np.zeros((5, 2, 3)), info)], thin=3)
+    plan = {bit: 1, Accept(Barker(), 9 * bit.bound): 1}  # the smaller bound is the one that clips
+    told = doubts.of_draws(LOGISTIC, plan, [(np.zeros((5, 2, 3)), info)], thin=3)
     assert any("the bound is proved up to" in text for text in told) is is_told
 
 
@@ -270,6 +271,13 @@ def test_steps_that_leave_the_numbers_are_not_taken_for_a_narrow_prior():
     assert "left the numbers: they are much too long" in told and "prior has no density" not in told
 
 
+def test_one_step_that_leaves_the_numbers_is_enough():
+    ((positions, info),) = langevin_draws(0.2, 1)
+    once = info._replace(is_divergent=np.arange(1200).reshape(600, 2) == 7)
+    (told,) = doubts.of_draws(PLANE, {}, [(positions, once)], 1)
+    assert told.startswith(doubts.UNRELIABLE) and "of the steps left the numbers" in told
+
+
 @pytest.mark.slow
 def test_a_step_that_uses_up_the_noise_exactly_is_not_saturated():
     """The recipe's own: in float32 their product came out a little above 4 for one table in thirty."""
@@ -334,6 +342,9 @@ def test_steps_that_jump_over_the_prior_are_told(scale, is_told):
     info = LangevinInfo(moves, moves, np.ones((400, 2)), *np.zeros((3, 400, 2), bool))
     model = models.gaussian([1.0])._replace(log_prior=student(scale))
     assert any("too long for this prior" in told for told in doubts.of_draws(model, {}, [(positions, info)], 1)) is is_told
+    positions[7] = -100.0  # where there is no prior nothing is compared
+    walled = lambda position: jnp.where(position[0] > -50, student(scale)(position), -jnp.inf)  # noqa: E731
+    assert doubts.draws._skips(walled, positions, moves) is is_told
 
 
 @pytest.mark.parametrize(
@@ -358,6 +369,14 @@ def test_a_prior_that_the_rows_contradict_is_told(center, scale, estimate, error
     info = AcceptInfo(np.ones((500, 2), bool), np.ones((500, 2)), np.zeros((500, 2), bool))
     told = doubts.of_draws(model, {}, [(draws, info)], 1)
     assert any("the prior pulls component 1 of the position" in text for text in told) is is_told
+
+
+def test_a_prior_without_a_slope_at_some_draw_hides_no_contradiction():
+    draws = np.random.default_rng(0).normal(9.0, 1.0, size=(500, 2, 1))
+    model = models.gaussian([1.0])._replace(log_prior=lambda p: -0.5 * p[0] ** 2 + 1e-9 * jnp.sqrt(jnp.abs(p[0] - 10)))
+    draws[7] = 10.0  # where the root has none
+    info = AcceptInfo(np.ones((500, 2), bool), np.ones((500, 2)), np.zeros((500, 2), bool))
+    assert any("the prior pulls component 0" in text for text in doubts.of_draws(model, {}, [(draws, info)], 1))
 
 
 @pytest.mark.parametrize("shape", [0.1, 0.5, 2.0])
