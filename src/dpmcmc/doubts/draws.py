@@ -84,7 +84,7 @@ def _of_shares(info: Mapping[str, np.ndarray]) -> list[str]:
             "friction). tuning.langevin_for finds a step that fits, for several owners too"
         )
     if "is_accepted" not in info and share.get("is_divergent", 0.0) > 0:
-        told.append(f"{UNRELIABLE}{share['is_divergent']:.0%} of the steps left the numbers: they are much too long")
+        told.append(f"{UNRELIABLE}a part of {share['is_divergent']:.2g} of the steps left the numbers: they are much too long")
     if share.get("is_outside", 0.0) > AT_THE_LIMIT:
         told.append(
             f"{share['is_outside']:.0%} of the steps led to where the prior has no density, and were not taken: "
