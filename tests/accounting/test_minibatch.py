@@ -164,7 +164,7 @@ def test_reading_few_rows_is_nearly_free(bound):
 @pytest.mark.parametrize("cost", [MinibatchBarker(0.02, 1.0), MinibatchBarker(0.2, 5.0), AcceptBit(LazyBarker(0.3), 0.1)], ids=str)
 def test_rho_is_the_largest_divergence_per_order(cost):
     """Never below it, and at most 2e-3 above: a grid that is not refined where it matters is 1 to 2 % above."""
-    orders = np.geomspace(1.0001, 4000, 2000)
+    orders = np.geomspace(1.0001, 4000, 400)
     largest = np.max(cost.rdp(orders) / orders)
     assert largest <= cost.rho() <= (1 + 2e-3) * largest
 
@@ -180,8 +180,7 @@ def test_bounds_too_small_to_be_told_from_rounding_cost_no_less_than_the_bit_on_
 
 def test_rho_takes_few_orders():
     """D_a / a is flat up to orders of a million here, where neighbouring orders bound each other by their chord alone."""
-    questions = [MinibatchBarker(1e-6 * (1 + i), 1e-6).rho for i in range(3)]
-    assert quickest(*questions) < 1.5  # 0.15 s; in steps of a thousandth it is 6 s
+    assert quickest(MinibatchBarker(1e-6, 1e-6).rho) < 1.5  # 0.15 s; in steps of a thousandth it is 6 s
 
 
 def test_few_rows_read():

@@ -348,7 +348,7 @@ def test_the_sum_does_not_depend_on_how_rows_are_split(is_linear, monkeypatch):
     np.testing.assert_array_equal(*sums)
 
 
-@pytest.mark.parametrize("is_linear", [False, True], ids=["rows", "linear"])
+@pytest.mark.parametrize("is_linear", [pytest.param(False, marks=pytest.mark.slow), True], ids=["rows", "linear"])
 def test_double_rows_are_answered_too(is_linear):
     model = logistic(2, 1.0)
     model = model if is_linear else model._replace(linear=None)

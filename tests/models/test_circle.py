@@ -43,6 +43,7 @@ def test_draws_follow_a_cartesian_grid(temperature, radius):
     assert stats.kstest(np.sum(draws**2, axis=1), lambda t: np.interp(t, square, cumulative)).pvalue > 1e-5
 
 
+@pytest.mark.slow
 def test_the_papers_setting_gives_a_ring_of_radius_root_ten():
     rows = simulate_circle_rows(jax.random.key(1), 100_000)
     draws = draw_circle_posterior(jax.random.key(2), 1000, rows, 1e-5)

@@ -165,7 +165,8 @@ LEARNED = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "sgld" else pytest.mark.slow) for name in LEARNED])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LEARNED)
 def test_a_step_size_may_be_learned(name):
     """What a private start has learned is known when the program runs, and not before."""
 

@@ -356,7 +356,7 @@ def test_neither_the_length_of_a_text_nor_the_size_of_a_number_is_told():
         pytest.param(LogRatio(8.0, 9.0), {"age": "a text"}, marks=pytest.mark.slow),
         (Gradient(8.0, 9.0), {"age": "", "weight": None}),
         pytest.param(Gradient(8.0, 9.0), {"weight": None}, marks=pytest.mark.slow),
-        (Curvature(4.0, 9.0), {"age": ""}),
+        pytest.param(Curvature(4.0, 9.0), {"age": ""}, marks=pytest.mark.slow),
         (Curvature(4.0, 9.0), {"weight": ""}),  # of a linear regression it would depend on the features alone
     ],
     ids=str,
