@@ -146,7 +146,7 @@ def test_metropolis_would_be_caught():
     assert reject_here == pytest.approx(-math.expm1(-range))
 
 
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(st.floats(0.01, 1.0), st.floats(0.3, 3.0), st.floats(1.0, 1.3))
 def test_monotone_in_range_and_budget(range, sigma, factor):
     for test in (Barker(), LazyBarker(0.5), Penalty(sigma)):

@@ -77,6 +77,7 @@ def test_the_bound_of_the_papers_setting():
     assert paper == pytest.approx(8.75, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_grid_posterior_matches_another_grid():
     rows = simulate_mixture_rows(jax.random.key(0), 200)
     axis, probabilities = mixture_posterior(rows, temperature=0.25, num_points=60)

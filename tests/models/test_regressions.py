@@ -99,6 +99,7 @@ def test_linear_draws_have_the_posterior_moments():
     assert np.abs([*white.mean(1) * 4000**0.5, *((white**2).mean(1) - 1) * 2000**0.5]).max() < 4
 
 
+@pytest.mark.slow
 def test_simulated_counts_follow_the_rate():
     position = jnp.array([0.5, 1.0, -1.0])
     features, counts = simulate_poisson_rows(jax.random.key(3), 20_000, position, 1.0, intercept=True)
