@@ -97,7 +97,7 @@ def sample(
     begin = curator.trace(begin_program(sampler, start), keys, positions)
 
     def trace_block(size, thin):
-        return curator.trace(block_program(sampler, size, thin), keys, *begin.shapes, jnp.int32(0))
+        return curator.trace(block_program(sampler, size, thin), keys, *begin.shapes, np.int32(0))
 
     one_step = trace_block(1, 1)
     _rehearse(curator.model, one_step.shapes, num_chains, path, attributes, units)
@@ -181,7 +181,7 @@ class _Run:
             bar.warn(text)
             self.notes.append(text)
         for size in self.sizes:
-            states, draws = self.grant.run(runners[size], self.keys, learned, states, jnp.int32(self.num_done))
+            states, draws = self.grant.run(runners[size], self.keys, learned, states, np.int32(self.num_done))
             num_answered = self._keep(draws)
             self.num_done += num_answered
             bar.advance(num_answered, draws[1])
@@ -432,7 +432,7 @@ def _check_texts(name: str, texts: Any) -> None:
 def _initial_positions(position, num_chains: int, model):
     dimension = model.dimension
     try:
-        positions = jnp.asarray(position)
+        positions = np.asarray(jnp.asarray(position))
     except (TypeError, ValueError):
         kind = type(position).__name__
         raise TypeError(
@@ -444,7 +444,7 @@ def _initial_positions(position, num_chains: int, model):
         raise ValueError(f"initial_position has shape {positions.shape}, it must be ({dimension},) or ({num_chains}, {dimension})")
     if not np.all(np.isfinite(positions)):
         raise ValueError(f"initial_position={positions} must be finite")
-    positions = jnp.broadcast_to(positions, (num_chains, dimension))
+    positions = np.broadcast_to(positions, (num_chains, dimension))
     if not np.all(np.asarray(jax.jit(jax.vmap(model.log_prior))(positions)) > -np.inf):
         raise ValueError(f"initial_position={positions} has no prior density: start the chains where the prior allows them")
     return positions

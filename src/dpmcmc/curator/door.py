@@ -199,7 +199,7 @@ def _check_indices(name: str, model: Model, *zeros: Any) -> None:
     """Refuse an index that is out of range: JAX takes the last entry instead, NumPy says so. On zeros, not on rows."""
     try:
         with np.errstate(all="ignore"):
-            getattr(model, name)(*zeros)
+            jax.eval_shape(lambda: getattr(model, name)(*zeros))  # what is JAX's own is traced, not compiled step by step
     except IndexError as error:
         raise ValueError(
             f"{name} looks for an entry that is not there ({error}): positions have {model.dimension} numbers, its dimension"
