@@ -1,7 +1,7 @@
 """The curator: it alone holds the rows. It reads the bill off a program, grants it within the budget, and runs it.
 
     traced     = curator.trace(program, *arguments)     its bill: traced.plan; no row is touched, shapes are enough
-    executable = traced.compile()                       that program, with the answers in their places
+    executable = traced.compile()                       that program, with the answers in their places, or a refusal
     grant      = curator.grant(plan)                    the ledger has it before this returns
     result     = grant.run(executable, *arguments)      refused when it asks more than is left of the grant
 

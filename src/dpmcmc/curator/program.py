@@ -38,18 +38,18 @@ class Traced(NamedTuple):
 
     plan: Plan
     shapes: Any  # of what it returns
-    traced: Any
+    with_answers: Callable[[], Any]  # the same, traced again with the answers of its owner put in
     owner: Any
 
     def compile(self) -> Executable:
         with own_settings():
-            return Executable(self.plan, self.traced.lower().compile(EXACTLY), self.owner)
+            return Executable(self.plan, self.with_answers().lower().compile(EXACTLY), self.owner)
 
 
 def trace(
     owner: Any, program: Program, stored: tuple[Any, Any, Any], arguments: tuple[Any, ...], spread: Callable[..., Any] | None = None
 ) -> Traced:
-    """Trace the program where there are no rows, read off its bill, and put the answers of `owner` in.
+    """Trace the program where there are no rows and read off its bill; `owner` answers what it asks once it is compiled.
 
     Shapes are enough of what is stored (rows, numbers of rows, secrets), and of the arguments. On several devices spread(run) is
     the same as run, on each of them.
@@ -69,7 +69,7 @@ def trace(
             return _unflattened(asking.out_info, put_answers(asking.jaxpr, jax.tree.leaves(arguments), find))
 
         run = functools.partial(run, owner.hold) if spread is None else spread(run)
-        return Traced(plan, asking.out_info, jax.jit(run).trace(*stored, *shapes), owner)
+        return Traced(plan, asking.out_info, lambda: jax.jit(run).trace(*stored, *shapes), owner)
 
 
 def _trace_asking(program: Callable[..., Any], shapes: tuple[Any, ...]) -> Any:
