@@ -253,4 +253,4 @@ def compiled(traced, effort: int) -> Executable:
     """The program, compiled with less effort (0 to 3) than is worth its while in a long run."""
     with jax.enable_x64(True):
         options = {"xla_backend_optimization_level": effort}
-        return Executable(traced.plan, traced.traced.lower().compile(compiler_options=options), traced.owner)
+        return Executable(traced.plan, traced.with_answers().lower().compile(compiler_options=options), traced.owner)
