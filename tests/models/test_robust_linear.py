@@ -138,7 +138,7 @@ def test_the_tangent_goes_on_where_the_logarithm_ends():
     """A slope leads back from any noise, also from a negative one."""
     model, unit = robust_linear(1, radius=1.0, response_bound=1.0), 0.5**0.5
     with jax.enable_x64(True):
-        slope = jax.grad(model.log_likelihood)
+        slope = jax.jit(jax.grad(model.log_likelihood))
         for t, inverse in ((-100.0, -96.0), (largest_noise(1.0) - 0.2, 1 - 0.2 * unit), (0.0, 4.0), (2.0, 4 + 2 * unit)):
             assert float(slope(jnp.array([0.0, t]), (jnp.zeros(1), 0.0))[1]) == pytest.approx(unit / max(inverse, 1))
             assert float(model.unravel(jnp.array([0.0, t]))["noise_scale"]) == pytest.approx(1 / max(inverse, 0.5))
@@ -148,7 +148,7 @@ def test_float32_is_accurate_however_far_off_a_row_is():
     model = robust_linear(1, radius=1.0, response_bound=1.0)
     far = np.concatenate([-np.logspace(-6, 30, 100), np.logspace(-6, 30, 100)]).astype(np.float32)
     both = jax.value_and_grad(model.log_likelihood)
-    values, found = jax.vmap(lambda c: both(jnp.array([c, 0.0]), (jnp.ones(1), 0.0)))(far)
+    values, found = jax.jit(jax.vmap(lambda c: both(jnp.array([c, 0.0]), (jnp.ones(1), 0.0))))(far)
     error = far.astype(float)
     expected = np.log(4) - np.where(np.abs(error) <= HUBER, error**2 / 2, HUBER * np.abs(error) - HUBER**2 / 2)
     np.testing.assert_allclose(values, expected, rtol=2e-6)
