@@ -106,7 +106,8 @@ GRADIENT, CURVATURE = Gradient(MODEL.lipschitz, 0.05), Curvature(MODEL.curvature
 
 def logistic_start(*initials, effect=1.0, num_rows=20_000):
     """Where the start ends, in posterior standard deviations from the mode at most, with noise like that of the recipe."""
-    features, labels = models.simulate_logistic_rows(jax.random.key(5), num_rows, [effect, -effect], radius=1.0)
+    simulate = jax.jit(models.simulate_logistic_rows, static_argnums=(1, 3))
+    features, labels = simulate(jax.random.key(5), num_rows, np.array([effect, -effect]), 1.0)
 
     def log_likelihood(position):
         logits = features @ position
@@ -164,12 +165,15 @@ def test_the_start_arrives_where_effects_are_strong(rule, low, high, monkeypatch
     assert low < found < high
 
 
+CORRECTED = jax.jit(jax.vmap(corrected, (None, 0, 0, None)))
+
+
 def test_noise_does_not_change_the_precision():
     """Steps that fall as assumed, with noise on both slopes: one in 370 is taken for more, or for less."""
     precision, variance = jnp.diag(jnp.array([100.0, 3.0])), 50.0
     steps = jax.random.normal(jax.random.key(0), (2000, 2))
     falls = steps @ precision + jnp.sqrt(2 * variance) * jax.random.normal(jax.random.key(1), (2000, 2))
-    found, is_raised = jax.vmap(lambda step, fall: corrected(precision, step, fall, jnp.float32(variance)))(steps, falls)
+    found, is_raised = CORRECTED(precision, steps, falls, jnp.float32(variance))
     assert is_raised.sum() < 12  # three are expected; a false alarm has a chance of 1e-4
     is_changed = jnp.any(found != precision, axis=(1, 2))
     assert is_changed.sum() < 18 and jnp.all(is_changed | ~is_raised)  # five at most are expected; 2e-5
@@ -180,11 +184,11 @@ def test_what_a_step_finds_is_believed(factor, believed):
     """Along the step, and down to half of what was assumed. A fall that tells of no curvature, or of a negative one, is not."""
     precision = jnp.diag(jnp.array([100.0, 3.0]))
     steps = jax.random.normal(jax.random.key(0), (500, 2))
-    found, is_raised = jax.vmap(lambda step: corrected(factor * precision, step, precision @ step, jnp.float32(1e-4)))(steps)
+    found, is_raised = CORRECTED(factor * precision, steps, steps @ precision, jnp.float32(1e-4))
     np.testing.assert_allclose(jnp.einsum("kij,kj->ki", found, steps), believed * steps @ precision, rtol=1e-3, atol=1e-2)
     assert jnp.all(is_raised == (factor < 1)) and np.linalg.eigvalsh(found).min() > 0
-    for fall in (-precision @ steps[0], jnp.zeros(2)):
-        np.testing.assert_array_equal(corrected(precision, steps[0], fall, jnp.float32(1e-4))[0], precision)
+    for falls in (-steps @ precision, jnp.zeros((500, 2))):
+        np.testing.assert_array_equal(CORRECTED(precision, steps, falls, jnp.float32(1e-4))[0][0], precision)
 
 
 @pytest.mark.slow
