@@ -1,6 +1,7 @@
 """The gradient query: its sensitivity in exact integers, its noise, its batches, and what bad rows contribute."""
 
 import dataclasses
+import functools
 import re
 
 import jax
@@ -27,6 +28,7 @@ from dpmcmc.types import Linear, Unit
 SECRET = np.arange(16, dtype=np.uint32)
 
 
+@functools.cache
 def inner_product(dimension: int, is_linear: bool) -> Model:
     """log-likelihood x . theta: a row's gradient is the row itself."""
 
@@ -45,18 +47,29 @@ def ask_many(curator, query, positions, seed=0):
     return curator.grant(traced.plan).run(traced.compile(), keys, positions)
 
 
-def sum_before_noise(rows, model, clip, position):
-    """The sum of clipped gradients, as it is before the noise."""
-    curator = Curator(rows, model, None)
+@functools.cache
+def summing(model, clip, unit, capacity, by_columns, *what_tests_replace):
+    """(pieces, their number of rows, position) -> the sum of clipped gradients."""
 
     def run(pieces, num_rows, position):
-        table = exact_sum.Table(pieces, num_rows, curator.unit, capacity=curator.capacity, by_columns=curator._by_columns)
+        table = exact_sum.Table(pieces, num_rows, unit, capacity=capacity, by_columns=by_columns)
         total = gradient.all_rows_sum(model, gradient.with_scales(table, model), position, clip)
         bits = exact_sum.BITS if model.linear is None else linear_rows.grid_bits(table.num_slots)
         return total * clip / 2.0**bits
 
+    return jax.jit(run)
+
+
+def sum_before_noise(rows, model, clip, position):
+    """The sum of clipped gradients, as it is before the noise."""
+    curator = Curator(rows, model, None)
+    run = summing(model, clip, curator.unit, curator.capacity, curator._by_columns, exact_sum.CACHED_ENTRIES)
     with jax.enable_x64(True):
-        return np.asarray(jax.jit(run)(curator._rows[0], curator._num_rows, position))
+        return np.asarray(run(curator._rows[0], curator._num_rows, position))
+
+
+def row_gradients(model, position, rows):
+    return jax.jit(jax.vmap(jax.grad(model.log_likelihood), (None, 0)))(position, rows)
 
 
 # -- one value in two places -------------------------------------------------------------------------------------------------
@@ -329,8 +342,8 @@ def test_both_paths_give_the_clipped_gradient(name, intercept):
     model = make(intercept=intercept)
     rows = simulate(jax.random.key(0), 5003, [0.3, 1.0, -1.0, 0.5])
     position = jnp.asarray([0.1, 0.5, -0.5, 0.2])[: model.dimension]
-    each = jax.vmap(jax.grad(model.log_likelihood), (None, 0))(position, rows)
-    wanted = (each * jnp.minimum(1.0, 0.7 / jnp.linalg.norm(each, axis=1, keepdims=True))).sum(0)
+    each = np.asarray(row_gradients(model, position, rows))
+    wanted = (each * np.minimum(1.0, 0.7 / np.linalg.norm(each, axis=1, keepdims=True))).sum(0)
     for same in (model, model._replace(linear=None)):
         np.testing.assert_allclose(sum_before_noise(rows, same, 0.7, position), wanted, rtol=2e-4, atol=0.02)
 
@@ -339,7 +352,7 @@ def test_both_paths_give_the_clipped_gradient(name, intercept):
 def test_the_sum_does_not_depend_on_how_rows_are_split(is_linear, monkeypatch):
     model = logistic(3, 1.0, intercept=True)
     model = model if is_linear else model._replace(linear=None)
-    rows = simulate_logistic_rows(jax.random.key(1), 1001, [0.3, 1.0, -1.0, 0.5], 1.0, True)
+    rows = simulate_logistic_rows(jax.random.key(1), 401, [0.3, 1.0, -1.0, 0.5], 1.0, True)
     monkeypatch.setattr(exact_sum, "CACHED_ENTRIES", 256)
     sums = []
     for target in (2**18, 101):
@@ -354,7 +367,7 @@ def test_double_rows_are_answered_too(is_linear):
     model = model if is_linear else model._replace(linear=None)
     features, labels = simulate_logistic_rows(jax.random.key(1), 400, [1.0, -1.0], 1.0)
     total = sum_before_noise((np.asarray(features, np.float64), np.asarray(labels, np.float64)), model, 1.0, jnp.zeros(2))
-    wanted = jax.vmap(jax.grad(model.log_likelihood), (None, 0))(jnp.zeros(2), (features, labels)).sum(0)
+    wanted = row_gradients(model, jnp.zeros(2), (features, labels)).sum(0)
     np.testing.assert_allclose(total, wanted, rtol=1e-4)
 
 
@@ -471,7 +484,7 @@ def test_costs():
 
 def test_the_statement_names_the_gradient_and_its_cost():
     model, query = logistic(2, 1.0), Gradient(1.0, 5.0, batch=PoissonBatch(0.05))
-    rows = simulate_logistic_rows(jax.random.key(1), 500, [1.0, -1.0], 1.0)
+    rows = np.zeros((500, 2), np.float32), np.zeros(500, np.float32)
     curator = Curator(rows, model, Budget(4.0, 1e-6))
     traced = curator.trace(lambda ask, key, p: ask(key, query, p), jax.random.key(0), jnp.zeros(2))
     assert traced.plan == {query: 1}
@@ -527,7 +540,7 @@ def test_poisson_batches_hold_every_row_independently(rate):
     assert stats.chi2.sf(np.sum((counts - expected)[common] ** 2 / expected[common]), common.sum()) > 1e-4
 
 
-@pytest.mark.parametrize("size", [1, 7, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 7, pytest.param(50, marks=pytest.mark.slow)])
 def test_fixed_batches_have_their_size_and_treat_rows_alike(size):
     number, num_rows = 20_000, 100
     found = inclusions(FixedBatch(size, num_rows), table_of(num_rows, num_rows), number, seed=size)
@@ -554,9 +567,13 @@ def batch_sums(rows, model, clip, batch, number):
         return np.asarray(jax.jit(lambda keys: lax.map(one, keys, batch_size=100))(keys)) / 2.0**bits
 
 
-@pytest.mark.parametrize("batch", [PoissonBatch(0.1), FixedBatch(30, 300)], ids=["poisson", "fixed"])
-@pytest.mark.parametrize("is_linear", [False, True], ids=["rows", "linear"])
-def test_batches_estimate_the_gradient_of_all_rows(batch, is_linear):
+@pytest.mark.parametrize("is_linear, batch", [
+    (True, PoissonBatch(0.1)),
+    (False, FixedBatch(30, 300)),
+    pytest.param(False, PoissonBatch(0.1), marks=pytest.mark.slow),
+    pytest.param(True, FixedBatch(30, 300), marks=pytest.mark.slow),
+], ids=["linear-poisson", "rows-fixed", "rows-poisson", "linear-fixed"])  # fmt: skip
+def test_batches_estimate_the_gradient_of_all_rows(is_linear, batch):
     rows = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
     values = 9.0 * batch_sums(rows, inner_product(2, is_linear), 9.0, batch, 4000) / batch.rate
     z = (values.mean(0) - rows.sum(0)) / (values.std(0) / 4000**0.5)
