@@ -98,7 +98,7 @@ def test_the_plan_is_one_gradient_a_step():
     assert Curator(rows, model, None).trace(program, jax.random.key(0), jnp.zeros(2)).plan == {query: 7}
 
 
-def test_the_support_is_kept():
+def test_the_support_is_kept(quick_compilation):
     def inside(position):
         return jnp.where(jnp.sum(position**2) < 1.0, log_prior(position), -jnp.inf)
 
@@ -107,7 +107,7 @@ def test_the_support_is_kept():
     assert 0.5 < np.sum(np.asarray(draws) ** 2, axis=-1).max() < 1.0
 
 
-def test_a_chain_goes_on_after_a_step_that_left_the_numbers():
+def test_a_chain_goes_on_after_a_step_that_left_the_numbers(quick_compilation):
     """Its friction had become infinite, and the chain never moved again."""
 
     def seldom_huge(key, position):
