@@ -500,9 +500,10 @@ def test_made_up_rows_are_tried_in_the_precision_of_the_rows(dtype, is_told):
 @pytest.mark.parametrize("bad, is_told", [pytest.param(0, False, marks=pytest.mark.slow), (250, False), (500, True)])
 def test_rows_that_say_nothing_are_told_after_the_start(bad, is_told):
     """The start's curvature is released; of silent rows it is noise, for which it is taken in all but one of a thousand runs."""
-    features, labels = models.simulate_logistic_rows(jax.random.key(0), 500, [1.0, -1.0], radius=1.0)
+    simulate = jax.jit(models.simulate_logistic_rows, static_argnums=(1, 3))
+    features, labels = map(np.asarray, simulate(jax.random.key(0), 500, np.array([1.0, -1.0]), 1.0))
     model = models.logistic(2, radius=1.0)
-    curator = Curator((np.asarray(features), np.where(np.arange(500) < bad, np.nan, labels)), model, Budget(20.0, 1e-6))
+    curator = Curator((features, np.where(np.arange(500) < bad, np.float32(np.nan), labels)), model, Budget(20.0, 1e-6))
     recipe = tuning.langevin(model, 500, curator.budget)
     run = sample(
         jax.random.key(0), recipe.sampler, curator, np.zeros(2), num_steps=2, **recipe.options | {"thin": 1}, progress=False

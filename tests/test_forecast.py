@@ -115,13 +115,14 @@ def test_a_model_without_proved_bounds_has_no_recipe():
 def test_a_recipe_goes_on_from_where_a_run_has_ended(quick_compilation):
     """Without paying for the start again."""
     model = models.logistic(2, radius=1.0)
-    rows = np.zeros((1000, 2), np.float32), np.zeros(1000, np.float32)
-    curator = Curator(rows, model, BUDGET, shared_by="gaussian-dp")
+    rows = np.zeros((500, 2), np.float32), np.zeros(500, np.float32)
+    curator = Curator(rows, model, Budget(20.0, 1e-6), shared_by="gaussian-dp")  # as in test_doubts.py: one program for both
     recipe = tuning.langevin_for(curator)
-    first = sample(jax.random.key(0), recipe.sampler, curator, [0.0, 0.0], num_steps=2, progress=False, **recipe.options)
+    options = recipe.options | {"thin": 1}
+    first = sample(jax.random.key(0), recipe.sampler, curator, [0.0, 0.0], num_steps=2, progress=False, **options)
     last = first.posterior["coefficients"].to_numpy()[:, -1]
     with pytest.raises(ValueError, match=r"recipe\.continued is the sampler"):
-        sample(jax.random.key(1), recipe.sampler, curator, last, num_steps=2, progress=False, **recipe.options)
+        sample(jax.random.key(1), recipe.sampler, curator, last, num_steps=2, progress=False, **options)
     with pytest.raises(TypeError, match=r"give recipe\.continued instead"):
         sample(jax.random.key(1), recipe.sampler, curator, last, num_steps=2, num_chains=2, progress=False)
     then = sample(jax.random.key(1), recipe.continued, curator, last, num_steps=2, num_chains=2, progress=False)
@@ -208,9 +209,11 @@ def forecast_steps(name, *facts):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "sgld" else pytest.mark.slow) for name in forecast.CONSTANTS]
+    "name, plans",
+    [("sgld", PLANS[1:]), *(pytest.param(name, PLANS, marks=pytest.mark.slow) for name in forecast.CONSTANTS)],
+    ids=["two plans", *forecast.CONSTANTS],
 )
-def test_forecast_steps_are_those_that_the_curator_grants(name):
+def test_forecast_steps_are_those_that_the_curator_grants(name, plans):
     """The recipe's own bill, counted from its program, stops at the same step: what coins and noise lack is on both."""
     import jax
     import jax.numpy as jnp
@@ -219,7 +222,7 @@ def test_forecast_steps_are_those_that_the_curator_grants(name):
     from dpmcmc import Curator
     from dpmcmc.loop import begin_program, block_program
 
-    for num_rows, dimension, epsilon, delta in PLANS:
+    for num_rows, dimension, epsilon, delta in plans:
         budget, model = Budget(epsilon, delta), models.logistic(dimension - 1, (dimension - 1) ** 0.5, intercept=True)
         rows = np.zeros((8, dimension - 1), np.float32), np.zeros(8, np.int32)  # a bill does not depend on them
         curator = Curator(rows, model, budget)
