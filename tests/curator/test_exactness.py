@@ -52,7 +52,7 @@ def chain(rows, sampler, model=MODEL, **options):
 @pytest.fixture(autouse=True)
 def several_pieces(monkeypatch):
     """Small pieces, so that these small tables are cut into several, the last one padded."""
-    monkeypatch.setattr(exact_sum, "TARGET_PIECE", 300)
+    monkeypatch.setattr(exact_sum, "TARGET_PIECE", 600)
 
 
 @BOTH
