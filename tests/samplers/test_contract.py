@@ -61,9 +61,12 @@ def assert_close(left, right):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), left, right)
 
 
-@pytest.mark.parametrize(
+EACH = pytest.mark.parametrize(
     "case", [pytest.param(case, marks=() if case.name in CONTRACT_EVERY_DAY else pytest.mark.slow) for case in CONTRACT], ids=str
 )
+
+
+@EACH
 def test_the_contract(case):
     answers, answer_shapes = {}, {}
 
@@ -91,7 +94,7 @@ def test_the_contract(case):
         assert_close(replay(keys[index], starts[index]), jax.tree.map(lambda leaf: leaf[index], (states, info)))  # noqa: B023
 
 
-@pytest.mark.parametrize("case", CONTRACT, ids=str)
+@EACH
 def test_a_key_used_twice_is_refused(case):
     def twice(ask, key, position):
         state = case.sampler.init(jax.random.fold_in(key, 1), position, ask)
