@@ -574,7 +574,7 @@ def batch_sums(rows, model, clip, batch, number):
     pytest.param(True, FixedBatch(30, 300), marks=pytest.mark.slow),
 ], ids=["linear-poisson", "rows-fixed", "rows-poisson", "linear-fixed"])  # fmt: skip
 def test_batches_estimate_the_gradient_of_all_rows(is_linear, batch):
-    rows = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
+    rows = np.random.default_rng(0).normal(0.5, size=(300, 2)).astype(np.float32)
     values = 9.0 * batch_sums(rows, inner_product(2, is_linear), 9.0, batch, 4000) / batch.rate
     z = (values.mean(0) - rows.sum(0)) / (values.std(0) / 4000**0.5)
     assert np.abs(z).max() < 4.5
