@@ -25,6 +25,8 @@ from dpmcmc.curator.curator import Grant
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnboundedQueries, UnsupportedQuery
 from dpmcmc.types import Answer
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 KEY = jax.random.key(0)
 POINT = jnp.ones(3)
 

@@ -15,6 +15,8 @@ from dpmcmc.curator.curator import AXIS
 from dpmcmc.curator.rowwise import rowwise
 from tests import tiny
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 ROWS = np.linspace(-1, 1, 24, dtype=np.float32).reshape(12, 2)
 MODEL = models.gaussian(np.eye(2), prior_scale=1.0, radius=2.0)
 FIXED = dpmcmc.FixedBatch(6, of=12)

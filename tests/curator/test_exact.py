@@ -32,6 +32,8 @@ from dpmcmc.accounting import verify
 from dpmcmc.curator import exact, exact_sum, gradient, noise, queries
 from dpmcmc.types import Unit
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 MODEL = models.logistic(3, 1.0, intercept=True)
 NUM_ROWS = 1003
 ROWS = tuple(map(np.asarray, models.simulate_logistic_rows(jax.random.key(0), NUM_ROWS, [0.3, 1.0, -1.0, 0.5], 1.0, True)))

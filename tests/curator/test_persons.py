@@ -11,6 +11,8 @@ from dpmcmc.curator import door
 from dpmcmc.types import Unit
 from tests import tiny
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 VISITS = Budget(1.0, 1e-6, rows_per_person=2)
 PRESENCE = Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
 PERSONS = np.array([7, 3, 7, -1, 7, 3, 5, 3, -1])
