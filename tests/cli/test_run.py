@@ -234,6 +234,7 @@ def test_only_so_many_rows_of_a_person_are_used(folder, monkeypatch):
     result = invoke(*LOGISTIC, *options)
     assert result.exit_code == 0, result.output
     assert "one person, by the column id: the first 2 rows of each are used" in result.output and "enforced" in result.output
+    assert "Table:    table.csv, at most 300 rows used\n" in result.output
     assert (seen[0] < 0).tolist() == [False, False, False, True, False, False] and len(set(seen[0][[0, 2, 4]])) == 1
     refused = invoke(*LOGISTIC, "--person", "id", "--steps", "2", "--out", "other.nc")
     assert refused.exit_code == 2 and "say how many of each to use, with --rows-per-person" in refused.output

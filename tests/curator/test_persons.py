@@ -58,13 +58,16 @@ def test_further_rows_of_a_person_do_not_move_an_answer():
 
 @pytest.mark.parametrize("budget", [VISITS, PRESENCE], ids=["two rows", "one row"])
 def test_the_statement_says_that_it_was_enforced(budget):
-    persons = np.arange(40)
+    """And nothing of the whole table, of which some rows may not be used: the capacity is one of those that are."""
+    persons = np.arange(40) // 4
     told = [
-        str(Curator(tiny.ROWS, tiny.MODEL, budget, capacity=60, **options).grant({tiny.RATIO: 1}).statement())
-        for options in ({"persons": persons}, {})
+        str(Curator(tiny.ROWS, tiny.MODEL, budget, capacity=capacity, **options).grant({tiny.RATIO: 1}).statement())
+        for capacity, options in ((30, {"persons": persons}), (60, {}))
     ]
-    assert f"the first {budget.rows_per_person} rows were used at most" in told[0] and "enforced" in told[0]
-    assert "is not checked" not in told[0] and "enforced" not in told[1]
+    first = "row was" if budget.rows_per_person == 1 else f"{budget.rows_per_person} rows were"
+    assert f"no more than the first {first} used" in told[0] and "enforced" in told[0] and "Who has more rows" in told[0]
+    assert "used are at most 30 rows" in told[0] and "the table has" not in told[0]
+    assert "is not checked" not in told[0] and "enforced" not in told[1] and "the table has at most 60 rows" in told[1]
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ FLOATING_POINT = (
 NOT_OURS = "{} is no query of this library: what it costs, and how it computes, is its author's word"
 NOBODY_HAS_MORE = "nobody has more than {} rows: this was declared, and is not checked"
 FIRST_OF_EACH = (
-    "of every person the first {} rows were used at most, and no row of an unknown person: this was enforced, by names that are "
-    "trusted to tell persons apart"
+    "of every person no more than the first {} used, and no row of an unknown person: this was enforced, by names that are "
+    "trusted to tell persons apart. Who has more rows is protected all the same"
 )
-AT_MOST = "the table has at most {} rows: this was declared; a larger one is refused, and the refusal tells that it is larger"
+AT_MOST = "{} at most {} rows: this was declared; more are refused, and the refusal tells that there are more"
 LARGE_DELTA = "delta = {:g} is above 1/n, n = {}: a release of one random row would be within the promise"
 TIME = "the time a run takes is not part of the release, and is not protected"
 SHARED_BUDGET = "several runs share this budget: the promise is about all of them together"

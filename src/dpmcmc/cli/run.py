@@ -251,7 +251,8 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     yield f"Model:    {model.value}, {dimension} parameters"
     for note in problem.notes:
         yield f"          {note}"
-    yield f"Table:    {table.name}, " + (f"{curator.capacity} rows" if is_public else f"at most {curator.capacity} rows")
+    are_used = "" if person is None else " used"  # the file may have more
+    yield f"Table:    {table.name}, " + (f"{curator.capacity} rows" if is_public else f"at most {curator.capacity} rows{are_used}")
     for text in problem.allowed:
         yield f"          {text}"
     if model in REGRESSIONS:

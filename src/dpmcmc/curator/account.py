@@ -160,9 +160,10 @@ class Account:
 
     def _declared(self) -> list[str]:
         rows = self.unit.rows_per_person
-        told = [] if self.unit.is_count_public else [AT_MOST.format(self.capacity)]
+        which = "used are" if self.is_enforced else "the table has"  # which may have others, that are not used
+        told = [] if self.unit.is_count_public else [AT_MOST.format(which, self.capacity)]
         if self.is_enforced:
-            return [*told, FIRST_OF_EACH.format(rows)]
+            return [*told, FIRST_OF_EACH.format("row was" if rows == 1 else f"{rows} rows were")]
         return [*told, NOBODY_HAS_MORE.format(rows)] if rows > 1 else told
 
     def _claim(self, bill: tuple[Entry, ...], is_secret_fixed: bool) -> tuple[float, str, float | None, str | None]:
