@@ -62,6 +62,8 @@ def test_the_text_says_everything():
         "floating point",
         "share one process",
         "the time a run takes is not part of the release",
+        "came from a look at the rows: such a look is not on the bill",
+        "the promise is about this run alone: whatever else is released from the same rows adds",
     ):
         assert words in text, words
 
@@ -99,6 +101,7 @@ def test_several_rows_per_person():
 def test_what_one_of_several_runs_costs_is_no_opinion_on_all_of_them():
     text = str(statement({tiny.RATIO: 1}, shared_by="gaussian-dp"))
     assert "by gaussian, for this run alone\n" in text and "second opinion" not in text
+    assert "the promise is about the runs that share this budget: whatever else" in text and "about this run alone" not in text
 
 
 def test_a_fixed_secret_promises_nothing():
@@ -106,6 +109,7 @@ def test_a_fixed_secret_promises_nothing():
     assert found.epsilon == math.inf and found.second_epsilon is None
     assert "epsilon = infinity: NO PRIVACY IS PROMISED" in str(found)
     assert "the secret was fixed by the caller" in str(found) and "second opinion" not in str(found)
+    assert "the promise is about" not in str(found)
     assert json.loads(found.ledger_json())["claim"] == {"epsilon": "inf", "delta": 1e-06, "method": "none"}
 
 

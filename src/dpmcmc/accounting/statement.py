@@ -26,6 +26,8 @@ FIRST_OF_EACH = (
 )
 AT_MOST = "{} at most {} rows: this was declared; more are refused, and the refusal tells that there are more"
 LARGE_DELTA = "delta = {:g} is above 1/n, n = {}: a release of one random row would be within the promise"
+CHOICES = "no choice of model, columns, bounds, settings or start came from a look at the rows: such a look is not on the bill"
+OTHER_RELEASES = "the promise is about {}: whatever else is released from the same rows adds to epsilon and delta"
 TIME = "the time a run takes is not part of the release, and is not protected"
 SHARED_BUDGET = "several runs share this budget: the promise is about all of them together"
 IN_RETROSPECT = "none was made in advance. By itself this run has {}; other runs on these rows add to it"

@@ -19,6 +19,7 @@ from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.statement import (
     ALONE,
     AT_MOST,
+    CHOICES,
     FIRST_OF_EACH,
     FIXED_SECRET,
     FLOATING_POINT,
@@ -26,6 +27,7 @@ from dpmcmc.accounting.statement import (
     LARGE_DELTA,
     NOBODY_HAS_MORE,
     NOT_OURS,
+    OTHER_RELEASES,
     SHARED_BUDGET,
     TIME,
     Statement,
@@ -143,6 +145,7 @@ class Account:
         reasons = tuple(f"{entry.query}: {entry.cost.reason}" for entry in bill if isinstance(entry.cost, NonPrivate))
         notes = reasons if self.filter is None else (SHARED_BUDGET,)
         exactness = () if reasons else (FLOATING_POINT,)
+        limits = self._limits() if math.isfinite(epsilon) else []
         return Statement(
             epsilon=epsilon,
             delta=self.delta,
@@ -154,7 +157,7 @@ class Account:
             released=tuple(dict.fromkeys(entry.released for entry in bill)),
             bill=to_json(bill),
             budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),
-            assumptions=(*self._declared(), *_not_ours(plan), generator, *exactness, IN_ONE_PROCESS, TIME),
+            assumptions=(*self._declared(), *_not_ours(plan), generator, *exactness, IN_ONE_PROCESS, *limits, TIME),
             notes=(*notes, *doubtful_delta(self.budget, self.capacity)),
         )
 
@@ -165,6 +168,11 @@ class Account:
         if self.is_enforced:
             return [*told, FIRST_OF_EACH.format("row was" if rows == 1 else f"{rows} rows were")]
         return [*told, NOBODY_HAS_MORE.format(rows)] if rows > 1 else told
+
+    def _limits(self) -> list[str]:
+        """What a promise is not about."""
+        runs = "this run alone" if self.filter is None else "the runs that share this budget"
+        return [CHOICES] if self.budget is None else [CHOICES, OTHER_RELEASES.format(runs)]  # without a budget it says so already
 
     def _claim(self, bill: tuple[Entry, ...], is_secret_fixed: bool) -> tuple[float, str, float | None, str | None]:
         """epsilon and its method, then a second figure and what it is, where there is one."""
