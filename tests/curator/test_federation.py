@@ -704,6 +704,7 @@ def test_one_fixed_secret_takes_one_owners_promise_only():
     epsilons = {name: one.epsilon for name, one in statement.owners.items()}
     assert math.isinf(epsilons["north"]) and max(epsilons["south"], epsilons["west"]) < 1.0
     assert statement.facts()["epsilon"] == math.inf
+    assert [name for name, one in statement.owners.items() if "the promise holds" in str(one)] == ["south", "west"]
 
 
 def test_nothing_about_the_rows_is_printed():

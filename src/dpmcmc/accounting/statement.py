@@ -34,8 +34,9 @@ IN_RETROSPECT = "none was made in advance. By itself this run has {}; other runs
 SECOND, BOTH_HOLD = ", as a second opinion", " (both are upper bounds: the smaller one holds)"
 ALONE = "for this run alone"  # what a shared budget's second figure is about: no opinion on the first
 SEVERAL_OWNERS = (
-    "this owner added its noise in full, with a secret of its own: the promise holds against the other owners too. "
-    "It is about this owner's rows; for a person with rows at several owners their epsilons and deltas add up"
+    "this owner added its noise in full, with a secret of its own: the promise holds also against other owners, who know theirs, "
+    "as long as they do not look into the process. It is about this owner's rows; for a person with rows at several owners the "
+    "epsilons and deltas of these add up"
 )
 ATTRIBUTE = "dpmcmc_ledger"  # of a saved posterior, which has the ledger
 NUM_DRAWS = "num_draws"  # another: how many draws of all chains the run made, warm-up included

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -149,6 +150,8 @@ class FederatedGrant:
 
         def one(grant: Grant):
             statement = grant.statement(*notes)
+            if not math.isfinite(statement.epsilon):
+                return statement  # there may be no noise, or no secret
             return dataclasses.replace(statement, assumptions=(*statement.assumptions, SEVERAL_OWNERS))
 
         return FederatedStatement({name: one(grant) for name, grant in self._grants.items()})
