@@ -275,6 +275,26 @@ def test_draws_of_several_runs_do_not_go_under_the_statement_of_one(axis, tmp_pa
         assert CliRunner().invoke(main, ["account", "ledger", str(saved(fewer, tmp_path))]).exit_code == 0
 
 
+@pytest.mark.parametrize("first, other", [(None, None), ("zcdp", None), ("zcdp", "gaussian-dp")])
+def test_few_draws_of_several_runs_do_not_go_under_the_statement_of_one(first, other, tmp_path):
+    """The first halves of two runs are no more draws than one has; and a budget that is shared is not shared with every run."""
+    import arviz
+
+    def half(shared_by):
+        statement = tiny.make_curator(fixed_secret=None, shared_by=shared_by).grant({tiny.RATIO: 2}).statement()
+        return results.from_draws(POSITIONS, INFO, unravel, statement).isel(draw=slice(0, 5))
+
+    together = arviz.concat(half(first), half(other), dim="chain", reset_dim=True)
+    for refuse in (statement_of, lambda result: save(result, tmp_path / "both.nc")):
+        with pytest.raises(ValueError, match="draws of several runs were put together here, and the statement is"):
+            refuse(together)
+    together.to_netcdf(str(tmp_path / "both.nc"), engine="h5netcdf")
+    told = CliRunner().invoke(main, ["account", "ledger", str(tmp_path / "both.nc")])
+    assert told.exit_code == 1 and "it holds draws of several runs" in told.output
+    again = half(None)  # parts of one run may be apart, and together again
+    statement_of(arviz.concat(again.isel(draw=slice(0, 2)), again.isel(draw=slice(2, 5)), dim="draw", reset_dim=True))
+
+
 def test_draws_that_promise_nothing_may_be_put_together(tmp_path):
     import arviz
 

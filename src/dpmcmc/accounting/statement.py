@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dpmcmc.accounting.filters import NAMES
 from dpmcmc.types import Neighbours, Unit
 
 TITLE, TITLES = "PRIVACY STATEMENT", "PRIVACY STATEMENTS of {} owners: to the rows of each, its own promise"
@@ -40,6 +42,7 @@ SEVERAL_OWNERS = (
 )
 ATTRIBUTE = "dpmcmc_ledger"  # of a saved posterior, which has the ledger
 NUM_DRAWS = "num_draws"  # another: how many draws of all chains the run made, warm-up included
+JOINED, DIFFERS = "previous_created_at", "combined_{}"  # others, that `arviz.concat` adds to draws made at different times
 FORMAT, FEDERATED_FORMAT = "dpmcmc-ledger-1", "dpmcmc-federated-ledger-1"
 FIXED_SECRET = "the secret was fixed by the caller: the noise can be computed again, so NOTHING IS PROMISED"
 
@@ -141,6 +144,17 @@ def weakest(facts: list[dict[str, Any]]) -> dict[str, Any]:
         "rows_per_person": min(fact["rows_per_person"] for fact in facts),
         "accountant": ", ".join(dict.fromkeys(fact["accountant"] for fact in facts)),
     }
+
+
+def is_one_promise(attributes: Mapping[str, Any], accountants: Iterable[str]) -> bool:
+    """Whether a promise is about several runs whose draws stand together: all owners share their budgets, or promise nothing.
+
+    Runs that share a budget have all facts in common; `arviz.concat` keeps those of the first, and lists what differs.
+    """
+    methods = set(accountants)
+    facts = ("epsilon", "delta", "neighbours", "rows_per_person", "accountant")
+    differ = any(DIFFERS.format(name) in attributes for name in facts)
+    return methods == {"none"} or (methods <= {*NAMES.values(), "none"} and not differ)
 
 
 def lines_of(facts: dict[str, Any], bill: list[dict[str, Any]], capacity: Any, is_in_retrospect: bool) -> list[str]:

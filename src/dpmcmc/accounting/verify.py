@@ -23,10 +23,12 @@ from dpmcmc.accounting.statement import (
     BOTH_HOLD,
     FEDERATED_FORMAT,
     FORMAT,
+    JOINED,
     NUM_DRAWS,
     SECOND,
     TITLE,
     TITLES,
+    is_one_promise,
     lines_of,
     one_line,
     weakest,
@@ -130,9 +132,13 @@ def contradictions(path: Path) -> list[str]:
         if STATEMENT in attributes:
             wrong = _contradicting(str(attributes[STATEMENT]), ledgers)
             found += [f"the printed statement says {line or 'too little'}" for line in wrong]
-    is_shared = all(fact["accountant"] in (*FILTERS, "none") for fact in facts)  # a promise about several runs
-    if not is_shared and _is_netcdf(path) and (added := _added_draws(path)):
+    accountants = [fact["accountant"] for fact in facts]
+    if all(is_one_promise(attributes, accountants) for attributes in beside):
+        return list(dict.fromkeys(found))
+    if _is_netcdf(path) and (added := _added_draws(path)):
         found.append(f"it holds {added} draws more than the run that the ledger is the bill of")
+    elif any(JOINED in attributes for attributes in beside):
+        found.append("it holds draws of several runs that were put together, and the ledger is the bill of one")
     return list(dict.fromkeys(found))
 
 

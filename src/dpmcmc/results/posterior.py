@@ -17,8 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpmcmc.accounting import filters
-from dpmcmc.accounting.statement import ATTRIBUTE, NUM_DRAWS, FederatedStatement, Statement
+from dpmcmc.accounting.statement import ATTRIBUTE, JOINED, NUM_DRAWS, FederatedStatement, Statement, is_one_promise
 
 MAX_R_HAT, MIN_EFFECTIVE = 1.1, 15  # what draws must reach to be called a success
 MAX_DRIFT, FEWEST_FOR_DRIFT = 5.0, 50  # standard deviations, and draws to have any
@@ -178,12 +177,14 @@ def _check_is_one_run(result: Any) -> None:
     """Refuse draws of several runs under the statement of one: a bill that is shared is about all of them."""
     groups = [getattr(result, name) for name in ("posterior", "warmup_posterior") if hasattr(result, name)]
     attributes = result.posterior.attrs
-    told, accountants = attributes.get(NUM_DRAWS), str(attributes.get("accountant")).split(", ")
-    is_shared = set(accountants) <= {*filters.NAMES.values(), "none"}  # by all owners, or nothing is promised
+    told = attributes.get(NUM_DRAWS)
+    if told is None or is_one_promise(attributes, str(attributes.get("accountant")).split(", ")):
+        return
     found = sum(group.sizes.get("chain", 1) * group.sizes.get("draw", 1) for group in groups)
-    if told is not None and found > told and not is_shared:
+    if found > told or JOINED in attributes:
+        here = f"there are {found} draws here" if found > told else "draws of several runs were put together here"
         raise ValueError(
-            f"there are {found} draws here, and the statement is about a run of {told}: what others cost is not on its bill. Keep "
+            f"{here}, and the statement is about a run of {told}: what others cost is not on its bill. Keep "
             "them apart, each with its own statement (their epsilons and deltas add up), or share one budget from the first run on"
         )
 
