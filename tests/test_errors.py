@@ -299,10 +299,14 @@ def test_a_statement_that_cannot_be_written_spends_nothing(monkeypatch):
     curator.grant({tiny.RATIO: 1})
 
 
-def test_a_delta_above_one_in_n_is_told_where_n_is_public():
+def test_a_delta_above_one_in_n_is_told_from_public_facts():
     with pytest.warns(UserWarning, match="delta = 0.03 is above 1/n, n = 40: a release of one random row would be"):
         tiny.make_curator(budget=Budget(1.0, 0.03))
-    tiny.make_curator(budget=Budget(1.0, 0.03, Neighbours.ADD_OR_REMOVE_ONE), capacity=64)  # warnings are errors here
+    private = Budget(1.0, 0.02, Neighbours.ADD_OR_REMOVE_ONE)
+    for rows in (tiny.ROWS, tiny.ROWS[:5]):  # how many there are changes nothing
+        with pytest.warns(UserWarning, match="delta = 0.02 is above 1/64, the rows of a person over the capacity"):
+            tiny.make_curator(rows, budget=private, capacity=64)
+        tiny.make_curator(rows, budget=private, capacity=45)  # warnings are errors here
 
 
 def test_large_integers_saturate_without_a_word():

@@ -89,6 +89,16 @@ def test_a_delta_above_one_over_n_is_noted():
     assert "above 1/n" not in str(statement({tiny.RATIO: 1}))
 
 
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_a_delta_for_one_random_row_is_noted_where_their_number_is_private(neighbours):
+    """Whatever stands in a random place of the table is a person's with a chance of rows per person over capacity."""
+    budgets = [Budget(1.0, delta, neighbours, rows_per_person=2) for delta in (0.03, 0.05)]
+    small = str(statement({tiny.RATIO: 1}, budget=budgets[0], capacity=50))
+    with pytest.warns(UserWarning, match="above 2/50"):
+        large = str(statement({tiny.RATIO: 1}, budget=budgets[1], capacity=50))
+    assert "Note:      delta = 0.05 is above 2/50, the rows of a person over the capacity" in large and "is above" not in small
+
+
 def test_several_rows_per_person():
     one = LogRatio(clip=1.0, noise_multiplier=30.0)
     found = statement({one: 20}, budget=Budget(1.0, 1e-6, rows_per_person=3), capacity=60)

@@ -28,6 +28,10 @@ FIRST_OF_EACH = (
 )
 AT_MOST = "{} at most {} rows: this was declared; more are refused, and the refusal tells that there are more"
 LARGE_DELTA = "delta = {:g} is above 1/n, n = {}: a release of one random row would be within the promise"
+LARGE_DELTA_OF_PLACES = (
+    "delta = {:g} is above {}/{}, the rows of a person over the capacity: a release of one random row, if its place is taken, "
+    "would be within the promise"
+)
 CHOICES = "no choice of model, columns, bounds, settings or start came from a look at the rows: such a look is not on the bill"
 OTHER_RELEASES = "the promise is about {}: whatever else is released from the same rows adds to epsilon and delta"
 TIME = "the time a run takes is not part of the release, and is not protected"

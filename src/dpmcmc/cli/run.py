@@ -142,7 +142,7 @@ def run(
         problem = problem_of(model, table, delimiter, decimal, settings)
         filter_name = None if shared_by is None else shared_by.value
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "delta = .* is above 1/n")  # the plan says it
+            warnings.filterwarnings("ignore", "delta = .* is above")  # the plan says it
             curator = Curator(
                 problem.rows, problem.model, budget, capacity=capacity,
                 persons=_persons(table, person, delimiter, settings, budget), ledger=ledger, shared_by=filter_name,
@@ -245,6 +245,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     from dpmcmc import forecast
     from dpmcmc.accounting import calibrate
     from dpmcmc.bill import costs_of
+    from dpmcmc.curator.account import doubtful_delta
 
     budget, dimension = curator.budget, problem.model.dimension
     is_public = curator.unit.is_count_public
@@ -296,8 +297,8 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
             more = f"more steps ({fits} would fit), " if fits > 1.1 * num_steps else ""
             fewer = "fewer features" if chains == 1 or chosen.start is not None else "fewer features or fewer chains"
             yield f"          FEW: {more}a larger {larger} or {fewer} would help"
-    if is_public and budget.delta > 1 / curator.capacity:
-        yield f"          delta = {budget.delta:g} is above 1/n: a release of one random row would be within the promise"
+    for doubt in doubtful_delta(budget, curator.capacity):
+        yield f"          {doubt}"
 
 
 def _of_each(chains: int) -> str:

@@ -25,6 +25,7 @@ from dpmcmc.accounting.statement import (
     FLOATING_POINT,
     IN_ONE_PROCESS,
     LARGE_DELTA,
+    LARGE_DELTA_OF_PLACES,
     NOBODY_HAS_MORE,
     NOT_OURS,
     OTHER_RELEASES,
@@ -210,10 +211,12 @@ def _not_ours(plan: Plan) -> list[str]:
 
 
 def doubtful_delta(budget: Budget | None, capacity: int) -> list[str]:
-    """A delta above 1/n, in words, where n is public."""
-    if budget is None or not budget.unit.is_count_public or budget.delta <= 1 / capacity:
+    """A delta within which one random row could be released, in words: above 1/n where n is public."""
+    if budget is None or budget.delta <= budget.rows_per_person / capacity:
         return []
-    return [LARGE_DELTA.format(budget.delta, capacity)]
+    if budget.unit.is_count_public:
+        return [LARGE_DELTA.format(budget.delta, capacity)]
+    return [LARGE_DELTA_OF_PLACES.format(budget.delta, budget.rows_per_person, capacity)]
 
 
 @functools.lru_cache(maxsize=64)
