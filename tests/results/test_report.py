@@ -107,6 +107,8 @@ def test_several_owners_have_the_weakest_promise_in_front(tmp_path):
     assert "each owner" not in page(named_owners(), tmp_path)
     promise = next(line for line in str(other).splitlines() if "Promise:" in line).split()[1]
     assert one.epsilon < other.epsilon and f"Promise: {promise}" in told and "each owner (north, south)" in told
+    assert f"<p>Owner south. Promise: {promise} 1e-06)-differential privacy. Unit: one row, replaced by any other (the" in told
+    assert "<h1>A posterior</h1>" in told  # whether it is private, what is promised tells
 
 
 def named_owners():

@@ -40,7 +40,7 @@ img { max-width: 100% }
 """
 
 
-def report(result: Any, path: str | Path, title: str = "A private posterior") -> None:
+def report(result: Any, path: str | Path, title: str = "A posterior") -> None:
     """Write one HTML page: whether to rely on the draws, the parameters, a figure of the chains, what was promised.
 
     Parameters
@@ -96,11 +96,13 @@ def image(png: bytes, text: str) -> str:
 
 
 def _promise(statement: str, attributes: Any) -> list[str]:
-    """The promise and the unit; of several owners the weakest promise."""
-    if statement.startswith(TITLES.partition("{")[0]):
-        promise = promise_text(attributes["epsilon"], attributes["delta"])
-        return [f"Promise: {promise}, or better, to the rows of each owner ({attributes['owners']})"]
-    return [" ".join(line.split()) for line in statement.splitlines() if line.strip().startswith(("Promise:", "Unit:"))]
+    """The promise and the unit; of several owners the weakest promise, then each one's own with its unit."""
+    told = [" ".join(line.split()) for line in statement.splitlines() if line.strip().startswith(("Owner ", "Promise:", "Unit:"))]
+    if not statement.startswith(TITLES.partition("{")[0]):
+        return told
+    promise = promise_text(attributes["epsilon"], attributes["delta"])
+    owners = [". ".join(told[first : first + 3]) for first in range(0, len(told), 3)]
+    return [f"Promise: {promise}, or better, to the rows of each owner ({attributes['owners']})", *owners]
 
 
 def _verdict(result: Any, statement: str) -> str:
