@@ -349,6 +349,12 @@ def test_the_spends_are_added_up_against_the_budget(shared_by, path):
         path.write_text(path.read_text().replace(f'"count": {more}', '"count": 20'))
 
 
+def test_the_spends_are_told_with_their_unit(path):
+    tiny.make_curator(budget=Budget(1.0, 1e-6, rows_per_person=3), capacity=60, ledger=path).grant(PLAN)
+    _, answer = called(path)
+    assert (answer["relation"], answer["rows_per_person"]) == ("replace-one", 3)
+
+
 def test_without_a_promise_nothing_is_over(path):
     curator(path, budget=None).grant(PLAN)
     assert called(path)[1]["epsilon"] == "inf"

@@ -134,6 +134,7 @@ class Audit(NamedTuple):
     delta: float
     method: str
     relation: str
+    rows_per_person: int
     left: str | None  # of a shared budget
     is_within: bool
 
@@ -167,8 +168,8 @@ def audit(path: Path) -> Audit:
             shared.spend(costs)
             share = shared.left / shared.total if shared.total else 0.0
             epsilon, left = budget, f"{share:.1%} of the budget ({shared.left:.6g} of {shared.total:.6g} {shared.unit})"
-    is_within = epsilon <= budget
-    return Audit(len(grants), sum(costs.values()), epsilon, budget, delta, method, facts["neighbours"], left, is_within)
+    unit, is_within = (facts["neighbours"], facts["rows_per_person"]), epsilon <= budget
+    return Audit(len(grants), sum(costs.values()), epsilon, budget, delta, method, *unit, left, is_within)
 
 
 def _promised(budget: Any) -> tuple[float, float]:

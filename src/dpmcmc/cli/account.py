@@ -328,6 +328,7 @@ def _show_spends(file: Path, as_json: bool) -> int:
         "delta": found.delta,
         "method": found.method,
         "relation": found.relation,
+        "rows_per_person": found.rows_per_person,
         **({} if found.left is None else {"left": found.left}),
     }
     words = "within the budget" if found.is_within else "OVER the budget"
