@@ -62,6 +62,7 @@ def test_the_text_says_everything():
         "floating point",
         "share one process",
         "the time a run takes is not part of the release",
+        "the promise is to single rows: a person with several of them is protected less",
         "came from a look at the rows: such a look is not on the bill",
         "the promise is about this run alone: whatever else is released from the same rows adds",
     ):
@@ -104,6 +105,7 @@ def test_several_rows_per_person():
     found = statement({one: 20}, budget=Budget(1.0, 1e-6, rows_per_person=3), capacity=60)
     assert "one person with at most 3 rows, replaced by any other (the table's capacity, 60, is public)" in str(found)
     assert "Assumes:   nobody has more than 3 rows: this was declared, and is not checked" in str(found)
+    assert "single rows" not in str(found)
     # The noise is in units of the sensitivity, so it grew with the rows per person and the cost did not.
     assert found.epsilon == pytest.approx(statement({one: 20}).epsilon)
 

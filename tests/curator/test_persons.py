@@ -66,6 +66,7 @@ def test_the_statement_says_that_it_was_enforced(budget):
     ]
     first = "row was" if budget.rows_per_person == 1 else f"{budget.rows_per_person} rows were"
     assert f"no more than the first {first} used" in told[0] and "enforced" in told[0] and "Who has more rows" in told[0]
+    assert "single rows" not in told[0] and ("single rows" in told[1]) == (budget.rows_per_person == 1)
     assert "used are at most 30 rows" in told[0] and "the table has" not in told[0]
     assert "is not checked" not in told[0] and "enforced" not in told[1] and "the table has at most 60 rows" in told[1]
 

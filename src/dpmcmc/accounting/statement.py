@@ -22,6 +22,7 @@ FLOATING_POINT = (
 )
 NOT_OURS = "{} is no query of this library: what it costs, and how it computes, is its author's word"
 NOBODY_HAS_MORE = "nobody has more than {} rows: this was declared, and is not checked"
+SINGLE_ROWS = "the promise is to single rows: a person with several of them is protected less"
 FIRST_OF_EACH = (
     "of every person no more than the first {} used, and no row of an unknown person: this was enforced, by names that are "
     "trusted to tell persons apart. Who has more rows is protected all the same"

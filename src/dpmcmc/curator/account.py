@@ -30,6 +30,7 @@ from dpmcmc.accounting.statement import (
     NOT_OURS,
     OTHER_RELEASES,
     SHARED_BUDGET,
+    SINGLE_ROWS,
     TIME,
     Statement,
 )
@@ -172,8 +173,10 @@ class Account:
 
     def _limits(self) -> list[str]:
         """What a promise is not about."""
-        runs = "this run alone" if self.filter is None else "the runs that share this budget"
-        return [CHOICES] if self.budget is None else [CHOICES, OTHER_RELEASES.format(runs)]  # without a budget it says so already
+        limits = [SINGLE_ROWS, CHOICES] if self.unit.rows_per_person == 1 and not self.is_enforced else [CHOICES]
+        if self.budget is None:
+            return limits  # where it says that other runs add to it
+        return [*limits, OTHER_RELEASES.format("this run alone" if self.filter is None else "the runs that share this budget")]
 
     def _claim(self, bill: tuple[Entry, ...], is_secret_fixed: bool) -> tuple[float, str, float | None, str | None]:
         """epsilon and its method, then a second figure and what it is, where there is one."""
