@@ -83,6 +83,13 @@ def test_add_or_remove_does_not_tell_the_number_of_rows():
     assert "at most" not in str(statement({tiny.RATIO: 20}))
 
 
+def test_presence_at_some_epsilon_is_values_at_twice_as_much():
+    """So of two statements with the same figures the one about presence says less about values: it is told there."""
+    told = "for it the promise is (2 epsilon, (1 + e^epsilon) delta)"
+    added, replaced = ({"budget": Budget(1.0, 1e-6, kind), "capacity": 40} for kind in reversed(Neighbours))
+    assert told in str(statement({tiny.RATIO: 20}, **added)) and told not in str(statement({tiny.RATIO: 20}, **replaced))
+
+
 def test_a_delta_above_one_over_n_is_noted():
     with pytest.warns(UserWarning, match="above 1/n"):
         text = str(statement({tiny.RATIO: 1}, budget=Budget(1.0, 0.03)))

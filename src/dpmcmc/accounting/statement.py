@@ -23,6 +23,7 @@ FLOATING_POINT = (
 NOT_OURS = "{} is no query of this library: what it costs, and how it computes, is its author's word"
 NOBODY_HAS_MORE = "nobody has more than {} rows: this was declared, and is not checked"
 SINGLE_ROWS = "the promise is to single rows: a person with several of them is protected less"
+CHANGES = "a change of values counts as one removed and one added: for it the promise is (2 epsilon, (1 + e^epsilon) delta)"
 FIRST_OF_EACH = (
     "of every person no more than the first {} used, and no row of an unknown person: this was enforced, by names that are "
     "trusted to tell persons apart. Who has more rows is protected all the same"

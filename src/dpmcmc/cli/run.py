@@ -67,7 +67,7 @@ def run(
     delimiter: Annotated[str, _option(TABLE, "Between the cells of a CSV file.")] = ",",
     decimal: Annotated[str, _option(TABLE, "What numbers in a CSV file have before their fraction: . or ,")] = ".",
     neighbours: Annotated[
-        Relation, _option(PROMISE, "What is protected: a row's values, or also its presence.")
+        Relation, _option(PROMISE, "What is protected: a row's values, or its presence (and its values at twice epsilon).")
     ] = Relation.REPLACE,
     rows_per_person: Annotated[
         int, _option(PROMISE, "Protect persons that have up to so many rows each: visits, purchases. Needs --capacity.", min=1)

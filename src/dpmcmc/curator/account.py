@@ -19,6 +19,7 @@ from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.statement import (
     ALONE,
     AT_MOST,
+    CHANGES,
     CHOICES,
     FIRST_OF_EACH,
     FIXED_SECRET,
@@ -173,7 +174,8 @@ class Account:
 
     def _limits(self) -> list[str]:
         """What a promise is not about."""
-        limits = [SINGLE_ROWS, CHOICES] if self.unit.rows_per_person == 1 and not self.is_enforced else [CHOICES]
+        limits = [CHANGES] if self.unit.neighbours is Neighbours.ADD_OR_REMOVE_ONE else []
+        limits += [SINGLE_ROWS, CHOICES] if self.unit.rows_per_person == 1 and not self.is_enforced else [CHOICES]
         if self.budget is None:
             return limits  # where it says that other runs add to it
         return [*limits, OTHER_RELEASES.format("this run alone" if self.filter is None else "the runs that share this budget")]
