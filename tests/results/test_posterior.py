@@ -301,7 +301,8 @@ def test_draws_that_promise_nothing_may_be_put_together(tmp_path):
     parts = [results.from_draws(POSITIONS, INFO, unravel, tiny.make_curator().grant({tiny.RATIO: 2}).statement()) for _ in range(2)]
     together = arviz.concat(*parts, dim="chain", reset_dim=True)
     assert "NO PRIVACY IS PROMISED" in statement_of(together)
-    assert CliRunner().invoke(main, ["account", "ledger", str(saved(together, tmp_path))]).exit_code == 0
+    told = CliRunner().invoke(main, ["account", "ledger", str(saved(together, tmp_path))])
+    assert told.exit_code == 0 and "the claim promises no privacy" in told.output and "is reproduced\n" not in told.output
 
 
 def test_one_owner_that_shares_its_budget_is_not_enough(tmp_path):

@@ -296,8 +296,10 @@ def ledger(
     else:
         for name, answer in answers.items():
             whose = f"the claim of {one_line(name)}" if name else "the claim"
-            words = "reproduced" if answer["is_reproduced"] else "NOT reproduced"
-            _show(answer, False, f"{file.name}: {whose} is {words}")
+            words = "is reproduced" if answer["is_reproduced"] else "is NOT reproduced"
+            if answer["is_reproduced"] and answer["claimed_epsilon"] == "inf":
+                words = "promises no privacy"
+            _show(answer, False, f"{file.name}: {whose} {words}")
     raise typer.Exit(0 if is_reproduced else 1)
 
 
