@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from dpmcmc import accept_walk, guided_walk, hmc, models, newton_start, one_component, penalty, random_walk, sgld, sgnht
+from dpmcmc.samplers import scaling
 from dpmcmc.samplers.exponential import _log_ratio, change
 from dpmcmc.samplers.hmc import HMCState, _decide
 from dpmcmc.samplers.langevin import LangevinState
@@ -139,6 +140,17 @@ def slope(position):
     return RELEASED - np.asarray(position) / PRIOR_SCALE**2
 
 
+@pytest.mark.parametrize("matrix", [DENSE, DENSE[0], DENSE[0, 0]], ids=["dense", "diagonal", "number"])
+def test_a_matrix_in_its_axes_is_the_same_whether_it_is_known_beforehand_or_learned(matrix):
+    def times(matrix, vector):
+        found = scaling.axes("mass", matrix)
+        return found.out_of(found.scales * found.into(vector))
+
+    expected = matrix @ HERE if np.ndim(matrix) == 2 else matrix * HERE
+    np.testing.assert_allclose(times(matrix, jnp.asarray(HERE)), expected, rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(times)(matrix, HERE), expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("reuse", [True, False])
 def test_a_path_is_the_leapfrog_and_its_energy_is_told(reuse):
     """From the points where gradients were asked for: they tell the momenta between them."""
@@ -241,17 +253,29 @@ def test_a_thermostat_that_leaves_the_support_stays_and_turns_round():
     assert info.is_outside and not info.is_divergent and new.index == 1
 
 
+def test_every_chain_begins_with_numbers_of_its_own():
+    here, ask = jnp.asarray(HERE), Asked(RELEASED)
+    path, heat = (
+        make(log_prior, "gradient")
+        for make in (lambda *parts: hmc(*parts, Ratio(), 0.1, 2), lambda *parts: sgnht(*parts, 0.1, 0.8))
+    )
+    paths, heats = jax.jit(jax.vmap(lambda key: (path.init(key, here, ask), heat.init(key, here, ask))))(KEYS)
+    assert len(np.unique(paths.flips)) > 0.999 * MANY and np.all(paths.gradient == RELEASED)
+    check_covariance(heats.momentum, np.eye(2))
+    np.testing.assert_allclose(heats.friction, 0.8)
+
+
 # -- the private start -----------------------------------------------------------------------------------------------------------
 
 
-def newton(log_prior, variance):
-    """One step from HERE on a Gaussian likelihood; the variance is told, and no noise added."""
+def newton(log_prior, variance, told=PRECISION, num_steps=1):
+    """From HERE on a Gaussian likelihood; the variance is told, and no noise added."""
 
     def ask(rng_key, query, position):
-        exact = jax.grad(log_likelihood)(position) if query == "gradient" else jnp.asarray(PRECISION)
+        exact = jax.grad(log_likelihood)(position) if query == "gradient" else jnp.asarray(told)
         return Answer(exact, jnp.float32(variance))
 
-    return jax.jit(lambda: newton_start(log_prior, "gradient", "curvature", 1)(KEY, jnp.asarray(HERE), ask))()
+    return jax.jit(lambda: newton_start(log_prior, "gradient", "curvature", num_steps)(KEY, jnp.asarray(HERE), ask))()
 
 
 def test_one_newton_step_ends_at_the_mode_and_tells_the_precision():
@@ -259,6 +283,14 @@ def test_one_newton_step_ends_at_the_mode_and_tells_the_precision():
     np.testing.assert_allclose(found.position, MEAN, atol=1e-5)
     np.testing.assert_allclose(found.precision, np.linalg.inv(COVARIANCE), rtol=1e-5)
     np.testing.assert_array_equal(found.curvature.value, PRECISION)
+
+
+def test_what_the_steps_found_is_in_the_precision_that_is_handed_on():
+    """Told half of the curvature, the first step is too long; along it the slope falls as the true precision says."""
+    slope = jax.grad(lambda position: log_likelihood(position) + log_prior(position))(HERE)
+    step = np.linalg.solve(PRECISION / 2 + np.eye(2) / PRIOR_SCALE**2, slope)
+    found = newton(log_prior, 1e-6, told=PRECISION / 2, num_steps=2)
+    np.testing.assert_allclose(found.precision @ step, np.linalg.solve(COVARIANCE, step), rtol=1e-4)
 
 
 def test_the_curvature_is_lifted_to_what_its_noise_could_fake():
