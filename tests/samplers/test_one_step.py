@@ -17,6 +17,7 @@ from dpmcmc.samplers.exponential import _log_ratio, change
 from dpmcmc.samplers.hmc import HMCState, _decide
 from dpmcmc.samplers.langevin import LangevinState
 from dpmcmc.samplers.penalty import WalkState, passes
+from dpmcmc.samplers.start import _advance, _Reached, corrected
 from dpmcmc.samplers.thermostat import ThermostatState
 from dpmcmc.types import Answer
 from tests.samplers.gradient_chains import COVARIANCE, MEAN, PRECISION, PRIOR_SCALE, BarkerBit, Ratio, log_likelihood, log_prior
@@ -223,8 +224,7 @@ def test_a_thermostat_is_its_symmetric_splitting(subtract):
     values, vectors = np.linalg.eigh(DENSE.astype(float))
     sampler = sgnht(log_prior, "gradient", h, friction, DENSE, subtract_noise=subtract)
     state = ThermostatState(jnp.asarray(HERE), jnp.float32(momentum), jnp.float32(heat), jnp.int32(0))
-    points = Asked(RELEASED, variance)
-    new, _ = jax.jit(jax.vmap(lambda key: sampler.step(key, state, points)))(KEYS)
+    new, info = jax.jit(jax.vmap(lambda key: sampler.step(key, state, Asked(RELEASED, variance))))(KEYS)
 
     # The axes of the implementation may have other signs: they are those of the first half move.
     signs = np.sign(np.sum(np.linalg.eigh(DENSE)[1] * vectors, axis=0))
@@ -235,7 +235,7 @@ def test_a_thermostat_is_its_symmetric_splitting(subtract):
     warm = heat + h / 2 * (np.mean(half**2) - 1)
     decay = np.exp(-warm * h)
     spread = friction * (1 - decay**2) / warm - subtract * variance * values * (h * (1 + decay) / 2) ** 2
-    assert np.all(spread > 0)
+    assert np.all(spread > 0) and not np.any(info.is_saturated)
     found = np.asarray(new.momentum, float) - kick
     normal = (found - decay * half) / spread**0.5
     np.testing.assert_allclose(normal.mean(axis=0), 0, atol=5 / MANY**0.5)
@@ -247,10 +247,11 @@ def test_a_thermostat_is_its_symmetric_splitting(subtract):
 def test_a_thermostat_that_leaves_the_support_stays_and_turns_round():
     sampler = sgnht(lambda position: jnp.where(position[0] < 0.41, 0.0, -jnp.inf), "gradient", 0.5)
     state = ThermostatState(jnp.asarray(HERE), jnp.array([5.0, 0.3]), jnp.float32(1.0), jnp.int32(0))
-    new, info = jax.jit(lambda: sampler.step(KEY, state, Asked(np.zeros(2, np.float32))))()
+    new, info = jax.jit(lambda: sampler.step(KEY, state, Asked(np.zeros(2, np.float32), 9.0)))()
     np.testing.assert_array_equal(new.position, HERE)
     np.testing.assert_array_equal(new.momentum, -state.momentum)
     assert info.is_outside and not info.is_divergent and new.index == 1
+    assert info.is_saturated  # by a noise of the gradient that is more than the step takes
 
 
 def test_every_chain_begins_with_numbers_of_its_own():
@@ -268,12 +269,13 @@ def test_every_chain_begins_with_numbers_of_its_own():
 # -- the private start -----------------------------------------------------------------------------------------------------------
 
 
-def newton(log_prior, variance, told=PRECISION, num_steps=1):
+def newton(log_prior, variance, told=PRECISION, num_steps=1, of_gradient=1e-6):
     """From HERE on a Gaussian likelihood; the variance is told, and no noise added."""
 
     def ask(rng_key, query, position):
-        exact = jax.grad(log_likelihood)(position) if query == "gradient" else jnp.asarray(told)
-        return Answer(exact, jnp.float32(variance))
+        if query == "gradient":
+            return Answer(jax.grad(log_likelihood)(position), jnp.float32(of_gradient))
+        return Answer(jnp.asarray(told), jnp.float32(variance))
 
     return jax.jit(lambda: newton_start(log_prior, "gradient", "curvature", num_steps)(KEY, jnp.asarray(HERE), ask))()
 
@@ -291,6 +293,25 @@ def test_what_the_steps_found_is_in_the_precision_that_is_handed_on():
     step = np.linalg.solve(PRECISION / 2 + np.eye(2) / PRIOR_SCALE**2, slope)
     found = newton(log_prior, 1e-6, told=PRECISION / 2, num_steps=2)
     np.testing.assert_allclose(found.precision @ step, np.linalg.solve(COVARIANCE, step), rtol=1e-4)
+    # Not if the gradients are so noisy that the difference is nothing.
+    found = newton(log_prior, 1e-6, told=PRECISION / 2, num_steps=2, of_gradient=100.0)
+    np.testing.assert_allclose(found.precision, PRECISION / 2 + np.eye(2) / PRIOR_SCALE**2, rtol=1e-5)
+
+
+def test_a_curvature_that_is_not_surely_positive_is_not_believed():
+    precision, step, variance = jnp.diag(jnp.array([100.0, 3.0])), jnp.array([1.0, 0.0]), 1.0
+    noise = 3 * (2 * variance) ** 0.5
+    for found in (0.5 * noise, 2 * noise):
+        new, is_raised = corrected(precision, step, jnp.array([found, 0.0]), variance)
+        assert (new[0, 0] < 100) == (found > noise) and not is_raised
+
+
+@pytest.mark.parametrize("beyond, point, step", [(-3.0, 0.0, 1 / 4), (-0.5, 1.0, -0.5 / 1.5)], ids=["steeper", "flatter"])
+def test_a_step_is_taken_back_if_the_slope_is_steeper_beyond_it(beyond, point, step):
+    """From 0, where the slope is 1, by 1. In both cases it falls faster than was assumed."""
+    reached = _Reached(jnp.zeros(1), jnp.ones(1), jnp.ones(1), jnp.eye(1))
+    found = _advance(lambda position: 0.0, reached, jnp.ones(1), jnp.array([beyond]), 1e-6)
+    assert (float(found.point[0]), float(found.step[0])) == pytest.approx((point, step), rel=1e-5)
 
 
 def test_the_curvature_is_lifted_to_what_its_noise_could_fake():
