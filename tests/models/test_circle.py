@@ -66,7 +66,7 @@ def test_the_bound_is_never_passed_and_almost_reached():
     slope = np.abs(ratio) / np.linalg.norm(new - old, axis=1)
     assert slope.max() <= model.lipschitz * (1 + 1e-9)
     assert slope.max() >= 0.99 * model.lipschitz
-    assert model.log_prior(jnp.array([2.0, 0.1])) == -jnp.inf
+    assert model.log_prior(jnp.array([2.0, 0.1])) == -jnp.inf and model.log_prior(jnp.array([1.9, 0.1])) == 0
 
 
 @pytest.mark.parametrize("is_x64", [False, True])

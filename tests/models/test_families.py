@@ -57,6 +57,11 @@ def test_the_family_has_the_log_ratios_of_the_model(model, make_rows):
     assert lengths.max() == pytest.approx(family.radius, rel=1e-12)  # never passed, and reached
 
 
+def test_the_natural_parameter_of_categories_moves_as_little_as_it_can():
+    """Adding a number to all of it changes no log-ratio, and would bring the noise of the statistic's sum along."""
+    assert abs(float(CATEGORICAL.family.natural(jnp.array([0.4, -1.0, 2.0])).sum())) < 1e-6
+
+
 def test_a_family_needs_a_declared_bound():
     assert models.gaussian(COVARIANCE).family is None and models.linear(2, 0.7).family is None
 
@@ -146,6 +151,11 @@ def test_posteriors_match_the_models_on_a_grid(temperature):
         weights = special.softmax(np.asarray(values))
         mean = special.psi(a) - (special.psi(b) if model is BINOMIAL else np.log(b))
         assert weights @ grid == pytest.approx(mean, abs=1e-6)
+
+
+def test_tempered_rows_add_to_the_concentration():
+    found = models.categorical_posterior(np.array([0, 2, 2, 3, 2]), 4, [1.0, 2.0, 0.5, 1.0], 0.3)
+    np.testing.assert_allclose(found, [1.3, 2.0, 1.4, 1.3])
 
 
 @pytest.mark.parametrize("name", ["bernoulli", "binomial", "categorical"])

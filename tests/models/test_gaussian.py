@@ -153,3 +153,13 @@ def test_the_curvature_is_that_of_every_row(covariance):
     model = gaussian(covariance, radius=3.0)
     hessian = jax.jit(jax.hessian(model.log_likelihood))(jnp.array([0.3, -0.2]), jnp.array([1.0, 2.0]))
     np.testing.assert_allclose(np.linalg.norm(hessian), model.curvature, rtol=1e-5)
+
+
+@pytest.mark.parametrize("covariance", [PLAIN, np.array([2.0, 0.5])], ids=["plain", "variances"])
+def test_the_posterior_weighs_tempered_rows_and_the_prior_by_their_precisions(covariance):
+    rows, scale, center, temperature = np.float32([[1.0, -1.0], [2.0, 0.5], [0.3, 0.4]]), np.array([1.0, 0.5]), [0.5, -2.0], 0.3
+    mean, found = gaussian_posterior(rows, covariance, scale, center, temperature)
+    of_rows = temperature * 3 * np.linalg.inv(covariance if covariance.ndim == 2 else np.diag(covariance))
+    expected = np.linalg.inv(of_rows + np.diag(scale**-2))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(mean, expected @ (of_rows @ rows.mean(axis=0) + center / scale**2), rtol=1e-5)

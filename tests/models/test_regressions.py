@@ -176,3 +176,14 @@ def test_integers_have_the_same_statistic(dtype):
     features = np.array([1, 0, 1], dtype)
     exact = family.statistic((jnp.asarray(features, jnp.float32), jnp.float32(0.5)))
     np.testing.assert_array_equal(family.statistic((jnp.asarray(features), jnp.float32(0.5))), exact)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_linear_posterior_solves_the_tempered_normal_equations(intercept):
+    generator, scale, temperature = np.random.default_rng(2), np.array([1.0, 0.5, 2.0])[: 2 + intercept], 0.3
+    x, y = np.float32(generator.normal(size=(9, 2))), np.float32(generator.normal(size=9))
+    mean, covariance = linear_posterior((x, y), 0.7, scale, intercept, temperature)
+    design = np.column_stack([np.ones(9), x]) if intercept else x
+    precision = temperature * design.T @ design / 0.7**2 + np.diag(scale**-2)
+    np.testing.assert_allclose(covariance, np.linalg.inv(precision), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(mean, np.linalg.solve(precision, temperature * design.T @ y / 0.7**2), rtol=1e-4, atol=1e-6)
