@@ -1,5 +1,7 @@
 """The page about a posterior: what it says, that names on it are only text, and what it refuses."""
 
+from types import SimpleNamespace
+
 import h5py
 import numpy as np
 import pytest
@@ -46,8 +48,10 @@ def test_the_page_says_what_the_posterior_says(tmp_path):
     assert "the plan" in told and "<td>metres</td>" in told
     assert "PRIVACY STATEMENT" in told and "Promise: (" in told and "Unit: one row, replaced by any other" in told
     for line in summary(result).splitlines()[1:]:
-        mean, sd = line.rsplit(maxsplit=9)[-9:][:2]
-        assert f"<td>{mean}</td><td>{sd}</td>" in told
+        mean, sd, low, high, _, _, effective, _, r_hat = line.rsplit(maxsplit=9)[-9:]
+        assert float(low) < float(mean) < float(high)
+        assert "".join(f"<td>{cell}</td>" for cell in (mean, sd, low, high, effective, r_hat)) in told
+    assert "<th>mean</th><th>sd</th><th>94 % from</th><th>to</th><th>effective draws</th><th>R-hat</th>" in told
 
 
 def test_a_page_with_its_figure_needs_nothing_else_and_names_are_only_text(tmp_path):
@@ -173,3 +177,32 @@ def test_what_is_no_posterior_is_refused_in_a_line(tmp_path):
     for name in ("stranger.nc", "other.nc"):
         refused = CliRunner().invoke(main, ["report", str(tmp_path / name)])
         assert refused.exit_code == 2 and "no privacy statement" in refused.output
+
+
+def drawn(monkeypatch, draw, *arguments):
+    """What a figure has, without the second that it takes to write it."""
+    found = []
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: found.append(figure))
+    draw(*arguments)
+    return found[0].axes
+
+
+def test_a_figure_has_the_middle_90_percent_in_units_of_the_reference(monkeypatch):
+    draws = 3 + 2 * np.linspace(0, 1, 101) ** 2  # of a mean that is not the median
+    results = {epsilon: SimpleNamespace(posterior={"a": SimpleNamespace(values=draws[None])}) for epsilon in (1.0, 4.0)}
+    (axes,) = drawn(monkeypatch, plots.against_reference, results, {"a": (2.0, 4.0)}, "title", "nowhere")
+    lines = [np.asarray(line.get_xdata(), float) for line in axes.lines[1:]]
+    for interval, mean in (lines[:2], lines[2:]):
+        np.testing.assert_allclose(interval, (np.quantile(draws, [0.05, 0.95]) - 2) / 4)
+        np.testing.assert_allclose(mean, (draws.mean() - 2) / 4)
+    np.testing.assert_allclose(axes.patches[0].get_x() + np.array([0, axes.patches[0].get_width()]), [-1.645, 1.645])
+    assert [text.get_text() for text in axes.get_legend().get_texts()][1:] == [f"private, ε = {e}, 90 %" for e in (1, 4)]
+
+
+def test_a_figure_of_long_chains_has_their_draws_where_they_are(monkeypatch):
+    draws = np.arange(2 * 2500.0).reshape(2, 2500)
+    _, ways = drawn(monkeypatch, plots.chains, {"a": draws})
+    for line, chain in zip(ways.lines, draws, strict=True):
+        steps = np.asarray(line.get_xdata(), int)
+        np.testing.assert_array_equal(line.get_ydata(), chain[steps])
+        assert 800 < len(steps) <= plots.MOST_POINTS and steps[-1] > 2490
