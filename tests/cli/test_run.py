@@ -4,6 +4,7 @@ import inspect
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -12,8 +13,9 @@ from typer.testing import CliRunner
 
 import dpmcmc.results.posterior
 from dpmcmc import Budget, cli, forecast, load, statement_of
-from dpmcmc.cli import main
-from dpmcmc.cli.problems import ModelName, Settings, problem_of
+from dpmcmc.cli import choices, main
+from dpmcmc.cli.choices import SamplerName
+from dpmcmc.cli.problems import ModelName, Problem, Settings, problem_of
 from dpmcmc.curator import noise
 from dpmcmc.curator.curator import Grant
 from dpmcmc.progress import Progress
@@ -171,7 +173,7 @@ def test_named_parameters_predict_as_the_model_does(model, intercept, folder):
     position = np.linspace(-0.7, 0.9, problem.model.dimension, dtype=np.float32)
     told = {name: float(value) for name, value in problem.model.unravel(position).items()}
     names = ["intercept"] * intercept + ["age", "height=e", "height=s", "height=w"] + ["noise_scale"] * (model == "linear")
-    assert list(told) == names
+    assert list(told) == names and problem.prior_precision == 0.25
     of_level = np.array([0.0, told["height=e"], told["height=s"], told["height=w"]])[places]
     found = jax.jit(jax.vmap(problem.model.log_likelihood, (None, 0)))(position, problem.rows)
     predicted = told.get("intercept", 0.0 if model == "logistic" else 2.0) + told["age"] * (AGE - 40) + of_level
@@ -640,3 +642,115 @@ def test_help_is_quick_and_complete():
     assert result.exit_code == 0
     for option in ("--epsilon", "--bounds", "--sampler", "--ledger", "--out"):
         assert option in result.output
+
+
+def settings_of(columns, bounds, **others):
+    given = {"variances": None, "curvature": None, "sharpness": None, "position_bound": None, "prior_scale": 1.0} | others
+    return Settings(columns=columns, label=None, positive=None, bounds=bounds, levels={}, intercept=True, **given)
+
+
+def log_ratios(problem, old, new):
+    """Of the rows, and of the prior."""
+    with jax.enable_x64(True):
+        each = jax.vmap(problem.model.log_likelihood, (None, 0))
+        rows, old, new = (jax.numpy.asarray(value, float) for value in (problem.rows, old, new))
+        found = each(new, rows) - each(old, rows), problem.model.log_prior(new) - problem.model.log_prior(old)
+        return jax.tree.map(np.asarray, found)
+
+
+def test_a_gaussian_is_that_of_the_table_and_its_prior_reaches_all_corners(folder):
+    """Between any two positions, by the means that people get; the radius takes in every allowed row."""
+    bounds, variances = {"age": Bounds(20.0, 60.0), "height": Bounds(140.0, 200.0)}, np.array([100.0, 25.0])
+    settings = settings_of(("age", "height"), bounds, variances=tuple(variances), prior_scale=0.7)
+    problem = problem_of(ModelName.gaussian, folder / "both.npz", ",", ".", settings)
+    old, new = np.array([0.3, -1.0]), np.array([-0.5, 2.0])
+    means = [np.array([float(value) for value in problem.model.unravel(np.float32(place)).values()]) for place in (old, new)]
+    cells = np.column_stack([AGE, np.clip(HEIGHT, 140, 200)])
+    middle, half = np.array([40.0, 170.0]), np.array([20.0, 30.0])
+    logs, priors = zip(
+        *((-((cells - mean) ** 2 / variances).sum(1) / 2, -(((mean - middle) / half / 0.7) ** 2).sum() / 2) for mean in means),
+        strict=True,
+    )
+    ratios, prior_ratio = log_ratios(problem, old, new)
+    np.testing.assert_allclose(ratios, logs[1] - logs[0], rtol=1e-4, atol=1e-4)
+    assert float(prior_ratio) == pytest.approx(priors[1] - priors[0], rel=1e-5)
+    corner = np.float32(0.9999 * half / variances**0.5)
+    assert np.isfinite(problem.model.log_prior(corner)) and problem.model.log_prior(np.float32(1.001) * corner) == -np.inf
+    np.testing.assert_allclose(problem.prior_precision, variances / (0.7 * half) ** 2)
+    np.testing.assert_array_equal(problem.information, 1)
+    budget = Budget(8, 1e-4)
+    chosen = choices.langevin(problem, dpmcmc.Curator(problem.rows, problem.model, budget), 2, choices.ByHand(*[None] * 4))
+    expected = 5 * (N * 2**0.5 + max(problem.prior_precision))  # curvature is what is proved: the step is a fifth
+    assert 1 / dpmcmc.tuning.step_size(chosen.query, budget) == pytest.approx(expected, rel=2e-3)
+
+
+def test_other_models_are_those_of_the_table(folder):
+    np.savez("signs.npz", x=np.array([-60.0, 5.0, 99.0]), y=np.array([1.0, 2.0, 3.0]))
+    bounds = {"x": Bounds(-60.0, 10.0), "y": Bounds(0.0, 9.0)}
+    circle, mixture, banana = (
+        problem_of(model, folder / "signs.npz", ",", ".", settings_of(columns, bounds, **others))
+        for model, columns, others in (
+            (ModelName.circle, ("x",), {"sharpness": 0.001}),
+            (ModelName.mixture, ("x",), {"variances": (100.0,), "position_bound": 20.0}),
+            (ModelName.banana, ("x", "y"), {"variances": (9.0, 4.0), "curvature": 0.1, "prior_scale": 2.0}),
+        )
+    )
+    for problem, expected in (
+        (circle, dpmcmc.models.circle(0.001, 60.0)),
+        (mixture, dpmcmc.models.mixture(100.0, 60.0, 20.0)),
+        (banana, dpmcmc.models.banana([9.0, 4.0], 0.1, prior_scale=2.0)),
+    ):
+        assert problem.model.lipschitz == expected.lipschitz
+        for found, wanted in zip(
+            log_ratios(problem, np.array([3.0, 4.0]), np.array([-5.0, 15.0])),
+            log_ratios(problem._replace(model=expected), np.array([3.0, 4.0]), np.array([-5.0, 15.0])),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(found, wanted)
+        assert np.isfinite(problem.model.log_prior(jax.numpy.asarray(problem.start, np.float32)))
+    for problem in (circle, mixture):
+        np.testing.assert_array_equal(problem.rows, [-60, 5, 10])
+    np.testing.assert_array_equal(banana.rows, [[-60, 1], [5, 2], [10, 3]])
+    # At half the largest radius the ring has the precision 8 n a r^2, and at a mode of the mixture a quarter of what is said.
+    np.testing.assert_allclose([*circle.information, *mixture.information], [2 * 0.001 * 3600] * 2 + [1 / 400] * 2)
+
+
+def test_a_walk_asks_what_was_chosen_and_pays_for_its_longest_move():
+    model, budget = dpmcmc.models.logistic(2, radius=3.0), Budget(4, 1e-4)
+    problem = Problem(model, None, np.zeros(2), np.array([0.5, 0.2]), 2.0)
+    curator = SimpleNamespace(capacity=1000, budget=budget)
+    public = dpmcmc.tuning.walk([0.5, 0.2], 2.0, 1000).max_move
+    for typed, longest, clip in (
+        (choices.ByHand(None, None, None, None), public, 3.0),
+        (choices.ByHand(2.0, 0.3, None, 7.0), 0.3 * 2**0.5, 2.0),
+        (choices.ByHand(4.0, 0.3, 0.1, 7.0), 0.1, 4.0),
+    ):
+        found = {name: choices.walk(name, problem, curator, typed, 0.25) for name in SamplerName if name is not SamplerName.sgld}
+        ratio, bit = (
+            typed.noise_multiplier or dpmcmc.tuning.noise_multiplier(name, clip, longest, budget)
+            for name in ("penalty", "penalty-bit")
+        )
+        expected = {
+            "barker": dpmcmc.Accept(dpmcmc.Barker(), clip * longest),
+            "lazy-barker": dpmcmc.Accept(dpmcmc.LazyBarker(0.25), clip * longest),
+            "penalty": dpmcmc.LogRatio(clip, ratio),
+            "penalty-bit": dpmcmc.PenaltyAccept(clip, bit, longest),
+        }
+        assert {name.value: chosen.query for name, chosen in found.items()} == expected
+        is_proved = {"no row reaches it" in chosen.words for chosen in found.values()}
+        assert is_proved == {clip >= 3}
+
+
+def test_what_steps_are_worth_is_told_of_all_chains_and_of_lazy_ones():
+    model, budget = dpmcmc.models.logistic(2, radius=3.0), Budget(4, 1e-4)
+    problem = Problem(model, None, np.zeros(2), np.array([0.5, 0.2]), 2.0, is_measured=True)
+    curator = SimpleNamespace(capacity=10**6, budget=budget, max_steps=lambda initial, plan: 700)
+    for name in (SamplerName.barker, SamplerName.lazy_barker):
+        chosen = choices.Chosen(None, None, name, "")
+        expected = dpmcmc.tuning.effective_draws("barker", 2100 * (0.25 if "lazy" in name.value else 1), 2)
+        assert choices.most_draws(curator, chosen, problem, 3, 0.25) == pytest.approx(expected)
+    gradient = dpmcmc.Gradient(3.0, 50.0)
+    all_steps = dpmcmc.tuning.langevin_steps(50.0, budget)
+    for num_steps in (all_steps, all_steps // 3):
+        found = choices.draws_worth(curator, choices.Chosen(None, gradient, SamplerName.sgld, ""), problem, num_steps, 0.5)
+        assert found == pytest.approx(num_steps / all_steps / forecast.forecast_error("sgld", 10**6, 2, budget) ** 2)
