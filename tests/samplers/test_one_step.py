@@ -83,6 +83,20 @@ def test_a_guided_walk_goes_on_when_accepted_and_turns_the_component_that_was_re
     assert not np.any(info.is_outside)
 
 
+@pytest.mark.parametrize("make, no", [(penalty, -99.0), (accept_walk, False)], ids=["ratio", "bit"])
+def test_it_is_told_where_the_prior_ends(make, no):
+    sampler = make(lambda position: jnp.where(position[0] < 0.41, 0.0, -jnp.inf), Ratio(), random_walk(0.3))
+
+    def step(key):
+        asked = Asked(no)
+        _, info = sampler.step(key, WalkState(jnp.asarray(HERE), ()), asked)
+        return info.is_outside, asked[0][1][0] >= 0.41
+
+    told, expected = jax.jit(jax.vmap(step))(KEYS[:32])
+    np.testing.assert_array_equal(told, expected)
+    assert 0 < np.mean(expected) < 1
+
+
 def moves(proposal):
     propose = jax.jit(jax.vmap(lambda key: proposal.propose(key, jnp.zeros(2), jnp.ones(2))[0]))
     return np.asarray(propose(KEYS), float)
