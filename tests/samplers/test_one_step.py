@@ -217,17 +217,26 @@ def test_a_divergent_path_is_refused_whatever_the_test_says():
 
 @pytest.mark.parametrize("subtract", [True, False])
 def test_langevin_drifts_by_half_a_step_and_spreads_by_a_whole_one(subtract):
-    h, variance = 0.4, 3.0
+    h, variance, far = 0.4, 3.0, 20 * HERE  # so that the prior pulls
     sampler = sgld(log_prior, "gradient", h, DENSE, subtract_noise=subtract)
-    state = LangevinState(jnp.asarray(HERE), jnp.int32(0))
+    state = LangevinState(jnp.asarray(far), jnp.int32(0))
     new, info = jax.jit(jax.vmap(lambda key: sampler.step(key, state, Asked(RELEASED, variance))))(KEYS)
     injected = h * DENSE - subtract * h**2 * variance / 4 * DENSE @ DENSE
-    moved = np.asarray(new.position, float) - HERE - h / 2 * DENSE @ slope(HERE)
+    moved = np.asarray(new.position, float) - far - h / 2 * DENSE @ slope(far)
     white = np.linalg.solve(np.linalg.cholesky(injected), moved.T)
     np.testing.assert_allclose(white.mean(axis=1), 0, atol=5 / MANY**0.5)
     check_covariance(moved, injected)
-    np.testing.assert_allclose(info.move, new.position - HERE, atol=1e-6)
+    np.testing.assert_allclose(info.move, new.position - far, atol=1e-5)
     np.testing.assert_allclose(info.noise_ratio, 1 if subtract else 1 + h * variance / 4 * np.linalg.eigvalsh(DENSE)[-1], rtol=1e-5)
+
+
+def test_a_langevin_step_out_of_the_support_is_not_taken():
+    sampler = sgld(lambda position: jnp.where(position[0] < 0.41, 0.0, -jnp.inf), "gradient", 0.5)
+    state = LangevinState(jnp.asarray(HERE), jnp.int32(0))
+    new, info = jax.jit(lambda: sampler.step(KEY, state, Asked(np.float32([50.0, 0.0]))))()
+    np.testing.assert_array_equal(new.position, HERE)
+    np.testing.assert_array_equal(info.move, 0)
+    assert info.is_outside and not info.is_divergent and new.index == 1
 
 
 @pytest.mark.parametrize("subtract", [True, False])
