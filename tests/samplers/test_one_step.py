@@ -17,7 +17,7 @@ from dpmcmc.samplers.exponential import _log_ratio, change
 from dpmcmc.samplers.hmc import HMCState, _decide
 from dpmcmc.samplers.langevin import LangevinState
 from dpmcmc.samplers.penalty import WalkState, passes
-from dpmcmc.samplers.start import _advance, _Reached, corrected
+from dpmcmc.samplers.start import _advance, _Reached, corrected, lift
 from dpmcmc.samplers.thermostat import ThermostatState
 from dpmcmc.types import Answer
 from tests.samplers.gradient_chains import COVARIANCE, MEAN, PRECISION, PRIOR_SCALE, BarkerBit, Ratio, log_likelihood, log_prior
@@ -155,15 +155,19 @@ def slope(position):
     return RELEASED - np.asarray(position) / PRIOR_SCALE**2
 
 
-@pytest.mark.parametrize("matrix", [DENSE, DENSE[0], DENSE[0, 0]], ids=["dense", "diagonal", "number"])
+LARGER = np.float32([[2.0, 0.5, 0.3], [0.5, 1.5, -0.4], [0.3, -0.4, 1.0]])  # the axes of a 2 x 2 one may be their own transpose
+
+
+@pytest.mark.parametrize("matrix", [LARGER, LARGER[0], LARGER[0, 0]], ids=["dense", "diagonal", "number"])
 def test_a_matrix_in_its_axes_is_the_same_whether_it_is_known_beforehand_or_learned(matrix):
     def times(matrix, vector):
         found = scaling.axes("mass", matrix)
         return found.out_of(found.scales * found.into(vector))
 
-    expected = matrix @ HERE if np.ndim(matrix) == 2 else matrix * HERE
-    np.testing.assert_allclose(times(matrix, jnp.asarray(HERE)), expected, rtol=1e-5)
-    np.testing.assert_allclose(jax.jit(times)(matrix, HERE), expected, rtol=1e-5)
+    vector = np.float32([0.4, -0.7, 1.1])
+    expected = matrix @ vector if np.ndim(matrix) == 2 else matrix * vector
+    np.testing.assert_allclose(times(matrix, jnp.asarray(vector)), expected, rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(times)(matrix, vector), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("reuse", [True, False])
@@ -247,12 +251,18 @@ def test_a_thermostat_is_its_symmetric_splitting(subtract):
     values, vectors = np.linalg.eigh(DENSE.astype(float))
     sampler = sgnht(log_prior, "gradient", h, friction, DENSE, subtract_noise=subtract)
     state = ThermostatState(jnp.asarray(HERE), jnp.float32(momentum), jnp.float32(heat), jnp.int32(0))
-    new, info = jax.jit(jax.vmap(lambda key: sampler.step(key, state, Asked(RELEASED, variance))))(KEYS)
+
+    def step(key):
+        asked = Asked(RELEASED, variance)
+        return *sampler.step(key, state, asked), asked[0][0]
+
+    new, info, asked_at = jax.jit(jax.vmap(step))(KEYS)
 
     # The axes of the implementation may have other signs: they are those of the first half move.
     signs = np.sign(np.sum(np.linalg.eigh(DENSE)[1] * vectors, axis=0))
     vectors = vectors * signs
     middle = HERE + h / 2 * vectors @ (values**0.5 * momentum)
+    np.testing.assert_allclose(asked_at, np.broadcast_to(middle, (MANY, 2)), atol=1e-6)
     kick = h / 2 * values**0.5 * (vectors.T @ slope(middle))
     half = momentum + kick
     warm = heat + h / 2 * (np.mean(half**2) - 1)
@@ -341,6 +351,12 @@ def test_the_curvature_is_lifted_to_what_its_noise_could_fake():
     values, floor = np.linalg.eigvalsh(np.linalg.inv(COVARIANCE)), (2 * 2 * 0.9) ** 0.5
     assert values[0] < floor < values[1]
     np.testing.assert_allclose(np.linalg.eigvalsh(newton(log_prior, 0.9).precision), [floor, values[1]], rtol=1e-5)
+
+
+def test_what_is_lifted_has_the_same_axes():
+    values, vectors = np.linalg.eigh(LARGER)
+    np.testing.assert_allclose(lift(LARGER, 0.1), LARGER, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(lift(LARGER, 1.2), vectors * np.maximum(values, 1.2) @ vectors.T, rtol=1e-5, atol=1e-6)
 
 
 def test_a_newton_step_is_halved_until_the_prior_has_density_there():
