@@ -61,6 +61,7 @@ def test_warmup_has_groups_of_its_own():
     assert set(result.groups()) == {"posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats"}
     np.testing.assert_array_equal(result.warmup_posterior["location"], POSITIONS[:, :4, 0])
     np.testing.assert_array_equal(result.posterior["location"], POSITIONS[:, 4:, 0])
+    assert result.sample_stats.sizes["draw"] == 6 and result.warmup_sample_stats.sizes["draw"] == 4
     assert result.attrs["thinning"] == 3
 
 
@@ -147,6 +148,13 @@ def test_the_summary_has_a_line_for_every_component():
     assert "ess_bulk" in text and "r_hat" in text
 
 
+def test_the_summary_has_two_digits_of_the_standard_deviation():
+    draws = np.random.default_rng(2).normal(size=(2, 400, 3)) * np.array([0.0123, 1.23, 123.0])
+    result = results.from_draws(draws, None, lambda p: {"a": p[0], "b": p[1], "c": p[2]}, make_statement())
+    table = results.rounded_table(result)
+    assert [len(text.partition(".")[2]) for text in table["sd"]] == [3, 1, 0]
+
+
 def drifting(share, distance, num_draws=400):
     """Two chains that begin at a distance, for this share of the draws, and are then where they belong."""
     draws = np.random.default_rng(0).normal(size=(2, num_draws, 1))
@@ -181,6 +189,16 @@ def test_one_parameter_in_doubt_is_enough(name, bad, words):
 
     assert results.doubt(arviz.from_dict(posterior={"good": GOOD})) is None
     assert words in results.doubt(arviz.from_dict(posterior={"good": GOOD, name: bad}))
+
+
+def test_one_parameter_among_many_is_enough():
+    """On average all would be well."""
+    import arviz
+
+    many = {f"p{index}": np.random.default_rng(index).normal(size=(2, 400)) for index in range(2, 32)}
+    assert results.doubt(arviz.from_dict(posterior=many)) is None
+    told = results.doubt(arviz.from_dict(posterior=many | {"torn": GOOD + [[0.0], [1.0]]}))
+    assert "R-hat is up to" in told and "some parameter has only" in told
 
 
 def test_sums_of_draws_are_taken_in_double_precision():
