@@ -119,7 +119,7 @@ def test_every_component_moves_as_often_and_by_its_own_scale(kind):
         assert abs((found > 0).sum() / MANY - 0.5) < 5 * 0.5 / MANY**0.5
 
 
-@pytest.mark.parametrize("kind", [random_walk, one_component, guided_walk])
+@pytest.mark.parametrize("kind", [random_walk, guided_walk])
 def test_no_move_is_longer_than_the_cap_and_many_are_as_long(kind):
     lengths = np.linalg.norm(moves(kind([0.3, 2.0], max_move=0.5)), axis=1)
     assert lengths.max() <= 0.5 and np.mean(lengths > 0.499) > 0.4
@@ -139,7 +139,7 @@ def test_the_noisy_ratio_is_that_of_the_rows_and_tells_the_variance_of_its_noise
     weights = change(model.family, position, proposal)
     variances = np.linspace(0.5, 2.0, len(weights))
     found = _log_ratio(weights, Answer(jnp.append(each.sum(axis=0), len(rows)), jnp.asarray(variances)), jnp.float32)
-    rowwise = jax.vmap(model.log_likelihood, (None, 0))
+    rowwise = jax.jit(jax.vmap(model.log_likelihood, (None, 0)))
     expected = np.sum(rowwise(proposal, jnp.asarray(rows)) - rowwise(position, jnp.asarray(rows)))
     assert float(found.value) == pytest.approx(float(expected), rel=1e-5)
     assert float(found.variance) == pytest.approx(np.sum(np.asarray(weights) ** 2 * variances), rel=1e-5)
@@ -335,7 +335,7 @@ def test_a_curvature_that_is_not_surely_positive_is_not_believed():
     precision, step, variance = jnp.diag(jnp.array([100.0, 3.0])), jnp.array([1.0, 0.0]), 1.0
     noise = 3 * (2 * variance) ** 0.5
     for found in (0.5 * noise, 2 * noise):
-        new, is_raised = corrected(precision, step, jnp.array([found, 0.0]), variance)
+        new, is_raised = jax.jit(corrected)(precision, step, np.float32([found, 0.0]), variance)
         assert (new[0, 0] < 100) == (found > noise) and not is_raised
 
 
@@ -343,7 +343,7 @@ def test_a_curvature_that_is_not_surely_positive_is_not_believed():
 def test_a_step_is_taken_back_if_the_slope_is_steeper_beyond_it(beyond, point, step):
     """From 0, where the slope is 1, by 1. In both cases it falls faster than was assumed."""
     reached = _Reached(jnp.zeros(1), jnp.ones(1), jnp.ones(1), jnp.eye(1))
-    found = _advance(lambda position: 0.0, reached, jnp.ones(1), jnp.array([beyond]), 1e-6)
+    found = jax.jit(lambda slope: _advance(lambda position: 0.0, reached, jnp.ones(1), slope, 1e-6))(np.float32([beyond]))
     assert (float(found.point[0]), float(found.step[0])) == pytest.approx((point, step), rel=1e-5)
 
 
