@@ -209,4 +209,4 @@ def test_refusals():
         curator.max_steps({}, {QUERY: 1})
     curator = Curator(ROWS, MODEL, None, devices=jax.devices()[:1])
     with pytest.raises(UnsupportedQuery, match="one device"):
-        curator.trace(program(QUERY), jax.random.key(0), jnp.zeros((1, 2)))
+        curator.trace(program(QUERY), jax.random.key(0), jnp.zeros((1, 2))).compile()
