@@ -75,9 +75,8 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=() if name == "logistic" else pytest.mark.slow) for name in MODELS
-])  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
 def test_every_model_runs(name):
     arguments, sampler, parameters = MODELS[name]
     result = invoke(*arguments, *PROMISE, "--sampler", sampler, "--steps", "2", "--chains", "1", "--warmup", "0")

@@ -62,8 +62,9 @@ def intercept(draws, axis):
     return (covariance @ design.T @ (values / errors))[0], covariance[0, 0] ** 0.5
 
 
-@pytest.mark.parametrize("subtract", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("axis", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("subtract", [True, False])
+@pytest.mark.parametrize("axis", [0, 1])
 def test_the_bias_vanishes_with_the_square_of_the_step(subtract, axis):
     value, error = intercept(runs(subtract)[0], axis)
     assert abs(value) < LIMIT * error and error < 0.05
