@@ -274,6 +274,16 @@ def test_what_is_promised_is_what_the_line_of_the_promise_says(tmp_path):
     assert verify.contradictions(path) == ["the printed statement says Promise:   (0.01, 1e-12)-differential privacy"]
 
 
+def check_refused(together, tmp_path, words, told):
+    """By all that would give draws a statement: in these words, and, of a file, in those."""
+    for refuse in (statement_of, lambda result: save(result, tmp_path / "both.nc")):
+        with pytest.raises(ValueError, match=words):
+            refuse(together)
+    together.to_netcdf(str(tmp_path / "both.nc"), engine="h5netcdf")
+    result = CliRunner().invoke(main, ["account", "ledger", str(tmp_path / "both.nc")])
+    assert result.exit_code == 1 and told in result.output
+
+
 @pytest.mark.parametrize("axis", ["chain", "draw"])
 def test_draws_of_several_runs_do_not_go_under_the_statement_of_one(axis, tmp_path):
     """The bill of one run was printed, and reproduced, for the draws of two."""
@@ -281,12 +291,8 @@ def test_draws_of_several_runs_do_not_go_under_the_statement_of_one(axis, tmp_pa
 
     parts = [make(num_warmup=4)[0] for _ in range(2)]
     together = arviz.concat(*parts, dim=axis, reset_dim=True)
-    for refuse in (statement_of, lambda result: save(result, tmp_path / "both.nc")):
-        with pytest.raises(ValueError, match="there are 40 draws here, and the statement is about a run of 20"):
-            refuse(together)
-    together.to_netcdf(str(tmp_path / "both.nc"), engine="h5netcdf")
-    told = CliRunner().invoke(main, ["account", "ledger", str(tmp_path / "both.nc")])
-    assert told.exit_code == 1 and "it holds 20 draws more than the run" in told.output
+    words = "there are 40 draws here, and the statement is about a run of 20"
+    check_refused(together, tmp_path, words, "it holds 20 draws more than the run")
     assert CliRunner().invoke(main, ["account", "ledger", str(saved(parts[0], tmp_path))]).exit_code == 0
     for fewer in (parts[0].isel(draw=slice(2, None)), parts[0].isel(chain=0), parts[0].isel(chain=[0])):
         assert statement_of(fewer) == statement_of(parts[0])
@@ -303,12 +309,8 @@ def test_few_draws_of_several_runs_do_not_go_under_the_statement_of_one(first, o
         return results.from_draws(POSITIONS, INFO, unravel, statement).isel(draw=slice(0, 5))
 
     together = arviz.concat(half(first), half(other), dim="chain", reset_dim=True)
-    for refuse in (statement_of, lambda result: save(result, tmp_path / "both.nc")):
-        with pytest.raises(ValueError, match="draws of several runs were put together here, and the statement is"):
-            refuse(together)
-    together.to_netcdf(str(tmp_path / "both.nc"), engine="h5netcdf")
-    told = CliRunner().invoke(main, ["account", "ledger", str(tmp_path / "both.nc")])
-    assert told.exit_code == 1 and "it holds draws of several runs" in told.output
+    words = "draws of several runs were put together here, and the statement is"
+    check_refused(together, tmp_path, words, "it holds draws of several runs")
     again = half(None)  # parts of one run may be apart, and together again
     statement_of(arviz.concat(again.isel(draw=slice(0, 2)), again.isel(draw=slice(2, 5)), dim="draw", reset_dim=True))
 
