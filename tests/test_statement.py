@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import jax
 import pytest
+from scipy import special
 
 from dpmcmc import (
     Answer,
@@ -51,6 +52,7 @@ def test_the_text_says_everything():
         "Promise:   (0.70",
         ", 1e-06)-differential privacy",
         "one row, replaced by any other (the number of rows, 40, is public)",
+        "Means:     who knows all the rest, and holds two values of it for equally likely, guesses the true one with",
         tiny.RATIO.released,
         tiny.BIT.released,
         f"20 x {tiny.RATIO}",
@@ -80,7 +82,17 @@ def test_add_or_remove_does_not_tell_the_number_of_rows():
     assert "one row, added or removed (the number of rows is private)" in str(found)
     assert "40" not in str(found) and found.capacity is None
     assert "Assumes:   the table has at most 64 rows" in str(found)  # else it would have been refused, which is told
-    assert "at most" not in str(statement({tiny.RATIO: 20}))
+    assert "at most 64" not in str(statement({tiny.RATIO: 20}))
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_the_promise_in_words_is_what_a_gaussian_tells(neighbours):
+    """Rounded up: with mu of the bill, the better of two tables is named with a chance of Phi(mu / 2)."""
+    found = statement({tiny.RATIO: 20}, budget=Budget(1.0, 1e-6, neighbours), capacity=40)
+    (told,) = re.findall(r"Means:     who knows .* a chance of at most (\S+) %", str(found))
+    chance = special.ndtr(math.sqrt(20) / tiny.RATIO.cost(found.unit).noise_multiplier / 2)
+    assert 100 * chance <= float(told) < 100 * chance + 0.1
+    assert ("its presence" in str(found)) is (neighbours is Neighbours.ADD_OR_REMOVE_ONE)
 
 
 def test_presence_at_some_epsilon_is_values_at_twice_as_much():
@@ -128,7 +140,7 @@ def test_a_fixed_secret_promises_nothing():
     assert found.epsilon == math.inf and found.second_epsilon is None
     assert "epsilon = infinity: NO PRIVACY IS PROMISED" in str(found)
     assert "the secret was fixed by the caller" in str(found) and "second opinion" not in str(found)
-    assert "the promise is about" not in str(found)
+    assert "the promise is about" not in str(found) and "Means:" not in str(found)
     assert json.loads(found.ledger_json())["claim"] == {"epsilon": "inf", "delta": 1e-06, "method": "none"}
 
 
@@ -325,6 +337,9 @@ FORGED = {
     "a line more": (r"  Bill: ", "  Bill:      1 x q\n  Bill: ", False),
     "another figure": (r"Computed:  epsilon = \S+", "Computed:  epsilon = 0.001", False),
     "another second figure": (r"epsilon = \S+ by pld", "epsilon = 0.001 by pld", False),
+    "a smaller chance": (r"chance of at most \S+ %", "chance of at most 50.1 %", False),
+    "a larger chance": (r"chance of at most \S+ %", "chance of at most 99.9 %", True),
+    "a chance of what nobody means": (r"who knows all the rest", "who knows nothing", False),
     "a line that nobody prints": (r"  Unit: ", "  PROMISE:   (0.01, 1e-12)-differential privacy\n  Unit: ", False),
     "another number": (r"the number of rows, 40, is public", "the number of rows is private", False),
     "another title": (r"PRIVACY STATEMENT", "PRIVACY STATEMENT: (0.01, 1e-12)", False),
@@ -358,7 +373,7 @@ def test_a_printed_statement_is_that_of_its_ledger(name, tmp_path):
     pattern, put, is_consistent = FORGED[name]
     found = statement({tiny.RATIO: 20})
     text = re.sub(pattern, put, str(found), count=1)
-    assert (text == str(found)) is is_consistent
+    assert (text == str(found)) is (name == "as it is")
     path = tmp_path / "attributes.json"
     path.write_text(json.dumps({verify.ATTRIBUTE: found.ledger_json(), "privacy_statement": text}))
     assert (verify.contradictions(path) == []) is is_consistent

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from dpmcmc.acceptance import Barker
-from dpmcmc.accounting import accountants, verify
+from dpmcmc.accounting import accountants, filters, verify
 from dpmcmc.accounting.costs import AcceptBit, Gaussian, NonPrivate, to_json
 
 
@@ -58,9 +58,9 @@ def test_other_methods(method):
     assert not verify.verify(document(entries, epsilon * 0.999, method=method)).is_reproduced
 
 
-@pytest.mark.parametrize("method", verify.FILTERS)
+@pytest.mark.parametrize("method", filters.BY_NAME)
 def test_claims_of_filters(method):
-    steps = verify.FILTERS[method](1.0, 1e-6).steps({Gaussian(50.0): 1})
+    steps = filters.BY_NAME[method](1.0, 1e-6).steps({Gaussian(50.0): 1})
     assert verify.verify(document([(Gaussian(50.0), steps)], 1.0, method=method)).is_reproduced
     assert not verify.verify(document([(Gaussian(50.0), steps + 1)], 1.0, method=method)).is_reproduced
 

@@ -120,6 +120,7 @@ def renyi_filter(epsilon: float, delta: float) -> Filter:
 
 FILTERS = {"gaussian-dp": gaussian_filter, "zcdp": zcdp_filter, "renyi": renyi_filter}  # as curators are told to share by
 NAMES = {"gaussian-dp": "gaussian-filter", "zcdp": "zcdp-filter", "renyi": "renyi-filter"}  # as statements have them
+BY_NAME = {NAMES[shared_by]: make for shared_by, make in FILTERS.items()}
 
 
 def largest_rho(epsilon: float, delta: float) -> float:

@@ -40,6 +40,12 @@ TIME = "the time a run takes is not part of the release, and is not protected"
 SHARED_BUDGET = "several runs share this budget: the promise is about all of them together"
 IN_RETROSPECT = "none was made in advance. By itself this run has {}; other runs on these rows add to it"
 SECOND, BOTH_HOLD = ", as a second opinion", " (both are upper bounds: the smaller one holds)"
+MEANS = {
+    Neighbours.REPLACE_ONE: "who knows all the rest, and holds two values of it for equally likely, guesses the true one with a "
+    "chance of at most {} %",
+    Neighbours.ADD_OR_REMOVE_ONE: "who knows all the rest, and holds its presence for as likely as not, guesses right with a "
+    "chance of at most {} %",
+}
 ALONE = "for this run alone"  # what a shared budget's second figure is about: no opinion on the first
 SEVERAL_OWNERS = (
     "this owner added its noise in full, with a secret of its own: the promise holds also against other owners, who know theirs, "
@@ -60,6 +66,7 @@ class Statement:
     epsilon: float
     delta: float
     method: str  # the accountant behind epsilon
+    chance: float | None  # of the best guess after the release, where anything is promised
     second_epsilon: float | None  # by another accountant, from the same bill
     second_method: str | None
     unit: Unit
@@ -100,7 +107,8 @@ class Statement:
     def __str__(self) -> str:
         promise, unit, *bill = lines_of(self.facts(), self.bill, self.capacity, self.budget is None)
         released = f"{'; '.join(self.released)}; everything else is computed from these" if self.released else "nothing"
-        lines = [TITLE, promise, unit, f"  Released:  {one_line(released)}", *bill]
+        means = [] if self.chance is None else [f"  Means:     {MEANS[self.unit.neighbours].format(percent(self.chance))}"]
+        lines = [TITLE, promise, unit, *means, f"  Released:  {one_line(released)}", *bill]
         if self.second_epsilon is not None:
             is_larger = self.second_epsilon > self.epsilon * 1.00001
             both = BOTH_HOLD if is_larger else ""
@@ -192,6 +200,11 @@ def rounded_up(value: float, digits: int) -> str:
     if float(text) < value < math.inf:
         text = f"{value + 0.5 * 10.0 ** (math.floor(math.log10(value)) + 1 - digits):.{digits}g}"
     return text
+
+
+def percent(chance: float) -> str:
+    """Of a hundred, to a tenth, and never below."""
+    return rounded_up(100 * chance, 3)
 
 
 def one_line(text: Any) -> str:

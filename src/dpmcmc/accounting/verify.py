@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmcmc.accounting import accountants, filters
+from dpmcmc.accounting import accountants, filters, guess
 from dpmcmc.accounting.costs import from_json
 from dpmcmc.accounting.search import LIMIT
 from dpmcmc.accounting.statement import (
@@ -24,6 +24,7 @@ from dpmcmc.accounting.statement import (
     FEDERATED_FORMAT,
     FORMAT,
     JOINED,
+    MEANS,
     NUM_DRAWS,
     SECOND,
     TITLE,
@@ -44,7 +45,6 @@ MOST_DIGITS = 4000  # Python reads no more than 4300
 FREE = ("Released", "Budget", "Assumes", "Note")  # what a statement prints besides its ledger
 OPINION = rf"epsilon = (\S+) by ([a-z-]+)(?:{re.escape(SECOND)}(?:{re.escape(BOTH_HOLD)})?|, {ALONE})"
 ANY = "\0"  # a number that a statement prints and its ledger does not tell; what is printed never has this character
-FILTERS = {filters.NAMES[shared_by]: make for shared_by, make in filters.FILTERS.items()}
 
 
 class Verdict(NamedTuple):
@@ -167,8 +167,12 @@ def _contradicting(text: str, ledgers: dict[str, dict[str, Any]]) -> list[str]:
     owners, wrong, kept = list(ledgers.values()), list[str](), list[str]()
     for line in map(str.strip, text.splitlines()):
         number = sum(before.startswith("Promise:") for before in kept)  # whose line it is
+        is_known = 0 < number <= len(owners)
         if opinion := re.fullmatch(OPINION, line):
-            if not (0 < number <= len(owners) and _is_proved(owners[number - 1], *opinion.groups())):
+            if not (is_known and _is_proved(owners[number - 1], *opinion.groups())):
+                wrong.append(line)
+        elif line.startswith("Means:"):
+            if not (is_known and _is_meant(owners[number - 1], line)):
                 wrong.append(line)
         elif line and line.split(":")[0] not in FREE:
             kept.append(line)
@@ -189,6 +193,18 @@ def _is_proved(ledger: dict[str, Any], printed: str, method: str) -> bool:
         return False
 
 
+def _is_meant(ledger: dict[str, Any], line: str) -> bool:
+    """Whether a promise in words is what the ledger says, or less."""
+    facts = _facts(ledger)
+    pattern = _pattern(f"Means: {MEANS[Neighbours(facts['neighbours'])].format(ANY)}", r"([0-9.]+)")
+    known = re.fullmatch(pattern, " ".join(line.split()))
+    try:
+        chance = guess.chance(costs_of(ledger), facts["epsilon"], facts["delta"], facts["accountant"])
+        return known is not None and 100 * chance * (1 - TOLERANCE) <= float(known[1])
+    except (ValueError, PrivacyRefusal):
+        return False
+
+
 def _printed(ledger: dict[str, Any]) -> list[str]:
     """Patterns of the lines that a statement prints of what is in its ledger: with any capacity, promised in advance or not."""
     facts, bill = _facts(ledger), _part(ledger, "entries", list)
@@ -196,8 +212,8 @@ def _printed(ledger: dict[str, Any]) -> list[str]:
     return [f"{_pattern(one)}|{_pattern(other)}" for one, other in zip(in_advance, in_retrospect, strict=True)]
 
 
-def _pattern(line: str) -> str:
-    return re.escape(" ".join(line.split())).replace(ANY, "[0-9]+")
+def _pattern(line: str, number: str = "[0-9]+") -> str:
+    return re.escape(" ".join(line.split())).replace(ANY, number)
 
 
 def _facts(ledger: dict[str, Any]) -> dict[str, Any]:
@@ -297,14 +313,14 @@ def _number(claim: dict[str, Any], name: str) -> float:
 
 
 def _recomputed(costs: dict[Any, int], claimed: float, delta: float, method: str) -> float:
-    if method not in (*accountants.METHODS, *FILTERS, "none"):
-        raise ValueError(f"the claim's method must be one of {[*accountants.METHODS, *FILTERS]}")
+    if method not in (*accountants.METHODS, *filters.BY_NAME, "none"):
+        raise ValueError(f"the claim's method must be one of {[*accountants.METHODS, *filters.BY_NAME]}")
     if method == "none" and math.isinf(claimed):
         return math.inf
     if method == "none" or not costs:
         return accountants.epsilon(costs, delta).epsilon
-    if method in FILTERS:
-        return claimed if math.isfinite(claimed) and FILTERS[method](claimed, delta).fits(costs) else math.inf
+    if method in filters.BY_NAME:
+        return claimed if math.isfinite(claimed) and filters.BY_NAME[method](claimed, delta).fits(costs) else math.inf
     try:
         return accountants.epsilon_by(method, costs, delta)
     except PrivacyRefusal as refusal:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpmcmc.accounting import accountants, calibrate, filters
+from dpmcmc.accounting import accountants, calibrate, filters, guess
 from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.statement import (
     ALONE,
@@ -153,6 +153,7 @@ class Account:
             epsilon=epsilon,
             delta=self.delta,
             method=method,
+            chance=guess.chance(total_costs(bill), epsilon, self.delta, method) if math.isfinite(epsilon) else None,
             second_epsilon=second_epsilon,
             second_method=second_method,
             unit=self.unit,

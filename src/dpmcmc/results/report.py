@@ -6,6 +6,7 @@ All that is on it comes from the draws and their statement, so the page is as sa
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
@@ -22,6 +23,7 @@ GLOSSARY = (
     "<b>Effective draws</b>: how many independent draws would tell the mean as well. <b>R-hat</b>: how much the chains disagree; "
     "1 is perfect."
 )
+PROMISE = ("Owner ", "Promise:", "Unit:", "Means:")  # the lines of a statement that stand in front
 CHECK = "The bill is in the file of the posterior: <code>dpmcmc account ledger FILE</code> computes the promise again from it."
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
@@ -96,12 +98,13 @@ def image(png: bytes, text: str) -> str:
 
 
 def _promise(statement: str, attributes: Any) -> list[str]:
-    """The promise and the unit; of several owners the weakest promise, then each one's own with its unit."""
-    told = [" ".join(line.split()) for line in statement.splitlines() if line.strip().startswith(("Owner ", "Promise:", "Unit:"))]
+    """The promise, the unit and what it means; of several owners the weakest promise, then all of it for each."""
+    told = [" ".join(line.split()) for line in statement.splitlines() if line.strip().startswith(PROMISE)]
     if not statement.startswith(TITLES.partition("{")[0]):
         return told
     promise = promise_text(attributes["epsilon"], attributes["delta"])
-    owners = [". ".join(told[first : first + 3]) for first in range(0, len(told), 3)]
+    starts = [index for index, line in enumerate(told) if line.startswith("Owner ")]
+    owners = [". ".join(told[start:end]) for start, end in itertools.pairwise([*starts, len(told)])]
     return [f"Promise: {promise}, or better, to the rows of each owner ({attributes['owners']})", *owners]
 
 
