@@ -1,5 +1,6 @@
 """The page about a posterior: what it says, that names on it are only text, and what it refuses."""
 
+import re
 from types import SimpleNamespace
 
 import h5py
@@ -139,6 +140,44 @@ def test_what_all_owners_note_is_told_once(tmp_path):
 )
 def test_figures_of_any_size(draws):
     assert plots.chains(draws).startswith(b"\x89PNG")
+
+
+FORGED = {
+    "as it is": ({}, None),
+    "a smaller promise in print": (
+        {"privacy_statement": lambda text: text.replace("Promise:   (0.", "Promise:   (0.0")},
+        "the printed statement says Promise:   (0.0",
+    ),
+    "a smaller claim": (
+        {"dpmcmc_ledger": lambda text: re.sub(r'"epsilon": [0-9.]+', '"epsilon": 0.01', text, count=1)},
+        "it claims epsilon = 0.01, and the bill amounts to 0.",
+    ),
+    "a smaller number beside it": ({"epsilon": lambda number: number / 2}, "epsilon=0."),
+    "no bill": ({"dpmcmc_ledger": None}, "there is no bill beside it"),
+    "a bill of nothing": ({"dpmcmc_ledger": lambda text: "[<b>"}, "its bill cannot be read (Expecting value"),
+    "somebody else's bill": ({"dpmcmc_ledger": lambda text: "{}"}, "holds no ledger: its format is None"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_promise_that_is_not_that_of_its_bill_does_not_pass(name, tmp_path):
+    changes, why = FORGED[name]
+    result = make()
+    for attribute, change in changes.items():
+        value = result.posterior.attrs.pop(attribute)
+        if change is not None:
+            result.posterior.attrs[attribute] = change(value)
+            assert change(value) != value
+    told = page(result, tmp_path)
+    assert ("DO NOT BELIEVE THE PROMISE" in told) is ('class="bad"' in told) is (why is not None)
+    assert ("and is reproduced" in told) is (why is None)
+    assert why is None or why in told
+
+
+def test_nothing_is_reproduced_where_nothing_is_promised(tmp_path):
+    statement = tiny.make_curator().grant({tiny.RATIO: 20}).statement()
+    told = page(results.from_draws(DRAWS, None, unravel, statement), tmp_path)
+    assert "NO PRIVACY IS PROMISED" in told and "is reproduced" not in told and "DO NOT BELIEVE" not in told
 
 
 def test_draws_that_were_paid_for_are_not_replaced(tmp_path):

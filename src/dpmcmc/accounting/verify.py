@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from dpmcmc.accounting.statement import (
     is_one_promise,
     lines_of,
     one_line,
+    rounded_up,
     weakest,
 )
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
@@ -73,12 +75,16 @@ def _opened(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         if {"format", "claim", "entries"} & set(document):  # the rest of a ledger is told by a posterior's attributes too
             raise ValueError(f"{path.name} holds a ledger within a ledger: there is no telling which is meant")
         attributes, document = attributes or [document], document[ATTRIBUTE]
-    document = parsed(document) if isinstance(document, str) else document
+    return _checked(parsed(document) if isinstance(document, str) else document, path.name), attributes
+
+
+def _checked(document: Any, where: str) -> dict[str, Any]:
+    """Refuse what is no ledger, of one owner or of several."""
     for ledger in by_owner(document).values():
         if not isinstance(ledger, dict) or ledger.get("format") != FORMAT:
             found = ledger.get("format") if isinstance(ledger, dict) else type(ledger).__name__
-            raise ValueError(f"{path.name} holds no ledger: its format is {found!r}, not {FORMAT!r}")
-    return document, attributes
+            raise ValueError(f"{where} holds no ledger: its format is {found!r}, not {FORMAT!r}")
+    return document
 
 
 def parsed(text: str | bytes) -> Any:
@@ -118,6 +124,35 @@ def _check_fields(value: dict[str, Any], what: str, fields: tuple[str, ...]) -> 
 def contradictions(path: Path) -> list[str]:
     """What the other attributes of a saved posterior say, if it is not what its ledger says."""
     document, beside = _opened(path)
+    found = _contradictions(document, beside)
+    accountants = [_facts(ledger)["accountant"] for ledger in by_owner(document).values()]
+    if all(is_one_promise(attributes, accountants) for attributes in beside):
+        return found
+    if _is_netcdf(path) and (added := _added_draws(path)):
+        return [*found, f"it holds {added} draws more than the run that the ledger is the bill of"]
+    if any(JOINED in attributes for attributes in beside):
+        return [*found, "it holds draws of several runs that were put together, and the ledger is the bill of one"]
+    return found
+
+
+def doubts(attributes: Mapping[str, Any]) -> list[str]:
+    """Why not to believe what a posterior in memory promises, in its attributes: nothing, if their ledger reproduces it."""
+    if ATTRIBUTE not in attributes:
+        return ["there is no bill beside it"]
+    try:
+        document = _checked(parsed(attributes[ATTRIBUTE]), "the posterior")
+        found = [
+            f"{one_line(name) or 'it'} claims epsilon = {rounded_up(verdict.claimed, 4)}, and the bill amounts to "
+            f"{rounded_up(verdict.recomputed, 4)}"
+            for name, verdict in ((name, verify(ledger)) for name, ledger in by_owner(document).items())
+            if not verdict.is_reproduced
+        ]
+        return found + _contradictions(document, [dict(attributes)])
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, OverflowError, PrivacyRefusal) as error:
+        return [f"its bill cannot be read ({one_line(error)})"]
+
+
+def _contradictions(document: dict[str, Any], beside: list[dict[str, Any]]) -> list[str]:
     ledgers = by_owner(document)
     facts = [_facts(ledger) for ledger in ledgers.values()]
     found = []
@@ -132,13 +167,6 @@ def contradictions(path: Path) -> list[str]:
         if STATEMENT in attributes:
             wrong = _contradicting(str(attributes[STATEMENT]), ledgers)
             found += [f"the printed statement says {line or 'too little'}" for line in wrong]
-    accountants = [fact["accountant"] for fact in facts]
-    if all(is_one_promise(attributes, accountants) for attributes in beside):
-        return list(dict.fromkeys(found))
-    if _is_netcdf(path) and (added := _added_draws(path)):
-        found.append(f"it holds {added} draws more than the run that the ledger is the bill of")
-    elif any(JOINED in attributes for attributes in beside):
-        found.append("it holds draws of several runs that were put together, and the ledger is the bill of one")
     return list(dict.fromkeys(found))
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import base64
 import itertools
+import math
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from dpmcmc.accounting import verify
 from dpmcmc.accounting.statement import TITLES, promise_text
 from dpmcmc.doubts import UNRELIABLE
 from dpmcmc.results import plots, posterior
@@ -25,6 +27,8 @@ GLOSSARY = (
 )
 PROMISE = ("Owner ", "Promise:", "Unit:", "Means:")  # the lines of a statement that stand in front
 CHECK = "The bill is in the file of the posterior: <code>dpmcmc account ledger FILE</code> computes the promise again from it."
+CHECKED = f"{CHECK} For this page it was, and is reproduced."
+FORGED = "DO NOT BELIEVE THE PROMISE: it is not what its own bill amounts to."
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 h1 { margin-bottom: .2rem } h2 { margin-top: 2.2rem }
@@ -75,10 +79,13 @@ def _is_page(path: str | Path) -> bool:
 def sections(result: Any) -> list[str]:
     """What there is to say about one posterior."""
     statement, attributes = posterior.statement_of(result), result.posterior.attrs
+    doubts = verify.doubts(attributes)
+    is_private = not doubts and math.isfinite(float(attributes["epsilon"]))
     plan = escape(attributes.get("plan", ""))
     draws = posterior.scalars(result)
     return [
         *(f"<p>{escape(line)}</p>" for line in _promise(statement, attributes)),
+        _bad([FORGED, *doubts]) if doubts else "",
         _verdict(result, statement),
         "<h2>Parameters</h2>",
         _table(result, [values.attrs.get("unit", "") for values in draws.values()]),
@@ -88,7 +95,7 @@ def sections(result: Any) -> list[str]:
             plots.chains({label: values.to_numpy() for label, values in draws.items()}), "all draws, and the chains step by step"
         ),
         f"<h2>How it was made</h2><pre>{plan}</pre>" if plan else "",
-        f'<h2>What was promised</h2><pre>{escape(statement)}</pre><p class="small">{CHECK}</p>',
+        f'<h2>What was promised</h2><pre>{escape(statement)}</pre><p class="small">{CHECKED if is_private else CHECK}</p>',
     ]
 
 
@@ -121,6 +128,10 @@ def _verdict(result: Any, statement: str) -> str:
         )
         good = f"{r_hat} every parameter has at least {posterior.MIN_EFFECTIVE} effective draws"
         return f'<div class="good">These draws pass their checks: {good}.</div>'
+    return _bad(reasons)
+
+
+def _bad(reasons: list[str]) -> str:
     return f'<div class="bad">{"<br>".join(map(escape, reasons))}</div>'
 
 
