@@ -108,10 +108,11 @@ def sample(
     by_step = total_plan((begin.plan, 1), (one_step.plan, num_steps))
     assert plan == by_step, "the bill of a block must be that of its steps"
     check_fits(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
-    notes = doubts.of_settings(curator.model, one_step.plan)
+    asked = one_step.plan or begin.plan  # what the law of the draws rests on
+    notes = doubts.of_settings(curator.model, asked)
     notes += _unless_it_fails(doubts.of_values, curator.model, curator.row, positions[0])
     notes += _unless_it_fails(doubts.of_bounds, curator.model, curator.row, positions[0])
-    notes += _unless_it_fails(doubts.of_gradients, curator.model, curator.row, positions[0], one_step.plan)
+    notes += _unless_it_fails(doubts.of_gradients, curator.model, curator.row, positions[0], asked)
     notes += _unless_it_fails(doubts.of_parts, curator.model, curator.row, positions[0])
     with _interrupts_held() as interrupts, Progress(num_steps, is_shown=progress) as bar:
         for note in notes:
@@ -122,7 +123,7 @@ def sample(
             raise KeyboardInterrupt
         with posteriors.claimed(path):
             run = _Run(
-                curator, curator.grant(plan), one_step.plan, keys, sizes, thin, warmup, path, notes, dict(attributes), dict(units),
+                curator, curator.grant(plan), asked, keys, sizes, thin, warmup, path, notes, dict(attributes), dict(units),
                 is_all,
             )  # fmt: skip
             return run.go(positions, starter, runners, bar, interrupts)
@@ -134,7 +135,7 @@ class _Run:
 
     curator: Any
     grant: Any
-    per_step: Plan
+    asked: Plan  # in a step, or if that asks nothing at the start
     keys: Any
     sizes: list[int]
     thin: int
@@ -177,7 +178,8 @@ class _Run:
     def _run(self, positions, starter, runners, bar: Progress, interrupts: list) -> str:
         """Block after block. Returns why it ended early, if it did."""
         learned, states = self.grant.run(starter, self.keys, positions)
-        for text in _unless_it_fails(doubts.of_start, learned):
+        told = _unless_it_fails(doubts.of_start, learned) + _unless_it_fails(doubts.of_survey, self.curator.model, learned)
+        for text in told:
             bar.warn(text)
             self.notes.append(text)
         for size in self.sizes:
@@ -212,7 +214,7 @@ class _Run:
         result, model = None, self.curator.model
         try:
             # A sampler of one's own may name its statistics as it likes.
-            notes += _unless_it_fails(doubts.of_draws, model, self.per_step, self.draws, self.thin, self.warmup)
+            notes += _unless_it_fails(doubts.of_draws, model, self.asked, self.draws, self.thin, self.warmup)
             visited = np.concatenate([positions for positions, _ in self.draws])
             notes += _unless_it_fails(doubts.of_positions, model, self.curator.row, visited)
             if self.is_all:
@@ -247,7 +249,7 @@ class _Run:
             positions,
             info,
             self.curator.model.unravel,
-            self.grant.statement(*_declared(self.curator.model, self.per_step), *self.notes, *notes),
+            self.grant.statement(*_declared(self.curator.model, self.asked), *self.notes, *notes),
             num_warmup=int(positions.shape[1] * self.warmup),
             thin=self.thin,
             attributes=self.attributes,

@@ -22,6 +22,10 @@ has all of its precision q:  1 / h = n c / stiffness + q / `ATTAINED`.  A shorte
 nothing else but the time. The noises of several owners add:  v = (R z)^2 times the sum of s^2,  with s = 2 for an owner whose rows
 are replaced, 1 for one whose rows are added or removed, times the rows per person; the poorest of them has the say on mu.
 
+**A survey** (`samplers.survey`) gets 0.56 of mu^2 for its gradient and 0.1 for its curvature. The point where it is made must be
+near the posterior, for all is taken to be quadratic around it: 0.02 go to a first curvature, 0.12 to eight rough Newton steps and
+0.2 to one more. Its noise depends on the bounds and the budget alone.
+
 **What to expect.** About 34 d / q steps of Barker's test, 60 d / q of the penalty test or 54 d / q of its bit are worth one
 independent draw, where q is what the cap leaves of the mean squared move: 0.52, 0.63, 0.79, 0.87 for d = 1, 2, 7, 20.
 """
@@ -45,9 +49,11 @@ STEPS_PER_DRAW = {"barker": 34.0, "lazy-barker": 34.0, "penalty": 60.0, "penalty
 STIFFNESS = 1.0  # at worst the variance of the stiffest direction is then a third too large; on real tables a few per cent
 ATTAINED = 0.2  # five per cent
 FEWEST_DRAWS = 15  # effective ones, of every parameter, that a run's own checks want
+MAX_WIDENING = 4.0  # of a posterior by the noise of a survey, that these take
 DISTANCE = 1e-23  # of a million noisy gradients from their ideal law: delta pays for e^epsilon times as much
 Budgets = Budget | Sequence[Budget]  # one for each owner
 START_SHARE, CURVATURE_SHARE, START_STEPS = 0.08, 0.02, 8  # of mu^2, for the private start
+APPROACH_SHARE, APPROACH_STEPS, LAST_SHARE, SURVEY_SHARE = 0.12, 8, 0.2, 0.1  # of mu^2, before a survey; for its curvature
 
 
 class Walk(NamedTuple):
@@ -97,16 +103,18 @@ class Recipe:
 
     sampler: Any
     start: Any
-    query: Any  # what the sampler asks in each step
+    query: Any  # what the sampler asks in each step; None if that is nothing
     initial: Plan  # what the start asks
     num_chains: int
     thin: int
     warmup: float
+    num_steps: int | None = None  # all that the budget allows
 
     @property
     def options(self) -> dict[str, Any]:
         """Everything but the sampler."""
-        return {"start": self.start, "num_chains": self.num_chains, "thin": self.thin, "warmup": self.warmup}
+        found = {"start": self.start, "num_chains": self.num_chains, "thin": self.thin, "warmup": self.warmup}
+        return found if self.num_steps is None else found | {"num_steps": self.num_steps}
 
     @property
     def continued(self) -> Any:
@@ -150,28 +158,12 @@ def langevin(
     """
     from dpmcmc import sgld
 
-    if not isinstance(model, Model):
-        raise TypeError(f"model is a {type(model).__name__}: give the curator's Model")
-    budgets = _every(budget) if isinstance(budget, Budget | Sequence) else ()
-    if not budgets or not all(isinstance(one, Budget) for one in budgets):
-        raise TypeError(
-            f"budget is a {type(budget).__name__}: give the curator's Budget(epsilon, delta), or a list, one of each owner"
-        )
+    model = _bounded(model, budget, clip, curvature)
     num_rows, num_chains = whole("num_rows", num_rows), whole("num_chains", num_chains)
     if not (is_number(stiffness) and stiffness > 0):
         raise ValueError(f"stiffness={stiffness} must be positive: it is the longest step times the largest precision")
-    for name, bound in (("clip", clip), ("curvature", curvature)):
-        if bound is not None:
-            positive(name, bound, "nearly all rows stay below it")
-    if clip is not None:
-        model = model._replace(lipschitz=clip, center=None, spread=None)
-    model = model._replace(curvature=curvature or model.curvature)
-    if (model.lipschitz is None and not _is_centered(model, budget)) or model.curvature is None:
-        raise ValueError(
-            "this recipe needs a model with proved bounds (lipschitz and curvature), such as logistic or robust_linear, or a "
-            "Gaussian with a radius; or else clip= and curvature=, which the slope and the curvature of nearly all rows stay below"
-        )
     prior_precision = _prior_precision(model)
+    assert model.curvature is not None
     make, bound = _gradient(model, budget)
     inverse_step = num_rows * model.curvature / stiffness + prior_precision / ATTAINED
     _check_hope(num_rows * model.curvature + prior_precision, inverse_step, bound, budget)
@@ -197,14 +189,106 @@ def langevin_for(
     curvature: float | None = None,
 ) -> Recipe:
     """The same for a curator, or a federation: model, capacity and budget are public, and are theirs."""
+    num_rows, budgets = _public_facts(curator, "tuning.langevin(model, num_rows, budget)")
+    return langevin(curator.model, num_rows, budgets, num_chains, stiffness, clip, curvature)
+
+
+def _public_facts(curator: Any, by_hand: str) -> tuple[int, list[Budget]]:
+    """The rows of all owners at most, and the budget of each."""
     owners = list(getattr(curator, "owners", {"": curator}).values())
     if missing := [owner for owner in owners if not isinstance(getattr(owner, "budget", None), Budget)]:
         raise TypeError(
             f"{missing[0]!r} has no budget to take the settings from: give a Curator or a Federation with one, or say all with "
-            "tuning.langevin(model, num_rows, budget)"
+            f"{by_hand}"
         )
-    num_rows, budgets = sum(owner.capacity for owner in owners), [owner.budget for owner in owners]
-    return langevin(curator.model, num_rows, budgets, num_chains, stiffness, clip, curvature)
+    return sum(owner.capacity for owner in owners), [owner.budget for owner in owners]
+
+
+def _bounded(model: Model, budget: Budgets, clip: float | None, curvature: float | None) -> Model:
+    """The model with these bounds in place of its own."""
+    if not isinstance(model, Model):
+        raise TypeError(f"model is a {type(model).__name__}: give the curator's Model")
+    budgets = _every(budget) if isinstance(budget, Budget | Sequence) else ()
+    if not budgets or not all(isinstance(one, Budget) for one in budgets):
+        raise TypeError(
+            f"budget is a {type(budget).__name__}: give the curator's Budget(epsilon, delta), or a list, one of each owner"
+        )
+    for name, bound in (("clip", clip), ("curvature", curvature)):
+        if bound is not None:
+            positive(name, bound, "nearly all rows stay below it")
+    if clip is not None:
+        model = model._replace(lipschitz=clip, center=None, spread=None)
+    model = model._replace(curvature=curvature or model.curvature)
+    if (model.lipschitz is None and not _is_centered(model, budget)) or model.curvature is None:
+        raise ValueError(
+            "this recipe needs a model with proved bounds (lipschitz and curvature), such as logistic or robust_linear, or a "
+            "Gaussian with a radius; or else clip= and curvature=, which the slope and the curvature of nearly all rows stay below"
+        )
+    return model
+
+
+def noise_aware(
+    model: Model,
+    num_rows: int,
+    budget: Budgets,
+    num_chains: int = 4,
+    num_steps: int = 1000,
+    clip: float | None = None,
+    curvature: float | None = None,
+) -> Recipe:
+    """One survey of the log-likelihood with all of the budget, and as many draws of the posterior given it as one likes.
+
+    The arguments are those of `langevin`; `num_steps`, of each chain, cost nothing.
+    """
+    import dpmcmc
+
+    model = _bounded(model, budget, clip, curvature)
+    num_rows, num_chains, num_steps = (
+        whole(name, value) for name, value in (("num_rows", num_rows), ("num_chains", num_chains), ("num_steps", num_steps))
+    )
+    make, bound = _gradient(model, budget)
+    mu = gaussian_mu(budget)
+
+    def asked(kind: Any, bound: float | None, share: float) -> Any:
+        return kind(bound, _round_up(1 / math.sqrt(share) / mu))
+
+    approach = {asked(make, bound, APPROACH_SHARE / APPROACH_STEPS): APPROACH_STEPS, asked(make, bound, LAST_SHARE): 1}
+    first, second = (asked(dpmcmc.Curvature, model.curvature, share) for share in (CURVATURE_SHARE, SURVEY_SHARE))
+    gradient = asked(make, bound, 1 - APPROACH_SHARE - LAST_SHARE - CURVATURE_SHARE - SURVEY_SHARE)
+    _check_survey(num_rows * (model.curvature or 0.0), _reach(bound, budget) * gradient.noise_multiplier)
+    return Recipe(
+        sampler=lambda found: dpmcmc.noise_aware(model.log_prior, found),
+        start=dpmcmc.survey(dpmcmc.newton_start(model.log_prior, approach, first), gradient, second),
+        query=None,
+        initial={**approach, first: 1, gradient: 1, second: 1},
+        num_chains=num_chains,
+        thin=1,
+        warmup=0.1,
+        num_steps=num_steps,
+    )
+
+
+def noise_aware_for(
+    curator: Any, num_chains: int = 4, num_steps: int = 1000, clip: float | None = None, curvature: float | None = None
+) -> Recipe:
+    """The same for a curator, or a federation: model, capacity and budget are public, and are theirs."""
+    num_rows, budgets = _public_facts(curator, "tuning.noise_aware(model, num_rows, budget)")
+    return noise_aware(curator.model, num_rows, budgets, num_chains, num_steps, clip, curvature)
+
+
+def _check_survey(most_precision: float, noise: float) -> None:
+    """Warn where a survey can tell next to nothing, whatever the rows are."""
+    if (least := widening(most_precision, noise**2)) > MAX_WIDENING:
+        warnings.warn(
+            f"hopeless: with the noise of this budget the posterior is at least {least:.2g} times as wide as without, even along "
+            "the direction that rows say most about. More rows, a larger budget or tighter bounds would help",
+            stacklevel=4,
+        )
+
+
+def widening(precision: float, variance: float) -> float:
+    """How much wider a direction of this precision is where its slope has noise of this variance."""
+    return math.sqrt(1 + variance / precision) if precision > 0 else math.inf
 
 
 def clip_shift(model: Model, made_up: Any, position, clip: float, num_rows: int) -> np.ndarray:

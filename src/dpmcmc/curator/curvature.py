@@ -31,6 +31,7 @@ class Curvature:
 
     released: ClassVar[str] = "curvature matrices of the log-likelihood, each row's clipped, with Gaussian noise"
     adds: ClassVar[bool] = True  # the answers of several owners
+    is_direction: ClassVar[bool] = True
     bounded_by: ClassVar[str] = "curvature"
 
     clip: float

@@ -1,6 +1,6 @@
 """What to doubt about a run, in words: told from public settings and from what was released, as any reader could tell it."""
 
-from dpmcmc.doubts.draws import UNRELIABLE, of_draws, of_start
+from dpmcmc.doubts.draws import UNRELIABLE, of_draws, of_start, of_survey
 from dpmcmc.doubts.model import of_bounds, of_gradients, of_parts, of_positions, of_settings, of_values
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "of_positions",
     "of_settings",
     "of_start",
+    "of_survey",
     "of_values",
 ]

@@ -25,8 +25,7 @@ HOW_MUCH = " (tuning.clip_shift tells how much, on made-up rows)"
 def of_settings(model: Model, plan: Mapping[Any, int]) -> list[str]:
     """Clips that some row could reach, which then counts for less than it says, and likelihoods that are not taken as they are."""
     told = []
-    for query in plan:
-        trait = traits(query)
+    for trait, query in {traits(query): query for query in plan}.items():  # once where noise is all that differs
         if trait.is_direction and not _is_untested(plan):
             continue  # its errors cost acceptance and nothing else
         name, clip, temperature = trait.bounded_by, trait.clip, trait.temperature

@@ -18,7 +18,8 @@ may be made of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -26,7 +27,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from dpmcmc.samplers import roles
-from dpmcmc.types import Answer, Array, Ask, Key, Position, Query, whole
+from dpmcmc.types import Answer, Array, Ask, Key, Plan, Position, Query, whole
 
 HALVINGS = 24
 SURE = 3.0  # standard deviations of the gradients' noise
@@ -39,14 +40,21 @@ class Start(NamedTuple):
     position: Position
     precision: Array  # (d, d): about the inverse of the posterior covariance, positive definite
     curvature: Answer  # of the log-likelihood at the point it began at, as released
+    variance: Array | None = None  # of the noise in the slope that led to the position
 
 
 def newton_start(
-    log_prior: Callable[[Position], Array], gradient: Query, curvature: Query, num_steps: int = 8
+    log_prior: Callable[[Position], Array], gradient: Query | Plan, curvature: Query, num_steps: int = 8
 ) -> Callable[[Key, Position, Ask], Start]:
-    """A start for `sample(start=...)`: asks `curvature` once and `gradient` `num_steps` times, whatever the number of chains."""
+    """A start for `sample(start=...)`: asks `curvature` once and `gradient` `num_steps` times, whatever the number of chains.
+
+    `gradient` may be a dict, of queries and how often each is asked, one after the other: the last ones with less noise.
+    """
     roles.check_prior(log_prior)
-    num_steps = whole("num_steps", num_steps)
+    given = gradient if isinstance(gradient, Mapping) else {gradient: num_steps}
+    plan = {query: whole("num_steps", count) for query, count in given.items()}
+    if not plan:
+        raise ValueError("gradient names no query: a start asks for one gradient at least")
 
     def start(rng_key, position, ask):
         key_curvature, key_steps = jax.random.split(rng_key)
@@ -55,15 +63,19 @@ def newton_start(
         floor = jnp.sqrt(2 * position.size * answer.variance)
         precision = lift(answer.value - jax.hessian(log_prior)(position), floor)
 
-        def newton(index, reached: _Reached) -> _Reached:
+        def newton(query: Query, index, reached: _Reached) -> _Reached:
             trial = reached.point + reached.step
-            answer = ask(jax.random.fold_in(key_steps, index), gradient, trial)
+            answer = ask(jax.random.fold_in(key_steps, index), query, trial)
             slope = answer.value + jax.grad(log_prior)(trial)
             return _advance(log_prior, reached, trial, slope, jnp.max(answer.variance))
 
         nowhere = jnp.zeros_like(position)
-        last = lax.fori_loop(0, num_steps, newton, _Reached(position, nowhere, nowhere, precision.astype(position.dtype)))
-        return Start(last.point + last.step, last.precision, answer)
+        last = _Reached(position, nowhere, jnp.zeros((), position.dtype), nowhere, precision.astype(position.dtype))
+        first = 0
+        for query, count in plan.items():
+            last = lax.fori_loop(first, first + count, functools.partial(newton, query), last)
+            first += count
+        return Start(last.point + last.step, last.precision, answer, last.variance)
 
     return start
 
@@ -71,18 +83,20 @@ def newton_start(
 class _Reached(NamedTuple):
     point: Position
     slope: Array  # of the log posterior there, as released
+    variance: Array  # of its noise
     step: Array  # to try next
     precision: Array
 
 
 def _advance(log_prior: Callable[[Position], Array], reached: _Reached, trial: Position, slope: Array, variance: Array) -> _Reached:
     """From a point to the trial beyond it, where the slope is now known; or not, if that was too far."""
-    precision, is_raised = corrected(reached.precision, reached.step, reached.slope - slope, variance)
+    precision, is_raised = corrected(reached.precision, reached.step, reached.slope - slope, (reached.variance + variance) / 2)
     lengths = [jnp.dot(vector, jnp.linalg.solve(precision, vector)) for vector in (reached.slope, slope)]
     is_back = is_raised & ~(lengths[1] <= lengths[0])
-    point, slope = (jnp.where(is_back, old, new) for old, new in ((reached.point, trial), (reached.slope, slope)))
+    pairs = ((reached.point, trial), (reached.slope, slope), (reached.variance, jnp.asarray(variance, slope.dtype)))
+    point, slope, variance = (jnp.where(is_back, old, new) for old, new in pairs)
     step = jnp.linalg.solve(precision, slope)
-    return _Reached(point, slope, _share_inside(log_prior, point, step) * step, precision)
+    return _Reached(point, slope, variance, _share_inside(log_prior, point, step) * step, precision)
 
 
 def corrected(precision: Array, step: Array, fall: Array, variance: Array) -> tuple[Array, Array]:

@@ -1,0 +1,116 @@
+r"""The posterior given what was released, noise and all: draws that are free once a survey is paid for.
+
+A survey asks for the slope and the curvature of the log-likelihood at one point t, near the posterior (a private start finds it):
+
+    G = g + N(0, v I),        C = H + W        (W symmetric, with variance s^2 on the diagonal and half of that off it)
+
+Many rows have a log-likelihood that is nearly quadratic there, so that g is nearly normal too: given the parameters x = t + u it
+has the mean H u and the covariance H, the information. What is released then has a law that anybody can compute,
+
+    G - C u  ~  N(0,  C + v I + (s^2 / 2) (|u|^2 I + u u'))     given x and C,
+
+the last term for what the noise in C does to C u. With the prior this is a posterior like any other: that of somebody who has
+seen the answers and not the rows :cite:p:`bernstein2018differentially,kulkarni2021differentially`. It is the wider the more noise
+there is, as it should be, up to the prior where rows say nothing that can be heard; without noise it is Laplace's approximation.
+
+No row is asked about any more, so a chain on it may be as long as one likes. It is Hamiltonian Monte Carlo, whose gradients and
+ratios come from the survey. The eigenvectors of C make the covariance diagonal, but for one direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dpmcmc.samplers import roles
+from dpmcmc.samplers.hmc import hmc
+from dpmcmc.samplers.start import lift
+from dpmcmc.types import Answer, Array, Ask, Key, Position, Query, Sampler
+
+NUM_LEAPFROG, STEP_SIZE = 8, 0.4  # in posterior standard deviations: half an orbit at most
+
+
+class Survey(NamedTuple):
+    """What was released at one point."""
+
+    position: Position
+    gradient: Answer  # of the log-likelihood
+    curvature: Answer  # minus its Hessian
+    variance: Array | None = None  # of the noise in the slope that led to the position, where the start tells it
+
+
+def survey(start: Callable[[Key, Position, Ask], Any], gradient: Query, curvature: Query) -> Callable[[Key, Position, Ask], Survey]:
+    """A start for `sample(start=...)` and `noise_aware`: asks both queries once, at the point that another start has found.
+
+    Nearly all of the budget belongs to `gradient`: its noise is what the posterior will be wider by.
+    """
+
+    def ask_both(rng_key, position, ask):
+        key_start, key_gradient, key_curvature = jax.random.split(rng_key, 3)
+        found = start(key_start, position, ask)
+        answers = ask(key_gradient, gradient, found.position), ask(key_curvature, curvature, found.position)
+        return Survey(found.position, *answers, getattr(found, "variance", None))
+
+    return ask_both
+
+
+def noise_aware(log_prior: Callable[[Position], Array], found: Survey) -> Sampler:
+    """Hamiltonian sampler of the posterior given a `survey`: its steps ask nothing, so any number of them costs the same.
+
+    To be made of what the start has released: ``sample(rng_key, lambda found: noise_aware(log_prior, found), curator, position,
+    start=survey(...), num_steps=1000)``.
+    """
+    roles.check_prior(log_prior)
+    if not isinstance(found, Survey):
+        raise TypeError(f"noise_aware needs what a survey has released, not a {type(found).__name__}: give start=survey(...)")
+    law = log_likelihood(found)
+
+    def answer(rng_key, query, *points):
+        """What the survey says, in place of the rows."""
+        return Answer(jax.grad(law)(*points) if query == SLOPE else law(points[1]) - law(points[0]), jnp.zeros(()))
+
+    walk = hmc(log_prior, SLOPE, RATIO, STEP_SIZE, NUM_LEAPFROG, _precision(log_prior, found))
+    return Sampler(
+        lambda key, position, ask: walk.init(key, position, answer), lambda key, state, ask: walk.step(key, state, answer)
+    )
+
+
+@dataclass(frozen=True)
+class _Public:
+    """A question that needs no rows."""
+
+    name: str
+
+
+SLOPE: Any = _Public("slope")
+RATIO: Any = _Public("ratio")
+
+
+def log_likelihood(found: Survey) -> Callable[[Position], Array]:
+    """The logarithm of the density of what was released, as a function of the parameters."""
+    values, axes = jnp.linalg.eigh(found.curvature.value)
+    slope = axes.T @ found.gradient.value
+    half = found.curvature.variance / 2
+
+    def law(position):
+        move = axes.T @ (position - found.position)
+        error = slope - values * move
+        spread = jnp.maximum(values, 0) + found.gradient.variance + half * jnp.sum(move**2)
+        along = 1 + half * jnp.sum(move**2 / spread)
+        square = jnp.sum(error**2 / spread) - half * jnp.sum(move * error / spread) ** 2 / along
+        return -(square + jnp.sum(jnp.log(spread)) + jnp.log(along)) / 2
+
+    return law
+
+
+def _precision(log_prior: Callable[[Position], Array], found: Survey) -> Array:
+    """About the inverse of the posterior covariance: curvature that may be noise alone does not count."""
+    values, axes = jnp.linalg.eigh(found.curvature.value)
+    sure = jnp.maximum(values - jnp.sqrt(2 * values.size * found.curvature.variance), 0)
+    released = (axes * (sure**2 / (sure + found.gradient.variance))) @ axes.T
+    prior = -jax.hessian(log_prior)(found.position)
+    return lift(released + prior, 1e-6 * jnp.trace(released + jnp.abs(prior)))

@@ -1,0 +1,283 @@
+"""The posterior given a noisy survey: its density against brute force, its draws, that its intervals hold, and its bill."""
+
+import itertools
+import warnings
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpmcmc import Answer, Budget, Curator, Federation, Gradient, models, newton_start, noise_aware, sample, survey, tuning
+from dpmcmc.doubts import of_survey
+from dpmcmc.samplers.survey import Survey, log_likelihood
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+HERE = np.float32([0.3, -1.0, 0.5])
+CURVATURE = np.float32([[40.0, 8.0, -3.0], [8.0, 25.0, 2.0], [-3.0, 2.0, 9.0]])
+SLOPE = np.float32([12.0, -7.0, 20.0])
+
+
+def released(variance=30.0, of_curvature=4.0, curvature=CURVATURE):
+    return Survey(
+        jnp.asarray(HERE), Answer(jnp.asarray(SLOPE), jnp.float32(variance)), Answer(curvature, jnp.float32(of_curvature))
+    )
+
+
+def brute_force(found: Survey, position):
+    """The density as it is written down: a normal law with a full covariance matrix."""
+    move = np.asarray(position, float) - HERE
+    values, axes = np.linalg.eigh(np.asarray(found.curvature.value, float))
+    information = (axes * np.maximum(values, 0)) @ axes.T
+    of_product = float(found.curvature.variance) / 2 * (move @ move * np.eye(3) + np.outer(move, move))
+    covariance = information + float(found.gradient.variance) * np.eye(3) + of_product
+    return stats.multivariate_normal(np.asarray(found.curvature.value) @ move, covariance).logpdf(SLOPE)
+
+
+INDEFINITE = CURVATURE - 12 * np.eye(3, dtype=np.float32)
+
+
+@pytest.mark.parametrize("curvature", [CURVATURE, INDEFINITE], ids=["as it should be", "noise has made it negative"])
+def test_the_density_is_that_of_what_was_released(curvature):
+    assert (np.linalg.eigvalsh(curvature).min() < 0) == (curvature is INDEFINITE)
+    found, rng = released(curvature=curvature), np.random.default_rng(0)
+    law = jax.jit(log_likelihood(found))
+    positions = HERE + np.float32(rng.normal(size=(20, 3)))
+    ours = np.array([law(position) - law(HERE) for position in positions])
+    theirs = np.array([brute_force(found, position) - brute_force(found, HERE) for position in positions])
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-3)
+
+
+def test_the_spread_is_that_of_all_noises_together():
+    """Slopes, curvatures and rows drawn again and again: covariances within six standard errors, a false alarm in 1e-8."""
+    variance, of_curvature, num = 30.0, 4.0, 200_000
+    move, rng = np.array([0.7, -0.4, 1.1]), np.random.default_rng(1)
+    triangle = rng.normal(size=(num, 3, 3))
+    noise = np.sqrt(of_curvature) * (triangle + triangle.swapaxes(1, 2)) / 2  # variance 1 on the diagonal, 1/2 off it
+    rows = rng.multivariate_normal(CURVATURE @ move, CURVATURE, size=num)
+    errors = rows + np.sqrt(variance) * rng.normal(size=(num, 3)) - (CURVATURE + noise) @ move
+    covariance = CURVATURE + variance * np.eye(3) + of_curvature / 2 * (move @ move * np.eye(3) + np.outer(move, move))
+    found = errors.T @ errors / num
+    standard_error = np.sqrt((np.outer(np.diag(covariance), np.diag(covariance)) + covariance**2) / num)
+    assert np.abs((found - covariance) / standard_error).max() < 6
+    without = covariance - of_curvature / 2 * np.outer(move, move)
+    assert np.abs((found - without) / standard_error).max() > 15
+
+
+def draw(log_prior, found, num_steps=4000, seed=0):
+    sampler = noise_aware(log_prior, found)
+
+    def body(state, key):
+        state, info = sampler.step(key, state, None)
+        return state, (state.position, info.is_accepted)
+
+    @jax.jit
+    def chain(key):
+        state = sampler.init(key, found.position, None)
+        return jax.lax.scan(body, state, jax.random.split(key, num_steps))[1]
+
+    positions, is_accepted = chain(jax.random.key(seed))
+    return np.asarray(positions, float)[num_steps // 10 :], float(is_accepted.mean())
+
+
+def log_prior(position):
+    return -jnp.sum(position**2) / 2
+
+
+def closed_form(variance):
+    """Mean and covariance without noise in the curvature: two normals."""
+    heard = CURVATURE @ np.linalg.inv(CURVATURE + variance * np.eye(3))
+    covariance = np.linalg.inv(heard @ CURVATURE + np.eye(3))
+    return covariance @ (heard @ (CURVATURE @ HERE + SLOPE)), covariance
+
+
+@pytest.mark.parametrize("variance", [1e-3, 30.0, 3000.0])
+def test_draws_have_the_law_that_they_should_have(variance):
+    """From next to no noise to little else. 3 600 draws that are nearly independent: false alarm 1e-3 for each of 9 figures."""
+    draws, is_accepted = draw(log_prior, released(variance, of_curvature=1e-6))
+    mean, covariance = closed_form(variance)
+    assert is_accepted > 0.9
+    deviations = np.sqrt(np.diag(covariance))
+    assert np.abs((draws.mean(axis=0) - mean) / deviations).max() < 4 / np.sqrt(1800)
+    assert np.abs(np.cov(draws.T) / np.outer(deviations, deviations) - covariance / np.outer(deviations, deviations)).max() < 0.15
+
+
+def test_where_the_noise_drowns_everything_the_prior_is_left():
+    draws, _ = draw(log_prior, released(1e6, of_curvature=100.0))
+    assert np.abs(draws.mean(axis=0)).max() < 0.15 and np.abs(draws.std(axis=0) - 1).max() < 0.15
+
+
+def test_a_prior_with_limits_is_kept():
+    def only_positive(position):
+        return jnp.where(jnp.all(position > 0), -jnp.sum(position), -jnp.inf)
+
+    found = released()._replace(position=jnp.array([0.3, 0.1, 0.5]))
+    draws, is_accepted = draw(only_positive, found)
+    assert draws.min() > 0 and is_accepted > 0.1 and draws.std(axis=0).min() > 0.05
+
+
+# -- do the intervals hold? ------------------------------------------------------------------------------------------------------
+
+DIMENSION, RADIUS = 3, 3**0.5
+
+
+def coverage(mu, num_rows, num_tables, forget=()):
+    """How often 90 % intervals hold the parameters that rows were made with, drawn from the prior; and how wide they are.
+
+    A twin forgets the noise of what it is told to forget, when it comes to the posterior.
+    """
+
+    def one(key):
+        key_table, key_effect, key_label, key_start, key_chain = jax.random.split(key, 5)
+        effects = jax.random.normal(key_effect, (DIMENSION,))
+        features = jax.random.uniform(key_table, (num_rows, DIMENSION), minval=-1, maxval=1).at[:, 0].set(1)
+        labels = jax.random.uniform(key_label, (num_rows,)) < jax.nn.sigmoid(features @ effects)
+
+        def ask(key, query, position):
+            chance = jax.nn.sigmoid(features @ position)
+            noise = 2 * query.clip * query.noise_multiplier * jax.random.normal(key, (DIMENSION, DIMENSION))
+            variance = jnp.float32(2 * query.clip * query.noise_multiplier) ** 2
+            if isinstance(query, Gradient):
+                return Answer(features.T @ (labels - chance) + noise[0], variance)
+            return Answer((features * (chance * (1 - chance))[:, None]).T @ features + (noise + noise.T) / 2, variance)
+
+        found = recipe.start(key_start, jnp.zeros(DIMENSION), ask)
+        for name in forget:
+            found = found._replace(**{name: getattr(found, name)._replace(variance=jnp.float32(1e-6))})
+        sampler = noise_aware(log_prior, found)
+        state = sampler.init(key_chain, found.position, None)
+        step = lambda state, key: (lambda new: (new, new.position))(sampler.step(key, state, None)[0])  # noqa: E731
+        draws = jax.lax.scan(step, state, jax.random.split(key_chain, 240))[1][40:]
+        ranks = jnp.mean(draws < effects, axis=0)
+        return (ranks > 0.05) & (ranks < 0.95), draws.std(axis=0)
+
+    epsilon = next(e for e in np.geomspace(0.01, 50, 400) if tuning.gaussian_mu(Budget(e, 1e-6)) >= mu)
+    model = models.logistic(DIMENSION, RADIUS, prior_scale=1.0)
+    with warnings.catch_warnings(action="ignore"):
+        recipe = tuning.noise_aware(model, num_rows, Budget(epsilon, 1e-6))
+    is_held, widths = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(3), num_tables))
+    return float(is_held.mean()), float(jnp.median(widths))
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    """Of 200 tables, 600 intervals: below 0.85 by chance in 1e-4 or less (those of one table hang together). Twins are caught."""
+    held, width = coverage(0.2, 10_000, 200)
+    assert 0.85 < held < 0.95
+    forgetful, narrow = coverage(0.2, 10_000, 200, forget=("gradient", "curvature"))
+    assert forgetful < 0.8 and narrow < 0.85 * width
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mu, num_rows", itertools.product([0.1, 0.3, 1.0], [2000, 20_000]))
+def test_intervals_hold_at_any_budget(mu, num_rows):
+    """1 500 intervals. Where they are several times as wide as without privacy they hold less than they say: 0.8 is asked."""
+    held, _ = coverage(mu, num_rows, 500)
+    assert 0.8 < held < 0.95
+
+
+# -- the bill --------------------------------------------------------------------------------------------------------------------
+
+ROWS = jax.jit(models.simulate_logistic_rows, static_argnums=(1, 3))(jax.random.key(1), 4000, np.array([1.0, -0.5]), 1.0)
+MODEL = models.logistic(2, 1.0)
+
+
+def test_the_survey_is_all_that_is_asked():
+    """As often as the recipe says, and it costs the whole budget, whatever the number of draws."""
+    curator = Curator(ROWS, MODEL, Budget(4.0, 1e-6))
+    recipe = tuning.noise_aware_for(curator, num_chains=2, num_steps=300)
+    found = sample(jax.random.key(0), recipe.sampler, curator, jnp.zeros(2), **recipe.options, progress=False)
+    (bill,) = curator._account.ledger.grants
+    assert {entry.query: entry.count for entry in bill} == {repr(query): count for query, count in recipe.initial.items()}
+    assert 0.99 < found.posterior.attrs["epsilon"] / 4.0 <= 1
+    assert found.posterior.sizes == {"chain": 2, "draw": 270, "coefficients_dim_0": 2}
+    assert np.abs(found.posterior["coefficients"].mean(("chain", "draw")) - [1.0, -0.5]).max() < 0.5
+    assert "with the noise of what was released the posterior is 1.0" in found.posterior.attrs["notes"]
+
+
+def test_all_of_the_budget_is_shared_out():
+    for budget in (Budget(1.0, 1e-6), [Budget(2.0, 1e-5), Budget(0.5, 1e-6)]):
+        recipe = tuning.noise_aware(MODEL, 4000, budget)
+        spent = sum(count / query.noise_multiplier**2 for query, count in recipe.initial.items())
+        assert 0.998 < spent / tuning.gaussian_mu(budget) ** 2 <= 1
+
+
+def test_several_owners_are_surveyed_as_one():
+    halves = [tuple(np.asarray(part)[start::2] for part in ROWS) for start in (0, 1)]
+    owners = {name: Curator(rows, MODEL, Budget(8.0, 1e-6)) for name, rows in zip(("north", "south"), halves, strict=True)}
+    federation = Federation(owners)
+    recipe = tuning.noise_aware_for(federation, num_chains=2, num_steps=300)
+    found = sample(jax.random.key(0), recipe.sampler, federation, jnp.zeros(2), **recipe.options, progress=False)
+    assert np.abs(found.posterior["coefficients"].mean(("chain", "draw")) - [1.0, -0.5]).max() < 0.5
+
+
+def test_rows_that_cannot_be_heard_are_told():
+    """Before the budget is spent where that is certain, and after the survey where it has come out."""
+    budget = Budget(0.1, 1e-6)
+    with pytest.warns(UserWarning, match=r"hopeless: .* at least \S+ times as wide as without"):
+        tuning.noise_aware(MODEL, 100, budget)
+    curator = Curator(tuple(part[:1500] for part in ROWS), MODEL, budget)
+    with warnings.catch_warnings(action="ignore"):
+        recipe = tuning.noise_aware_for(curator, num_chains=2, num_steps=100)
+        found = sample(jax.random.key(0), recipe.sampler, curator, jnp.zeros(2), **recipe.options, progress=False)
+    assert "DO NOT RELY on these draws: with the noise of what was released the posterior is" in found.posterior.attrs["notes"]
+
+
+@pytest.mark.parametrize("variance, is_told", [(None, False), (3000.0, False), (10.0, True)])
+def test_a_survey_far_from_the_posterior_is_told(variance, is_told):
+    """Where the slope is more than the noise of the start and of the survey."""
+    found = released(variance=1.0)._replace(variance=variance)
+    told = " ".join(of_survey(SimpleNamespace(log_prior=log_prior), found))
+    assert ("DO NOT RELY on these draws: where the survey was made the slope of the posterior is" in told) is is_told
+    assert "with the noise of what was released the posterior is 1.0" in told
+
+
+@pytest.mark.parametrize("variance, is_much", [(100.0, False), (150.0, True)])
+def test_how_much_wider_noise_makes_the_posterior(variance, is_much):
+    """Without a prior, along an axis of curvature c, by the square root of 1 + v / c."""
+    flat = SimpleNamespace(log_prior=lambda position: 0.0 * jnp.sum(position))
+    (told,) = of_survey(flat, released(variance, curvature=np.diag(np.float32([40.0, 20.0, 8.0]))))
+    least, most = (f"{(1 + variance / curvature) ** 0.5:.3g}" for curvature in (40.0, 8.0))
+    assert f"the posterior is {least} to {most} times as wide as without" in told and told.startswith("DO NOT RELY") is is_much
+
+
+def test_clips_that_rows_may_reach_are_told():
+    """They are those of the start, since a step asks nothing."""
+    curator = Curator(ROWS, MODEL, Budget(4.0, 1e-6))
+    recipe = tuning.noise_aware_for(curator, num_chains=1, num_steps=50, clip=0.2)
+    found = sample(jax.random.key(0), recipe.sampler, curator, jnp.zeros(2), **recipe.options, progress=False)
+    assert found.posterior.attrs["notes"].count("rows may be clipped: the clip of Gradient(clip=0.2") == 1
+
+
+def test_a_sampler_without_a_survey_is_refused():
+    with pytest.raises(TypeError, match=r"needs what a survey has released, not a NoneType: give start=survey\(...\)"):
+        noise_aware(log_prior, None)
+    with pytest.raises(ValueError, match="a start asks for one gradient at least"):
+        newton_start(log_prior, {}, tuning.start_plan(MODEL, Budget(1.0, 1e-6)))
+
+
+def test_a_survey_asks_where_the_start_has_ended():
+    asked = []
+
+    def ask(key, query, position):
+        asked.append((query, np.asarray(position).tolist()))
+        return Answer(jnp.ones(()), jnp.ones(()))
+
+    end = released()._replace(position=jnp.array([1.0, 2.0]), variance=jnp.ones(()))
+    found = survey(lambda key, position, ask: end, "slope", "curvature")(jax.random.key(0), jnp.zeros(2), ask)
+    assert asked == [("slope", [1.0, 2.0]), ("curvature", [1.0, 2.0])]
+    assert found.position is end.position and found.variance is end.variance
+
+
+def test_the_steps_of_a_start_may_have_different_noise():
+    """One after the other, each as often as it is told; what a step says of the curvature is weighed by the noise of both ends."""
+    asked = []
+
+    def ask(key, query, position):
+        asked.append(query)
+        return Answer(jnp.eye(1) if query == "curvature" else -position, jnp.float32(1.0))
+
+    with jax.disable_jit():
+        newton_start(lambda position: 0.0, {"rough": 3, "fine": 2}, "curvature")(jax.random.key(0), jnp.ones(1), ask)
+    assert asked == ["curvature", "rough", "rough", "rough", "fine", "fine"]
