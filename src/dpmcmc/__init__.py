@@ -36,7 +36,7 @@ _NAMES = {  # by the module that they are from
     "samplers.penalty": ("penalty",),
     "samplers.proposals": ("Proposal", "guided_walk", "one_component", "random_walk"),
     "samplers.start": ("newton_start",),
-    "samplers.survey": ("noise_aware", "survey"),
+    "samplers.surveys": ("noise_aware", "survey"),
     "samplers.thermostat": ("sgnht",),
     "types": ("Answer", "Budget", "Family", "Linear", "Model", "Neighbours", "Sampler"),
 }
@@ -96,8 +96,8 @@ if TYPE_CHECKING:
     from dpmcmc.samplers.proposals import one_component as one_component
     from dpmcmc.samplers.proposals import random_walk as random_walk
     from dpmcmc.samplers.start import newton_start as newton_start
-    from dpmcmc.samplers.survey import noise_aware as noise_aware
-    from dpmcmc.samplers.survey import survey as survey
+    from dpmcmc.samplers.surveys import noise_aware as noise_aware
+    from dpmcmc.samplers.surveys import survey as survey
     from dpmcmc.samplers.thermostat import sgnht as sgnht
     from dpmcmc.types import Answer as Answer
     from dpmcmc.types import Budget as Budget

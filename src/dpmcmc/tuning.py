@@ -22,7 +22,7 @@ has all of its precision q:  1 / h = n c / stiffness + q / `ATTAINED`.  A shorte
 nothing else but the time. The noises of several owners add:  v = (R z)^2 times the sum of s^2,  with s = 2 for an owner whose rows
 are replaced, 1 for one whose rows are added or removed, times the rows per person; the poorest of them has the say on mu.
 
-**A survey** (`samplers.survey`) gets 0.56 of mu^2 for its gradient and 0.1 for its curvature. The point where it is made must be
+**A survey** (`samplers.surveys`) gets 0.46 of mu^2 for its gradient and 0.2 for its curvature. The point where it is made must be
 near the posterior, for all is taken to be quadratic around it: 0.02 go to a first curvature, 0.12 to eight rough Newton steps and
 0.2 to one more. Its noise depends on the bounds and the budget alone.
 
@@ -53,7 +53,8 @@ MAX_WIDENING = 4.0  # of a posterior by the noise of a survey, that these take
 DISTANCE = 1e-23  # of a million noisy gradients from their ideal law: delta pays for e^epsilon times as much
 Budgets = Budget | Sequence[Budget]  # one for each owner
 START_SHARE, CURVATURE_SHARE, START_STEPS = 0.08, 0.02, 8  # of mu^2, for the private start
-APPROACH_SHARE, APPROACH_STEPS, LAST_SHARE, SURVEY_SHARE = 0.12, 8, 0.2, 0.1  # of mu^2, before a survey; for its curvature
+APPROACH_SHARE, APPROACH_STEPS, LAST_SHARE, SURVEY_SHARE = 0.12, 8, 0.2, 0.2  # of mu^2, before a survey; for its curvature
+GRADIENT_SHARE = 1 - APPROACH_SHARE - LAST_SHARE - CURVATURE_SHARE - SURVEY_SHARE
 
 
 class Walk(NamedTuple):
@@ -254,7 +255,7 @@ def noise_aware(
 
     approach = {asked(make, bound, APPROACH_SHARE / APPROACH_STEPS): APPROACH_STEPS, asked(make, bound, LAST_SHARE): 1}
     first, second = (asked(dpmcmc.Curvature, model.curvature, share) for share in (CURVATURE_SHARE, SURVEY_SHARE))
-    gradient = asked(make, bound, 1 - APPROACH_SHARE - LAST_SHARE - CURVATURE_SHARE - SURVEY_SHARE)
+    gradient = asked(make, bound, GRADIENT_SHARE)
     _check_survey(num_rows * (model.curvature or 0.0), _reach(bound, budget) * gradient.noise_multiplier)
     return Recipe(
         sampler=lambda found: dpmcmc.noise_aware(model.log_prior, found),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -14,6 +15,7 @@ FEW_AT_WORST = 25  # draws of the worst parameter, as far as these can be told
 
 
 class SamplerName(enum.StrEnum):
+    noise_aware = "noise-aware"
     sgld = "sgld"
     barker = "barker"
     lazy_barker = "lazy-barker"
@@ -32,6 +34,11 @@ class Chosen(NamedTuple):
     initial: Mapping[Any, int] = MappingProxyType({})  # what the start asks
     thin: int = 1
     warmup: float = 0.5
+    num_steps: int | None = None  # where they cost nothing; else all that the budget allows
+
+    def per_step(self, chains: int) -> dict[Any, int]:
+        """What a step of all chains asks."""
+        return {} if self.query is None else {self.query: chains}
 
 
 class ByHand(NamedTuple):
@@ -52,6 +59,8 @@ def choose(name: SamplerName | None, problem: Problem, curator: Any, chains: int
     """The sampler of this name, or else the one that gets furthest, which is refused if even that is hopeless."""
     has_bounds = problem.model.lipschitz is not None and problem.model.curvature is not None
     best = SamplerName.sgld if has_bounds and not by_hand.given else SamplerName.barker
+    if (name or best) is SamplerName.noise_aware:
+        return noise_aware(problem, curator, chains, by_hand)
     if (name or best) is SamplerName.sgld:
         chosen = langevin(problem, curator, chains, by_hand)
     else:
@@ -61,14 +70,44 @@ def choose(name: SamplerName | None, problem: Problem, curator: Any, chains: int
     return chosen
 
 
+def noise_aware(problem, curator, chains: int, by_hand: ByHand) -> Chosen:
+    """The posterior given a noisy survey."""
+    from dpmcmc import tuning
+
+    _check_nothing_given(by_hand, SamplerName.noise_aware)
+    with warnings.catch_warnings(action="ignore"):  # what there is to hope for the plan tells, and better
+        recipe = tuning.noise_aware_for(curator, max(1, chains))
+    looks, bounds = sum(recipe.initial.values()), sorted({getattr(query, "clip", 0.0) for query in recipe.initial})
+    words = (
+        f"noise-aware: {looks} noisy looks at slopes and curvatures, clips {' and '.join(f'{bound:.4g}' for bound in bounds)} "
+        "(proved: no row reaches them)"
+    )
+    name = SamplerName.noise_aware
+    return Chosen(recipe.sampler, None, name, words, recipe.start, recipe.initial, recipe.thin, recipe.warmup, recipe.num_steps)
+
+
+def expected_widening(problem, curator) -> float:
+    """How much wider than without privacy the posterior will be, roughly: a survey tells what Langevin dynamics could average."""
+    from dpmcmc import tuning
+
+    chosen = langevin(problem, curator, 1, ByHand(None, None, None, None))
+    draws = most_draws(curator, chosen, problem, 1, 1.0)
+    share = (1 - tuning.START_SHARE - tuning.CURVATURE_SHARE) / tuning.GRADIENT_SHARE
+    return math.sqrt(1 + share / draws) if draws > 0 else math.inf
+
+
+def _check_nothing_given(by_hand: ByHand, name: SamplerName) -> None:
+    if by_hand.given:
+        raise ValueError(
+            f"{', '.join(by_hand.given)}: {name.value} takes these from public facts; leave them out, or choose another --sampler"
+        )
+
+
 def langevin(problem, curator, chains: int, by_hand: ByHand) -> Chosen:
     """Langevin dynamics after a private start."""
     from dpmcmc import tuning
 
-    if by_hand.given:
-        raise ValueError(
-            f"{', '.join(by_hand.given)}: sgld takes these from public facts; leave them out, or choose another --sampler"
-        )
+    _check_nothing_given(by_hand, SamplerName.sgld)
     stiffness = tuning.ATTAINED if problem.is_exact else tuning.STIFFNESS
     with warnings.catch_warnings(action="ignore"):  # what there is to hope for the plan tells, and better
         recipe = tuning.langevin_for(curator, max(1, chains), stiffness)

@@ -32,6 +32,7 @@ from dpmcmc.cli.options import Relation, refusals
 from dpmcmc.cli.problems import PRIOR_SCALES, REGRESSIONS, ModelName, Settings, problem_of
 
 UNREADABLE = TypeError, OSError, EOFError, zlib.error, csv.Error  # what tables and settings may be, besides out of range
+FAR = "is more than rows can be seen through: more of them, a larger budget or tighter --bounds would help"
 MAX_SEED = 2**32 - 1  # JAX takes a larger one modulo 2^32, or not at all
 
 
@@ -153,11 +154,13 @@ def run(
         thin = _thin(chosen.thin, steps) if thin is None else thin
         warmup = chosen.warmup if warmup is None else warmup
         num_steps = _num_steps(curator, chosen, steps, chains, thin)
+        if shared_by is not None and chosen.query is None:
+            raise ValueError(f"{chosen.name.value} takes the whole budget: leave --shared-by out, or choose another --sampler")
         if shared_by is not None and steps is None:
             raise ValueError(f"--shared-by needs --steps: without, this run would take all that is left, {num_steps} steps")
         if by_hand.given and sampler is None:
             typer.echo(f"Settings of your own ({', '.join(by_hand.given)}) are for accept bits: {chosen.name.value} is used.")
-        is_automatic = problem.is_round and not set(by_hand.given) - {"--clip"}
+        is_automatic = problem.is_round and not set(by_hand.given) - {"--clip"} and chosen.query is not None
         draws = choices.draws_worth(curator, chosen, problem, num_steps * chains, kappa) if is_automatic else None
         lines = _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws, person)
         plan = [_plain(line) for line in lines]
@@ -170,7 +173,7 @@ def run(
     result = _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out, plan)
     _report(result, model, problem.notes, out, ledger, steps)
     if shared_by is not None:
-        left = curator.max_steps(chosen.initial, {chosen.query: chains})
+        left = curator.max_steps(chosen.initial, chosen.per_step(chains))
         typer.echo(f"Left in {ledger}: {left} more such steps {_of_each(chains)}.")
     if _num_kept(result) * thin < num_steps:
         raise typer.Exit(130)
@@ -228,7 +231,8 @@ def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: in
             raise ValueError(f"{name} {value} must be at least 1")
     if steps is not None and (steps < 1 or steps % thin):
         raise ValueError(f"--steps {steps} must be positive, and a multiple of --thin {thin}")
-    per_step = {chosen.query: chains}
+    per_step = chosen.per_step(chains)
+    steps = chosen.num_steps if steps is None else steps
     if steps is not None:
         check_fits(curator, total_plan((chosen.initial, 1), (per_step, steps)), chosen.initial, per_step, chains)
         return steps
@@ -242,7 +246,7 @@ def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: in
 
 
 def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws, person) -> Iterator[str]:
-    from dpmcmc import forecast
+    from dpmcmc import forecast, tuning
     from dpmcmc.accounting import calibrate
     from dpmcmc.bill import costs_of
     from dpmcmc.curator.account import doubtful_delta
@@ -277,6 +281,11 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
         yield f"Unit:     one person with at most {budget.rows_per_person} rows, which nobody checks: see --person"
     yield f"Sampler:  {chosen.words}"
     yield f"Budget:   epsilon = {budget.epsilon:g}, delta = {budget.delta:g}: {num_steps} steps {_of_each(chains)}"
+    if chosen.query is None:
+        widening = choices.expected_widening(problem, curator)
+        yield f"Expect:   a posterior roughly {widening:.2g} times as wide as without privacy" + (
+            f", which {FAR}" if widening > tuning.MAX_WIDENING else ""
+        )
     if draws is not None:
         few = "less than one independent draw's worth" if draws < 0.95 else "roughly one independent draw's worth"
         expected = few if draws < 1.5 else f"roughly {round(draws)} independent draws' worth"
@@ -287,13 +296,13 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
         if problem.where and chosen.name is SamplerName.sgld:
             yield f"          {problem.where};"
             yield f"          {forecast.CROWDED}"
-        first, each = (costs_of(plan, curator.unit) for plan in (chosen.initial, {chosen.query: chains}))
+        first, each = (costs_of(plan, curator.unit) for plan in (chosen.initial, chosen.per_step(chains)))
         is_held_back = calibrate.held_back(each, budget.epsilon, budget.delta, first)
         if is_held_back:
             yield f"          {forecast.HELD_BACK}"
         if choices.is_few(draws, chosen, problem):
             larger = "table or delta" if is_held_back else "table or budget"
-            fits = curator.max_steps(chosen.initial, {chosen.query: chains})
+            fits = curator.max_steps(chosen.initial, chosen.per_step(chains))
             more = f"more steps ({fits} would fit), " if fits > 1.1 * num_steps else ""
             fewer = "fewer features" if chains == 1 or chosen.start is not None else "fewer features or fewer chains"
             yield f"          FEW: {more}a larger {larger} or {fewer} would help"

@@ -7,7 +7,7 @@ from dpmcmc.samplers.langevin import sgld
 from dpmcmc.samplers.penalty import penalty
 from dpmcmc.samplers.proposals import guided_walk, one_component, random_walk
 from dpmcmc.samplers.start import newton_start
-from dpmcmc.samplers.survey import noise_aware, survey
+from dpmcmc.samplers.surveys import noise_aware, survey
 from dpmcmc.samplers.thermostat import sgnht
 
 __all__ = [

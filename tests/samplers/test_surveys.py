@@ -12,7 +12,7 @@ from scipy import stats
 
 from dpmcmc import Answer, Budget, Curator, Federation, Gradient, models, newton_start, noise_aware, sample, survey, tuning
 from dpmcmc.doubts import of_survey
-from dpmcmc.samplers.survey import Survey, log_likelihood
+from dpmcmc.samplers.surveys import Survey, log_likelihood
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 HERE = np.float32([0.3, -1.0, 0.5])

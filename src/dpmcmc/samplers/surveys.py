@@ -25,13 +25,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from dpmcmc.samplers import roles
 from dpmcmc.samplers.hmc import hmc
-from dpmcmc.samplers.start import lift
 from dpmcmc.types import Answer, Array, Ask, Key, Position, Query, Sampler
 
 NUM_LEAPFROG, STEP_SIZE = 8, 0.4  # in posterior standard deviations: half an orbit at most
+NEWTON_STEPS, LEAST = 10, 1e-6  # to the highest density; of the largest curvature
 
 
 class Survey(NamedTuple):
@@ -73,7 +74,7 @@ def noise_aware(log_prior: Callable[[Position], Array], found: Survey) -> Sample
         """What the survey says, in place of the rows."""
         return Answer(jax.grad(law)(*points) if query == SLOPE else law(points[1]) - law(points[0]), jnp.zeros(()))
 
-    walk = hmc(log_prior, SLOPE, RATIO, STEP_SIZE, NUM_LEAPFROG, _precision(log_prior, found))
+    walk = hmc(log_prior, SLOPE, RATIO, STEP_SIZE, NUM_LEAPFROG, _precision(log_prior, found, law))
     return Sampler(
         lambda key, position, ask: walk.init(key, position, answer), lambda key, state, ask: walk.step(key, state, answer)
     )
@@ -107,10 +108,19 @@ def log_likelihood(found: Survey) -> Callable[[Position], Array]:
     return law
 
 
-def _precision(log_prior: Callable[[Position], Array], found: Survey) -> Array:
-    """About the inverse of the posterior covariance: curvature that may be noise alone does not count."""
-    values, axes = jnp.linalg.eigh(found.curvature.value)
-    sure = jnp.maximum(values - jnp.sqrt(2 * values.size * found.curvature.variance), 0)
-    released = (axes * (sure**2 / (sure + found.gradient.variance))) @ axes.T
-    prior = -jax.hessian(log_prior)(found.position)
-    return lift(released + prior, 1e-6 * jnp.trace(released + jnp.abs(prior)))
+def _precision(log_prior: Callable[[Position], Array], found: Survey, law: Callable[[Position], Array]) -> Array:
+    """The curvature of the log posterior where it is highest, to scale steps by: positive, whatever its sign."""
+
+    def curved(position):
+        values, axes = jnp.linalg.eigh(-jax.hessian(lambda at: law(at) + log_prior(at))(position))
+        size = jnp.abs(values)
+        return axes, jnp.maximum(size, LEAST * jnp.max(size))
+
+    def newton(_, position):
+        axes, sizes = curved(position)
+        slope = jax.grad(lambda at: law(at) + log_prior(at))(position)
+        move = axes @ ((axes.T @ slope) / sizes)
+        return jnp.where(jnp.isfinite(log_prior(position + move)), position + move, position)
+
+    axes, sizes = curved(lax.fori_loop(0, NEWTON_STEPS, newton, found.position))
+    return (axes * sizes) @ axes.T
