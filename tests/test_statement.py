@@ -239,6 +239,14 @@ def test_the_bill_reproduces_the_claim(plan):
     assert not PLANS[plan] or not verify.verify(document).is_reproduced
 
 
+def test_different_queries_of_equal_cost_are_billed_for_all_their_asks():
+    """A clip is not in the cost: what is asked with one clip must not hide what was asked with another."""
+    wide = dataclasses.replace(tiny.RATIO, clip=2 * tiny.RATIO.clip)
+    assert wide.cost(tiny.BUDGET.unit) == tiny.RATIO.cost(tiny.BUDGET.unit)
+    found = statement({tiny.RATIO: 10, wide: 10})
+    assert found.epsilon == statement({tiny.RATIO: 20}).epsilon > statement({tiny.RATIO: 10}).epsilon and reproduced(found)
+
+
 @pytest.mark.parametrize("shared_by", ["gaussian-dp", "zcdp", "renyi"])
 def test_a_shared_budget_is_promised_as_a_whole(shared_by):
     found = statement({tiny.RATIO: 20}, shared_by=shared_by)
