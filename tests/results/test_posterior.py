@@ -315,6 +315,17 @@ def test_few_draws_of_several_runs_do_not_go_under_the_statement_of_one(first, o
     statement_of(arviz.concat(again.isel(draw=slice(0, 2)), again.isel(draw=slice(2, 5)), dim="draw", reset_dim=True))
 
 
+@pytest.mark.parametrize("axis", ["chain", "draw"])
+def test_draws_that_were_put_together_without_a_mark_are_counted(axis, tmp_path):
+    """ArviZ marks what it joins, xarray does not: then there are more draws than the run had."""
+    import xarray
+
+    parts = [make()[0] for _ in range(2)]
+    parts[0].posterior = xarray.concat([part.posterior for part in parts], axis, combine_attrs="override")
+    words = "there are 40 draws here, and the statement is about a run of 20"
+    check_refused(parts[0], tmp_path, words, "it holds 20 draws more than the run")
+
+
 def test_draws_that_promise_nothing_may_be_put_together(tmp_path):
     import arviz
 
