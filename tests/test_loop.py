@@ -64,6 +64,13 @@ def test_without_num_steps_the_budget_is_used_to_the_last_step():
         tiny.make_curator().grant({tiny.RATIO: 2 * most + 2})
 
 
+def test_thinned_chains_take_the_steps_that_fill_a_draw_and_no_more():
+    curator = tiny.make_curator()
+    thin = curator.max_steps({}, {tiny.RATIO: 2}) - 1
+    posterior = tiny.run(curator, num_steps=None, thin=thin)  # one step would be left
+    assert tiny.means(posterior).shape == (2, 1) and bill(posterior) == {repr(tiny.RATIO): 2 * thin}
+
+
 def test_chains_share_the_budget():
     curator = tiny.make_curator()
     alone = curator.max_steps({}, {tiny.BIT: 1})
