@@ -27,6 +27,7 @@ def test_the_first_rows_of_each_are_used_and_none_of_nobody():
     assert used(PERSONS) == [0, 1, 2, 5, 6]
     assert used(PERSONS, 3) == [0, 1, 2, 4, 5, 6, 7]
     assert used(np.array([], int)) == [] == used([-1, -1])
+    assert used([0, -1, 0, 0]) == [0, 2]  # number 0 is somebody
 
 
 def test_what_one_person_has_changes_nobody_elses():
