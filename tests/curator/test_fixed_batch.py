@@ -80,6 +80,13 @@ def test_one_row_moves_the_ratio_by_at_most_its_sensitivity_which_is_attained(si
             assert query.slack() < 1e-8 * FULL
 
 
+@pytest.mark.parametrize("size", [2, 300, 2**20])
+def test_the_noise_covers_what_rounding_adds_to_the_move_of_one_row(size):
+    """1 for the integer, and fewer than 16 roundings of two terms below 2^30 size, each of 2^-53, on two tables."""
+    query = BatchRatio(1.0, 3.0, FixedBatch(size, 20 * size))
+    assert query._integer_sigma() >= 3.0 * (FULL + 1 + 2 * 2 * 16 * FULL * size * 2.0**-53)
+
+
 @pytest.mark.parametrize("unit, g_part, gh_part", [(REPLACE, 2, 2), (ADD, 1, 1.5)], ids=["replace", "add"])
 def test_the_sensitivity_is_the_formula_in_float64(unit, g_part, gh_part):
     """l* - v* / 2 by NumPy on neighbouring batches, against 2g + 2gh and g + 3/2 gh."""
