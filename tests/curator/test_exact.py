@@ -110,6 +110,12 @@ def test_a_clipped_gradient_is_the_private_one_without_its_noise():
     np.testing.assert_allclose(value, wanted, atol=1e-2)
 
 
+def test_a_batch_of_equal_rows_says_what_all_rows_say():
+    equal = table(tuple(np.repeat(leaf[:1], 12, axis=0) for leaf in ROWS), 1)
+    of_all, of_batch = (ExactGradient(None, batch, temperature=0.5) for batch in (None, FixedBatch(5, 12)))
+    np.testing.assert_allclose(answer(of_batch, POSITION, rows=equal)[0], answer(of_all, POSITION, rows=equal)[0], rtol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("batch, clip", [(PoissonBatch(0.2), None), (FixedBatch(200, NUM_ROWS), 100.0)], ids=["poisson", "fixed"])
 def test_batches_estimate_the_gradient_of_all_rows(batch, clip):
@@ -132,12 +138,12 @@ def test_bad_rows_count_as_zero_and_padding_not_at_all():
     assert answer(ExactRatio(), POSITION, PROPOSAL, rows=table(num_rows=7))[0] == pytest.approx(RATIOS[:7].sum(), abs=1e-5)
 
 
-@pytest.mark.parametrize("test, bound", [(Metropolis(), None), (Barker(), 50.0)], ids=str)
-def test_the_coin_falls_with_the_probability_of_the_test(test, bound):
+@pytest.mark.parametrize("test, bound, temperature", [(Metropolis(), None, 2.0), (Barker(), 50.0, 0.5)], ids=str)
+def test_the_coin_falls_with_the_probability_of_the_test(test, bound, temperature):
     """4000 coins: false alarm 1e-5 each; a probability off by 0.05 is caught."""
-    query = ExactAccept(test, bound)
+    query = ExactAccept(test, bound, temperature)
     rows = table(tuple(leaf[:200] for leaf in ROWS), 1)
-    public = np.float32(-RATIOS[:200].sum() - 0.8)
+    public = np.float32(-temperature * RATIOS[:200].sum() - 0.8)
     with jax.enable_x64(True):
         keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (4000, 8))
         run = jax.jit(lambda keys: jax.lax.map(lambda key: query.answer(key, MODEL, rows, POSITION, PROPOSAL, public).value, keys))
