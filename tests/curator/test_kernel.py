@@ -107,6 +107,17 @@ def test_ratios_are_the_same_integers_where_products_are_exact(num_chains, monke
     np.testing.assert_array_equal(ratios(*arguments), through_xla(monkeypatch, ratios, *arguments))
 
 
+@pytest.mark.parametrize("num_chains", [2, fused.FEW + 1])
+def test_every_chain_has_a_bound_of_its_own(num_chains):
+    """Moves differ in length, and the clip follows the move. Each of 8 rows has the log-ratio 1, less than all bounds but 1."""
+    rows, bounds = np.ones((8, 1), np.float32), np.exp2(np.arange(num_chains)).astype(np.float32)
+    model, before, after = inner_product(1, True), np.zeros(1, np.float32), np.ones(1, np.float32)
+    with jax.enable_x64(True):
+        table = table_of(rows, 8)
+        found = jax.jit(jax.vmap(lambda bound: log_ratio_sum(model, table, before, after, bound)))(bounds)
+    np.testing.assert_array_equal(found, 8 * FULL / bounds)
+
+
 @pytest.mark.parametrize("num_chains", [*(pytest.param(number, marks=pytest.mark.slow) for number in (1, 3)), 20])
 def test_gradients_are_the_same_integers_where_slopes_are(num_chains, monkeypatch):
     rows = adversarial_rows(0, 1400, 11)
@@ -318,6 +329,19 @@ def test_what_the_kernels_do_not_know_takes_the_other_path(model, dtype):
     rows = (np.ones((10, 3), dtype), np.ones(10, np.float32))
     assert fused.row_layout(model, rows) is None
     assert abs(ratios(model, rows, *points(2, 3), 1.0)).max() > 0
+
+
+@pytest.mark.parametrize("trace", [layouts.log_likelihood, layouts.slope])
+def test_what_runs_in_a_kernel_is_looked_at_again(trace):
+    """A function may say something else than when the curator was made."""
+
+    def speaking(predictor, row):
+        jax.debug.print("{}", predictor)
+        return predictor
+
+    row = jax.ShapeDtypeStruct((3,), np.float32), jax.ShapeDtypeStruct((), np.float32)
+    with pytest.raises(ValueError, match="the model prints or calls back to Python, which would show rows"):
+        trace(with_parts(log_likelihood=speaking).linear, row)
 
 
 def test_wide_rows_take_the_other_path():
