@@ -12,7 +12,9 @@ import dpmcmc
 from dpmcmc import Barker, Curator, UnboundedQueries, models
 from dpmcmc.curator import door, noise, program
 from dpmcmc.curator.curator import AXIS
+from dpmcmc.curator.exact_sum import Table
 from dpmcmc.curator.rowwise import rowwise
+from dpmcmc.types import Unit
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -343,6 +345,22 @@ def test_a_program_must_not_know_its_device(name):
     with pytest.raises(NameError, match="axis name"):
         spread.trace(lambda ask, key: program(ask, key, True), jax.random.key(0))
     assert spread.trace(lambda ask, key: program(ask, key, False), jax.random.key(0)).plan == {query: 1}
+
+
+def test_devices_answer_together_what_the_first_is_asked(curator):
+    """Each has half of the rows. What another would ask, about another point or with another key, is no second answer."""
+    query, secret, halves = dpmcmc.LogRatio(1.0, 1.0), np.arange(16, dtype=np.uint32), ROWS.reshape(2, 6, 2)
+    words, points = np.arange(6, dtype=np.uint32).reshape(2, 3), np.array([[[0, 0], [2, 0]], [[1, 0], [0, 1]]], np.float32)
+
+    def answer(pieces, axis, device, words, *points):
+        table = Table(tuple(pieces), 12, Unit(), axis, 12, device=device)
+        return curator.answer((table, secret), words, query, points, 0).value
+
+    with jax.enable_x64(True):
+        alone = jax.jit(lambda *given: answer(halves, None, None, *given))(words[0], *(point[0] for point in points))
+        spread = jax.vmap(lambda half, *given: answer((half,), "devices", *given), axis_name="devices")
+        together = jax.jit(spread)(halves, np.arange(2)[:, None], words, *points)
+    np.testing.assert_allclose(together, np.stack([alone, alone]), rtol=1e-6, atol=1e-6)
 
 
 def test_a_program_is_called_once():
