@@ -462,9 +462,11 @@ def test_noise_has_its_scale_and_not_one_5_percent_off():
     (Neighbours.ADD_OR_REMOVE_ONE, 1, 1),
     (Neighbours.REPLACE_ONE, 3, 6),
 ])  # fmt: skip
-def test_noise_follows_the_unit_of_privacy(relation, rows_per_person, factor):
-    table = exact_sum.Table((np.zeros((3, 2), np.float32),), 3, Unit(relation, rows_per_person))
-    answer = lambda key: Gradient(0.5, 3.0).answer(key, inner_product(2, False), table, jnp.zeros(2))  # noqa: E731
+@pytest.mark.parametrize("is_linear", [False, True])
+def test_noise_follows_the_unit_of_privacy(relation, rows_per_person, factor, is_linear):
+    """On the finer grid of a linear predictor as well, where noise of as many grid points would be a thousandth."""
+    table, model = exact_sum.Table((np.zeros((3, 2), np.float32),), 3, Unit(relation, rows_per_person)), inner_product(2, is_linear)
+    answer = lambda key: Gradient(0.5, 3.0).answer(key, model, gradient.with_scales(table, model), jnp.zeros(2))  # noqa: E731
     with jax.enable_x64(True):
         variance = jax.jit(lambda key: answer(key).variance)(np.zeros(8, np.uint32))
     np.testing.assert_allclose(variance, (3.0 * 0.5 * factor) ** 2, rtol=1e-6)
@@ -588,6 +590,23 @@ def test_the_answer_of_a_batch_is_scaled_by_its_rate():
         answer = jax.jit(lambda key: query.answer(key, inner_product(2, False), table, jnp.zeros(2)))(SECRET[:8])
     np.testing.assert_allclose(answer.variance, (3.0 / 0.1) ** 2, rtol=1e-6)
     assert 0 < np.abs(answer.value).max() < 6 * 30
+
+
+@pytest.mark.parametrize("is_linear", [False, True])
+def test_devices_add_their_parts_of_a_batch(is_linear):
+    """Two shards under one axis name give what one table gives."""
+    rows, model = np.random.default_rng(0).normal(size=(2, 20, 3)).astype(np.float32), inner_product(3, is_linear)
+    slots, is_counted = jnp.arange(3, 33), jnp.arange(30) % 3 > 0
+
+    def shard(pieces, axis=None, device=None):
+        table = exact_sum.Table(tuple(pieces), 40, Unit(), axis, 40, device=device)
+        return gradient.batch_sum(model, table, jnp.zeros(3), 1.0, slots, is_counted)
+
+    with jax.enable_x64(True):
+        whole = jax.jit(shard)(rows)
+        spread = jax.vmap(lambda piece, device: shard((piece,), "rows", device), axis_name="rows")
+        parts = jax.jit(spread)(rows, jnp.arange(2)[:, None])
+    np.testing.assert_array_equal(parts, [whole, whole])
 
 
 def test_large_batches_are_cut_into_exact_blocks():
