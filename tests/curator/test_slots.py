@@ -49,8 +49,9 @@ def test_slots_in_the_order_of_the_rows_are_caught():
     assert p_value(np.sort([generator.permutation(6)[:2] for _ in range(6000)], axis=1)) < FALSE_ALARM
 
 
-def test_every_row_has_a_slot_of_its_own_where_their_number_is_private():
-    curator = Curator(tuple(leaf[:150] for leaf in ROWS), MODEL, BUDGET, capacity=CAPACITY)
+@pytest.mark.parametrize("budget", [BUDGET, Budget(1.0, 1e-6, rows_per_person=2)], ids=["a row", "a person's rows"])
+def test_every_row_has_a_slot_of_its_own_where_their_number_is_private(budget):
+    curator = Curator(tuple(leaf[:150] for leaf in ROWS), MODEL, budget, capacity=CAPACITY)
     (piece,), (occupied,), _ = curator._rows
     piece = piece if curator._by_columns is None else transposed(piece, curator._by_columns)  # as GPUs have it
     found = np.flatnonzero(occupied)
