@@ -306,6 +306,22 @@ def test_products_are_fused_with_the_sums_they_feed(monkeypatch):
     assert len(calls) == 2
 
 
+def test_devices_add_their_sums():
+    """Two shards under one axis name give what one table gives; 16 rows, the last of them padding."""
+    rows, model = np.random.default_rng(0).integers(-8, 9, size=(2, 8, 2)).astype(np.float32), inner_product(2, True)
+    before, after = np.array([[0, 0], [1, -1]], np.float32)
+
+    def shard(pieces, axis=None, device=None):
+        return log_ratio_sum(model, Table(tuple(pieces), 15, Unit(), axis, 16, device=device), before, after, 32.0)
+
+    with jax.enable_x64(True):
+        whole = jax.jit(shard)(rows)
+        spread = jax.vmap(lambda piece, device: shard((piece,), "rows", device), axis_name="rows")
+        parts = jax.jit(spread)(rows, jnp.arange(2)[:, None])
+    wanted = (rows.reshape(16, 2)[:15] @ (after - before)).sum() * FULL / 32
+    assert whole == wanted and np.array_equal(parts, [wanted, wanted])
+
+
 # -- what takes the other path ---------------------------------------------------------------------------------------------------
 
 
