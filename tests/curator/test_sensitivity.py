@@ -165,8 +165,9 @@ def test_costs_follow_the_unit():
     ranges = [Accept(Barker(), 0.02).cost(unit).range for unit in (UNIT, ADD, MANY)]
     np.testing.assert_allclose(ranges, [0.04, 0.02, 0.2], rtol=1e-10)
     assert all(found > stated for found, stated in zip(ranges, [0.04, 0.02, 0.2], strict=True))  # rounding is charged
-    cost = PenaltyAccept(1.0, 10.0, 0.5, temperature=0.1).cost(UNIT)
-    np.testing.assert_allclose([cost.range, cost.test.sigma], [0.1, 1.0], rtol=1e-8)
+    for unit, range_ in ((UNIT, 0.1), (ADD, 0.05), (MANY, 0.5)):
+        cost = PenaltyAccept(1.0, 10.0, 0.5, temperature=0.1).cost(unit)
+        np.testing.assert_allclose([cost.range, cost.test.sigma], [range_, 10 * range_], rtol=1e-8)
 
 
 def test_temperature_scales_range_but_not_the_price_of_a_ratio():
