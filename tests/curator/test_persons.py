@@ -57,6 +57,14 @@ def test_further_rows_of_a_person_do_not_move_an_answer():
     assert answer(more, np.append(persons, np.arange(20, 30))) != answer(tiny.ROWS, persons)  # as without the limit
 
 
+@pytest.mark.parametrize("budget, factor", [(VISITS, 4), (PRESENCE, 1)], ids=["two rows", "one row"])
+def test_a_curators_noise_is_for_all_rows_of_a_person(budget, factor):
+    curator = tiny.make_curator(budget=budget, capacity=60)
+    program = curator.trace(lambda ask, key: ask(key, tiny.RATIO, tiny.START, tiny.START + 0.5).variance, jax.random.key(0))
+    variance = curator.grant(program.plan).run(program.compile(), jax.random.key(0))
+    np.testing.assert_allclose(variance**0.5, tiny.RATIO.noise_multiplier * tiny.RATIO.clip * 0.5 * factor, rtol=1e-6)
+
+
 @pytest.mark.parametrize("budget", [VISITS, PRESENCE], ids=["two rows", "one row"])
 def test_the_statement_says_that_it_was_enforced(budget):
     """And nothing of the whole table, of which some rows may not be used: the capacity is one of those that are."""
