@@ -118,6 +118,16 @@ def test_noise_has_its_law(gaussian):
     assert stats.kstest(smooth(draws), stats.norm(scale=sigma).cdf).pvalue > 1e-4
 
 
+def test_the_bit_that_sets_the_sign_has_no_part_in_the_size(monkeypatch):
+    """It is the last one of every second word. One that the size looks at as well would not show in any number of draws."""
+    words, draws = noise.random_words(SECRET[:8], (100, 2, 4)), []
+    for given in (words, words ^ np.array([0, 1, 0, 0], np.uint32)):
+        monkeypatch.setattr(noise, "random_words", lambda key, shape, given=given: given.reshape(shape))
+        with jax.enable_x64(True):
+            draws.append(noise.discrete_gaussian(SECRET[:8], (100,), 32.0))
+    np.testing.assert_array_equal(draws[0], -draws[1])
+
+
 @pytest.mark.parametrize("wrong", [0.95, 1.05])
 def test_noise_of_another_scale_is_caught(gaussian, wrong):
     sigma, draws = gaussian
