@@ -279,6 +279,12 @@ def test_several_grants_share_the_budget(shared_by, path):
     assert reopened.max_steps({}, {tiny.RATIO: 1}) == 0
 
 
+@pytest.mark.parametrize("shared_by", ["gaussian-dp", "zcdp"])
+def test_what_a_start_asks_leaves_fewer_steps_of_a_shared_budget(shared_by):
+    shared = tiny.make_curator(shared_by=shared_by)
+    assert shared.max_steps({tiny.RATIO: 5}, {tiny.RATIO: 1}) == shared.max_steps({}, {tiny.RATIO: 1}) - 5
+
+
 def test_a_run_that_no_longer_fits_is_told_what_is_left(path):
     owner = curator(path, shared_by="zcdp")
     owner.grant({tiny.RATIO: owner.max_steps({}, {tiny.RATIO: 1})})
