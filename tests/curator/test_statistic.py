@@ -174,6 +174,14 @@ def test_padding_is_not_counted():
     )
 
 
+def test_a_curator_counts_its_rows_and_not_its_places():
+    """The noise on the count has the standard deviation 1.4, and the secret is fixed."""
+    budget, query = Budget(100.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE), SufficientStatistic(1.0)
+    curator = Curator(np.zeros((30, 2), np.float32), model(2), budget, capacity=90, fixed_secret=np.arange(16, dtype=np.uint32))
+    traced = curator.trace(lambda ask, key: ask(key, query, jnp.zeros(2)).value, jax.random.key(0))
+    assert abs(curator.grant(traced.plan).run(traced.compile(), jax.random.key(0))[-1] - 30) < 6
+
+
 def test_the_sum_does_not_depend_on_how_rows_are_split_and_owners_add(monkeypatch):
     rows = np.random.default_rng(1).normal(size=(1000, 3)).astype(np.float32)
     made = family(2.0)
