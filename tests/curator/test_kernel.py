@@ -109,13 +109,14 @@ def test_ratios_are_the_same_integers_where_products_are_exact(num_chains, monke
 
 @pytest.mark.parametrize("num_chains", [2, fused.FEW + 1])
 def test_every_chain_has_a_bound_of_its_own(num_chains):
-    """Moves differ in length, and the clip follows the move. Each of 8 rows has the log-ratio 1, less than all bounds but 1."""
-    rows, bounds = np.ones((8, 1), np.float32), np.exp2(np.arange(num_chains)).astype(np.float32)
+    """Moves differ in length, and the clip follows the move. Log-ratios are near 1 and -1, and have bits in both halves."""
+    near_one, bounds = 1 - 2.0**-20, np.exp2(np.arange(num_chains)).astype(np.float32)
+    rows = near_one * np.array([[1]] * 6 + [[-1]] * 2, np.float32)
     model, before, after = inner_product(1, True), np.zeros(1, np.float32), np.ones(1, np.float32)
     with jax.enable_x64(True):
         table = table_of(rows, 8)
         found = jax.jit(jax.vmap(lambda bound: log_ratio_sum(model, table, before, after, bound)))(bounds)
-    np.testing.assert_array_equal(found, 8 * FULL / bounds)
+    np.testing.assert_array_equal(found, 4 * near_one * FULL / bounds)
 
 
 @pytest.mark.parametrize("num_chains", [*(pytest.param(number, marks=pytest.mark.slow) for number in (1, 3)), 20])
