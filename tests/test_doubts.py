@@ -422,7 +422,8 @@ def test_a_start_at_which_rows_count_for_nothing_is_told_before_the_budget_is_sp
 def test_a_row_that_is_no_number_is_not_enough():
     """A logarithm of row 0 is none, of other rows it is one."""
     model = models.gaussian([1.0])._replace(log_likelihood=lambda position, row: jnp.log(row) * jnp.cos(position[0]) - jnp.log(row))
-    assert doubts.of_values(model, jax.ShapeDtypeStruct((), jnp.float32), np.zeros(1, np.float32)) == []
+    row, positions = jax.ShapeDtypeStruct((), jnp.float32), np.linspace(-1, 1, 21, dtype=np.float32)[:, None]
+    assert doubts.of_values(model, row, positions[10]) == [] == doubts.of_positions(model, row, positions)
 
 
 @pytest.mark.parametrize("lipschitz, declared, is_told", [(0.3, None, True), (1.1, None, False), (0.3, "|row| <= 0.3", False)])
