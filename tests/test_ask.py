@@ -652,9 +652,10 @@ def test_a_program_that_asks_once_more_than_granted_does_not_run():
         owner.grant({LogRatio(1.0, 1.0): 9}).run(executable, KEY)
 
 
-def test_two_threads_do_not_run_what_was_granted_once(monkeypatch):
+@pytest.mark.parametrize("owner", ["alone", "together"])
+def test_two_threads_do_not_run_what_was_granted_once(owner, monkeypatch):
     """Each would find the ask still there, if the other could come between a look at the grant and what is taken off it."""
-    owner, check, refused = curator(), Grant.check, []
+    owner, check, refused = OWNERS[owner](), Grant.check, []
     executable = owner.trace(lambda ask, key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value, KEY).compile()
     grant = owner.grant({RATIO: 1})
 
