@@ -10,6 +10,7 @@ import pytest
 
 from dpmcmc import Accept, Barker, Budget, Curator, FilteredAccept, Neighbours, RunFailed, accept_walk, hmc, random_walk, sample
 from dpmcmc.accounting import costs
+from dpmcmc.curator import filtered
 from dpmcmc.curator.accept import ROUNDING, SMALLEST
 from dpmcmc.curator.filtered import Meter
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
@@ -147,7 +148,9 @@ def test_rows_are_not_read_once_it_is_closed():
 
 
 @pytest.mark.parametrize("log_ratio, is_free", [(-np.inf, True), (np.nan, True), (-1e30, False)])
-def test_what_the_prior_alone_decides_is_free_and_reads_no_row(log_ratio, is_free):
+def test_what_the_prior_alone_decides_is_free_and_reads_no_row(log_ratio, is_free, monkeypatch):
+    """Even with noise that has the bit of any log-ratio that was read accepted, and comes once in 10^43 bits."""
+    monkeypatch.setattr(filtered, "noise_of", lambda key, test: jnp.float64(100.0))
     curator = Curator(ROWS + 1e3, MODEL, None)
     proposals = jnp.full((4, 2), 0.7)  # each takes all of the filter, and more
     traced = curator.trace(program(QUERY, log_ratio), jax.random.key(0), proposals)
