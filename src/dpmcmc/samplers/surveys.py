@@ -74,7 +74,7 @@ def noise_aware(log_prior: Callable[[Position], Array], found: Survey) -> Sample
         """What the survey says, in place of the rows."""
         return Answer(jax.grad(law)(*points) if query == SLOPE else law(points[1]) - law(points[0]), jnp.zeros(()))
 
-    walk = hmc(log_prior, SLOPE, RATIO, STEP_SIZE, NUM_LEAPFROG, _precision(log_prior, found, law))
+    walk = hmc(log_prior, SLOPE, RATIO, STEP_SIZE, NUM_LEAPFROG, _precision(log_prior, law, found.position))
     return Sampler(
         lambda key, position, ask: walk.init(key, position, answer), lambda key, state, ask: walk.step(key, state, answer)
     )
@@ -108,19 +108,22 @@ def log_likelihood(found: Survey) -> Callable[[Position], Array]:
     return law
 
 
-def _precision(log_prior: Callable[[Position], Array], found: Survey, law: Callable[[Position], Array]) -> Array:
+def _precision(log_prior: Callable[[Position], Array], law: Callable[[Position], Array], position: Position) -> Array:
     """The curvature of the log posterior where it is highest, to scale steps by: positive, whatever its sign."""
 
+    def density(position):
+        return law(position) + log_prior(position)
+
     def curved(position):
-        values, axes = jnp.linalg.eigh(-jax.hessian(lambda at: law(at) + log_prior(at))(position))
+        values, axes = jnp.linalg.eigh(-jax.hessian(density)(position))
         size = jnp.abs(values)
         return axes, jnp.maximum(size, LEAST * jnp.max(size))
 
     def newton(_, position):
         axes, sizes = curved(position)
-        slope = jax.grad(lambda at: law(at) + log_prior(at))(position)
-        move = axes @ ((axes.T @ slope) / sizes)
-        return jnp.where(jnp.isfinite(log_prior(position + move)), position + move, position)
+        further = position + axes @ ((axes.T @ jax.grad(density)(position)) / sizes)
+        return jnp.where(density(further) > density(position), further, position)
 
-    axes, sizes = curved(lax.fori_loop(0, NEWTON_STEPS, newton, found.position))
-    return (axes * sizes) @ axes.T
+    axes, sizes = curved(lax.fori_loop(0, NEWTON_STEPS, newton, position))
+    half = axes * jnp.sqrt(sizes)
+    return half @ half.T
