@@ -269,6 +269,26 @@ def test_langevin_is_for_models_with_proved_bounds_and_has_settings_of_its_own()
     assert "Sampler:  sgld" in shared.output
 
 
+def test_by_default_all_of_the_budget_goes_to_a_few_looks(folder):
+    """The draws are free then, and as many as are wanted. Where runs share a budget each takes steps of its own."""
+    generator = np.random.default_rng(3)
+    age, height = generator.uniform(20, 60, 4000), generator.uniform(140, 200, 4000)
+    write(folder / "table.csv", age, height, (generator.uniform(size=4000) < 1 / (1 + np.exp((40 - age) / 10))).astype(int))
+    plan = invoke(*UNNAMED, "--dry-run")
+    assert "Sampler:  noise-aware: 12 noisy looks at slopes and curvatures, clips 0.75 and 1.732 (proved: no row" in plan.output
+    assert re.search(r"Expect:   a posterior roughly 1\.\d* times as wide as without privacy\n", plan.output)
+    result = invoke(*UNNAMED, "--steps", "200", "--ledger", "spent.json")
+    assert result.exit_code == 0 and "200 steps of one chain" in result.output, result.output
+    posterior = load("posterior.nc").posterior
+    assert posterior.sizes["draw"] == 180 and 0.05 < float(posterior["age"].mean()) < 0.15
+    shared = ["--ledger", "shared.json", "--shared-by", "gaussian-dp", "--steps", "2", "--dry-run", "--out", "shared.nc"]
+    assert "Sampler:  sgld" in invoke(*UNNAMED, *shared).output
+    refused = invoke(*UNNAMED, *shared, "--sampler", "noise-aware")
+    assert refused.exit_code == 2 and "noise-aware takes the whole budget: leave --shared-by out" in refused.output
+    typed = invoke(*UNNAMED, "--sampler", "noise-aware", "--max-move", "0.1", "--out", "typed.nc")
+    assert typed.exit_code == 2 and "noise-aware takes these from public facts" in typed.output
+
+
 def test_only_regressions_are_told_of_levels():
     means = invoke("gaussian", "both.npz", *TWO, "--variances", "100,100", *PROMISE, "--max-move", "0.1", "--dry-run")
     assert means.exit_code == 0 and "or no number" in means.output and "levels" not in means.output
@@ -364,7 +384,7 @@ def test_runs_share_a_budget(folder):
 def test_next_to_no_budget_is_hopeless_and_no_error(table):
     """There was a division by zero, or an error of 31623 standard deviations."""
     result = invoke(*table, *TWO, "--epsilon", "0.01", "--delta", "1e-4")
-    assert result.exit_code == 2 and "hopeless: " in result.output and "nothing but noise" in result.output
+    assert result.exit_code == 2 and "hopeless: " in result.output and "that is the prior" in result.output
 
 
 def test_steps_are_thinned_by_a_number_that_divides_them():
@@ -446,7 +466,7 @@ def test_a_linear_row_says_as_much_as_is_guessed_where_noise_and_slopes_are_typi
     about_intercept = -np.asarray(hessians).mean(0)[0, 0]
     assert 0.9 * about_intercept < problem.information[0] < 1.1 * about_intercept
     told = ["--bounds", "a=-1:1,b=-1:1,y=-1:1", "--label", "y", "--epsilon", "20", "--delta", "1e-4"]
-    output = invoke("linear", "typical.npz", *told, "--dry-run").output
+    output = invoke("linear", "typical.npz", *told, "--sampler", "sgld", "--dry-run").output
     numbers = (r"step size ([\d.e-]+)", r"(\d+) steps for each of 2 chains", r"roughly (\d+) independent draws' worth of the worst")
     step_size, steps, draws = (float(re.search(number, output)[1]) for number in numbers)
     assert draws == pytest.approx(2 * steps * step_size * 4000 * min(problem.information) / 4, rel=0.1)  # the rule of `tuning`
@@ -509,7 +529,7 @@ REFUSED = [
     ([*LINEAR[:2], "--label", "age", "--bounds", "age=20:60,noise_scale=1:2", *PROMISE], "has no column 'noise_scale'"),
     (["linear", "noise.csv", "--label", "ill", "--bounds", "ill=0:1,noise_scale=1:2", *PROMISE],
      "a column cannot be named noise_scale: that is a parameter of its own; rename it"),
-    ([*LINEAR], "hopeless: with 173 rows and 3 parameters"),
+    ([*LINEAR, "--epsilon", "1"], "hopeless: with 173 rows and 3 parameters"),
     (["logistic", "table.csv", "--features", "age,weight", "--bounds", "age=1:2,weight=1:2", "--label", "ill", *PROMISE],
      "has no column 'weight'; it has age, height, ill"),
     (["logistic", "table.csv", *TWO, "--label", "ill", "--epsilon", "0", "--delta", "1e-4"], "epsilon=0.0 must be positive"),
@@ -724,7 +744,8 @@ def test_a_walk_asks_what_was_chosen_and_pays_for_its_longest_move():
         (choices.ByHand(2.0, 0.3, None, 7.0), 0.3 * 2**0.5, 2.0),
         (choices.ByHand(4.0, 0.3, 0.1, 7.0), 0.1, 4.0),
     ):
-        found = {name: choices.walk(name, problem, curator, typed, 0.25) for name in SamplerName if name is not SamplerName.sgld}
+        walks = [name for name in SamplerName if name not in (SamplerName.noise_aware, SamplerName.sgld)]
+        found = {name: choices.walk(name, problem, curator, typed, 0.25) for name in walks}
         ratio, bit = (
             typed.noise_multiplier or dpmcmc.tuning.noise_multiplier(name, clip, longest, budget)
             for name in ("penalty", "penalty-bit")

@@ -55,18 +55,22 @@ class ByHand(NamedTuple):
         return [f"--{name.replace('_', '-')}" for name, value in self._asdict().items() if value is not None]
 
 
-def choose(name: SamplerName | None, problem: Problem, curator: Any, chains: int, by_hand: ByHand, kappa: float) -> Chosen:
+def choose(
+    name: SamplerName | None, problem: Problem, curator: Any, chains: int, by_hand: ByHand, kappa: float, is_shared: bool = False
+) -> Chosen:
     """The sampler of this name, or else the one that gets furthest, which is refused if even that is hopeless."""
     has_bounds = problem.model.lipschitz is not None and problem.model.curvature is not None
-    best = SamplerName.sgld if has_bounds and not by_hand.given else SamplerName.barker
+    best = SamplerName.barker
+    if has_bounds and not by_hand.given:
+        best = SamplerName.sgld if is_shared else SamplerName.noise_aware  # which takes all of a budget at once
     if (name or best) is SamplerName.noise_aware:
-        return noise_aware(problem, curator, chains, by_hand)
-    if (name or best) is SamplerName.sgld:
+        chosen = noise_aware(problem, curator, chains, by_hand)
+    elif (name or best) is SamplerName.sgld:
         chosen = langevin(problem, curator, chains, by_hand)
     else:
         chosen = walk(name or best, problem, curator, by_hand, kappa)
     if name is None and not by_hand.given:
-        check_hope(curator, chosen, problem, most_draws(curator, chosen, problem, chains, kappa))
+        check_hope(curator, chosen, problem, chains, kappa)
     return chosen
 
 
@@ -148,22 +152,30 @@ def walk(name: SamplerName, problem, curator, by_hand: ByHand, kappa: float) -> 
     return Chosen(dpmcmc.accept_walk(model.log_prior, query, proposal), query, name, words)
 
 
-def check_hope(curator: Any, chosen: Chosen, problem: Problem, draws: float) -> None:
+def check_hope(curator: Any, chosen: Chosen, problem: Problem, chains: int, kappa: float) -> None:
     """Refuse to spend a budget that would buy next to nothing."""
-    from dpmcmc import forecast
+    from dpmcmc import forecast, tuning
 
     rows, budget, dimension = curator.capacity, curator.budget, problem.model.dimension
-    if draws <= forecast.HOPELESS**-2:
+    if chosen.query is None:
+        widening = expected_widening(problem, curator)
+        how_wide = f"some {widening:.2g} times as wide as without privacy" if widening < math.inf else "that is the prior"
+        found = f"a posterior {how_wide}" if widening > tuning.MAX_WIDENING else None
+    else:
+        draws = most_draws(curator, chosen, problem, chains, kappa)
         error = f"off by about {draws**-0.5:.1f} posterior standard deviations" if draws > 0 else "of nothing but noise"
-        way_out = "More rows, a larger budget or narrower bounds would help"
-        if chosen.name is SamplerName.sgld and problem.is_measured:
-            way_out = (
-                f"To be off by half a standard deviation you would need {forecast.needed_text('sgld', rows, dimension, budget)}"
-            )
-        raise ValueError(
-            f"hopeless: with {rows} rows and {dimension} parameters epsilon = {budget.epsilon:g} gives posterior means {error}. "
-            f"{way_out}. To spend the budget all the same, name the --sampler"
+        found = f"posterior means {error}" if draws <= forecast.HOPELESS**-2 else None
+    if found is None:
+        return
+    way_out = "More rows, a larger budget or narrower bounds would help"
+    if chosen.start is not None and problem.is_measured:
+        way_out = (
+            f"For means within half a standard deviation you would need {forecast.needed_text('sgld', rows, dimension, budget)}"
         )
+    raise ValueError(
+        f"hopeless: with {rows} rows and {dimension} parameters epsilon = {budget.epsilon:g} gives {found}. "
+        f"{way_out}. To spend the budget all the same, name the --sampler"
+    )
 
 
 def draws_worth(curator: Any, chosen: Chosen, problem: Problem, num_steps: int, kappa: float) -> float:

@@ -7,8 +7,8 @@ Bounds are declared, not computed from the table: every cell is moved into its b
 says nothing. Features of a regression are scaled so that the bounds become -1 and 1, levels of text become corners of a simplex,
 columns of a Gaussian are scaled by their standard deviation: this makes the clip of the model a proved one. What is reported is in
 the units of the table. Step size, longest move and noise follow from public facts (`dpmcmc.tuning`) unless given. Regressions and
-Gaussian means take Langevin dynamics on noisy gradients after a private start, which gets furthest; the others, and all with
-settings of your own, Barker's accept bit.
+Gaussian means take the posterior given a few noisy looks at the rows, which gets furthest, or Langevin dynamics where several runs
+share a budget; the others, and all with settings of your own, Barker's accept bit.
 
 Exit codes: 0 done; 1 broke off after the budget was spent; 2 refused, nothing spent; 130 interrupted.
 """
@@ -94,14 +94,16 @@ def run(
     position_bound: Annotated[float | None, _option(MODEL, "Mixture: half the side of the prior's square.")] = None,
     sampler: Annotated[
         SamplerName | None,
-        _option(SAMPLER, "What is released in each step; by default sgld where bounds are proved, else barker."),
+        _option(SAMPLER, "What is released; by default noise-aware where bounds are proved (sgld with --shared-by), else barker."),
     ] = None,
     kappa: Annotated[float, _option(SAMPLER, "Lazy Barker: the chance that the rows are looked at.")] = 0.5,
-    steps: Annotated[int | None, _option(SAMPLER, "Per chain; by default all that the budget allows.")] = None,
+    steps: Annotated[
+        int | None, _option(SAMPLER, "Per chain; by default all that the budget allows (noise-aware, whose steps are free: 1000).")
+    ] = None,
     chains: Annotated[int, _option(SAMPLER, "They share the budget.")] = 2,
     thin: Annotated[int | None, _option(SAMPLER, "Keep every thin-th step; by default every one, of sgld some 2000.")] = None,
     warmup: Annotated[
-        float | None, _option(SAMPLER, "Share of the draws kept apart as warm-up; by default 0.5, of sgld 0.1.")
+        float | None, _option(SAMPLER, "Share of the draws kept apart as warm-up; by default 0.5, of sgld and noise-aware 0.1.")
     ] = None,
     clip: Annotated[
         float | None, _option(SAMPLER, "Bound on a row's log-ratio per unit of move; by default the proved one.")
@@ -150,7 +152,7 @@ def run(
             )  # fmt: skip
         _check_open(curator, ledger)
         by_hand = ByHand(clip, step_size, max_move, noise_multiplier)
-        chosen = choices.choose(sampler, problem, curator, chains, by_hand, kappa)
+        chosen = choices.choose(sampler, problem, curator, chains, by_hand, kappa, shared_by is not None)
         thin = _thin(chosen.thin, steps) if thin is None else thin
         warmup = chosen.warmup if warmup is None else warmup
         num_steps = _num_steps(curator, chosen, steps, chains, thin)
@@ -283,7 +285,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     yield f"Budget:   epsilon = {budget.epsilon:g}, delta = {budget.delta:g}: {num_steps} steps {_of_each(chains)}"
     if chosen.query is None:
         widening = choices.expected_widening(problem, curator)
-        yield f"Expect:   a posterior roughly {widening:.2g} times as wide as without privacy" + (
+        yield f"Expect:   a posterior roughly {widening:.3g} times as wide as without privacy" + (
             f", which {FAR}" if widening > tuning.MAX_WIDENING else ""
         )
     if draws is not None:

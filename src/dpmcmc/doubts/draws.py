@@ -24,7 +24,7 @@ HEAVY = 0.5  # how far one row of a batch may move its log-ratio: about so much 
 PULLED = 4.0  # standard deviations
 BATCHES = 5  # of each chain, whose means tell a standard error
 HOT, FAIRLY = 1.5, 3.0  # mean square of a momentum that should be standard normal (a width off by a fifth); standard errors
-WIDENED = 4.0  # by the noise of a survey: beyond, 90 % intervals held the truth less often, down to 60 %, in simulations
+WIDENED = 3.0  # by the noise of a survey: beyond, 90 % intervals held the truth less often, down to 60 %, in simulations
 BY_CHANCE = 1e-3  # of rows that say nothing so many are taken for some that do
 UNRELIABLE = "DO NOT RELY on these draws: "
 
