@@ -259,20 +259,30 @@ def run(*arguments):
 
 def test_the_plan_command_recommends():
     found = run("--rows", "61395", "--dimension", "7", "--epsilon", "4", "--delta", "1e-6")
-    assert found.exit_code == 0 and "Recommended: sgld" in found.stdout
+    assert found.exit_code == 0 and "Recommended: noise-aware" in found.stdout and "FEW" not in found.stdout
+    assert "noise-aware: any number of draws, from a posterior 1.01 times as wide as without privacy" in found.stdout
     assert "All this holds if cells fill their bounds" in found.stdout
 
 
 def test_the_plan_command_answers_in_json():
     facts = ("--rows", "61395", "--dimension", "7", "--delta", "1e-6", "--json", "--epsilon")
     found = json.loads(run(*facts, "4").stdout)
-    assert found["recommended"] == found["samplers"][0]["name"] == "sgld" and found["relation"] == "replace-one"
+    assert found["recommended"] == "noise-aware" and found["samplers"][0]["name"] == "sgld" and found["relation"] == "replace-one"
+    assert found["noise_aware_widening"] == forecast.expected_widening(61395, 7, Budget(4.0, 1e-6))
     expected = forecast.forecasts(61395, 7, Budget(4.0, 1e-6))[0]
     assert found["samplers"][0] == expected._asdict() | {"effective_draws": expected.effective_draws}
     hopeless = json.loads(run(*facts, "1e-4").stdout)
     assert hopeless["recommended"] is None and hopeless["samplers"][-1] == {
         "name": "penalty", "num_steps": 0, "error": None, "low": None, "high": None, "is_held_back": False, "effective_draws": 0.0,
     }  # fmt: skip
+
+
+def test_a_survey_tells_what_a_chain_could_average():
+    """Of as many effective draws as Langevin dynamics would have, one for each unit of noise: the shares of the budget apart."""
+    budget = Budget(1.0, 1e-6)
+    error = (30 + 25 * math.log(7)) * 7 / (61395 * tuning.gaussian_mu(budget) ** 2)
+    assert forecast.expected_widening(61395, 7, budget) == pytest.approx(math.sqrt(1 + 0.9 / 0.46 * error))
+    assert forecast.expected_widening(10, 7, Budget(1e-6, 1e-6)) > 100
 
 
 def test_the_plan_command_says_hopeless_and_what_it_would_take():
@@ -288,7 +298,7 @@ def test_the_plan_command_says_when_no_epsilon_is_enough():
 
 def test_the_plan_command_says_when_draws_are_few_or_delta_is_large():
     few = run("--rows", 3000, "--dimension", 5, "--epsilon", 8, "--delta", 1e-5)
-    assert "Recommended: sgld" in few.stdout and "FEW: with less than 60 effective draws" in few.stdout
+    assert "FEW: with less than 60 effective draws on average a run of sgld is likely to fail" in few.stdout
     many = run("--rows", 300_000, "--dimension", 5, "--epsilon", 8, "--delta", 1e-3)
     assert "FEW" not in many.stdout and "delta = 0.001 is above 1/n" in many.stdout and "1/n" not in few.stdout
 

@@ -81,14 +81,24 @@ def longest_move(num_rows: int, dimension: int, lipschitz: float) -> float:
     return tuning.walk([TYPICAL_WEIGHT * lipschitz**2 / dimension] * dimension, 0.0, num_rows).max_move
 
 
+def expected_widening(num_rows: int, dimension: int, budget: Budget) -> float:
+    """How much wider a noise-aware posterior will be than one without privacy: its one slope tells what a chain could average."""
+    return tuning.widening_for(_error_of_chains("sgld", num_rows, dimension, budget) ** -2)
+
+
+def _error_of_chains(name: str, num_rows: int, dimension: int, budget: Budget) -> float:
+    """The error without what the start is off."""
+    unit = budget.unit.sensitivity / 2  # K was measured for a replaced row
+    return unit * math.sqrt(CONSTANTS[name].at(dimension) * dimension / num_rows) / tuning.gaussian_mu(budget)
+
+
 def forecast_error(name: str, num_rows: int, dimension: int, budget: Budget) -> float:
     """The expected error of the posterior mean, in posterior standard deviations.
 
     What the start is off fades at the pace at which draws become independent, T = 1 / err^2 times in a chain of two; the first
     tenth is warm-up. It matters only where there is little to hope for anyway.
     """
-    unit = budget.unit.sensitivity / 2  # K was measured for a replaced row
-    error = unit * math.sqrt(CONSTANTS[name].at(dimension) * dimension / num_rows) / tuning.gaussian_mu(budget)
+    error = _error_of_chains(name, num_rows, dimension, budget)
     times = 1 / error**2
     left = math.exp(-0.1 * times) * -math.expm1(-0.9 * times) / (0.9 * times)
     return error * math.sqrt(1 + (START_OFFSET * left) ** 2)
@@ -152,16 +162,17 @@ def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
     held_back = [forecast.name for forecast in found if forecast.is_held_back]
     if held_back:
         lines.append(f"{', '.join(held_back)}: {HELD_BACK}.")
-    best = found[0]
-    if best.num_steps == 0:
-        lines.append("Hopeless: no sampler has a step left after the private start.")
-    elif best.error < HOPELESS:
-        lines.append(f"Recommended: {best.name}. Errors are of posterior means, in posterior sd; steps are of all chains together.")
+    best, widening = found[0], expected_widening(num_rows, dimension, budget)
+    lines.append(f"noise-aware: any number of draws, from a posterior {widening:.3g} times as wide as without privacy.")
+    if widening <= tuning.MAX_WIDENING:
+        lines.append("Recommended: noise-aware. Errors are of posterior means, in posterior sd; steps are of all chains together.")
         lines.append(f"All this holds {FILLED}.\nElse errors may be several times as large: {CROWDED}.")
         if best.effective_draws < FEW:
             lines.append(
-                f"FEW: with less than {FEW} effective draws on average a run is likely to fail its own checks, and to say so."
+                f"FEW: with less than {FEW} effective draws on average a run of {best.name} is likely to fail its own checks."
             )
+    elif best.num_steps == 0:
+        lines.append("Hopeless: no sampler has a step left after the private start.")
     else:
         lines.append(f"Hopeless: you would need {needed_text(best.name, num_rows, dimension, budget)}, for half a sd.")
     if budget.neighbours is Neighbours.REPLACE_ONE and budget.delta > 1 / num_rows:
@@ -173,6 +184,7 @@ def plan_json(num_rows: int, dimension: int, budget: Budget) -> str:
     """The same as a JSON object; an error without bound is null, and so is what to choose where all is hopeless."""
     found = forecasts(num_rows, dimension, budget)
     told = [forecast._asdict() | {"effective_draws": forecast.effective_draws} for forecast in found]
+    widening = expected_widening(num_rows, dimension, budget)
     answer = {
         "model": "logistic",
         "rows": num_rows,
@@ -180,7 +192,8 @@ def plan_json(num_rows: int, dimension: int, budget: Budget) -> str:
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "relation": budget.neighbours.value,
-        "recommended": found[0].name if found[0].error < HOPELESS else None,
+        "recommended": "noise-aware" if widening <= tuning.MAX_WIDENING else None,
+        "noise_aware_widening": widening,
         "samplers": [{name: None if value == math.inf else value for name, value in facts.items()} for facts in told],
     }
     return json.dumps(answer)

@@ -287,6 +287,12 @@ def _check_survey(most_precision: float, noise: float) -> None:
         )
 
 
+def widening_for(draws: float) -> float:
+    """How much wider a noise-aware posterior is where Langevin dynamics would have so many effective draws."""
+    slopes = (1 - START_SHARE - CURVATURE_SHARE) / GRADIENT_SHARE  # what either spends on them
+    return widening(draws, slopes)
+
+
 def widening(precision: float, variance: float) -> float:
     """How much wider a direction of this precision is where its slope has noise of this variance."""
     return math.sqrt(1 + variance / precision) if precision > 0 else math.inf

@@ -91,13 +91,13 @@ def noise_aware(problem, curator, chains: int, by_hand: ByHand) -> Chosen:
 
 
 def expected_widening(problem, curator) -> float:
-    """How much wider than without privacy the posterior will be, roughly: a survey tells what Langevin dynamics could average."""
-    from dpmcmc import tuning
+    """How much wider than without privacy the posterior will be, roughly; of the worst parameter where that can be told."""
+    from dpmcmc import forecast, tuning
 
+    if problem.is_measured:
+        return forecast.expected_widening(curator.capacity, problem.model.dimension, curator.budget)
     chosen = langevin(problem, curator, 1, ByHand(None, None, None, None))
-    draws = most_draws(curator, chosen, problem, 1, 1.0)
-    share = (1 - tuning.START_SHARE - tuning.CURVATURE_SHARE) / tuning.GRADIENT_SHARE
-    return math.sqrt(1 + share / draws) if draws > 0 else math.inf
+    return tuning.widening_for(most_draws(curator, chosen, problem, 1, 1.0))
 
 
 def _check_nothing_given(by_hand: ByHand, name: SamplerName) -> None:
