@@ -1,6 +1,6 @@
-"""The demo over many seeds and budgets: prints the table of docs/demo.md.
+"""The demo over many seeds and budgets: prints a table of docs/demo.md.
 
-python benchmarks/demo_table.py [number of seeds]
+python benchmarks/demo_table.py [number of seeds] [noise-aware or sgld]
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import numpy as np
 
 from dpmcmc import demo
 
-EPSILONS, DELTA = (4.0, 2.0, 1.0, 0.5), 1e-6
+EPSILONS, DELTA = (4.0, 2.0, 1.0, 0.5, 0.25), 1e-6
 
 
 def main() -> None:
     num_seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+    sampler = sys.argv[2] if len(sys.argv) > 2 else "noise-aware"
     print(
         "| epsilon | rms error | largest rms error | R-hat | effective draws | width of intervals | coverage | runs that passed |"
     )
     print("|---|---|---|---|---|---|---|---|")
     for epsilon in EPSILONS:
-        found = [demo.judge(demo.run(epsilon, DELTA, seed, progress=False)) for seed in range(num_seeds)]
+        found = [demo.judge(demo.run(epsilon, DELTA, seed, progress=False, sampler=sampler)) for seed in range(num_seeds)]
         middle = demo.Judgement(*np.median([judgement[:-1] for judgement in found], axis=0), doubt=None)
         passed = sum(judgement.is_success for judgement in found)
         worst, coverage = max(j.rms_error for j in found), np.mean([j.coverage for j in found])

@@ -85,6 +85,7 @@ class Run(NamedTuple):
     curator: Any
     num_steps: int | None = None
     num_shown: int = 250  # steps of the path
+    start: Any = None
 
 
 def curator(problem: Problem, budget: Budget | None = BUDGET) -> Curator:
@@ -145,6 +146,13 @@ def hmc() -> Run:
     gradient, test = Gradient(problem.clip, 60.0), LogRatio(problem.clip, 60.0)
     sampler = dpmcmc.hmc(problem.model.log_prior, gradient, test, step_size=0.35, num_leapfrog=4)
     return Run("DP-HMC", problem, sampler, curator(problem, budget), num_shown=60)
+
+
+def noise_aware() -> Run:
+    problem = ellipse()
+    surveyed = curator(problem, Budget(1, 1e-6))
+    recipe = tuning.noise_aware_for(surveyed)
+    return Run("Noise-aware (Gaussian)", problem, recipe.sampler, surveyed, recipe.num_steps, 50, recipe.start)
 
 
 def sgld() -> Run:
@@ -214,7 +222,7 @@ def metropolis() -> Run:
 
 
 RUNS = [
-    penalty, penalty_bit, barker, guided, filtered, hmc, sgld, sgnht, exponential, minibatch_barker, minibatch_ratio,
+    penalty, penalty_bit, barker, guided, filtered, hmc, noise_aware, sgld, sgnht, exponential, minibatch_barker, minibatch_ratio,
     minibatch_penalty, dp_barker, federation, metropolis,
 ]  # fmt: skip
 
@@ -235,8 +243,9 @@ def affordable_rho(budget: Budget) -> float:
 def draw(name: str, run: Run) -> str:
     """Run it once, draw it, and say in a line what is seen."""
     posterior = dpmcmc.sample(
-        jax.random.key(2), run.sampler, run.curator, START, num_steps=run.num_steps, num_chains=1, warmup=0.2, progress=False
-    )
+        jax.random.key(2), run.sampler, run.curator, START, num_steps=run.num_steps, num_chains=1, warmup=0.2, progress=False,
+        start=run.start,
+    )  # fmt: skip
     (parameter,) = posterior.posterior.data_vars
     warmup, kept = (getattr(posterior, group)[parameter].values[0] for group in ("warmup_posterior", "posterior"))
     distances = run.problem.distance(kept.astype(float))

@@ -82,8 +82,10 @@ def make_model():
     return models.logistic(6, RADIUS, PRIOR_SCALE, intercept=True)._replace(unravel=unravel)
 
 
-def run(epsilon: float, delta: float, seed: int, progress: bool = True, path: str | Path | None = None):
-    """One private posterior of the embedded table: an InferenceData with its statement."""
+def run(
+    epsilon: float, delta: float, seed: int, progress: bool = True, path: str | Path | None = None, sampler: str = "noise-aware"
+):
+    """One private posterior of the embedded table: an InferenceData with its statement. The other sampler is `sgld`."""
     import jax
     import jax.numpy as jnp
 
@@ -91,7 +93,7 @@ def run(epsilon: float, delta: float, seed: int, progress: bool = True, path: st
 
     model = make_model()
     curator = Curator(read_rows(), model, Budget(epsilon, delta))
-    recipe = tuning.langevin_for(curator)
+    recipe = (tuning.langevin_for if sampler == "sgld" else tuning.noise_aware_for)(curator)
     return sample(
         jax.random.key(seed), recipe.sampler, curator, jnp.zeros(model.dimension),
         **recipe.options, progress=progress, path=path,
@@ -185,6 +187,6 @@ def _verdict(found: Judgement, epsilon: float) -> str:
         return f"This run succeeded: R-hat {found.r_hat:.2f}, {found.ess:.0f} effective draws. Against the reference {error}."
     return (
         f"THIS RUN FAILED its own checks: {found.doubt}. Against the reference {error}.\n"
-        f"epsilon = {epsilon:g} buys too few effective draws from this many rows: read the intervals with care, or use more rows, "
-        "a larger epsilon, or fewer parameters."
+        f"epsilon = {epsilon:g} is too little for this many rows: read the intervals with care, or use more rows, a larger "
+        "epsilon, or fewer parameters."
     )
