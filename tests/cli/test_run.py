@@ -542,6 +542,11 @@ REFUSED = [
     ([*LOGISTIC, "--sampler", "penalty", "--noise-multiplier", "0"], "noise_multiplier=0.0 must be positive"),
     ([*UNNAMED, "--max-move", "100"], "allows 0 steps of 1 chains: use fewer chains, shorter moves"),
     ([*LOGISTIC, "--steps", "5", "--thin", "2"], "--steps 5 must be positive, and a multiple of --thin 2"),
+    ([*UNNAMED, "--sampler", "noise-aware", "--thin", "3", "--dry-run"], "--steps 1000 must be positive, and a multiple of"),
+    (
+        [*UNNAMED, "--sampler", "noise-aware", "--ledger", "shared.json", "--shared-by", "zcdp", "--steps", "2"],
+        "noise-aware takes the whole budget: leave --shared-by out",
+    ),
     ([*LOGISTIC, "--chains", "0"], "--chains 0 must be at least 1"),
     ([*LOGISTIC[:1], "no.csv.gz", *LOGISTIC[2:]], "no.csv.gz could not be read: it is no whole gzip file"),
     ([*LOGISTIC, "--out", "spent.json"], "--out and --ledger are both spent.json"),

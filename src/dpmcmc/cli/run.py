@@ -153,11 +153,11 @@ def run(
         _check_open(curator, ledger)
         by_hand = ByHand(clip, step_size, max_move, noise_multiplier)
         chosen = choices.choose(sampler, problem, curator, chains, by_hand, kappa, shared_by is not None)
+        if shared_by is not None and chosen.query is None:
+            raise ValueError(f"{chosen.name.value} takes the whole budget: leave --shared-by out, or choose another --sampler")
         thin = _thin(chosen.thin, steps) if thin is None else thin
         warmup = chosen.warmup if warmup is None else warmup
         num_steps = _num_steps(curator, chosen, steps, chains, thin)
-        if shared_by is not None and chosen.query is None:
-            raise ValueError(f"{chosen.name.value} takes the whole budget: leave --shared-by out, or choose another --sampler")
         if shared_by is not None and steps is None:
             raise ValueError(f"--shared-by needs --steps: without, this run would take all that is left, {num_steps} steps")
         if by_hand.given and sampler is None:
@@ -231,10 +231,10 @@ def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: in
     for name, value in (("--chains", chains), ("--thin", thin)):
         if value < 1:
             raise ValueError(f"{name} {value} must be at least 1")
-    if steps is not None and (steps < 1 or steps % thin):
-        raise ValueError(f"--steps {steps} must be positive, and a multiple of --thin {thin}")
     per_step = chosen.per_step(chains)
     steps = chosen.num_steps if steps is None else steps
+    if steps is not None and (steps < 1 or steps % thin):
+        raise ValueError(f"--steps {steps} must be positive, and a multiple of --thin {thin}")
     if steps is not None:
         check_fits(curator, total_plan((chosen.initial, 1), (per_step, steps)), chosen.initial, per_step, chains)
         return steps
