@@ -281,3 +281,16 @@ def test_the_steps_of_a_start_may_have_different_noise():
     with jax.disable_jit():
         newton_start(lambda position: 0.0, {"rough": 3, "fine": 2}, "curvature")(jax.random.key(0), jnp.ones(1), ask)
     assert asked == ["curvature", "rough", "rough", "rough", "fine", "fine"]
+
+
+def test_a_prior_without_a_slope_where_the_start_begins_costs_nothing():
+    """One number that is none would spoil all that is paid for."""
+
+    def ask(key, query, position):
+        return Answer(10 * jnp.eye(2) if query == "curvature" else 10 * (jnp.array([1.0, -2.0]) - position), jnp.float32(1e-4))
+
+    with jax.disable_jit():
+        found = newton_start(lambda position: -jnp.linalg.norm(position), "slope", "curvature", 4)(
+            jax.random.key(0), jnp.zeros(2), ask
+        )
+    assert np.abs(found.position - np.array([1.0, -2.0])).max() < 0.2

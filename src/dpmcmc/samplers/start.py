@@ -61,12 +61,12 @@ def newton_start(
         answer = ask(key_curvature, curvature, position)
         # A symmetric matrix of noise of variance v has eigenvalues up to about sqrt(2 d v).
         floor = jnp.sqrt(2 * position.size * answer.variance)
-        precision = lift(answer.value - jax.hessian(log_prior)(position), floor)
+        precision = lift(answer.value - _known(jax.hessian(log_prior)(position)), floor)
 
         def newton(query: Query, index, reached: _Reached) -> _Reached:
             trial = reached.point + reached.step
             answer = ask(jax.random.fold_in(key_steps, index), query, trial)
-            slope = answer.value + jax.grad(log_prior)(trial)
+            slope = answer.value + _known(jax.grad(log_prior)(trial))
             return _advance(log_prior, reached, trial, slope, jnp.max(answer.variance))
 
         nowhere = jnp.zeros_like(position)
@@ -111,6 +111,11 @@ def corrected(precision: Array, step: Array, fall: Array, variance: Array) -> tu
     found = jnp.where(is_known, jnp.dot(step, fall), 1)
     update = jnp.outer(fall, fall) / found - jnp.outer(along, along) / jnp.where(is_known, assumed, 1)
     return precision + jnp.where(is_known, update, 0), is_raised
+
+
+def _known(derivative: Array) -> Array:
+    """With 0 where a prior has no derivative, as |x| at 0: one such number would make all that is paid for no number."""
+    return jnp.where(jnp.isfinite(derivative), derivative, 0)
 
 
 def _share_inside(log_prior: Callable[[Position], Array], point: Position, step: Array) -> Array:
