@@ -294,3 +294,10 @@ def test_a_prior_without_a_slope_where_the_start_begins_costs_nothing():
             jax.random.key(0), jnp.zeros(2), ask
         )
     assert np.abs(found.position - np.array([1.0, -2.0])).max() < 0.2
+
+
+def test_a_direction_that_nothing_is_known_of_is_told():
+    """Noise has made the curvature negative there, and the prior is flat."""
+    flat = SimpleNamespace(log_prior=lambda position: 0.0 * jnp.sum(position))
+    (told,) = of_survey(flat, released(curvature=INDEFINITE))
+    assert told.startswith("DO NOT RELY on these draws: there is a direction of which neither the prior nor")

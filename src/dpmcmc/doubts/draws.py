@@ -25,6 +25,7 @@ PULLED = 4.0  # standard deviations
 BATCHES = 5  # of each chain, whose means tell a standard error
 HOT, FAIRLY = 1.5, 3.0  # mean square of a momentum that should be standard normal (a width off by a fifth); standard errors
 WIDENED = 3.0  # by the noise of a survey: beyond, 90 % intervals held the truth less often, down to 60 %, in simulations
+LEAST = 1e-9  # of the largest precision: below, there is none
 BY_CHANCE = 1e-3  # of rows that say nothing so many are taken for some that do
 UNRELIABLE = "DO NOT RELY on these draws: "
 
@@ -61,6 +62,11 @@ def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer) -> list[s
     values = np.maximum(values, 0)
     heard = values * values / (values + float(gradient.variance))
     with_noise, without = (prior + (axes * part) @ axes.T for part in (heard, values))
+    if not np.linalg.eigvalsh(with_noise).min() > LEAST * np.abs(with_noise).max():
+        return [
+            f"{UNRELIABLE}there is a direction of which neither the prior nor what was released says anything, so that the draws "
+            "may go any distance. A prior that is narrower where the survey was made, more rows or a larger budget would help"
+        ]
     widths = np.sqrt(np.linalg.eigvals(np.linalg.solve(with_noise, without)).real)
     least, most = (f"{factor:.3g}" for factor in (widths.min(), widths.max()))
     told = f"with the noise of what was released the posterior is {least} to {most} times as wide as without"
