@@ -29,11 +29,14 @@ def released(variance=30.0, of_curvature=4.0, curvature=CURVATURE):
 def brute_force(found: Survey, position):
     """The density as it is written down: a normal law with a full covariance matrix."""
     move = np.asarray(position, float) - HERE
+    return stats.multivariate_normal(np.asarray(found.curvature.value) @ move, covariance_of(found, move)).logpdf(SLOPE)
+
+
+def covariance_of(found: Survey, move):
     values, axes = np.linalg.eigh(np.asarray(found.curvature.value, float))
     information = (axes * np.maximum(values, 0)) @ axes.T
     of_product = float(found.curvature.variance) / 2 * (move @ move * np.eye(3) + np.outer(move, move))
-    covariance = information + float(found.gradient.variance) * np.eye(3) + of_product
-    return stats.multivariate_normal(np.asarray(found.curvature.value) @ move, covariance).logpdf(SLOPE)
+    return information + float(found.gradient.variance) * np.eye(3) + of_product
 
 
 INDEFINITE = CURVATURE - 12 * np.eye(3, dtype=np.float32)
@@ -51,14 +54,14 @@ def test_the_density_is_that_of_what_was_released(curvature):
 
 
 def test_the_spread_is_that_of_all_noises_together():
-    """Slopes, curvatures and rows drawn again and again: covariances within six standard errors, a false alarm in 1e-8."""
+    """That of the test above: slopes, curvatures and rows drawn again and again have it within six standard errors (1e-8)."""
     variance, of_curvature, num = 30.0, 4.0, 200_000
     move, rng = np.array([0.7, -0.4, 1.1]), np.random.default_rng(1)
     triangle = rng.normal(size=(num, 3, 3))
     noise = np.sqrt(of_curvature) * (triangle + triangle.swapaxes(1, 2)) / 2  # variance 1 on the diagonal, 1/2 off it
     rows = rng.multivariate_normal(CURVATURE @ move, CURVATURE, size=num)
     errors = rows + np.sqrt(variance) * rng.normal(size=(num, 3)) - (CURVATURE + noise) @ move
-    covariance = CURVATURE + variance * np.eye(3) + of_curvature / 2 * (move @ move * np.eye(3) + np.outer(move, move))
+    covariance = covariance_of(released(variance, of_curvature), move)
     found = errors.T @ errors / num
     standard_error = np.sqrt((np.outer(np.diag(covariance), np.diag(covariance)) + covariance**2) / num)
     assert np.abs((found - covariance) / standard_error).max() < 6

@@ -87,8 +87,8 @@ def _of_distance(slope: np.ndarray, gradient: Answer, learned: Any) -> list[str]
         return []
     return [
         f"{UNRELIABLE}where the survey was made the slope of the posterior is {(size / len(slope)) ** 0.5:.2g} times what noise "
-        "explains: the start has not arrived, because effects are strong or the rows few, and from there the posterior is not seen "
-        "well. A start from a better public guess would help, or another sampler (sgld)"
+        "explains: the start has not arrived, because effects are strong, the rows few or limits of the prior in the way, and from "
+        "there the posterior is not seen well. A start from a better public guess would help, or another sampler (sgld)"
     ]
 
 
