@@ -206,6 +206,7 @@ def test_all_of_the_budget_is_shared_out():
         assert 0.998 < spent / tuning.gaussian_mu(budget) ** 2 <= 1
 
 
+@pytest.mark.slow
 def test_several_owners_are_surveyed_as_one():
     halves = [tuple(np.asarray(part)[start::2] for part in ROWS) for start in (0, 1)]
     owners = {name: Curator(rows, MODEL, Budget(8.0, 1e-6)) for name, rows in zip(("north", "south"), halves, strict=True)}
@@ -215,12 +216,14 @@ def test_several_owners_are_surveyed_as_one():
     assert np.abs(found.posterior["coefficients"].mean(("chain", "draw")) - [1.0, -0.5]).max() < 0.5
 
 
-def test_rows_that_cannot_be_heard_are_told():
-    """Before the budget is spent where that is certain, and after the survey where it has come out."""
-    budget = Budget(0.1, 1e-6)
+def test_what_is_hopeless_is_told_before_the_budget_is_spent():
     with pytest.warns(UserWarning, match=r"hopeless: .* at least \S+ times as wide as without"):
-        tuning.noise_aware(MODEL, 100, budget)
-    curator = Curator(tuple(part[:1500] for part in ROWS), MODEL, budget)
+        tuning.noise_aware(MODEL, 100, Budget(0.1, 1e-6))
+
+
+@pytest.mark.slow
+def test_rows_that_cannot_be_heard_are_told():
+    curator = Curator(tuple(part[:1500] for part in ROWS), MODEL, Budget(0.1, 1e-6))
     with warnings.catch_warnings(action="ignore"):
         recipe = tuning.noise_aware_for(curator, num_chains=2, num_steps=100)
         found = sample(jax.random.key(0), recipe.sampler, curator, jnp.zeros(2), **recipe.options, progress=False)
