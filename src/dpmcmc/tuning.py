@@ -24,7 +24,7 @@ are replaced, 1 for one whose rows are added or removed, times the rows per pers
 
 **A survey** (`samplers.surveys`) gets 0.46 of mu^2 for its gradient and 0.2 for its curvature. The point where it is made must be
 near the posterior, for all is taken to be quadratic around it: 0.02 go to a first curvature, 0.12 to eight rough Newton steps and
-0.2 to one more. Its noise depends on the bounds and the budget alone.
+0.2 to one more, whose slope the posterior is made of too. Its noise depends on the bounds and the budget alone.
 
 **What to expect.** About 34 d / q steps of Barker's test, 60 d / q of the penalty test or 54 d / q of its bit are worth one
 independent draw, where q is what the cap leaves of the mean squared move: 0.52, 0.63, 0.79, 0.87 for d = 1, 2, 7, 20.
@@ -54,7 +54,7 @@ DISTANCE = 1e-23  # of a million noisy gradients from their ideal law: delta pay
 Budgets = Budget | Sequence[Budget]  # one for each owner
 START_SHARE, CURVATURE_SHARE, START_STEPS = 0.08, 0.02, 8  # of mu^2, for the private start
 APPROACH_SHARE, APPROACH_STEPS, LAST_SHARE, SURVEY_SHARE = 0.12, 8, 0.2, 0.2  # of mu^2, before a survey; for its curvature
-GRADIENT_SHARE = 1 - APPROACH_SHARE - LAST_SHARE - CURVATURE_SHARE - SURVEY_SHARE
+HEARD_SHARE = 1 - APPROACH_SHARE - CURVATURE_SHARE - SURVEY_SHARE  # of the slopes that the posterior is made of: the last two
 
 
 class Walk(NamedTuple):
@@ -255,8 +255,8 @@ def noise_aware(
 
     approach = {asked(make, bound, APPROACH_SHARE / APPROACH_STEPS): APPROACH_STEPS, asked(make, bound, LAST_SHARE): 1}
     first, second = (asked(dpmcmc.Curvature, model.curvature, share) for share in (CURVATURE_SHARE, SURVEY_SHARE))
-    gradient = asked(make, bound, GRADIENT_SHARE)
-    _check_survey(num_rows * (model.curvature or 0.0), _reach(bound, budget) * gradient.noise_multiplier)
+    gradient = asked(make, bound, HEARD_SHARE - LAST_SHARE)
+    _check_survey(num_rows * (model.curvature or 0.0), _reach(bound, budget) / math.sqrt(HEARD_SHARE) / mu)
     return Recipe(
         sampler=lambda found: dpmcmc.noise_aware(model.log_prior, found),
         start=dpmcmc.survey(dpmcmc.newton_start(model.log_prior, approach, first), gradient, second),
@@ -289,7 +289,7 @@ def _check_survey(most_precision: float, noise: float) -> None:
 
 def widening_for(draws: float) -> float:
     """How much wider a noise-aware posterior is where Langevin dynamics would have so many effective draws."""
-    slopes = (1 - START_SHARE - CURVATURE_SHARE) / GRADIENT_SHARE  # what either spends on them
+    slopes = (1 - START_SHARE - CURVATURE_SHARE) / HEARD_SHARE  # what either spends on them
     return widening(draws, slopes)
 
 

@@ -12,6 +12,7 @@ from scipy import stats
 
 from dpmcmc import Answer, Budget, Curator, Federation, Gradient, models, newton_start, noise_aware, sample, survey, tuning
 from dpmcmc.doubts import of_survey
+from dpmcmc.samplers.start import Seen, Start
 from dpmcmc.samplers.surveys import Survey, log_likelihood
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -67,6 +68,26 @@ def test_the_spread_is_that_of_all_noises_together():
     assert np.abs((found - covariance) / standard_error).max() < 6
     without = covariance - of_curvature / 2 * np.outer(move, move)
     assert np.abs((found - without) / standard_error).max() > 15
+
+
+def test_a_slope_from_a_step_before_is_heard_too():
+    """As the law of both says, which share what the rows are: a normal one of six numbers. Without it the density is another."""
+    there, slope, variance = HERE + np.float32([0.2, 0.1, -0.4]), SLOPE + np.float32([3.0, -9.0, 4.0]), 50.0
+    found = released(of_curvature=1e-9)._replace(before=Seen(jnp.asarray(there), Answer(jnp.asarray(slope), jnp.float32(variance))))
+    spread = np.kron(np.ones((2, 2)), CURVATURE) + np.diag(np.repeat([30.0, variance], 3))
+
+    def both(position):
+        moves = np.concatenate([CURVATURE @ (position - HERE), CURVATURE @ (position - there)])
+        return stats.multivariate_normal(moves, spread).logpdf(np.concatenate([SLOPE, slope]))
+
+    positions = HERE + np.float32(np.random.default_rng(2).normal(size=(20, 3)))
+    theirs = [both(position) - both(HERE) for position in positions]
+    ours, twin = (
+        [law(position) - law(HERE) for position in positions]
+        for law in map(jax.jit, map(log_likelihood, (found, found._replace(before=None))))
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-3)
+    assert np.abs(np.subtract(twin, theirs)).max() > 1
 
 
 def draw(log_prior, found, num_steps=4000, seed=0):
@@ -233,7 +254,8 @@ def test_rows_that_cannot_be_heard_are_told():
 @pytest.mark.parametrize("variance, is_told", [(None, False), (3000.0, False), (10.0, True)])
 def test_a_survey_far_from_the_posterior_is_told(variance, is_told):
     """Where the slope is more than the noise of the start and of the survey."""
-    found = released(variance=1.0)._replace(variance=variance)
+    before = None if variance is None else Seen(HERE, Answer(SLOPE, np.float32(variance)))
+    found = released(variance=1.0)._replace(before=before)
     told = " ".join(of_survey(SimpleNamespace(log_prior=log_prior), found))
     assert ("DO NOT RELY on these draws: where the survey was made the slope of the posterior is" in told) is is_told
     assert "with the noise of what was released the posterior is 1.0" in told
@@ -246,6 +268,14 @@ def test_how_much_wider_noise_makes_the_posterior(variance, is_much):
     (told,) = of_survey(flat, released(variance, curvature=np.diag(np.float32([40.0, 20.0, 8.0]))))
     least, most = (f"{(1 + variance / curvature) ** 0.5:.3g}" for curvature in (40.0, 8.0))
     assert f"the posterior is {least} to {most} times as wide as without" in told and told.startswith("DO NOT RELY") is is_much
+
+
+@pytest.mark.parametrize("of_curvature, is_lost", [(10.0, False), (11.0, True)])
+def test_a_direction_that_noise_has_drowned_is_told(of_curvature, is_lost):
+    """One whose curvature, 8, noise of this variance could fake: it would look as wide as without noise."""
+    found = released(1.0, of_curvature, np.diag(np.float32([40.0, 20.0, 8.0])))
+    (told,) = of_survey(SimpleNamespace(log_prior=log_prior), found)
+    assert ("along 1 of 3 directions what rows say of the width is lost in noise" in told) is is_lost
 
 
 def test_clips_that_rows_may_reach_are_told():
@@ -270,10 +300,29 @@ def test_a_survey_asks_where_the_start_has_ended():
         asked.append((query, np.asarray(position).tolist()))
         return Answer(jnp.ones(()), jnp.ones(()))
 
-    end = released()._replace(position=jnp.array([1.0, 2.0]), variance=jnp.ones(()))
+    end = Start(jnp.array([1.0, 2.0]), jnp.eye(2), Answer(jnp.eye(2), 1.0), Seen(jnp.zeros(2), Answer(jnp.ones(2), 1.0)))
     found = survey(lambda key, position, ask: end, "slope", "curvature")(jax.random.key(0), jnp.zeros(2), ask)
     assert asked == [("slope", [1.0, 2.0]), ("curvature", [1.0, 2.0])]
-    assert found.position is end.position and found.variance is end.variance
+    assert found.position is end.position and found.before is end.seen
+
+
+@pytest.mark.parametrize("is_too_far", [False, True])
+def test_a_start_tells_the_slope_that_led_to_where_it_ends(is_too_far):
+    """That of the rows alone, as released: the prior's is known. If the last step went too far, it is the one before."""
+    asked = []
+
+    def ask(key, query, position):
+        rows = jnp.eye(1) if query == "curvature" else 3 - (40 if is_too_far and len(asked) == 2 else 1) * position
+        asked.append((position, Answer(rows, jnp.float32(1e-4 * len(asked)))))
+        return asked[-1][1]
+
+    with jax.disable_jit():
+        found = newton_start(lambda position: -jnp.sum(position**2) / 4, "slope", "curvature", 2)(
+            jax.random.key(0), jnp.ones(1), ask
+        )
+    position, answer = asked[1 if is_too_far else 2]
+    assert found.seen.position == position and found.seen.gradient.variance == answer.variance
+    np.testing.assert_allclose(found.seen.gradient.value, answer.value, rtol=1e-6)
 
 
 def test_the_steps_of_a_start_may_have_different_noise():

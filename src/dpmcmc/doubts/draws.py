@@ -54,11 +54,14 @@ def of_survey(model: Model, learned: Any) -> list[str]:
         return []
     with own_settings(in_double()):
         pull, prior = (np.asarray(jax.jit(of(model.log_prior))(learned.position), float) for of in (jax.grad, jax.hessian))
-    return _of_widths(-prior, curvature, gradient) + _of_distance(np.asarray(gradient.value, float) + pull, gradient, learned)
+    slope = np.asarray(gradient.value, float) + pull
+    return _of_widths(-prior, curvature, learned.seen.gradient) + _of_distance(slope, gradient, learned.before)
 
 
 def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer) -> list[str]:
     values, axes = np.linalg.eigh(np.asarray(curvature.value, float))
+    # A symmetric matrix of noise of variance v has eigenvalues up to about sqrt(2 d v).
+    num_lost = np.count_nonzero(values < np.sqrt(2 * len(values) * float(curvature.variance)))
     values = np.maximum(values, 0)
     heard = values * values / (values + float(gradient.variance))
     with_noise, without = (prior + (axes * part) @ axes.T for part in (heard, values))
@@ -75,14 +78,19 @@ def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer) -> list[s
             f"{UNRELIABLE}{told}, by direction. The log-likelihood is taken to be quadratic as far as that, which beyond "
             f"{WIDENED:g} is not to be hoped for: more rows, a larger budget or tighter bounds would help"
         )
+    if num_lost:
+        told += (
+            f"; but along {num_lost} of {len(values)} directions what rows say of the width is lost in noise, and the draws there "
+            "are about the prior's"
+        )
     return [told]
 
 
-def _of_distance(slope: np.ndarray, gradient: Answer, learned: Any) -> list[str]:
+def _of_distance(slope: np.ndarray, gradient: Answer, before: Any) -> list[str]:
     """A start that has arrived leaves a slope of nothing but noise: its own, and that of the survey."""
-    if learned.variance is None:
+    if before is None:
         return []
-    size = float(np.sum(slope**2)) / float(learned.variance + gradient.variance)
+    size = float(np.sum(slope**2)) / float(before.gradient.variance + gradient.variance)
     if size <= special.chdtri(len(slope), BY_CHANCE):
         return []
     return [

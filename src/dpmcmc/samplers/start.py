@@ -34,13 +34,20 @@ SURE = 3.0  # standard deviations of the gradients' noise
 LEAST = 0.5  # of the curvature along a step is left at least
 
 
+class Seen(NamedTuple):
+    """A slope of the log-likelihood, as released."""
+
+    position: Position
+    gradient: Answer
+
+
 class Start(NamedTuple):
     """What a private start has learned: all of it made of released answers."""
 
     position: Position
     precision: Array  # (d, d): about the inverse of the posterior covariance, positive definite
     curvature: Answer  # of the log-likelihood at the point it began at, as released
-    variance: Array | None = None  # of the noise in the slope that led to the position
+    seen: Seen | None = None  # the point before, and the slope that led on from there
 
 
 def newton_start(
@@ -75,7 +82,8 @@ def newton_start(
         for query, count in plan.items():
             last = lax.fori_loop(first, first + count, functools.partial(newton, query), last)
             first += count
-        return Start(last.point + last.step, last.precision, answer, last.variance)
+        slope = last.slope - _known(jax.grad(log_prior)(last.point))
+        return Start(last.point + last.step, last.precision, answer, Seen(last.point, Answer(slope, last.variance)))
 
     return start
 

@@ -12,6 +12,8 @@ has the mean H u and the covariance H, the information. What is released then ha
 the last term for what the noise in C does to C u. With the prior this is a posterior like any other: that of somebody who has
 seen the answers and not the rows :cite:p:`bernstein2018differentially,kulkarni2021differentially`. It is the wider the more noise
 there is, as it should be, up to the prior where rows say nothing that can be heard; without noise it is Laplace's approximation.
+The slope that has led to t, a step before, is heard too: G is the mean of both, each weighed by its precision, and t the mean of
+their points.
 
 No row is asked about any more, so a chain on it may be as long as one likes. It is Hamiltonian Monte Carlo, whose gradients and
 ratios come from the survey. The eigenvectors of C make the covariance diagonal, but for one direction.
@@ -29,6 +31,7 @@ from jax import lax
 
 from dpmcmc.samplers import roles
 from dpmcmc.samplers.hmc import hmc
+from dpmcmc.samplers.start import Seen
 from dpmcmc.types import Answer, Array, Ask, Key, Position, Query, Sampler
 
 NUM_LEAPFROG, STEP_SIZE = 8, 0.4  # in posterior standard deviations: half an orbit at most
@@ -41,20 +44,31 @@ class Survey(NamedTuple):
     position: Position
     gradient: Answer  # of the log-likelihood
     curvature: Answer  # minus its Hessian
-    variance: Array | None = None  # of the noise in the slope that led to the position, where the start tells it
+    before: Seen | None = None  # a slope a step away, where the start tells it
+
+    @property
+    def seen(self) -> Seen:
+        """Both slopes as one with less noise: the mean of two slopes of a quadratic is its slope at the mean of the points."""
+        here = Seen(self.position, self.gradient)
+        if self.before is None:
+            return here
+        share = self.gradient.variance / (self.gradient.variance + self.before.gradient.variance)
+        mean = jax.tree.map(lambda now, before: (1 - share) * now + share * before, here, self.before)
+        return Seen(mean.position, Answer(mean.gradient.value, share * self.before.gradient.variance))
 
 
 def survey(start: Callable[[Key, Position, Ask], Any], gradient: Query, curvature: Query) -> Callable[[Key, Position, Ask], Survey]:
     """A start for `sample(start=...)` and `noise_aware`: asks both queries once, at the point that another start has found.
 
-    Nearly all of the budget belongs to `gradient`: its noise is what the posterior will be wider by.
+    Nearly all of the budget belongs to `gradient` and the last slope of the start: their noise is what the posterior will be wider
+    by.
     """
 
     def ask_both(rng_key, position, ask):
         key_start, key_gradient, key_curvature = jax.random.split(rng_key, 3)
         found = start(key_start, position, ask)
         answers = ask(key_gradient, gradient, found.position), ask(key_curvature, curvature, found.position)
-        return Survey(found.position, *answers, getattr(found, "variance", None))
+        return Survey(found.position, *answers, getattr(found, "seen", None))
 
     return ask_both
 
@@ -94,13 +108,13 @@ RATIO: Any = _Public("ratio")
 def log_likelihood(found: Survey) -> Callable[[Position], Array]:
     """The logarithm of the density of what was released, as a function of the parameters."""
     values, axes = jnp.linalg.eigh(found.curvature.value)
-    slope = axes.T @ found.gradient.value
-    half = found.curvature.variance / 2
+    center, gradient = found.seen
+    slope, half = axes.T @ gradient.value, found.curvature.variance / 2
 
     def law(position):
-        move = axes.T @ (position - found.position)
+        move = axes.T @ (position - center)
         error = slope - values * move
-        spread = jnp.maximum(values, 0) + found.gradient.variance + half * jnp.sum(move**2)
+        spread = jnp.maximum(values, 0) + gradient.variance + half * jnp.sum(move**2)
         along = 1 + half * jnp.sum(move**2 / spread)
         square = jnp.sum(error**2 / spread) - half * jnp.sum(move * error / spread) ** 2 / along
         return -(square + jnp.sum(jnp.log(spread)) + jnp.log(along)) / 2
