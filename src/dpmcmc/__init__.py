@@ -38,7 +38,7 @@ _NAMES = {  # by the module that they are from
     "samplers.start": ("newton_start",),
     "samplers.surveys": ("noise_aware", "survey"),
     "samplers.thermostat": ("sgnht",),
-    "types": ("Answer", "Budget", "Family", "Linear", "Model", "Neighbours", "Sampler"),
+    "types": ("Answer", "Budget", "Family", "Linear", "Model", "Neighbours", "Sampler", "Unit"),
 }
 _HOMES = {name: f"dpmcmc.{module}" for module, names in _NAMES.items() for name in names}
 _MODULES = ("forecast", "models", "tables", "tuning")
@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from dpmcmc.types import Model as Model
     from dpmcmc.types import Neighbours as Neighbours
     from dpmcmc.types import Sampler as Sampler
+    from dpmcmc.types import Unit as Unit
 
 
 def __getattr__(name: str) -> Any:

@@ -57,9 +57,13 @@ def test_further_rows_of_a_person_do_not_move_an_answer():
     assert answer(more, np.append(persons, np.arange(20, 30))) != answer(tiny.ROWS, persons)  # as without the limit
 
 
-@pytest.mark.parametrize("budget, factor", [(VISITS, 4), (PRESENCE, 1)], ids=["two rows", "one row"])
-def test_a_curators_noise_is_for_all_rows_of_a_person(budget, factor):
-    curator = tiny.make_curator(budget=budget, capacity=60)
+@pytest.mark.parametrize(
+    "promise, factor",
+    [({"budget": VISITS}, 4), ({"budget": PRESENCE}, 1), ({"budget": None, "unit": PRESENCE.unit}, 1)],
+    ids=["two rows", "one row", "no promise"],
+)
+def test_a_curators_noise_is_for_all_rows_of_a_person(promise, factor):
+    curator = tiny.make_curator(**promise, capacity=60)
     program = curator.trace(lambda ask, key: ask(key, tiny.RATIO, tiny.START, tiny.START + 0.5).variance, jax.random.key(0))
     variance = curator.grant(program.plan).run(program.compile(), jax.random.key(0))
     np.testing.assert_allclose(variance**0.5, tiny.RATIO.noise_multiplier * tiny.RATIO.clip * 0.5 * factor, rtol=1e-6)
@@ -96,6 +100,19 @@ def test_the_statement_says_that_it_was_enforced(budget):
 def test_what_is_refused(persons, budget, error, why):
     with pytest.raises(error, match=why):
         Curator(tiny.ROWS, tiny.MODEL, budget, capacity=None if budget != VISITS else 60, persons=persons)
+
+
+@pytest.mark.parametrize(
+    "budget, unit, error, why",
+    [
+        (VISITS, VISITS.unit, ValueError, "a Budget says itself whom it protects"),
+        (None, Neighbours.ADD_OR_REMOVE_ONE, TypeError, "unit is a Neighbours: it must be a Unit"),
+        (None, Unit(rows_per_person=0), ValueError, "rows_per_person=0 must be a whole number"),
+    ],
+)
+def test_units_that_are_refused(budget, unit, error, why):
+    with pytest.raises(error, match=why):
+        Curator(tiny.ROWS, tiny.MODEL, budget, capacity=60, unit=unit)
 
 
 def test_rows_of_jax_may_name_their_persons():

@@ -48,11 +48,16 @@ class Account:
     """What may still be spent on a table, and what is promised for it."""
 
     def __init__(
-        self, budget: Budget | None, capacity: int, shared_by: str | None, path: str | Path | None, is_enforced: bool = False
+        self,
+        budget: Budget | None,
+        unit: Unit,
+        capacity: int,
+        shared_by: str | None,
+        path: str | Path | None,
+        is_enforced: bool = False,
     ) -> None:
-        self.budget, self.capacity, self.shared_by = budget, capacity, shared_by
+        self.budget, self.unit, self.capacity, self.shared_by = budget, unit, capacity, shared_by
         self.is_enforced = is_enforced  # that nobody has more rows than the unit says
-        self.unit = unit_of(budget)
         self.lock = threading.Lock()  # one grant at a time, from the check to what is written down
         self.ledger = Ledger.open(self._facts(), path)
         self.filter: filters.Filter | None = None
@@ -207,9 +212,15 @@ class Account:
         return _spent(tuple(costs.items()), self.delta, most)
 
 
-def unit_of(budget: Budget | None) -> Unit:
-    """Whom a budget protects. Without one, figures are for one row that is replaced."""
-    return Unit() if budget is None else budget.unit
+def unit_of(budget: Budget | None, unit: Unit | None = None) -> Unit:
+    """Whom a budget protects. Without one, figures are for the given unit, or for one row that is replaced."""
+    if unit is None:
+        return Unit() if budget is None else budget.unit
+    if budget is not None:
+        raise ValueError("unit= is for curators without a budget: a Budget says itself whom it protects")
+    if not isinstance(unit, Unit):
+        raise TypeError(f"unit is a {type(unit).__name__}: it must be a Unit, such as Unit(Neighbours.ADD_OR_REMOVE_ONE)")
+    return Budget(1.0, DELTA, *unit).unit  # which checks its parts
 
 
 def _not_ours(plan: Plan) -> list[str]:

@@ -81,6 +81,9 @@ class Curator:
         a file that keeps the spends, so that another process opening the same table goes on where this one stopped.
     devices
         spread the rows over these devices.
+    unit
+        whom noise and figures are for where there is no budget to say it, such as ``budget.unit`` of one that there could be. One
+        row that is replaced, if left out.
     fixed_secret
         512 bits that replace the operating system's, for tests and figures only: the statement then promises nothing.
     """
@@ -96,6 +99,7 @@ class Curator:
         shared_by: str | None = None,
         ledger: str | Path | None = None,
         devices: Sequence[Any] | None = None,
+        unit: Unit | None = None,
         fixed_secret: np.ndarray | None = None,
     ) -> None:
         if budget is not None and not isinstance(budget, Budget):
@@ -108,7 +112,7 @@ class Curator:
             raise ValueError(f"shared_by={shared_by!r} must be None or one of {sorted(filters.FILTERS)}")
         self._fixed_secret = fixed_secret
         self._lock, self._meter = threading.Lock(), Meter()  # the meter of the grant that runs
-        unit, leaves = unit_of(budget), jax.tree.map(door.as_column, rows)
+        unit, leaves = unit_of(budget, unit), jax.tree.map(door.as_column, rows)
         if persons is not None:
             is_used = door.first_of_each(persons, door.count_rows(leaves, unit), unit)
             leaves = jax.tree.map(lambda leaf: leaf[is_used], leaves)
@@ -124,7 +128,7 @@ class Curator:
         slots = None if unit.is_count_public else noise.random_order(capacity, fixed_secret)[:num_rows]
         placed = place(self._model, leaves, num_rows, capacity, slots, self._mesh)
         self._rows, self._num_rows, self._by_columns = placed
-        self._account = Account(budget, capacity, shared_by, ledger, is_enforced=persons is not None)
+        self._account = Account(budget, unit, capacity, shared_by, ledger, is_enforced=persons is not None)
 
     def __repr__(self) -> str:
         return f"Curator(capacity={self.capacity}, budget={self.budget!r})"
