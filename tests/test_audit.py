@@ -1,22 +1,18 @@
-"""An attack on the bill of every query but `FilteredAccept`, whose bill is for a whole run.
+"""An attack on the bill of every query but `FilteredAccept`, whose bill is for a whole run; and on the attack.
 
-Whoever knows all rows but one and sees a query's answers tells two neighbouring tables apart no better than its cost admits.
-The answers come through a curator, so that clip, sum, noise, batch and coin are all in it.
-
-From one half of the answers the attacker learns what to look at, with the other half he is judged, so that a bound that holds is
-called broken with a chance of at most ALARM for each event he tries (exact binomial intervals). And the bounds are nearly attained:
-the same attack on the bill of a query that asks for a little less is caught.
+Bounds hold, and they are nearly attained: the same attack on the bill of a query that asks for a little less is caught.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 
 from dpmcmc import (
     Accept,
@@ -27,7 +23,9 @@ from dpmcmc import (
     CenteredGradient,
     Curator,
     Curvature,
+    ExactRatio,
     Family,
+    FilteredAccept,
     FixedBatch,
     Gradient,
     LazyBarker,
@@ -40,14 +38,11 @@ from dpmcmc import (
     SufficientStatistic,
     TunaBarker,
     TunaRatio,
+    Unit,
+    audit,
 )
-from dpmcmc.curator.curator import Grant
-from dpmcmc.types import Unit
+from dpmcmc.accounting import costs
 
-NUM_LANES, NUM_BATCHES = 10_000, 10
-ALARM = 1e-7
-EPSILONS = np.array([0.0, 0.25, 0.5, 1.0, 2.0])
-ORDERS = np.array([1.5, 3.0, 8.0, 32.0])
 MODEL = Model(  # ratio, gradient and curvature of a row are its cells
     log_likelihood=lambda position, row: row[0] * position[0] + row[1] * position[0] ** 2 / 2,
     log_prior=lambda position: 0.0,
@@ -80,72 +75,11 @@ def tables(case: Case) -> tuple[np.ndarray, np.ndarray]:
     return with_high, (with_low if case.neighbours is Neighbours.REPLACE_ONE else others)
 
 
-def answers(case: Case, rows: np.ndarray, seed: int) -> np.ndarray:
-    """(many, entries), each with randomness of its own."""
-    points: tuple = (
-        (HERE,) if isinstance(case.query, Gradient | CenteredGradient | Curvature | SufficientStatistic) else (HERE, THERE)
-    )
-    points += (np.float32(0.0),) if getattr(case.query, "is_bit", False) else ()
-
-    def program(ask, key):
-        def some(_, key):
-            keys = jax.random.split(key, NUM_LANES)
-            return None, jax.vmap(lambda key: ask(key, case.query, *map(jnp.asarray, points)).value)(keys)
-
-        return jax.lax.scan(some, None, jax.random.split(key, NUM_BATCHES))[1]
-
-    secret = np.arange(16, dtype=np.uint32) + seed
-    curator = Curator(rows, MODEL, Budget(1.0, 0.01, case.neighbours), capacity=case.num_rows, fixed_secret=secret)
-    traced = curator.trace(program, jax.random.key(seed))
-    grant = Grant(curator, traced.plan, None)  # no budget would allow so many
-    return np.asarray(grant.run(traced.compile(), jax.random.key(seed)), float).reshape(NUM_LANES * NUM_BATCHES, -1)
-
-
-def advantage(first: np.ndarray, second: np.ndarray, cost: Any) -> float:
-    """By what factor the answers surely tell the two tables apart better than the cost admits: at most 1, if its bound holds."""
-    learn, judge = ([part[::2] for part in (first, second)], [part[1::2] for part in (first, second)])
-    direction = np.mean(learn[0], axis=0) - np.mean(learn[1], axis=0)
-    learn, judge = ([part @ direction for part in parts] for parts in (learn, judge))
-    if cost.profiles() is None:
-        return max(_of_bits(*(part > 0.5 for part in pair), cost) for pair in _both_orders(*(part / direction for part in judge)))
-    return max(
-        _of_thresholds(sign * learn[i], sign * learn[1 - i], sign * judge[i], sign * judge[1 - i], cost)
-        for i, sign in ((0, 1), (1, -1))
-    )
-
-
-def _both_orders(first, second):
-    return (first, second), (second, first)
-
-
-def _of_thresholds(learned, other_learned, judged, other_judged, cost: Any) -> float:
-    """Events "above a threshold", the best one for each epsilon: P(event) - e^epsilon Q(event) against delta(epsilon)."""
-    thresholds = np.quantile(np.concatenate([learned, other_learned]), np.linspace(0, 1, 200))
-    above, other_above = (np.mean(part[:, None] > thresholds, axis=0) for part in (learned, other_learned))
-    admitted = cost.distance + np.maximum(*(profile.excess(EPSILONS) for profile in cost.profiles()))  # in either order
-    factors = []
-    for epsilon, delta in zip(EPSILONS, admitted, strict=True):
-        threshold = thresholds[np.argmax(above - np.exp(epsilon) * other_above)]
-        least = _least(judged > threshold) - np.exp(epsilon) * _most(other_judged > threshold)
-        factors.append(least / delta)
-    return max(factors)
-
-
-def _of_bits(first: np.ndarray, second: np.ndarray, cost: Any) -> float:
-    """Renyi divergences of two coins, at the ends of their intervals that are nearest to each other."""
-    p, q = (_least(first), _most(second)) if np.mean(first) > np.mean(second) else (_most(first), _least(second))
-    if (p > q) != (np.mean(first) > np.mean(second)):
-        return 0.0
-    powers = p**ORDERS * q ** (1 - ORDERS) + (1 - p) ** ORDERS * (1 - q) ** (1 - ORDERS)
-    return float(np.max(np.log(powers) / (ORDERS - 1) / cost.rdp(ORDERS)))
-
-
-def _least(event: np.ndarray) -> float:
-    return stats.beta(event.sum(), 1 + (~event).sum()).ppf(ALARM / 2) if event.any() else 0.0
-
-
-def _most(event: np.ndarray) -> float:
-    return 1 - _least(~event)
+def asking(query: Any):
+    """A program that asks once."""
+    points: tuple = (HERE,) if isinstance(query, Gradient | CenteredGradient | Curvature | SufficientStatistic) else (HERE, THERE)
+    points += (np.float32(0.0),) if getattr(query, "is_bit", False) else ()
+    return lambda ask, key: ask(key, query, *map(jnp.asarray, points))
 
 
 EVERY_DAY = [
@@ -183,7 +117,179 @@ ABSENT = [
 
 @pytest.mark.parametrize("case", EVERY_DAY + [pytest.param(case, marks=pytest.mark.slow) for case in SLOW + ABSENT], ids=str)
 def test_the_bill_holds_and_a_smaller_one_is_caught(case):
-    """A false alarm in at most 10 times ALARM of all secrets: two orders, five epsilons, two intervals of ALARM / 2 each."""
-    seen = [answers(case, rows, seed) for seed, rows in enumerate(tables(case))]
     unit = Unit(case.neighbours)
-    assert advantage(*seen, case.query.cost(unit)) <= 1 < advantage(*seen, case.milder.cost(unit))
+    seen, bill = audit.answers(asking(case.query), MODEL, *tables(case), unit)
+    assert bill == {case.query.cost(unit): 1}
+    verdict = audit.compare(*seen, bill)
+    assert not verdict.is_refuted and verdict.epsilon <= verdict.claimed_epsilon
+    assert audit.compare(*seen, {case.milder.cost(unit): 1}).is_refuted
+
+
+@dataclass(frozen=True)
+class Careless(LogRatio):
+    """Somebody's own, whose cost is for one and a half times the noise that it has."""
+
+    def cost(self, unit: Unit) -> costs.Gaussian:
+        return costs.Gaussian(1.5 * self.noise_multiplier)
+
+
+def test_a_cost_that_is_too_small_is_refuted_in_a_program_of_several_asks():
+    careless = Careless(1.0, 1.5)
+
+    def twice(ask, key):
+        keys = jax.random.split(key)
+        move = 0.5 + jax.nn.sigmoid(ask(keys[0], careless, HERE, THERE).value)  # asks about what it has learned
+        return ask(keys[1], careless, HERE, move * THERE), move
+
+    seen, bill = audit.answers(twice, MODEL, *tables(EVERY_DAY[0]), num_answers=20_000, seed=3)
+    assert bill == {careless.cost(Unit()): 2} and seen[0].shape == (20_000, 3)  # value, variance and move
+    verdict = audit.compare(*seen, bill)
+    assert verdict.is_refuted and str(verdict).startswith("REFUTED") and "2 x Gaussian(noise_multiplier=2.25" in str(verdict)
+    assert verdict.epsilon > verdict.claimed_epsilon
+    honest = audit.compare(*seen, {LogRatio(1.0, 1.5).cost(Unit()): 2})
+    assert 0.7 < honest.factor < 1 and 0 < honest.epsilon < honest.claimed_epsilon
+    assert str(honest).startswith("NOT REFUTED") and "An audit proves nothing" in str(honest)
+    assert all("NOTHING HERE IS PRIVATE" in str(told) for told in (verdict, honest))
+
+
+# -- the attack itself, on numbers of known laws ------------------------------------------------------------------------------
+
+
+def normal(mean=0.0, deviation=1.0, shape=(20_000,), seed=0):
+    return np.random.default_rng(seed).normal(mean, deviation, shape)
+
+
+def test_bounds_that_are_attained_hold():
+    """Even if false alarms may be frequent: intervals are wider than they need to be."""
+    exact = {costs.Gaussian(1.0): 1}
+    for seed in range(10):
+        verdict = audit.compare(normal(1.0, shape=4000, seed=2 * seed), normal(shape=4000, seed=2 * seed + 1), exact, alarm=0.1)
+        assert 0.5 < verdict.factor <= 1 and 0 < verdict.epsilon < verdict.claimed_epsilon
+
+
+def test_what_was_learned_is_judged_by_other_answers():
+    """Of few answers with many entries the attacker learns a difference that is none."""
+    same = (normal(shape=(2000, 300), seed=seed) for seed in (0, 1))
+    assert audit.compare(*same, {costs.Gaussian(5.0): 1}).factor < 1
+
+
+def spoiled(value):
+    answers = normal(seed=1)
+    answers[:100] = value
+    return answers
+
+
+def coins(chance, seed):
+    return np.random.default_rng(seed).random(20_000) < chance
+
+
+LOUD = np.stack([normal(seed=2), normal(1.0, seed=3), np.full(20_000, 1e20)], axis=1)  # with an entry that never changes
+QUIET = np.stack([normal(seed=4), normal(0.0, seed=5), np.full(20_000, 1e20)], axis=1)
+HALF, THIRD = (coins(chance, seed) for seed, chance in enumerate((1 / 2, 1 / 3)))
+
+
+@pytest.mark.parametrize(
+    "first, second, holds, fails",
+    [
+        (LOUD, QUIET, costs.Gaussian(1.0), costs.Gaussian(1.3)),
+        (normal(0.0, 1.3, (20_000, 10)), normal(shape=(20_000, 10), seed=1), costs.Gaussian(0.3), costs.Gaussian(1.0)),
+        (normal(), spoiled(np.nan), costs.Gaussian(0.1), costs.Gaussian(20.0)),
+        (normal(), spoiled(np.inf), costs.Gaussian(0.1), costs.Gaussian(20.0)),
+        (HALF, THIRD, costs.Pure(math.log(3 / 2)), costs.Pure(0.25)),
+        (HALF, THIRD, costs.ZCDP(0.07), costs.ZCDP(0.02)),  # Renyi divergences are up to 0.06 times their orders
+        (np.zeros(20_000), np.ones(20_000), costs.Gaussian(0.01), costs.Gaussian(0.3)),  # no noise at all
+    ],
+    ids=["one entry", "their spread alone", "nan", "inf", "pure", "zcdp", "no noise"],
+)
+def test_differences_of_every_kind_are_seen(first, second, holds, fails):
+    for one, other in ((first, second), (second, first)):
+        assert audit.compare(one, other, {holds: 1}).factor <= 1 < audit.compare(one, other, {fails: 1}).factor
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------------------
+
+ROWS = np.float32([[1, 0], [0, 0], [0, 1]])
+OTHER, FEWER = np.float32([[0, 1], [-1, 0], [0, 0]]), ROWS[[2, 1]]  # the order of the rows does not matter
+ABSENCE, VISITS = Unit(Neighbours.ADD_OR_REMOVE_ONE), Unit(rows_per_person=2)
+
+
+@pytest.mark.parametrize(
+    "first, second, unit",
+    [
+        (ROWS, OTHER, Unit()),
+        (ROWS, FEWER, ABSENCE),
+        (FEWER, ROWS, ABSENCE),
+        (FEWER[:1], FEWER[:0], ABSENCE),
+        (ROWS, OTHER[[1, 1, 2]], VISITS),
+        (ROWS, ROWS[:1], VISITS),
+        ({"x": ROWS, "y": np.arange(3)}, {"x": ROWS, "y": np.array([0, 1, 5])}, Unit()),
+    ],
+)
+def test_neighbours_are_known_by_their_rows(first, second, unit):
+    assert audit._check_neighbours(first, second, unit) == tuple(len(jax.tree.leaves(table)[0]) for table in (first, second))
+
+
+@pytest.mark.parametrize(
+    "first, second, unit, why",
+    [
+        (
+            ROWS,
+            ROWS[::-1],
+            Unit(),
+            "0 rows are in the first alone and 0 in the second alone; one row of the first must be",
+        ),
+        (ROWS, ROWS + 1, Unit(), "no neighbours"),
+        (ROWS, FEWER, Unit(), "1 rows are in the first alone and 0 in the second alone"),
+        (ROWS, OTHER, ABSENCE, r"\(add-or-remove-one\).*one of them must lack one row of the other$"),
+        (ROWS, ROWS[:1], ABSENCE, "2 rows are in the first alone"),
+        (ROWS, ROWS + 1, VISITS, "up to 2 rows for one person"),
+        (ROWS, OTHER.astype(float), Unit(), "differ in shape or type"),
+        (ROWS, (OTHER,), Unit(), "differ in shape or type"),
+        (ROWS, [1.0, 2.0], Unit(), "with one entry per row"),
+        ((ROWS, FEWER), (OTHER, FEWER), Unit(), "with one entry per row"),
+    ],
+)
+def test_tables_that_are_no_neighbours_are_refused(first, second, unit, why):
+    with pytest.raises(ValueError, match=why):
+        audit.query(LogRatio(1.0, 1.0), MODEL, first, second, [HERE, THERE], unit)
+
+
+def test_a_relation_alone_is_no_unit():
+    with pytest.raises(TypeError, match="unit is a Neighbours: it must be a Unit"):
+        audit.query(LogRatio(1.0, 1.0), MODEL, ROWS, FEWER, [HERE, THERE], Neighbours.ADD_OR_REMOVE_ONE)
+
+
+def test_no_curator_is_audited():
+    """Its rows may be somebody's, and an audit asks what nobody pays for."""
+    curator = Curator(ROWS, MODEL, Budget(1.0, 0.01))
+    for model, first, second in ((curator, ROWS, OTHER), (MODEL, curator, OTHER), (MODEL, ROWS, curator)):
+        with pytest.raises(TypeError, match="takes no curator, but a model and two tables of made-up rows"):
+            audit.query(LogRatio(1.0, 1.0), model, first, second, [HERE, THERE])
+    assert curator.num_grants == 0
+
+
+@pytest.mark.parametrize(
+    "query, options, why",
+    [
+        (LogRatio(1.0, 1.0), {"num_answers": 10}, "num_answers=10 must be a whole number, at least 1000"),
+        (LogRatio(1.0, 1.0), {"seed": -1}, "seed=-1 must be a whole number"),
+        (LogRatio(1.0, 1.0), {"delta": 0.0}, r"delta=0.0 must lie in \(0, 1\)"),
+        (LogRatio(1.0, 1.0), {"alarm": 1.0}, r"alarm=1.0 must lie in \(0, 1\)"),
+        (ExactRatio(), {}, "claim nothing: there is nothing to refute"),
+        (FilteredAccept(1.0, 1.0), {}, "one answer has no cost of its own"),
+    ],
+)
+def test_what_else_is_refused_before_anything_runs(query, options, why, monkeypatch):
+    monkeypatch.setattr(Curator, "grant", lambda *_: pytest.fail("it runs"))
+    points = [HERE, THERE, 0.0] if getattr(query, "is_bit", False) else [HERE, THERE]
+    with pytest.raises(ValueError, match=why):
+        audit.query(query, MODEL, ROWS, OTHER, points, **options)
+
+
+def test_answers_that_cannot_be_compared_are_refused():
+    with pytest.raises(ValueError, match=r"answers of shapes \[\(20000, 3\), \(20000, 1\)\] must have the same entries"):
+        audit.compare(LOUD, normal(), {costs.Gaussian(1.0): 1})
+    with pytest.raises(ValueError, match="and be at least 1000"):
+        audit.compare(normal(shape=10), normal(shape=10), {costs.Gaussian(1.0): 1})
+    with pytest.raises(ValueError, match="nothing is asked"):
+        audit.compare(normal(), normal(), {})

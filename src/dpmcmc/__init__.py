@@ -41,11 +41,12 @@ _NAMES = {  # by the module that they are from
     "types": ("Answer", "Budget", "Family", "Linear", "Model", "Neighbours", "Sampler", "Unit"),
 }
 _HOMES = {name: f"dpmcmc.{module}" for module, names in _NAMES.items() for name in names}
-_MODULES = ("forecast", "models", "tables", "tuning")
+_MODULES = ("audit", "forecast", "models", "tables", "tuning")
 
 __all__ = sorted([*_HOMES, *_MODULES])
 
 if TYPE_CHECKING:
+    from dpmcmc import audit as audit
     from dpmcmc import forecast as forecast
     from dpmcmc import models as models
     from dpmcmc import tables as tables

@@ -1,0 +1,384 @@
+"""Attacks on what a query says that it costs: whoever knows all rows but one, can he tell two neighbouring tables apart better?
+
+    verdict = audit.query(Mine(noise_multiplier=1.0), model, first, second, [position])
+    print(verdict)          # REFUTED, or NOT REFUTED: which is no proof
+    verdict.is_refuted
+
+`first` and `second` are made up: tables that differ in one row, chosen so that it shows most. The query is asked about each of them
+many thousands of times, through curators made here that have no budget, with a known secret, so that clip, sum, noise, batch and
+coin are all in it. **Nobody pays for these answers. Of real rows an audit would be a release without any privacy.**
+
+From one half of the answers the attacker learns which event tells the tables apart best; on the other half its chances are bounded
+(exact binomial intervals). What the cost admits of such chances, for every event and in both orders of the tables, is
+
+    P(event) - e^epsilon Q(event) <= delta(epsilon),       and Renyi divergences of the event and its opposite <= rdp(order).
+
+He tries eight events, so that all that a verdict says is true but for a chance of `alarm`: each of their sixteen chances is within
+its bound but for a sixteenth of that. Other tables, other points or a better attack may refute what these do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from dpmcmc import Curator
+from dpmcmc.accounting import accountants
+from dpmcmc.accounting.costs import NonPrivate
+from dpmcmc.bill import costs_of
+from dpmcmc.errors import PrivacyRefusal
+from dpmcmc.types import Ask, Cost, Key, Model, Neighbours, Query, Unit, is_number, is_standing, whole
+
+NUM_ANSWERS, FEWEST_ANSWERS = 100_000, 1000
+DELTA, ALARM = 0.01, 1e-6
+NUM_EVENTS = 8  # two orders of the tables, and in each two for the factor and two for epsilon
+NUM_EPSILONS, ORDERS = 13, np.array([1.5, 3.0, 8.0, 32.0])
+LEAST_DIVERGENCE = 1e-9  # a claim of less counts as this much
+TAILS = 1 / (1 + np.exp(-np.linspace(-8, 8, 201)))  # of both tables' answers together: where thresholds are tried
+AT_ONCE = 30_000  # rows that are looked at together
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an attack has shown, on made-up rows. It is about the costs, and no private release."""
+
+    factor: float  # how much better than the costs admit the tables are surely told apart; up to 1 nothing is refuted
+    epsilon: float  # surely no smaller one holds, at delta
+    claimed_epsilon: float  # at delta, by the costs; infinite where they claim none
+    delta: float
+    alarm: float  # the chance that factor or epsilon is too large: that costs that hold are called refuted
+    num_answers: int  # about each table
+    costs: Mapping[Cost, int]
+
+    @property
+    def is_refuted(self) -> bool:
+        return self.factor > 1
+
+    def __str__(self) -> str:
+        costs = " and ".join(f"{count} x {cost}" for cost, count in self.costs.items())
+        told = [f"REFUTED: the tables are told apart {self.factor:.3g} times better than the cost admits"]
+        if not self.is_refuted:
+            told = [
+                f"NOT REFUTED: the tables are told apart {self.factor:.3g} times as well as the cost admits",
+                "  An audit proves nothing: other tables, other points or a better attack may refute it.",
+            ]
+        return "\n".join(
+            [
+                *told,
+                f"  Cost:      {costs}",
+                f"  Epsilon:   at least {self.epsilon:.4g} at delta = {self.delta:g}; the cost claims {self.claimed_epsilon:.4g}",
+                f"  Seen:      {self.num_answers} answers about each table; a false alarm has a chance of at most {self.alarm:g}",
+                "  Not for real rows: the answers are unpaid, with a known secret. NOTHING HERE IS PRIVATE.",
+            ]
+        )
+
+
+def query(
+    asked: Query, model: Model, first: Any, second: Any, points: Sequence[Any], unit: Unit | None = None, **options: Any
+) -> Verdict:
+    """Attack the cost of one query, asked at `points` about two made-up tables. The rest as in `program`."""
+    return program(lambda ask, rng_key: ask(rng_key, asked, *_floats(points)), model, first, second, unit, **options)
+
+
+def program(
+    asking: Callable[[Ask, Key], Any],
+    model: Model,
+    first: Any,
+    second: Any,
+    unit: Unit | None = None,
+    *,
+    num_answers: int = NUM_ANSWERS,
+    seed: int = 0,
+    delta: float = DELTA,
+    alarm: float = ALARM,
+) -> Verdict:
+    """Attack the bill of a program that asks once or several times, such as some steps of a sampler.
+
+    Parameters
+    ----------
+    asking
+        ``asking(ask, rng_key)`` returns all that is released: arrays, or a pytree of them. Its bill is read off it.
+    model
+        says what one row contributes.
+    first, second
+        two MADE-UP tables that are neighbours. Choose the row in which they differ so that it shows most: beyond every clip, for
+        example, in opposite directions. If you try several pairs their alarms add up.
+    unit
+        whom the cost is about: ``Unit(Neighbours.ADD_OR_REMOVE_ONE)``, or one row that is replaced if left out.
+    num_answers
+        how often each table is asked. What the attacker cannot be sure of shrinks with its root.
+    seed
+        of the secrets and the keys: everything comes out the same again.
+    delta
+        where to bound epsilon from below. Below some 1 / num_answers the bound is far from the truth.
+    alarm
+        the chance of a false alarm, in the whole call.
+    """
+    _check_chances(delta, alarm)
+    seen, costs = answers(asking, model, first, second, unit, num_answers=num_answers, seed=seed)
+    return compare(*seen, costs, delta=delta, alarm=alarm)
+
+
+def answers(
+    asking: Callable[[Ask, Key], Any],
+    model: Model,
+    first: Any,
+    second: Any,
+    unit: Unit | None = None,
+    *,
+    num_answers: int = NUM_ANSWERS,
+    seed: int = 0,
+) -> tuple[tuple[np.ndarray, np.ndarray], Mapping[Cost, int]]:
+    """What is released about either table, shape (num_answers, entries), and what one such release is said to cost."""
+    num_answers = whole("num_answers", num_answers, FEWEST_ANSWERS, "few tell nothing for sure")
+    unit = Unit() if unit is None else unit
+    _check_made_up(model, first, second)
+    capacity = max(_check_neighbours(first, second, unit))
+    curators = [
+        Curator(rows, model, None, capacity=capacity, unit=unit, fixed_secret=_words(seed, number))
+        for number, rows in enumerate((first, second))
+    ]
+    plan = curators[0].trace(asking, jax.random.key(0)).plan
+    if standing := [one for one in plan if is_standing(one)]:
+        raise ValueError(f"{standing[0]} costs the same however often it is asked, so that one answer has no cost of its own")
+    costs = _checked(costs_of(plan, unit))
+    keys = [jax.random.key(int(_words(seed, number)[0])) for number in (2, 3)]
+    seen = [_released(asking, *pair, capacity, num_answers) for pair in zip(curators, keys, strict=True)]
+    return (seen[0], seen[1]), costs
+
+
+def compare(first: Any, second: Any, costs: Mapping[Cost, int], *, delta: float = DELTA, alarm: float = ALARM) -> Verdict:
+    """What answers about two neighbouring tables, one in each row and independent of each other, say of the costs of an answer."""
+    _check_chances(delta, alarm)
+    costs, tables = _checked(costs), _cleaned(first, second)
+    num_answers = min(map(len, tables))
+    claim = _claim(costs, delta, num_answers)
+    looks = _looks(*(table[::2] for table in tables))
+    learned, judged = ([looks(table[half::2]) for table in tables] for half in (0, 1))
+    surely = alarm / (2 * NUM_EVENTS)
+    chances = [
+        _judged(learned[::order], judged[::order], worth, surely, caution)
+        for order in (1, -1)
+        for worth in (claim.factor, claim.epsilon)
+        for caution in (1, 2)
+    ]
+    return Verdict(
+        factor=max(float(claim.factor(*pair)) for pair in chances),
+        epsilon=max(0.0, *(float(claim.epsilon(*pair)) for pair in chances)),
+        claimed_epsilon=claim.claimed_epsilon,
+        delta=delta,
+        alarm=alarm,
+        num_answers=num_answers,
+        costs=costs,
+    )
+
+
+# -- the two tables ----------------------------------------------------------------------------------------------------------
+
+
+def _check_made_up(*given: Any) -> None:
+    if any(hasattr(one, "grant") for one in given):
+        raise TypeError(
+            "an audit asks many thousands of times and nobody pays for it: it takes no curator, but a model and two tables of "
+            "made-up rows"
+        )
+
+
+def _check_neighbours(first: Any, second: Any, unit: Unit) -> tuple[int, int]:
+    """Refuse tables that are no neighbours, whatever the order of their rows; return how many rows they have."""
+    if not isinstance(unit, Unit):
+        raise TypeError(f"unit is a {type(unit).__name__}: it must be a Unit, such as Unit(Neighbours.ADD_OR_REMOVE_ONE)")
+    if _kinds(first) != _kinds(second):
+        raise ValueError(f"the rows of the two tables differ in shape or type, {_kinds(first)} and {_kinds(second)}")
+    counts = [Counter(_rows(table)) for table in (first, second)]
+    gone, new = ((counts[i] - counts[1 - i]).total() for i in (0, 1))
+    least, most = min(gone, new), max(gone, new)
+    is_replaced = unit.neighbours is Neighbours.REPLACE_ONE
+    is_neighbour = 0 < most <= unit.rows_per_person and (not unit.is_count_public or least == most) and (is_replaced or least == 0)
+    if not is_neighbour:
+        wanted = "one row of the first must be replaced" if is_replaced else "one of them must lack one row of the other"
+        several = f", up to {unit.rows_per_person} rows for one person" if unit.rows_per_person > 1 else ""
+        raise ValueError(
+            f"the two tables are no neighbours ({unit.neighbours.value}): {gone} rows are in the first alone and {new} in the "
+            f"second alone; {wanted}{several}"
+        )
+    return counts[0].total(), counts[1].total()
+
+
+def _kinds(table: Any) -> Any:
+    """Shapes and types of one row."""
+    leaves, tree = jax.tree.flatten(table)
+    columns = [np.asarray(leaf) for leaf in leaves]
+    if not columns or any(column.ndim == 0 for column in columns) or len({len(column) for column in columns}) > 1:
+        raise ValueError("a table is an array, or a tuple or dict of arrays, with one entry per row")
+    return tree, [f"{column.dtype}{list(column.shape[1:])}" for column in columns]
+
+
+def _rows(table: Any) -> list[tuple[bytes, ...]]:
+    columns = [np.asarray(leaf) for leaf in jax.tree.leaves(table)]
+    return [tuple(cell.tobytes() for cell in row) for row in zip(*columns, strict=True)]
+
+
+# -- their answers -----------------------------------------------------------------------------------------------------------
+
+
+def _floats(points: Sequence[Any]) -> list[Any]:
+    return [jnp.asarray(point, jnp.result_type(float)) for point in points]
+
+
+def _words(seed: int, number: int) -> np.ndarray:
+    """A known secret: it makes the audit come out the same, and whatever it is used for promises nothing."""
+    return np.random.SeedSequence([whole("seed", seed, 0), number]).generate_state(16, np.uint32)
+
+
+def _released(asking: Callable[[Ask, Key], Any], curator: Any, rng_key: Key, num_rows: int, num_answers: int) -> np.ndarray:
+    """(num_answers, entries), each with randomness of its own."""
+    num_turns = math.ceil(num_answers * max(num_rows, 1) / AT_ONCE)
+    keys = jax.random.split(rng_key, (num_turns, math.ceil(num_answers / num_turns)))
+
+    def many(ask, keys):
+        return jax.lax.scan(lambda _, some: (None, jax.vmap(lambda key: asking(ask, key))(some)), None, keys)[1]
+
+    traced = curator.trace(many, keys)
+    released = curator.grant(traced.plan).run(traced.compile(), keys)
+    entries = [np.asarray(leaf, float).reshape(keys.size, -1) for leaf in jax.tree.leaves(released)]
+    return np.concatenate(entries, axis=1)[:num_answers]
+
+
+def _cleaned(first: Any, second: Any) -> list[np.ndarray]:
+    """(answers, entries) of either table; where an entry is no number, that is what is seen of it."""
+    tables = [np.asarray(table, float) for table in (first, second)]
+    tables = [table.reshape(len(table), -1) for table in tables]
+    if tables[0].shape[1] != tables[1].shape[1] or min(map(len, tables)) < FEWEST_ANSWERS:
+        shapes = [table.shape for table in tables]
+        raise ValueError(f"answers of shapes {shapes} must have the same entries, and be at least {FEWEST_ANSWERS}")
+    if all(np.all(np.isfinite(table)) for table in tables):
+        return tables
+    return [np.hstack([np.nan_to_num(table, posinf=0, neginf=0), np.isfinite(table)]) for table in tables]
+
+
+# -- the attack --------------------------------------------------------------------------------------------------------------
+
+
+def _looks(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Numbers to look at in each answer, learned from these: events are that one of them is large. Sorted, for all answers.
+
+    They are how far it lies towards the first table's mean, as Fisher's discriminant has it, and how far from the middle of all,
+    for spreads that differ; and the opposites of both.
+    """
+    origin = first[0]  # so that entries that never change are zero, to the last digit
+    both = np.concatenate([first, second]) - origin
+    scale = np.std(both, axis=0)
+    scale[scale == 0] = 1.0
+    both /= scale
+    difference = np.mean(both[: len(first)], axis=0) - np.mean(both[len(first) :], axis=0)
+    direction = np.linalg.pinv(np.atleast_2d(np.cov(both, rowvar=False))) @ difference
+    middle = np.mean(both, axis=0)
+
+    def looks(table: np.ndarray) -> np.ndarray:
+        offsets = (table - origin) / scale - middle
+        along, away = offsets @ direction, np.sum(offsets**2, axis=1)
+        return np.sort([along, -along, away, -away])
+
+    return looks
+
+
+def _judged(learned, judged, worth: Callable[[Any, Any], np.ndarray], surely: float, caution: int) -> tuple[float, float]:
+    """The least chance under the first table, and the most under the second, of the event that seems worth most.
+
+    Chosen by intervals that are wider than those it is judged by (caution above 1) it is less often one that stands out by luck
+    alone; but rare events are then not seen.
+    """
+    best, place, limit = -math.inf, 0, 0.0
+    for number, (one, other) in enumerate(zip(*learned, strict=True)):
+        limits = np.quantile(np.concatenate([one, other]), TAILS)
+        values = worth(*_chances(one, other, limits, surely**caution))
+        if values.max() > best:
+            best, place, limit = values.max(), number, limits[np.argmax(values)]
+    least, most = _chances(judged[0][place], judged[1][place], np.array([limit]), surely)
+    return float(least[0]), float(most[0])
+
+
+def _chances(one: np.ndarray, other: np.ndarray, limits: np.ndarray, surely: float) -> tuple[np.ndarray, np.ndarray]:
+    """Of "above the limit": the least chance under one table, the most under the other; each is wrong with a chance of `surely`."""
+    counts, other_counts = (len(part) - np.searchsorted(part, limits, side="right") for part in (one, other))
+    return _least(counts, len(one), surely), 1 - _least(len(other) - other_counts, len(other), surely)
+
+
+def _least(counts: np.ndarray, number: int, surely: float) -> np.ndarray:
+    """Clopper and Pearson's lower bound."""
+    return np.where(counts > 0, stats.beta.ppf(surely, np.maximum(counts, 1), 1 + number - counts), 0.0)
+
+
+# -- what costs admit --------------------------------------------------------------------------------------------------------
+
+
+class _Claim(NamedTuple):
+    """What costs admit of the chances p and q of an event under two neighbouring tables."""
+
+    delta: float
+    claimed_epsilon: float  # at delta
+    epsilons: np.ndarray
+    deltas: np.ndarray  # at these
+    divergences: np.ndarray  # of ORDERS
+    distance: float  # of the answers from the law that the divergences are about
+
+    def factor(self, p, q) -> np.ndarray:
+        """How many times as large as admitted the differences of p and q are, at most."""
+        p, q = (np.asarray(chance, float)[..., None] for chance in (p, q))
+        excess = (p - np.exp(self.epsilons) * q) / self.deltas
+        divergence = _renyi(p - self.distance, q + self.distance) / self.divergences
+        return np.maximum(0.0, np.maximum(excess.max(axis=-1), divergence.max(axis=-1)))
+
+    def epsilon(self, p, q) -> np.ndarray:
+        """The least epsilon, at delta, that admits them."""
+        return np.log(np.maximum(np.asarray(p, float) - self.delta, 1e-300) / q)
+
+
+def _renyi(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Divergences of two coins, of ORDERS; 0 where the first does not have the larger chance."""
+    p, q = np.clip(p, 1e-300, 1.0), np.clip(q, 1e-300, 1 - 1e-16)
+    with np.errstate(divide="ignore"):
+        sides = (ORDERS * np.log(one) + (1 - ORDERS) * np.log(other) for one, other in ((p, q), (1 - p, 1 - q)))
+        return np.where(p > q, np.logaddexp(*sides) / (ORDERS - 1), 0.0)
+
+
+def _check_chances(delta: float, alarm: float) -> None:
+    for name, value in (("delta", delta), ("alarm", alarm)):
+        if not (is_number(value) and 0 < value < 1):
+            raise ValueError(f"{name}={value!r} must lie in (0, 1): it is a probability")
+
+
+def _checked(costs: Mapping[Cost, int]) -> dict[Cost, int]:
+    costs = accountants.checked(costs)
+    if not costs or any(isinstance(cost, NonPrivate) for cost in costs):
+        raise ValueError("nothing is asked, or the costs of it claim nothing: there is nothing to refute")
+    return costs
+
+
+def _claim(costs: Mapping[Cost, int], delta: float, num_answers: int) -> _Claim:
+    visible = 1 / num_answers  # a smaller delta counts as this one: nothing is lost, for so little is never sure
+    epsilons = np.linspace(0.0, min(_epsilon(costs, visible), math.log(num_answers)), NUM_EPSILONS)
+    return _Claim(
+        delta=delta,
+        claimed_epsilon=_epsilon(costs, delta),
+        epsilons=epsilons,
+        deltas=np.maximum([accountants.delta(costs, epsilon) for epsilon in epsilons.tolist()], visible),
+        divergences=np.maximum(accountants.curve(costs)(ORDERS), LEAST_DIVERGENCE),
+        distance=accountants.total_distance(costs),
+    )
+
+
+def _epsilon(costs: Mapping[Any, int], delta: float) -> float:
+    try:
+        return accountants.epsilon(costs, delta).epsilon
+    except PrivacyRefusal:
+        return math.inf  # none is claimed
