@@ -15,6 +15,8 @@ def test_the_page_runs(tmp_path, monkeypatch):
     names: dict = {"__name__": "extend"}
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
         exec(compile(block, PAGE.name, "exec"), names)
+    told = [f"{names[name].factor:.3g} times" for name in ("refuted", "verdict")]  # as the page has them
+    assert names["refuted"].is_refuted and not names["verdict"].is_refuted and all(text in PAGE.read_text() for text in told)
     posterior = dpmcmc.load("location.nc")
     assert posterior.attrs["epsilon"] <= 4 and "acceptance" in posterior.sample_stats
     # What it says of the slope holds, and no less would.
