@@ -90,6 +90,17 @@ def test_a_slope_from_a_step_before_is_heard_too():
     assert np.abs(np.subtract(twin, theirs)).max() > 1
 
 
+def test_without_noise_the_last_slope_is_heard_alone():
+    """A baseline's: there is nothing to average away, and the point before is farther off."""
+    nothing = np.float32(0.0)
+    before = Seen(jnp.asarray(HERE + 1), Answer(jnp.asarray(SLOPE + 1), nothing))
+    seen = released(variance=nothing)._replace(before=before).seen
+    np.testing.assert_array_equal(seen.position, HERE)
+    np.testing.assert_array_equal(seen.gradient.value, SLOPE)
+    assert seen.gradient.variance == 0
+    assert of_survey(SimpleNamespace(log_prior=log_prior), released(variance=nothing)._replace(before=before))
+
+
 def draw(log_prior, found, num_steps=4000, seed=0):
     sampler = noise_aware(log_prior, found)
 

@@ -80,17 +80,18 @@ def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer) -> list[s
         )
     if num_lost:
         told += (
-            f"; but along {num_lost} of {len(values)} directions what rows say of the width is lost in noise, and the draws there "
-            "are about the prior's"
+            f"; but along {num_lost} of {len(values)} directions what rows say of the width is lost in noise, and how wide "
+            "the draws are there may be noise too"
         )
     return [told]
 
 
 def _of_distance(slope: np.ndarray, gradient: Answer, before: Any) -> list[str]:
     """A start that has arrived leaves a slope of nothing but noise: its own, and that of the survey."""
-    if before is None:
+    noise = 0.0 if before is None else float(before.gradient.variance + gradient.variance)
+    if noise == 0:
         return []
-    size = float(np.sum(slope**2)) / float(before.gradient.variance + gradient.variance)
+    size = float(np.sum(slope**2)) / noise
     if size <= special.chdtri(len(slope), BY_CHANCE):
         return []
     return [

@@ -13,7 +13,7 @@ the last term for what the noise in C does to C u. With the prior this is a post
 seen the answers and not the rows :cite:p:`bernstein2018differentially,kulkarni2021differentially`. It is the wider the more noise
 there is, as it should be, up to the prior where rows say nothing that can be heard; without noise it is Laplace's approximation.
 The slope that has led to t, a step before, is heard too: G is the mean of both, each weighed by its precision, and t the mean of
-their points.
+their points. Where the noise in C outweighs that in G nothing is gained by it, for that mean is farther from the posterior.
 
 No row is asked about any more, so a chain on it may be as long as one likes. It is Hamiltonian Monte Carlo, whose gradients and
 ratios come from the survey. The eigenvectors of C make the covariance diagonal, but for one direction.
@@ -52,7 +52,8 @@ class Survey(NamedTuple):
         here = Seen(self.position, self.gradient)
         if self.before is None:
             return here
-        share = self.gradient.variance / (self.gradient.variance + self.before.gradient.variance)
+        both = self.gradient.variance + self.before.gradient.variance
+        share = self.gradient.variance / jnp.where(both > 0, both, 1.0)  # none, if there is no noise to lessen
         mean = jax.tree.map(lambda now, before: (1 - share) * now + share * before, here, self.before)
         return Seen(mean.position, Answer(mean.gradient.value, share * self.before.gradient.variance))
 
