@@ -32,6 +32,7 @@ ALLOWED = {  # layer -> the layers of ours it may import; a layer is a folder or
     "tuning": {"types", "accounting", "__init__"},
     "forecast": {"types", "acceptance", "accounting", "bill", "tuning", "__init__"},
     "audit": {"types", "errors", "accounting", "bill", "__init__"},
+    "experiments": {"types", "models", "acceptance", "accounting", "results", "__init__"},
     "demo": {"types", "models", "results", "tables", "tuning", "forecast", "__init__"},
 }
 HEAVY_HOMES = {

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 MOST_ROWS, MOST_POINTS = 16, 1000  # of a figure of chains
 COLOURS = ("#1f5fa8", "#d9822b", "#4f9a5b", "#8457a8")
+MANY_COLOURS, MARKERS = (*COLOURS, "#b5403f", "#5b6770", "#c78bb0"), "os^vDXP"
 
 
 def against_reference(results: Mapping[float, Any], reference: Mapping[str, Any], title: str, path: str | Path) -> None:
@@ -69,3 +70,46 @@ def chains(draws: Mapping[str, np.ndarray]) -> bytes:
     out = BytesIO()
     figure.savefig(out, dpi=120)
     return out.getvalue()
+
+
+class Panel(NamedTuple):
+    """Curves with what they spread over, such as the repeats of an experiment."""
+
+    title: str
+    label: str  # of the axis below
+    curves: Mapping[str, tuple[Any, np.ndarray]]  # by name: places (points,) and values (points, repeats)
+    least: float | None = None  # the best that there is
+    is_high: bool = False  # the values differ by orders of magnitude
+
+
+def medians(panels: Sequence[Panel], path: str | Path, is_shared: bool = True, columns: int = 2) -> None:
+    """Medians as lines, quartiles as bars; panels share one legend, or each has its own."""
+    from matplotlib.figure import Figure
+
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(5.2 * columns, 3.2 * rows + 0.8), layout="constrained")
+    places = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in places[len(panels) :]:
+        axes.remove()
+    for axes, panel in zip(places, panels, strict=False):
+        axes.set(xlabel=panel.label, yscale="log" if panel.is_high else "linear")
+        axes.set_title(panel.title, loc="left", fontsize=11)
+        for number, (name, (at, values)) in enumerate(panel.curves.items()):
+            low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=1)  # a NaN is not drawn
+            aside = 0.006 * np.ptp(at) * (number - (len(panel.curves) - 1) / 2)  # so that bars do not hide each other
+            axes.errorbar(
+                np.asarray(at) + aside, middle, (middle - low, high - middle), color=MANY_COLOURS[number], marker=MARKERS[number],
+                markersize=5, linewidth=1.4, elinewidth=0.8, label=name,
+            )  # fmt: skip
+        if panel.least is not None:
+            axes.axhline(panel.least, color="0.3", linestyle=":", linewidth=1.2, label="exact draws")
+        if not panel.is_high:
+            axes.set_ylim(bottom=0)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="0.92", zorder=0)
+        if not is_shared:
+            axes.legend(frameon=False, fontsize=9)
+    if is_shared:
+        handles = {label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False)
+    figure.savefig(path, dpi=110)

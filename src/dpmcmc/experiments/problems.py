@@ -1,0 +1,79 @@
+"""The posteriors that the papers try their samplers on: made-up rows, their model, and exact draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpmcmc import models
+from dpmcmc.types import Array, Key, Model
+
+NUM_REFERENCE = 1000
+
+
+class Problem(NamedTuple):
+    """Rows that are nobody's, and the posterior that they have."""
+
+    model: Model
+    rows: Array
+    truth: Array  # the parameters that the rows were made with: chains start around them
+    draw: Callable[[Key], np.ndarray]  # exact, independent draws (NUM_REFERENCE, d)
+    reference: np.ndarray  # some of them, that draws are compared with
+    temperature: float = 1.0  # the power of the likelihood
+
+
+def banana(
+    rng_key: Key, num_rows: int, variances: Sequence[float], curvature: float, prior_scale: float, temperature: float = 1.0
+) -> Problem:
+    """True parameters (0, 3, 0, 0, ...)."""
+    key_rows, key_reference = jax.random.split(rng_key)
+    truth = _truth(len(variances))
+    rows = models.simulate_banana_rows(key_rows, num_rows, truth, variances, curvature)
+
+    def draw(key):
+        posterior = models.draw_banana_posterior(
+            key, NUM_REFERENCE, rows, variances, curvature, prior_scale=prior_scale, temperature=temperature
+        )
+        return np.asarray(posterior)
+
+    model = models.banana(variances, curvature, prior_scale=prior_scale)
+    return Problem(model, rows, truth, draw, draw(key_reference), temperature)
+
+
+def gaussian(rng_key: Key, num_rows: int, covariance, prior_scale: float) -> Problem:
+    """True means (0, 3, 0, 0, ...)."""
+    key_rows, key_reference = jax.random.split(rng_key)
+    truth = _truth(len(covariance))
+    rows = models.simulate_gaussian_rows(key_rows, num_rows, truth, covariance)
+
+    def draw(key):
+        return np.asarray(models.draw_gaussian_posterior(key, NUM_REFERENCE, rows, covariance, prior_scale))
+
+    return Problem(models.gaussian(covariance, prior_scale), rows, truth, draw, draw(key_reference))
+
+
+def rare_event(rng_key: Key, num_rows: int, chance: float) -> Problem:
+    """Rows that are 1 with a small chance and else 0; the parameter is the chance's log-odds."""
+    key_rows, key_reference = jax.random.split(rng_key)
+    truth = jnp.log(jnp.array([chance / (1 - chance)]))
+    rows = models.simulate_binomial_rows(key_rows, num_rows, truth).astype(jnp.float32)
+
+    def draw(key):
+        return np.asarray(models.draw_binomial_posterior(key, NUM_REFERENCE, rows))
+
+    model = models.binomial()._replace(unravel=lambda position: {"log_odds": position})
+    return Problem(model, rows, truth, draw, draw(key_reference))
+
+
+def starts(rng_key: Key, problem: Problem, num: int) -> np.ndarray:
+    """(num, d): around the truth, as far off as the components of the posterior are wide on average."""
+    spread = np.mean(np.std(problem.reference, axis=0))
+    return np.asarray(problem.truth + spread * jax.random.normal(rng_key, (num, problem.model.dimension)), np.float32)
+
+
+def _truth(dimension: int) -> Array:
+    return jnp.zeros(dimension).at[1].set(3.0)
