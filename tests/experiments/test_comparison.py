@@ -105,6 +105,27 @@ def test_a_smaller_budget_is_the_beginning_of_the_run():
         assert np.all(getattr(both, field)[0] != getattr(both, field)[1])
 
 
+@pytest.mark.parametrize(
+    "budgets, options, why",
+    [
+        ([], {}, "budgets for 0 units of privacy"),
+        ([Budget(1, 1e-5), Budget(1, 1e-5, rows_per_person=2)], {}, "budgets for 2 units of privacy"),
+        ([Budget(1, 1e-5)], {"num_repeats": 0}, "num_repeats=0 must be a whole number, at least 1"),
+        ([Budget(1, 1e-5)], {"most_steps": 1}, "most_steps=1 must be a whole number, at least 2"),
+    ],
+)
+def test_what_is_refused(budgets, options, why):
+    with pytest.raises(ValueError, match=why):
+        comparison.compare(jax.random.key(0), PROBLEM, {}, budgets, **{"num_chains": 1, "num_repeats": 1, **options})
+
+
+def test_an_interrupted_run_is_not_scored(monkeypatch):
+    curator, sample = Curator(tiny.ROWS, tiny.MODEL, None), dpmcmc.sample
+    monkeypatch.setattr(comparison.dpmcmc, "sample", lambda *given, num_steps, **options: sample(*given, num_steps=3, **options))
+    with pytest.raises(KeyboardInterrupt):
+        comparison.score(jax.random.key(0), tiny.PENALTY, curator, np.zeros((1, 2, 1), np.float32), [12], np.zeros((5, 1)))
+
+
 def test_chains_start_around_the_truth():
     """As far off as the posterior is wide on average: 4 000 numbers, within six standard errors."""
     starts = problems.starts(jax.random.key(5), PROBLEM, 2000)

@@ -26,7 +26,7 @@ from dpmcmc.accounting import calibrate
 from dpmcmc.experiments import metrics
 from dpmcmc.experiments.problems import Problem, starts
 from dpmcmc.results import plots
-from dpmcmc.types import Budget, Key, Plan, Sampler
+from dpmcmc.types import Budget, Key, Plan, Sampler, Unit, whole
 
 MOST_STEPS = 200_000  # of a chain, even if its budget allows more
 MOST_KEPT = 20_000  # draws of a chain
@@ -80,9 +80,10 @@ def compare(
     tell: Tell = lambda text: None,
 ) -> Comparison:
     """Score each method at each budget. All of them begin at the same points; `tell` is given a line when one is done."""
+    num_chains, num_repeats = whole("num_chains", num_chains), whole("num_repeats", num_repeats)
+    most_steps, unit = whole("most_steps", most_steps, 2, "half of them are left out"), _common_unit(budgets)
     key_starts, key_chains, key_floor = jax.random.split(rng_key, 3)
     positions = starts(key_starts, problem, num_chains * num_repeats).reshape(num_repeats, num_chains, -1)
-    (unit,) = {budget.unit for budget in budgets}
     found = {}
     for name, method in methods.items():
         lengths = [min(most_steps, num_steps(method, budget, num_chains)) for budget in budgets]
@@ -90,6 +91,13 @@ def compare(
         found[name] = score(key_chains, method.sampler, curator, positions, lengths, problem.reference)
         tell(f"{name}: up to {max(lengths)} steps; MMD {np.median(found[name].mmd[-1]):.3f} at the last budget")
     return Comparison([budget.epsilon for budget in budgets], found, floor(key_floor, problem, num_repeats))
+
+
+def _common_unit(budgets: Sequence[Budget]) -> Unit:
+    units = {budget.unit for budget in budgets}
+    if len(units) != 1:
+        raise ValueError(f"budgets for {len(units)} units of privacy: one run holds them all, so they must be for one and the same")
+    return units.pop()
 
 
 def floor(rng_key: Key, problem: Problem, num_repeats: int) -> float:
@@ -121,6 +129,8 @@ def _draws(rng_key: Key, sampler: Sampler, curator: Any, positions: np.ndarray, 
     posterior = dpmcmc.sample(
         rng_key, sampler, curator, positions, num_steps=length, num_chains=len(positions), thin=thin, warmup=0.0, progress=False
     )
+    if posterior.posterior.sizes["draw"] < length // thin:
+        raise KeyboardInterrupt  # the draws so far would be taken for those of the whole
     draws = [np.asarray(values, float) for values in posterior.posterior.data_vars.values()]
     return np.concatenate([values.reshape(*values.shape[:2], -1) for values in draws], axis=-1)
 
