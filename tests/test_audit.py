@@ -206,6 +206,12 @@ def test_differences_of_every_kind_are_seen(first, second, holds, fails):
         assert audit.compare(one, other, {holds: 1}).factor <= 1 < audit.compare(one, other, {fails: 1}).factor
 
 
+def test_large_tables_are_asked_no_more_often_than_needed():
+    for num_rows in (0, 1, 6, 9000, 20_000, 30_000, 300_000):
+        num_turns, at_once = audit._turns(1000, num_rows)
+        assert 1000 <= num_turns * at_once < 1000 + num_turns and (at_once == 1 or at_once * num_rows <= audit.AT_ONCE)
+
+
 # -- what is refused -----------------------------------------------------------------------------------------------------------
 
 ROWS = np.float32([[1, 0], [0, 0], [0, 1]])
@@ -269,6 +275,68 @@ def test_no_curator_is_audited():
 
 
 @pytest.mark.parametrize(
+    "unit, why",
+    [
+        (Unit("replace-one"), "neighbours='replace-one' must be one of"),  # type: ignore[arg-type]
+        (Unit(rows_per_person=None), "rows_per_person=None must be a whole number"),  # type: ignore[arg-type]
+        (Unit(rows_per_person=0), "rows_per_person=0 must be a whole number, at least 1"),
+    ],
+)
+def test_a_unit_is_checked_before_the_tables(unit, why):
+    with pytest.raises(ValueError, match=why):
+        audit.query(LogRatio(1.0, 1.0), MODEL, ROWS, ROWS, [HERE, THERE], unit)
+
+
+@pytest.mark.parametrize("points", [None, 0.0, HERE])
+def test_points_are_a_list(points):
+    with pytest.raises(TypeError, match=r"it must be a list, such as \[position\] or \[position, proposal\]"):
+        audit.query(LogRatio(1.0, 1.0), MODEL, ROWS, OTHER, points)
+
+
+def ratio(ask, key, scale=1.0):
+    return ask(key, LogRatio(1.0, 1.0), HERE, scale * THERE).value
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [
+        lambda ask, key: ratio(ask, jax.random.key(0)),
+        lambda ask, key: (ratio(ask, key), ratio(ask, jax.random.key(0))),
+    ],
+    ids=["alone", "beside another"],
+)
+@pytest.mark.parametrize("num_answers", [1000, 100_000], ids=["in one turn", "in several"])
+def test_an_ask_that_would_serve_several_answers_is_refused(asking, num_answers):
+    """Copies of one answer would tell two tables apart, whatever its noise."""
+    with pytest.raises(ValueError, match="asked once for many answers, which then are copies.* from rng_key"):
+        audit.program(asking, MODEL, ROWS, OTHER, num_answers=num_answers)
+
+
+def test_asks_in_both_branches_are_no_copies():
+    def one_or_the_other(ask, key):
+        keys = jax.random.split(key, 3)
+        is_far = jax.random.bernoulli(keys[0])
+        return jax.lax.cond(is_far, lambda: ratio(ask, keys[1], 2.0), lambda: ratio(ask, keys[2]))
+
+    audit._check_apart(one_or_the_other, Curator(ROWS, MODEL, None))
+
+
+@pytest.mark.parametrize(
+    "released, error, why",
+    [
+        (lambda value, key: None, ValueError, "nothing is released: the program must return all that it tells"),
+        (lambda value, key: (value, key), TypeError, "type key<fry>, and only real numbers are compared.* jax.random.key_data"),
+        (lambda value, key: value * 1j, TypeError, "type complex64, and only real numbers.* give real and imaginary parts"),
+    ],
+    ids=["nothing", "a key", "complex"],
+)
+def test_only_real_numbers_are_released(released, error, why, monkeypatch):
+    monkeypatch.setattr(Curator, "grant", lambda *_: pytest.fail("it runs"))
+    with pytest.raises(error, match=why):
+        audit.program(lambda ask, key: released(ratio(ask, key), key), MODEL, ROWS, OTHER)
+
+
+@pytest.mark.parametrize(
     "query, options, why",
     [
         (LogRatio(1.0, 1.0), {"num_answers": 10}, "num_answers=10 must be a whole number, at least 1000"),
@@ -289,7 +357,22 @@ def test_what_else_is_refused_before_anything_runs(query, options, why, monkeypa
 def test_answers_that_cannot_be_compared_are_refused():
     with pytest.raises(ValueError, match=r"answers of shapes \[\(20000, 3\), \(20000, 1\)\] must have the same entries"):
         audit.compare(LOUD, normal(), {costs.Gaussian(1.0): 1})
-    with pytest.raises(ValueError, match="and be at least 1000"):
-        audit.compare(normal(shape=10), normal(shape=10), {costs.Gaussian(1.0): 1})
+    for few in (normal(shape=10), 1.0, np.zeros((0, 2)), np.zeros((2000, 0))):
+        with pytest.raises(ValueError, match="some at all, and be at least 1000"):
+            audit.compare(few, few, {costs.Gaussian(1.0): 1})
+    for none in (normal() * 1j, np.full(2000, "1"), np.full(2000, None)):
+        with pytest.raises(TypeError, match="only real numbers are compared"):
+            audit.compare(none, none, {costs.Gaussian(1.0): 1})
     with pytest.raises(ValueError, match="nothing is asked"):
         audit.compare(normal(), normal(), {})
+
+
+@pytest.mark.parametrize("given", [{LogRatio(1.0, 1.0): 1}, costs.Gaussian(1.0), [costs.Gaussian(1.0)]], ids=str)
+def test_costs_are_told_from_queries(given):
+    with pytest.raises(TypeError, match=r"must be like {Gaussian\(1.0\): 2}, with query.cost\(unit\) and not the query"):
+        audit.compare(normal(), normal(), given)
+
+
+def test_counts_are_whole():
+    with pytest.raises(ValueError, match="the count of Gaussian.*='a' must be a whole number"):
+        audit.compare(normal(), normal(), {costs.Gaussian(1.0): "a"})  # type: ignore[dict-item]

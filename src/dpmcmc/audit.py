@@ -32,10 +32,11 @@ from scipy import stats
 
 from dpmcmc import Curator
 from dpmcmc.accounting import accountants
+from dpmcmc.accounting.costs import Cost as KnownCost
 from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.bill import costs_of
 from dpmcmc.errors import PrivacyRefusal
-from dpmcmc.types import Ask, Cost, Key, Model, Neighbours, Query, Unit, is_number, is_standing, whole
+from dpmcmc.types import Ask, Budget, Cost, Key, Model, Neighbours, Query, Unit, is_number, is_standing, whole
 
 NUM_ANSWERS, FEWEST_ANSWERS = 100_000, 1000
 DELTA, ALARM = 0.01, 1e-6
@@ -85,6 +86,8 @@ def query(
     asked: Query, model: Model, first: Any, second: Any, points: Sequence[Any], unit: Unit | None = None, **options: Any
 ) -> Verdict:
     """Attack the cost of one query, asked at `points` about two made-up tables. The rest as in `program`."""
+    if not isinstance(points, list | tuple):
+        raise TypeError(f"points is a {type(points).__name__}: it must be a list, such as [position] or [position, proposal]")
     return program(lambda ask, rng_key: ask(rng_key, asked, *_floats(points)), model, first, second, unit, **options)
 
 
@@ -105,7 +108,8 @@ def program(
     Parameters
     ----------
     asking
-        ``asking(ask, rng_key)`` returns all that is released: arrays, or a pytree of them. Its bill is read off it.
+        ``asking(ask, rng_key)`` returns all that is released: arrays, or a pytree of them. Its bill is read off it. The keys of its
+        asks are made from ``rng_key``.
     model
         says what one row contributes.
     first, second
@@ -139,17 +143,20 @@ def answers(
 ) -> tuple[tuple[np.ndarray, np.ndarray], Mapping[Cost, int]]:
     """What is released about either table, shape (num_answers, entries), and what one such release is said to cost."""
     num_answers = whole("num_answers", num_answers, FEWEST_ANSWERS, "few tell nothing for sure")
-    unit = Unit() if unit is None else unit
+    unit = _checked_unit(unit)
     _check_made_up(model, first, second)
     capacity = max(_check_neighbours(first, second, unit))
     curators = [
         Curator(rows, model, None, capacity=capacity, unit=unit, fixed_secret=_words(seed, number))
         for number, rows in enumerate((first, second))
     ]
-    plan = curators[0].trace(asking, jax.random.key(0)).plan
+    alone = curators[0].trace(asking, jax.random.key(0))
+    plan = alone.plan
     if standing := [one for one in plan if is_standing(one)]:
         raise ValueError(f"{standing[0]} costs the same however often it is asked, so that one answer has no cost of its own")
     costs = _checked(costs_of(plan, unit))
+    _check_numbers([leaf.dtype for leaf in jax.tree.leaves(alone.shapes)])
+    _check_apart(asking, curators[0])
     keys = [jax.random.key(int(_words(seed, number)[0])) for number in (2, 3)]
     seen = [_released(asking, *pair, capacity, num_answers) for pair in zip(curators, keys, strict=True)]
     return (seen[0], seen[1]), costs
@@ -192,10 +199,14 @@ def _check_made_up(*given: Any) -> None:
         )
 
 
+def _checked_unit(unit: Unit | None) -> Unit:
+    if not isinstance(unit, Unit | None):
+        raise TypeError(f"unit is a {type(unit).__name__}: it must be a Unit, such as Unit(Neighbours.ADD_OR_REMOVE_ONE)")
+    return Budget(1.0, DELTA, *(unit or Unit())).unit  # which checks its parts
+
+
 def _check_neighbours(first: Any, second: Any, unit: Unit) -> tuple[int, int]:
     """Refuse tables that are no neighbours, whatever the order of their rows; return how many rows they have."""
-    if not isinstance(unit, Unit):
-        raise TypeError(f"unit is a {type(unit).__name__}: it must be a Unit, such as Unit(Neighbours.ADD_OR_REMOVE_ONE)")
     if _kinds(first) != _kinds(second):
         raise ValueError(f"the rows of the two tables differ in shape or type, {_kinds(first)} and {_kinds(second)}")
     counts = [Counter(_rows(table)) for table in (first, second)]
@@ -239,27 +250,60 @@ def _words(seed: int, number: int) -> np.ndarray:
     return np.random.SeedSequence([whole("seed", seed, 0), number]).generate_state(16, np.uint32)
 
 
-def _released(asking: Callable[[Ask, Key], Any], curator: Any, rng_key: Key, num_rows: int, num_answers: int) -> np.ndarray:
-    """(num_answers, entries), each with randomness of its own."""
-    num_turns = math.ceil(num_answers * max(num_rows, 1) / AT_ONCE)
-    keys = jax.random.split(rng_key, (num_turns, math.ceil(num_answers / num_turns)))
+def _many(asking: Callable[[Ask, Key], Any]) -> Callable[[Ask, Key], Any]:
+    """The same for each of the keys, in turns."""
 
     def many(ask, keys):
         return jax.lax.scan(lambda _, some: (None, jax.vmap(lambda key: asking(ask, key))(some)), None, keys)[1]
 
-    traced = curator.trace(many, keys)
+    return many
+
+
+def _check_apart(asking: Callable[[Ask, Key], Any], curator: Any) -> None:
+    """Refuse asks that are made once for several keys, whose answers are then copies."""
+    one, two = (curator.trace(_many(asking), jax.random.split(jax.random.key(0), (1, number))).plan for number in (1, 2))
+    for query, count in one.items():
+        if two[query] != 2 * count:
+            raise ValueError(
+                f"{query} would be asked once for many answers, which then are copies and no evidence: make the key of every ask "
+                "from rng_key, as in ask(rng_key, ...), or with jax.random.split(rng_key) where there are several"
+            )
+
+
+def _released(asking: Callable[[Ask, Key], Any], curator: Any, rng_key: Key, num_rows: int, num_answers: int) -> np.ndarray:
+    """(num_answers, entries), each with randomness of its own."""
+    keys = jax.random.split(rng_key, _turns(num_answers, num_rows))
+    traced = curator.trace(_many(asking), keys)
     released = curator.grant(traced.plan).run(traced.compile(), keys)
     entries = [np.asarray(leaf, float).reshape(keys.size, -1) for leaf in jax.tree.leaves(released)]
     return np.concatenate(entries, axis=1)[:num_answers]
 
 
+def _turns(num_answers: int, num_rows: int) -> tuple[int, int]:
+    """How many turns, of how many answers each: tables that are large by themselves have one in each."""
+    num_turns = math.ceil(num_answers / max(1, AT_ONCE // max(num_rows, 1)))
+    return num_turns, math.ceil(num_answers / num_turns)
+
+
+def _check_numbers(dtypes: Sequence[Any]) -> None:
+    if not dtypes:
+        raise ValueError("nothing is released: the program must return all that it tells, such as ask(...).value")
+    for dtype in dtypes:
+        if not any(jax.dtypes.issubdtype(dtype, kind) for kind in (np.bool_, np.integer, np.floating)):
+            raise TypeError(
+                f"what is released has the type {dtype}, and only real numbers are compared: give real and imaginary parts, or "
+                "jax.random.key_data of a key"
+            )
+
+
 def _cleaned(first: Any, second: Any) -> list[np.ndarray]:
     """(answers, entries) of either table; where an entry is no number, that is what is seen of it."""
-    tables = [np.asarray(table, float) for table in (first, second)]
-    tables = [table.reshape(len(table), -1) for table in tables]
-    if tables[0].shape[1] != tables[1].shape[1] or min(map(len, tables)) < FEWEST_ANSWERS:
-        shapes = [table.shape for table in tables]
-        raise ValueError(f"answers of shapes {shapes} must have the same entries, and be at least {FEWEST_ANSWERS}")
+    tables = [np.atleast_1d(table) for table in (first, second)]
+    _check_numbers([table.dtype for table in tables])
+    tables = [np.asarray(table, float).reshape(len(table), math.prod(table.shape[1:])) for table in tables]
+    shapes = [table.shape for table in tables]
+    if shapes[0][1] != shapes[1][1] or shapes[0][1] == 0 or min(map(len, tables)) < FEWEST_ANSWERS:
+        raise ValueError(f"answers of shapes {shapes} must have the same entries, some at all, and be at least {FEWEST_ANSWERS}")
     if all(np.all(np.isfinite(table)) for table in tables):
         return tables
     return [np.hstack([np.nan_to_num(table, posinf=0, neginf=0), np.isfinite(table)]) for table in tables]
@@ -358,7 +402,9 @@ def _check_chances(delta: float, alarm: float) -> None:
 
 
 def _checked(costs: Mapping[Cost, int]) -> dict[Cost, int]:
-    costs = accountants.checked(costs)
+    if not (isinstance(costs, Mapping) and all(isinstance(cost, KnownCost) for cost in costs)):
+        raise TypeError(f"costs are {costs!r}: they must be like {{Gaussian(1.0): 2}}, with query.cost(unit) and not the query")
+    costs = accountants.checked({cost: whole(f"the count of {cost}", count, 0) for cost, count in costs.items()})
     if not costs or any(isinstance(cost, NonPrivate) for cost in costs):
         raise ValueError("nothing is asked, or the costs of it claim nothing: there is nothing to refute")
     return costs
