@@ -206,6 +206,12 @@ def test_differences_of_every_kind_are_seen(first, second, holds, fails):
         assert audit.compare(one, other, {holds: 1}).factor <= 1 < audit.compare(one, other, {fails: 1}).factor
 
 
+def test_a_claim_of_epsilon_is_refuted_by_epsilon():
+    """Where the factor, which looks at a few epsilons and orders, is just within its bound."""
+    verdict = audit.Verdict(0.995, 1.982, 1.872, 0.7, 1e-6, 8_000_000, {costs.Gaussian(1 / 3): 1})
+    assert verdict.is_refuted and str(verdict).startswith("REFUTED: the tables are told apart better than the cost admits\n")
+
+
 def test_large_tables_are_asked_no_more_often_than_needed():
     for num_rows in (0, 1, 6, 9000, 20_000, 30_000, 300_000):
         num_turns, at_once = audit._turns(1000, num_rows)

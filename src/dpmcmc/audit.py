@@ -51,7 +51,7 @@ AT_ONCE = 30_000  # rows that are looked at together
 class Verdict:
     """What an attack has shown, on made-up rows. It is about the costs, and no private release."""
 
-    factor: float  # how much better than the costs admit the tables are surely told apart; up to 1 nothing is refuted
+    factor: float  # how much better than the costs admit the tables are surely told apart; up to 1 it refutes nothing
     epsilon: float  # surely no smaller one holds, at delta
     claimed_epsilon: float  # at delta, by the costs; infinite where they claim none
     delta: float
@@ -61,11 +61,12 @@ class Verdict:
 
     @property
     def is_refuted(self) -> bool:
-        return self.factor > 1
+        return self.factor > 1 or self.epsilon > self.claimed_epsilon
 
     def __str__(self) -> str:
         costs = " and ".join(f"{count} x {cost}" for cost, count in self.costs.items())
-        told = [f"REFUTED: the tables are told apart {self.factor:.3g} times better than the cost admits"]
+        by_how_much = f"{self.factor:.3g} times " if self.factor > 1 else ""  # else epsilon alone is too large
+        told = [f"REFUTED: the tables are told apart {by_how_much}better than the cost admits"]
         if not self.is_refuted:
             told = [
                 f"NOT REFUTED: the tables are told apart {self.factor:.3g} times as well as the cost admits",
