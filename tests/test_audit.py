@@ -156,21 +156,43 @@ def test_a_cost_that_is_too_small_is_refuted_in_a_program_of_several_asks():
 
 
 def normal(mean=0.0, deviation=1.0, shape=(20_000,), seed=0):
-    return np.random.default_rng(seed).normal(mean, deviation, shape)
+    """As a curator makes it: whole multiples, so that the last bits say nothing of the mean."""
+    return mean + np.round(np.random.default_rng(seed).normal(0.0, deviation, shape) * 2**20) / 2**20
 
 
-def test_bounds_that_are_attained_hold():
+def coins(chance, seed, number=20_000):
+    return np.random.default_rng(seed).random(number) < chance
+
+
+def said(chance):
+    return lambda is_first, seed: coins(chance if is_first else 1 - chance, seed, 4000)
+
+
+@pytest.mark.parametrize(
+    "answers, exact",
+    [
+        (lambda is_first, seed: normal(is_first, shape=4000, seed=seed), costs.Gaussian(1.0)),
+        (lambda is_first, seed: normal(np.arange(6) == 5 * is_first, shape=(4000, 6), seed=seed) + 0.5, costs.Gaussian(2**-0.5)),
+        (said(math.exp(2) / (1 + math.exp(2))), costs.Pure(2.0)),
+        (said(1 / (1 + math.exp(-0.5))), costs.AcceptBit(Barker(), 1.0)),
+    ],
+    ids=["Gaussian", "six entries", "randomised response", "accept bit"],
+)
+def test_bounds_that_are_attained_hold(answers, exact):
     """Even if false alarms may be frequent: intervals are wider than they need to be."""
-    exact = {costs.Gaussian(1.0): 1}
     for seed in range(10):
-        verdict = audit.compare(normal(1.0, shape=4000, seed=2 * seed), normal(shape=4000, seed=2 * seed + 1), exact, alarm=0.1)
+        verdict = audit.compare(answers(True, 2 * seed), answers(False, 2 * seed + 1), {exact: 1}, alarm=0.1)
         assert 0.5 < verdict.factor <= 1 and 0 < verdict.epsilon < verdict.claimed_epsilon
 
 
 def test_what_was_learned_is_judged_by_other_answers():
-    """Of few answers with many entries the attacker learns a difference that is none."""
-    same = (normal(shape=(2000, 300), seed=seed) for seed in (0, 1))
-    assert audit.compare(*same, {costs.Gaussian(5.0): 1}).factor < 1
+    """Of few answers with many entries the attacker learns a difference that is none, and one that is there all the same."""
+    first, second = (normal(shape=(2000, 300), seed=seed) for seed in (0, 1))
+    assert audit.compare(first, second, {costs.Gaussian(5.0): 1}).factor < 1
+    first[:, 7] *= 300
+    assert audit.compare(first, second, {costs.Gaussian(0.5): 1}).is_refuted
+    few = (np.hstack([table[:1000]] * 2) for table in (first, second))  # with more entries than answers, all of them twice
+    assert audit.compare(*few, {costs.Gaussian(0.5): 1}).is_refuted
 
 
 def spoiled(value):
@@ -179,12 +201,25 @@ def spoiled(value):
     return answers
 
 
-def coins(chance, seed):
-    return np.random.default_rng(seed).random(20_000) < chance
+def one_wider(table):
+    return table * np.where(np.arange(table.shape[1]) == 3, 5.0, 1.0)
+
+
+def one_alike(table):
+    return np.hstack([table[:, 1:], table[:, 1:2]])  # the last is the first once more
+
+
+def noise_in_floating_point(total, seed):
+    return np.float32(total) + np.float32(2) * np.random.default_rng(seed).standard_normal(20_000, np.float32)
+
+
+def steps(start, seed):
+    return start + 0.3 * np.round(normal(0.0, 1000.0, seed=seed))
 
 
 LOUD = np.stack([normal(seed=2), normal(1.0, seed=3), np.full(20_000, 1e20)], axis=1)  # with an entry that never changes
 QUIET = np.stack([normal(seed=4), normal(0.0, seed=5), np.full(20_000, 1e20)], axis=1)
+MANY = normal(shape=(20_000, 10), seed=6)
 HALF, THIRD = (coins(chance, seed) for seed, chance in enumerate((1 / 2, 1 / 3)))
 
 
@@ -195,15 +230,41 @@ HALF, THIRD = (coins(chance, seed) for seed, chance in enumerate((1 / 2, 1 / 3))
         (normal(0.0, 1.3, (20_000, 10)), normal(shape=(20_000, 10), seed=1), costs.Gaussian(0.3), costs.Gaussian(1.0)),
         (normal(), spoiled(np.nan), costs.Gaussian(0.1), costs.Gaussian(20.0)),
         (normal(), spoiled(np.inf), costs.Gaussian(0.1), costs.Gaussian(20.0)),
+        (np.full(20_000, np.inf), np.full(20_000, -np.inf), costs.Gaussian(0.01), costs.Gaussian(0.3)),
+        (np.full(20_000, np.nan), np.full(20_000, np.inf), costs.Gaussian(0.01), costs.Gaussian(0.3)),
+        (one_wider(MANY), MANY[::-1], costs.Gaussian(0.1), costs.Gaussian(0.5)),
+        (one_alike(MANY), MANY[::-1], costs.Gaussian(0.01), costs.Gaussian(0.5)),
+        (noise_in_floating_point(2, 0), noise_in_floating_point(0, 1), costs.Gaussian(0.01), costs.Gaussian(1.0)),
+        (steps(0.1, 0), steps(0.0, 1), costs.Gaussian(0.01), costs.Gaussian(0.3)),
+        (np.full(20_000, 1.7e308), np.full(20_000, -1.7e308), costs.Gaussian(0.01), costs.Gaussian(0.3)),
         (HALF, THIRD, costs.Pure(math.log(3 / 2)), costs.Pure(0.25)),
         (HALF, THIRD, costs.ZCDP(0.07), costs.ZCDP(0.02)),  # Renyi divergences are up to 0.06 times their orders
         (np.zeros(20_000), np.ones(20_000), costs.Gaussian(0.01), costs.Gaussian(0.3)),  # no noise at all
     ],
-    ids=["one entry", "their spread alone", "nan", "inf", "pure", "zcdp", "no noise"],
+    ids=[
+        *("one entry", "their spread alone", "nan", "inf", "which infinity", "nan or inf", "spread of one entry", "correlation"),
+        *("floating point", "values that come again", "as large as can be", "pure", "zcdp", "no noise"),
+    ],
 )
 def test_differences_of_every_kind_are_seen(first, second, holds, fails):
     for one, other in ((first, second), (second, first)):
         assert audit.compare(one, other, {holds: 1}).factor <= 1 < audit.compare(one, other, {fails: 1}).factor
+
+
+SIZES = (1.0, 2.0**1000, 2.0**-1000)
+
+
+@pytest.mark.slow
+def test_noise_in_floating_point_is_seen_where_product_and_sum_are_rounded_once():
+    """Numbers come again more often in the table that they came from, and much noise admits little."""
+    noisy = jax.jit(jax.vmap(lambda key, total: total + 20 * jax.random.normal(key), (0, None)))
+    first, second = (noisy(jax.random.split(jax.random.key(seed), 100_000), total) for seed, total in enumerate((2.0, 0.0)))
+    assert audit.compare(first, second, {costs.Gaussian(10.0): 1}).factor > 10
+
+
+def test_the_size_of_numbers_does_not_matter():
+    factors = {audit.compare(LOUD[:, 0] * size + size, QUIET[:, 0] * size, {costs.Gaussian(1.0): 1}).factor for size in SIZES}
+    assert len(factors) == 1 and factors.pop() > 0.8
 
 
 def test_a_claim_of_epsilon_is_refuted_by_epsilon():

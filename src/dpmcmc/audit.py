@@ -14,14 +14,16 @@ From one half of the answers the attacker learns which event tells the tables ap
     P(event) - e^epsilon Q(event) <= delta(epsilon),       and Renyi divergences of the event and its opposite <= rdp(order).
 
 He tries eight events, so that all that a verdict says is true but for a chance of `alarm`: each of their sixteen chances is within
-its bound but for a sixteenth of that. Other tables, other points or a better attack may refute what these do not.
+its bound but for a sixteenth of that. Other tables, other points or a better attack may refute what these do not. Noise made in
+floating point breaks promises by its low bits, and these do not always show: only where one table's answers are finer, or where
+numbers come again.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -44,6 +46,7 @@ NUM_EVENTS = 8  # two orders of the tables, and in each two for the factor and t
 NUM_EPSILONS, ORDERS = 13, np.array([1.5, 3.0, 8.0, 32.0])
 LEAST_DIVERGENCE = 1e-9  # a claim of less counts as this much
 TAILS = 1 / (1 + np.exp(-np.linspace(-8, 8, 201)))  # of both tables' answers together: where thresholds are tried
+FARTHEST, LEAST_VARIANCE = 1e100, 1e-6  # of an entry whose variance is 1 in both tables' answers together
 AT_ONCE = 30_000  # rows that are looked at together
 
 
@@ -169,14 +172,16 @@ def compare(first: Any, second: Any, costs: Mapping[Cost, int], *, delta: float 
     costs, tables = _checked(costs), _cleaned(first, second)
     num_answers = min(map(len, tables))
     claim = _claim(costs, delta, num_answers)
-    looks = _looks(*(table[::2] for table in tables))
-    learned, judged = ([looks(table[half::2]) for table in tables] for half in (0, 1))
-    surely = alarm / (2 * NUM_EVENTS)
+    looks = _looks(*(table[::4] for table in tables))
+    chosen, judged = ([looks(table[start::step]) for table in tables] for start, step in ((2, 4), (1, 2)))
+    limits = [np.quantile(np.concatenate(pair), TAILS) for pair in zip(*chosen, strict=True)]
     chances = [
-        _judged(learned[::order], judged[::order], worth, surely, caution)
+        pair
         for order in (1, -1)
-        for worth in (claim.factor, claim.epsilon)
         for caution in (1, 2)
+        for pair in _judged(
+            chosen[::order], judged[::order], limits, (claim.factor, claim.epsilon), alarm / (2 * NUM_EVENTS), caution
+        )
     ]
     return Verdict(
         factor=max(float(claim.factor(*pair)) for pair in chances),
@@ -298,16 +303,18 @@ def _check_numbers(dtypes: Sequence[Any]) -> None:
 
 
 def _cleaned(first: Any, second: Any) -> list[np.ndarray]:
-    """(answers, entries) of either table; where an entry is no number, that is what is seen of it."""
+    """(answers, entries) of either table; of an entry that is no number at times, which of these it is too."""
     tables = [np.atleast_1d(table) for table in (first, second)]
     _check_numbers([table.dtype for table in tables])
     tables = [np.asarray(table, float).reshape(len(table), math.prod(table.shape[1:])) for table in tables]
     shapes = [table.shape for table in tables]
     if shapes[0][1] != shapes[1][1] or shapes[0][1] == 0 or min(map(len, tables)) < FEWEST_ANSWERS:
         raise ValueError(f"answers of shapes {shapes} must have the same entries, some at all, and be at least {FEWEST_ANSWERS}")
-    if all(np.all(np.isfinite(table)) for table in tables):
-        return tables
-    return [np.hstack([np.nan_to_num(table, posinf=0, neginf=0), np.isfinite(table)]) for table in tables]
+    is_spoiled = ~np.all(np.isfinite(np.concatenate(tables)), axis=0)
+    kinds = (np.isnan, np.isposinf, np.isneginf)
+    return [
+        np.hstack([np.nan_to_num(table, posinf=0, neginf=0), *(kind(table[:, is_spoiled]) for kind in kinds)]) for table in tables
+    ]
 
 
 # -- the attack --------------------------------------------------------------------------------------------------------------
@@ -316,49 +323,114 @@ def _cleaned(first: Any, second: Any) -> list[np.ndarray]:
 def _looks(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Numbers to look at in each answer, learned from these: events are that one of them is large. Sorted, for all answers.
 
-    They are how far it lies towards the first table's mean, as Fisher's discriminant has it, and how far from the middle of all,
-    for spreads that differ; and the opposites of both.
+    They are where it lies, how much oftener its entries were seen under the first table than under the second, to the last digit,
+    and how much oftener numbers with their first and last bits; and the opposites of all.
     """
-    origin = first[0]  # so that entries that never change are zero, to the last digit
-    both = np.concatenate([first, second]) - origin
-    scale = np.std(both, axis=0)
-    scale[scale == 0] = 1.0
-    both /= scale
-    difference = np.mean(both[: len(first)], axis=0) - np.mean(both[len(first) :], axis=0)
-    direction = np.linalg.pinv(np.atleast_2d(np.cov(both, rowvar=False))) @ difference
-    middle = np.mean(both, axis=0)
+    lies, exactly, roughly = _lies(first, second), _oftener(first, second), _oftener(_ends(first), _ends(second))
 
     def looks(table: np.ndarray) -> np.ndarray:
-        offsets = (table - origin) / scale - middle
-        along, away = offsets @ direction, np.sum(offsets**2, axis=1)
-        return np.sort([along, -along, away, -away])
+        numbers = np.sort([*lies(table), exactly(table), roughly(_ends(table))])
+        return np.concatenate([numbers, -numbers[:, ::-1]])
 
     return looks
 
 
-def _judged(learned, judged, worth: Callable[[Any, Any], np.ndarray], surely: float, caution: int) -> tuple[float, float]:
-    """The least chance under the first table, and the most under the second, of the event that seems worth most.
+def _lies(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], list[np.ndarray]]:
+    """How far towards the first table's mean, as Fisher's discriminant has it; how far from the middle of all; and how much nearer
+    to the first table's answers than to the second's, each with their own spreads and correlations."""
+    standard = _standard(first, second)
+    parts = [standard(first), standard(second)]
+    means = [np.mean(part, axis=0) for part in parts]
+    direction = np.linalg.pinv(_covariance(np.concatenate(parts))) @ (means[0] - means[1])
+    shapes = [np.linalg.inv(_steady(_covariance(part), len(part))) for part in parts]
+
+    def lies(table: np.ndarray) -> list[np.ndarray]:
+        offsets = standard(table)
+        near, far = (np.sum((offsets - mean) @ shape * (offsets - mean), axis=1) for mean, shape in zip(means, shapes, strict=True))
+        return [offsets @ direction, np.sum(offsets**2, axis=1), far - near]
+
+    return lies
+
+
+def _standard(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """To units in which all of these lie around 0 with deviations of 1, or are 0 where they are all the same."""
+    both = np.concatenate([first, second])
+    exponents = np.frexp(np.max(np.abs(both), axis=0))[1]  # of two: no digit is lost, and squares stay within floating point
+    origin = np.ldexp(first[0], -exponents)  # so that entries that never change are zero, to the last digit
+    both = np.ldexp(both, -exponents) - origin
+    scale = np.std(both, axis=0)
+    scale[scale == 0] = 1.0
+    middle = np.mean(both, axis=0) / scale
+
+    def standard(table: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return np.clip((np.ldexp(table, -exponents) - origin) / scale - middle, -FARTHEST, FARTHEST)
+
+    return standard
+
+
+def _covariance(part: np.ndarray) -> np.ndarray:
+    return np.atleast_2d(np.cov(part, rowvar=False))
+
+
+def _steady(covariance: np.ndarray, num_answers: int) -> np.ndarray:
+    """Nearly the same, with an inverse where entries never change under one of the tables, or are more than the answers."""
+    trust = num_answers / (num_answers + np.count_nonzero(np.diag(covariance)))
+    return np.where(np.eye(len(covariance)) == 1, covariance + LEAST_VARIANCE, trust * covariance)
+
+
+def _oftener(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """How much oftener the entries of an answer were seen under the first table: the sum of the logarithms of these ratios."""
+    ratios = [_ratios(*columns) for columns in zip(first.T, second.T, strict=True)]
+
+    def oftener(table: np.ndarray) -> np.ndarray:
+        total = np.zeros(len(table))
+        for column, (values, logs) in zip(table.T, ratios, strict=True):
+            place = np.searchsorted(values, column)
+            total += np.where(values[place] == column, logs[place], 0.0)
+        return total
+
+    return oftener
+
+
+def _ratios(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The values that were seen, sorted, up to an infinity; and how much oftener in the first, in logarithms."""
+    values, places, counts = np.unique(np.concatenate([one, other]), return_inverse=True, return_counts=True)
+    ones = np.bincount(places[: len(one)], minlength=len(values))
+    return np.append(values, np.inf), np.append(np.log((ones + 0.5) / (counts - ones + 0.5)), 0.0)
+
+
+def _ends(table: np.ndarray) -> np.ndarray:
+    """The same numbers with all bits cleared but the first and the last: how large they are, and how fine."""
+    mantissas, exponents = np.frexp(table)
+    bits = np.abs(np.ldexp(mantissas, 53)).astype(np.int64)
+    return np.ldexp(np.sign(mantissas) * (2**52 | bits & -bits), exponents - 53)
+
+
+def _judged(chosen, judged, limits, worths: Sequence[Callable], surely: float, caution: int) -> Iterator[tuple]:
+    """The least chance under the first table, and the most under the second, of the event that seems worth most, for each worth.
 
     Chosen by intervals that are wider than those it is judged by (caution above 1) it is less often one that stands out by luck
     alone; but rare events are then not seen.
     """
-    best, place, limit = -math.inf, 0, 0.0
-    for number, (one, other) in enumerate(zip(*learned, strict=True)):
-        limits = np.quantile(np.concatenate([one, other]), TAILS)
-        values = worth(*_chances(one, other, limits, surely**caution))
-        if values.max() > best:
-            best, place, limit = values.max(), number, limits[np.argmax(values)]
-    least, most = _chances(judged[0][place], judged[1][place], np.array([limit]), surely)
-    return float(least[0]), float(most[0])
+    times = len(judged[0][0]) / len(chosen[0][0])  # by as few as are left to choose by, what is seldom would not be chosen
+    parts = zip(*chosen, limits, strict=True)
+    least, most = np.stack([_chances(one, other, some, surely**caution, times) for one, other, some in parts], axis=1)
+    for worth in worths:
+        look, place = np.unravel_index(np.argmax(worth(least, most)), least.shape)
+        yield _chances(judged[0][look], judged[1][look], limits[look][place], surely)
 
 
-def _chances(one: np.ndarray, other: np.ndarray, limits: np.ndarray, surely: float) -> tuple[np.ndarray, np.ndarray]:
-    """Of "above the limit": the least chance under one table, the most under the other; each is wrong with a chance of `surely`."""
-    counts, other_counts = (len(part) - np.searchsorted(part, limits, side="right") for part in (one, other))
-    return _least(counts, len(one), surely), 1 - _least(len(other) - other_counts, len(other), surely)
+def _chances(one: np.ndarray, other: np.ndarray, limits, surely: float, times: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Of "above the limit": the least chance under one table, the most under the other; each is wrong with a chance of `surely`.
+
+    As if there were so many times as many answers, all alike.
+    """
+    above, below = len(one) - np.searchsorted(one, limits, side="right"), np.searchsorted(other, limits, side="right")
+    return _least(times * above, times * len(one), surely), 1 - _least(times * below, times * len(other), surely)
 
 
-def _least(counts: np.ndarray, number: int, surely: float) -> np.ndarray:
+def _least(counts: np.ndarray, number: float, surely: float) -> np.ndarray:
     """Clopper and Pearson's lower bound."""
     return np.where(counts > 0, stats.beta.ppf(surely, np.maximum(counts, 1), 1 + number - counts), 0.0)
 
