@@ -10,7 +10,7 @@ import dpmcmc
 PAGE = Path(__file__).parents[1] / "docs" / "extend.md"
 
 
-def test_the_page_runs(tmp_path, monkeypatch):
+def test_the_page_runs(tmp_path, monkeypatch, quick_compilation):
     monkeypatch.chdir(tmp_path)
     names: dict = {"__name__": "extend"}
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):

@@ -1,5 +1,6 @@
 """Samplers at equal budgets: the steps are those of real runs, the scores those of their draws."""
 
+import logging
 from typing import Any, NamedTuple
 
 import jax
@@ -168,7 +169,7 @@ def test_what_is_shown(found, tmp_path):
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):
-    asked_for = []
+    asked_for, before = [], logging.getLogger("dpmcmc").level
 
     def run(num_repeats, most_steps, tell):
         asked_for.append((num_repeats, most_steps))
@@ -177,5 +178,6 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     path = tmp_path / "some.png"
     monkeypatch.setattr("sys.argv", ["it", "--repeats", "3", "--out", str(path)])
     comparison.main(run, 10, "other.png")
+    assert logging.getLogger("dpmcmc").level == before
     assert asked_for == [(3, comparison.MOST_STEPS)] and path.exists()
     assert "| Any | 0.500 (2 000) | 0.50 |" in capsys.readouterr().out

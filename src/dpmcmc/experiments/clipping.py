@@ -14,7 +14,6 @@ own standard deviations the more rows there are.
 from __future__ import annotations
 
 import argparse
-import logging
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -150,8 +149,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=NUM_REPEATS, help="runs for each clip (%(default)s)")
     parser.add_argument("--steps", type=int, default=NUM_STEPS, help="of a chain (%(default)s)")
     options = parser.parse_args()
-    logging.getLogger("dpmcmc").setLevel(logging.ERROR)
-    found = run(options.repeats, options.steps)
+    with comparison.unwarned():
+        found = run(options.repeats, options.steps)
     print(table(found))
     figure(found, options.out)
     print(f"\nWritten to {options.out}.")

@@ -13,8 +13,9 @@ budgets protect. What a smaller budget would have given is the beginning of it. 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -169,6 +170,18 @@ def figure(found: Mapping[str, Comparison], path: str, has_means: bool = True) -
     plots.medians(panels, path)
 
 
+@contextlib.contextmanager
+def unwarned() -> Iterator[None]:
+    """Without the warnings of runs that are not to be relied on: how far they are off is what is looked at."""
+    logger = logging.getLogger("dpmcmc")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 def main(run: Callable[[int, int, Tell], dict[str, Comparison]], num_repeats: int, path: str, has_means: bool = True) -> None:
     """The command line of a file that compares."""
     parser = argparse.ArgumentParser(description="On a GPU this takes minutes; on a CPU, hours, or minutes with few steps.")
@@ -176,8 +189,8 @@ def main(run: Callable[[int, int, Tell], dict[str, Comparison]], num_repeats: in
     parser.add_argument("--repeats", type=int, default=num_repeats, help="runs of each method (%(default)s)")
     parser.add_argument("--most-steps", type=int, default=MOST_STEPS, help="of a chain, whatever the budget (%(default)s)")
     options = parser.parse_args()
-    logging.getLogger("dpmcmc").setLevel(logging.ERROR)  # that a run is not to be relied on is what is looked at here
-    found = run(options.repeats, options.most_steps, lambda text: print(text, flush=True))
+    with unwarned():
+        found = run(options.repeats, options.most_steps, lambda text: print(text, flush=True))
     print(table(found))
     figure(found, options.out, has_means)
     print(f"\nWritten to {options.out}.")
