@@ -12,6 +12,7 @@ from scipy import stats
 
 from dpmcmc import Answer, Budget, Curator, Federation, Gradient, models, newton_start, noise_aware, sample, survey, tuning
 from dpmcmc.doubts import of_survey
+from dpmcmc.loop import begin_program, block_program
 from dpmcmc.samplers.start import Seen, Start
 from dpmcmc.samplers.surveys import Survey, log_likelihood
 
@@ -218,6 +219,16 @@ ROWS = jax.jit(models.simulate_logistic_rows, static_argnums=(1, 3))(jax.random.
 MODEL = models.logistic(2, 1.0)
 
 
+def test_a_recipe_tells_all_that_its_program_asks():
+    curator = Curator(ROWS, MODEL, Budget(4.0, 1e-6))
+    recipe = tuning.noise_aware_for(curator)
+    keys, positions = jax.random.split(jax.random.key(0), 2), jnp.zeros((2, 2))
+    begin = curator.trace(begin_program(recipe.sampler, recipe.options["start"]), keys, positions)
+    step = curator.trace(block_program(recipe.sampler, 1, 1), keys, *begin.shapes, np.int32(0))
+    assert dict(begin.plan) == dict(recipe.initial) and not step.plan
+
+
+@pytest.mark.slow
 def test_the_survey_is_all_that_is_asked():
     """As often as the recipe says, and it costs the whole budget, whatever the number of draws."""
     curator = Curator(ROWS, MODEL, Budget(4.0, 1e-6))
@@ -318,6 +329,7 @@ def test_a_survey_asks_where_the_start_has_ended():
     assert found.position is end.position and found.before is end.seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_too_far", [False, True])
 def test_a_start_tells_the_slope_that_led_to_where_it_ends(is_too_far):
     """That of the rows alone, as released: the prior's is known. If the last step went too far, it is the one before."""
