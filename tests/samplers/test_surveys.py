@@ -129,7 +129,9 @@ def closed_form(variance):
     return covariance @ (heard @ (CURVATURE @ HERE + SLOPE)), covariance
 
 
-@pytest.mark.parametrize("variance", [1e-3, 30.0, 3000.0])
+@pytest.mark.parametrize(
+    "variance", [pytest.param(1e-3, marks=pytest.mark.slow), 30.0, pytest.param(3000.0, marks=pytest.mark.slow)]
+)
 def test_draws_have_the_law_that_they_should_have(variance):
     """From next to no noise to little else. 3 600 draws that are nearly independent: false alarm 1e-3 for each of 9 figures."""
     draws, is_accepted = draw(log_prior, released(variance, of_curvature=1e-6))
@@ -349,6 +351,7 @@ def test_a_start_tells_the_slope_that_led_to_where_it_ends(is_too_far):
     np.testing.assert_allclose(found.seen.gradient.value, answer.value, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_steps_of_a_start_may_have_different_noise():
     """One after the other, each as often as it is told; what a step says of the curvature is weighed by the noise of both ends."""
     asked = []
