@@ -134,11 +134,13 @@ def _precision(log_prior: Callable[[Position], Array], law: Callable[[Position],
         size = jnp.abs(values)
         return axes, jnp.maximum(size, LEAST * jnp.max(size))
 
-    def newton(_, position):
+    def newton(_, reached):
+        position, *_ = reached
         axes, sizes = curved(position)
         further = position + axes @ ((axes.T @ jax.grad(density)(position)) / sizes)
-        return jnp.where(density(further) > density(position), further, position)
+        return jnp.where(density(further) > density(position), further, position), axes, sizes
 
-    axes, sizes = curved(lax.fori_loop(0, NEWTON_STEPS, newton, position))
+    nothing = jnp.zeros_like(position)
+    _, axes, sizes = lax.fori_loop(0, NEWTON_STEPS + 1, newton, (position, jnp.diag(nothing), nothing))
     half = axes * jnp.sqrt(sizes)
     return half @ half.T
