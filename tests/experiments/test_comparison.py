@@ -10,7 +10,7 @@ import pytest
 
 import dpmcmc
 from dpmcmc import Answer, Budget, Curator, ExactRatio, LogRatio, Sampler
-from dpmcmc.experiments import comparison, hmc_comparison, problems, thesis_comparison
+from dpmcmc.experiments import comparison, fast_mh_comparison, hmc_comparison, problems, thesis_comparison
 from dpmcmc.experiments.comparison import Method, Scores
 from dpmcmc.loop import begin_program, block_program
 from tests import tiny
@@ -33,7 +33,9 @@ def asked(method: Method, problem, num_chains: int) -> tuple[dict, dict]:
 
 BANANA = problems.banana(jax.random.key(1), hmc_comparison.NUM_ROWS, (20.0, 2.5), 20.0, 30.0)
 TEMPERED = BANANA._replace(temperature=0.01)
+MIXTURE = problems.mixture(jax.random.key(7), 1000, fast_mh_comparison.VARIANCE, temperature=0.1)
 METHODS = {
+    **{f"fast MH, {name}": (r.method, MIXTURE) for name, r in fast_mh_comparison.readings(MIXTURE.model).items()},
     **{f"HMC paper, {name}": (m, BANANA) for name, m in hmc_comparison.methods(BANANA, hmc_comparison.BANANA).items()},
     **{
         f"thesis, {name}": (m, TEMPERED)
@@ -134,6 +136,41 @@ def test_chains_start_around_the_truth():
     assert abs(offsets.std() - 1) < 6 / np.sqrt(8000) and abs(offsets.mean()) < 6 / np.sqrt(4000)
 
 
+def test_a_problem_may_say_how_far_off_its_chains_start():
+    starts = problems.starts(jax.random.key(8), MIXTURE, 4000)
+    assert abs(np.std(starts - np.asarray(MIXTURE.truth)) / MIXTURE.spread - 1) < 6 / np.sqrt(16_000)
+
+
+def test_exact_draws_of_the_mixture_are_those_of_the_grid():
+    """Each moment within six standard errors of 1 000 draws; both modes, each the other with its centers exchanged."""
+    axis, cells = dpmcmc.models.mixture_posterior(MIXTURE.rows, fast_mh_comparison.VARIANCE, temperature=0.1)
+    places = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1)
+    half, draws = (axis[1] - axis[0]) / 2, MIXTURE.reference
+    for power in (1, 2):
+        mean, square = (np.tensordot(cells, places**k, 2) for k in (power, 2 * power))
+        deviations = np.sqrt(square - mean**2) + half
+        assert np.all(np.abs(np.mean(draws**power, axis=0) - mean) < 6 * deviations / np.sqrt(len(draws)))
+    assert abs(np.mean(draws[:, 1] > 0) - 0.5) < 3 / np.sqrt(len(draws))
+
+
+def test_exact_draws_of_the_circle_are_on_it():
+    circle = problems.circle(jax.random.key(9), 1000, 1e-3)
+    radii = np.linalg.norm(circle.reference, axis=1)
+    assert abs(radii.mean() / np.sqrt(np.mean(np.square(circle.rows))) - 1) < 0.01 and circle.spread == 1
+    assert np.abs(circle.reference.mean(axis=0)).max() < 6 * 3.2 / np.sqrt(2 * len(radii))
+
+
+def test_the_rows_that_a_step_reads_are_those_of_its_bill():
+    """The rate at which each row is drawn is in the cost of a minibatch; the other methods read all rows."""
+    of = fast_mh_comparison.readings(dpmcmc.models.mixture(fast_mh_comparison.VARIANCE))
+    for name, reading in of.items():
+        ((query, _),) = reading.method.per_step.items()
+        cost = query.cost(Budget(1, 1e-5).unit)
+        rate = getattr(cost, "rate", None) or (cost.row_bound * (1 + 1 / cost.ratio) if "Minibatch" in name else 1)
+        assert reading.num_rows == pytest.approx(rate * fast_mh_comparison.NUM_ROWS, rel=1e-5), name
+    assert of["Minibatch Barker"].num_rows < 500 < 50_000 == of["DP-penalty"].num_rows
+
+
 @pytest.mark.parametrize("is_published, variance", [(False, 1.0), (True, 0.5)])
 def test_published_langevin_dynamics_has_half_the_variance(is_published, variance):
     """With noise on the gradient as in the figure, on a normal law; 2 000 chains, within six standard errors (1e-8)."""
@@ -166,6 +203,13 @@ def test_what_is_shown(found, tmp_path):
     comparison.figure({"Gaussian": result}, tmp_path / "all.png")
     comparison.figure({"Gaussian": result}, tmp_path / "mmd.png", has_means=False)
     assert (tmp_path / "all.png").stat().st_size > (tmp_path / "mmd.png").stat().st_size > 5000
+
+
+def test_the_figure_by_rows_has_every_method(tmp_path):
+    names, scores = fast_mh_comparison.readings(MIXTURE.model), Scores([100, 1000], *np.full((3, 2, 2), 0.5))
+    found = comparison.Comparison([1.0, 2.0], dict.fromkeys(names, scores), 0.1)
+    fast_mh_comparison.figure({"Mixture": found}, tmp_path / "rows.png")
+    assert (tmp_path / "rows.png").stat().st_size > 20_000
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):

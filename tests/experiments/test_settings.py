@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpmcmc.experiments import accounting, hmc_comparison, thesis_comparison
+from dpmcmc.experiments import accounting, fast_mh_comparison, hmc_comparison, thesis_comparison
 from dpmcmc.experiments.hmc_comparison import Settings
 
 FILE = Path(__file__).parents[3] / "shared" / "paper-settings.toml"
@@ -68,6 +68,7 @@ MODELS = dict(
             "gauss-30d",
             "narrow-banana",
             "correlated-gauss",
+            "circle",
         ),
         strict=True,
     )
@@ -89,24 +90,41 @@ def test_those_of_the_thesis(papers, name):
     assert settings.minibatch == theirs("minibatch-penalty", *walk, "batch_size")
     assert settings.guided_minibatch == theirs("minibatch-penalty-guided", *walk, "batch_size")
     assert settings.barker == theirs("dp-barker", "proposal_sd", "batch_size")
-    assert list(thesis_comparison.EPSILONS) == thesis["epsilons"] and thesis["chains"] == thesis_comparison.NUM_REPEATS
+    assert list(thesis_comparison.EPSILONS) == thesis["epsilons"]
+    assert (
+        list(thesis_comparison.CIRCLE_EPSILONS) == thesis["epsilons_circle"] and thesis["chains"] == thesis_comparison.NUM_REPEATS
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_posteriors_of_the_thesis(papers, name, monkeypatch):
     """What each is made with; the rows themselves are many."""
     theirs, seen = papers["model"][MODELS[name]], {}
-    for kind in ("banana", "gaussian"):
+    for kind in ("banana", "gaussian", "circle"):
         monkeypatch.setattr(thesis_comparison.problems, kind, lambda key, *given, kind=kind: seen.update({kind: given}))
     thesis_comparison.make(None, name)
     if name == "Correlated Gaussian":
         assert seen == {"gaussian": (theirs["n"], theirs["covariance"], math.sqrt(theirs["prior_variance"]))}
+        return
+    if name == "Circle":
+        assert seen == {"circle": (theirs["n"], theirs["a"])}
         return
     (num_rows, variances, curvature, prior_scale, *temperature) = seen["banana"]
     assert (num_rows, len(variances), curvature) == (theirs["n"], theirs["d"], theirs["a"])
     assert variances[:2] == [theirs["sigma2_1"], theirs["sigma2_2"]] and set(variances[2:]) <= {1.0}
     assert prior_scale == math.sqrt(theirs["prior_variance"])
     assert (temperature or [1.0]) == [theirs.get("n0", num_rows) / num_rows]
+
+
+def test_those_of_the_fast_mh_paper(papers):
+    model, theirs, ours = papers["model"]["mixture"], papers["dpfastmh_paper"]["mixture"], fast_mh_comparison
+    assert (model["n"], model["temperature"]) == (ours.NUM_ROWS, 1 / ours.TEMPERATURE)
+    assert {budget.delta for budget in ours.BUDGETS} == {theirs["delta"]}
+    assert (
+        theirs["lambda"],
+        theirs["epsilon_per_iteration"],
+        theirs["iterations"],
+    ) == (ours.PAPERS_LAMBDA, ours.PAPERS_EPSILON, ours.PAPERS_STEPS)
 
 
 def test_those_of_the_accounting(papers):

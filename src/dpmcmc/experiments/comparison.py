@@ -182,7 +182,12 @@ def unwarned() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def main(run: Callable[[int, int, Tell], dict[str, Comparison]], num_repeats: int, path: str, has_means: bool = True) -> None:
+def main(
+    run: Callable[[int, int, Tell], dict[str, Comparison]],
+    num_repeats: int,
+    path: str,
+    draw: Callable[[Mapping[str, Comparison], str], Any] = figure,
+) -> None:
     """The command line of a file that compares."""
     parser = argparse.ArgumentParser(description="On a GPU this takes minutes; on a CPU, hours, or minutes with few steps.")
     parser.add_argument("--out", default=path, help="where the figure goes (%(default)s)")
@@ -192,5 +197,5 @@ def main(run: Callable[[int, int, Tell], dict[str, Comparison]], num_repeats: in
     with unwarned():
         found = run(options.repeats, options.most_steps, lambda text: print(text, flush=True))
     print(table(found))
-    figure(found, options.out, has_means)
+    draw(found, options.out)
     print(f"\nWritten to {options.out}.")

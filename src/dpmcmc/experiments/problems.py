@@ -24,6 +24,7 @@ class Problem(NamedTuple):
     draw: Callable[[Key], np.ndarray]  # exact, independent draws (NUM_REFERENCE, d)
     reference: np.ndarray  # some of them, that draws are compared with
     temperature: float = 1.0  # the power of the likelihood
+    spread: float | None = None  # of the starts around the truth, if not that of the posterior
 
 
 def banana(
@@ -56,6 +57,36 @@ def gaussian(rng_key: Key, num_rows: int, covariance, prior_scale: float) -> Pro
     return Problem(models.gaussian(covariance, prior_scale), rows, truth, draw, draw(key_reference))
 
 
+def circle(rng_key: Key, num_rows: int, sharpness: float) -> Problem:
+    """Rows from N(3, 1). A parameter that they were made with there is not: chains start inside the ring."""
+    key_rows, key_reference = jax.random.split(rng_key)
+    rows = models.simulate_circle_rows(key_rows, num_rows)
+
+    def draw(key):
+        return np.asarray(models.draw_circle_posterior(key, NUM_REFERENCE, rows, sharpness))
+
+    return Problem(models.circle(sharpness), rows, jnp.array([0.0, 1.0]), draw, draw(key_reference), spread=1.0)
+
+
+def mixture(rng_key: Key, num_rows: int, variance: float, temperature: float) -> Problem:
+    """Two modes, one the other with its centers exchanged; true parameters (0, 1), and chains start in that mode. Exact up to the
+    grid of `models.mixture_posterior`.
+    """
+    key_rows, key_reference = jax.random.split(rng_key)
+    truth = jnp.array([0.0, 1.0])
+    rows = models.simulate_mixture_rows(key_rows, num_rows, truth, variance)
+    axis, cells = models.mixture_posterior(rows, variance, temperature=temperature)
+
+    def draw(key):
+        key_cell, key_inside = jax.random.split(key)
+        chosen = jax.random.categorical(key_cell, jnp.log(cells).ravel(), shape=(NUM_REFERENCE,))
+        centers = jnp.stack([axis[chosen // len(axis)], axis[chosen % len(axis)]], axis=1)
+        half = (axis[1] - axis[0]) / 2
+        return np.asarray(centers + jax.random.uniform(key_inside, centers.shape, minval=-half, maxval=half))
+
+    return Problem(models.mixture(variance), rows, truth, draw, draw(key_reference), temperature, spread=0.2)
+
+
 def rare_event(rng_key: Key, num_rows: int, chance: float) -> Problem:
     """Rows that are 1 with a small chance and else 0; the parameter is the chance's log-odds."""
     key_rows, key_reference = jax.random.split(rng_key)
@@ -70,8 +101,8 @@ def rare_event(rng_key: Key, num_rows: int, chance: float) -> Problem:
 
 
 def starts(rng_key: Key, problem: Problem, num: int) -> np.ndarray:
-    """(num, d): around the truth, as far off as the components of the posterior are wide on average."""
-    spread = np.mean(np.std(problem.reference, axis=0))
+    """(num, d): around the truth, as far off as the components of the posterior are wide on average, or as the problem says."""
+    spread = np.mean(np.std(problem.reference, axis=0)) if problem.spread is None else problem.spread
     return np.asarray(problem.truth + spread * jax.random.normal(rng_key, (num, problem.model.dimension)), np.float32)
 
 

@@ -1,4 +1,4 @@
-r"""Private Metropolis-Hastings on bananas, tempered or not, and on harder posteriors: :cite:p:`raisa2021thesis`, Figures 6.3, 6.4.
+r"""Private Metropolis-Hastings on bananas, tempered or not, and on harder posteriors: :cite:p:`raisa2021thesis`, chapter 6.
 
     python -m dpmcmc.experiments.thesis_comparison
 
@@ -13,6 +13,7 @@ The thesis' settings, hand-tuned there at epsilon = 4; runs of one chain, each w
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -25,10 +26,11 @@ from dpmcmc.experiments.comparison import Comparison, Method, Tell
 from dpmcmc.experiments.problems import Problem
 from dpmcmc.types import Budget, Key
 
-EPSILONS = (1, 2, 3, 4, 5, 6)
+EPSILONS, CIRCLE_EPSILONS = (1, 2, 3, 4, 5, 6), (0.5, 0.75, 1)
 NUM_REPEATS = 20
 PRIOR_SCALE, CORRELATED_PRIOR_SCALE = math.sqrt(1000.0), 10.0
 CORRELATED = [[1.0, 0.999], [0.999, 1.0]]
+CIRCLE_SHARPNESS = 1e-5
 LONGEST = 1.5  # in root mean squares
 
 
@@ -114,6 +116,7 @@ SETTINGS = {
     "Gaussian, d = 30": Settings(Walk(0.06, 0.00084, 3.0), Walk(0.2, 0.00084, 3.0), Hamilton(0.05, 0.1, 5, 0.00025, 2.5, 6.0)),
     "Narrow banana": Settings(Walk(0.2, 0.0015, 5.5), Walk(0.1, 0.0015, 8.5), Hamilton(0.15, 0.25, 5, 0.00045, 5.0, 2.8)),
     "Correlated Gaussian": Settings(Walk(0.07, 0.00015, 50.0), Walk(0.1, 0.0002, 45.0), Hamilton(0.05, 0.2, 8, 7e-5, 30.0, 29.0)),
+    "Circle": Settings(Walk(4.0, 0.2, 0.002), Walk(4.0, 0.3, 0.002), Hamilton(0.6, 1.9, 40, 0.07, 0.001, 0.0015)),
 }
 
 
@@ -121,6 +124,8 @@ def make(rng_key: Key, name: str) -> Problem:
     """The posterior of this name."""
     if name == "Correlated Gaussian":
         return problems.gaussian(rng_key, 200_000, CORRELATED, CORRELATED_PRIOR_SCALE)
+    if name == "Circle":
+        return problems.circle(rng_key, 100_000, CIRCLE_SHARPNESS)
     if name == "Gaussian, d = 30":
         return problems.banana(rng_key, 200_000, _variances(30), 0.0, PRIOR_SCALE)
     if name == "Narrow banana":
@@ -172,16 +177,17 @@ def methods(problem: Problem, settings: Settings) -> dict[str, Method]:
 
 
 def run(num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS, tell: Tell = print) -> dict[str, Comparison]:
-    """All seven posteriors."""
+    """All eight posteriors."""
     found = {}
     for number, (name, settings) in enumerate(SETTINGS.items()):
         key_rows, key_chains = jax.random.split(jax.random.key(number))
         problem = make(key_rows, name)
-        budgets = [Budget(epsilon, 0.1 / len(problem.rows)) for epsilon in EPSILONS]
+        epsilons = CIRCLE_EPSILONS if name == "Circle" else EPSILONS
+        budgets = [Budget(epsilon, 0.1 / len(problem.rows)) for epsilon in epsilons]
         tell(name)
         found[name] = comparison.compare(key_chains, problem, methods(problem, settings), budgets, 1, num_repeats, most_steps, tell)
     return found
 
 
 if __name__ == "__main__":
-    comparison.main(run, NUM_REPEATS, "thesis-comparison.png", has_means=False)
+    comparison.main(run, NUM_REPEATS, "thesis-comparison.png", functools.partial(comparison.figure, has_means=False))

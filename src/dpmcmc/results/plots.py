@@ -80,6 +80,7 @@ class Panel(NamedTuple):
     curves: Mapping[str, tuple[Any, np.ndarray]]  # by name: places (points,) and values (points, repeats)
     least: float | None = None  # the best that there is
     is_high: bool = False  # the values differ by orders of magnitude
+    is_wide: bool = False  # so do the places
 
 
 def medians(panels: Sequence[Panel], path: str | Path, is_shared: bool = True, columns: int = 2) -> None:
@@ -92,11 +93,11 @@ def medians(panels: Sequence[Panel], path: str | Path, is_shared: bool = True, c
     for axes in places[len(panels) :]:
         axes.remove()
     for axes, panel in zip(places, panels, strict=False):
-        axes.set(xlabel=panel.label, yscale="log" if panel.is_high else "linear")
+        axes.set(xlabel=panel.label, xscale="log" if panel.is_wide else "linear", yscale="log" if panel.is_high else "linear")
         axes.set_title(panel.title, loc="left", fontsize=11)
         for number, (name, (at, values)) in enumerate(panel.curves.items()):
             low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=1)  # a NaN is not drawn
-            aside = 0.006 * np.ptp(at) * (number - (len(panel.curves) - 1) / 2)  # so that bars do not hide each other
+            aside = 0 if panel.is_wide else 0.006 * np.ptp(at) * (number - (len(panel.curves) - 1) / 2)  # no bar hides another
             axes.errorbar(
                 np.asarray(at) + aside, middle, (middle - low, high - middle), color=MANY_COLOURS[number], marker=MARKERS[number],
                 markersize=5, linewidth=1.4, elinewidth=0.8, label=name,
