@@ -22,9 +22,10 @@ has all of its precision q:  1 / h = n c / stiffness + q / `ATTAINED`.  A shorte
 nothing else but the time. The noises of several owners add:  v = (R z)^2 times the sum of s^2,  with s = 2 for an owner whose rows
 are replaced, 1 for one whose rows are added or removed, times the rows per person; the poorest of them has the say on mu.
 
-**A survey** (`samplers.surveys`) gets 0.46 of mu^2 for its gradient and 0.2 for its curvature. The point where it is made must be
-near the posterior, for all is taken to be quadratic around it: 0.02 go to a first curvature, 0.12 to eight rough Newton steps and
-0.2 to one more, whose slope the posterior is made of too. Its noise depends on the bounds and the budget alone.
+**A survey** (`samplers.surveys`) gets 0.425 of mu^2 for its gradient and 0.2 for its curvature. The point where it is made must be
+near the posterior, for all is taken to be quadratic around it: 0.175 go to seven rough Newton steps, each with a curvature of its
+own, and 0.2 to one more. The posterior is made of their slopes too, as far as these agree. The noise depends on the bounds and the
+budget alone.
 
 **What to expect.** About 34 d / q steps of Barker's test, 60 d / q of the penalty test or 54 d / q of its bit are worth one
 independent draw, where q is what the cap leaves of the mean squared move: 0.52, 0.63, 0.79, 0.87 for d = 1, 2, 7, 20.
@@ -53,8 +54,9 @@ MAX_WIDENING = 3.0  # of a posterior by the noise of a survey, that these take
 DISTANCE = 1e-23  # of a million noisy gradients from their ideal law: delta pays for e^epsilon times as much
 Budgets = Budget | Sequence[Budget]  # one for each owner
 START_SHARE, CURVATURE_SHARE, START_STEPS = 0.08, 0.02, 8  # of mu^2, for the private start
-APPROACH_SHARE, APPROACH_STEPS, LAST_SHARE, SURVEY_SHARE = 0.12, 8, 0.2, 0.2  # of mu^2, before a survey; for its curvature
-HEARD_SHARE = 1 - APPROACH_SHARE - CURVATURE_SHARE - SURVEY_SHARE  # of the slopes that the posterior is made of: the last two
+APPROACH_STEPS, STEP_SHARE, LOOK_SHARE = 7, 0.015, 0.01  # of mu^2, each: slopes and curvatures on the way to a survey
+LAST_SHARE, SURVEY_SHARE = 0.2, 0.2  # for the last slope on the way; for the curvature of the survey
+HEARD_SHARE = 1 - APPROACH_STEPS * LOOK_SHARE - SURVEY_SHARE  # of all slopes: the posterior is made of them, as far as they agree
 
 
 class Walk(NamedTuple):
@@ -253,15 +255,16 @@ def noise_aware(
     def asked(kind: Any, bound: float | None, share: float) -> Any:
         return kind(bound, _round_up(1 / math.sqrt(share) / mu))
 
-    approach = {asked(make, bound, APPROACH_SHARE / APPROACH_STEPS): APPROACH_STEPS, asked(make, bound, LAST_SHARE): 1}
-    first, second = (asked(dpmcmc.Curvature, model.curvature, share) for share in (CURVATURE_SHARE, SURVEY_SHARE))
-    gradient = asked(make, bound, HEARD_SHARE - LAST_SHARE)
+    steps = {asked(make, bound, STEP_SHARE): APPROACH_STEPS, asked(make, bound, LAST_SHARE): 1}
+    looks = {asked(dpmcmc.Curvature, model.curvature, LOOK_SHARE): APPROACH_STEPS}
+    gradient = asked(make, bound, HEARD_SHARE - LAST_SHARE - APPROACH_STEPS * STEP_SHARE)
+    curved = asked(dpmcmc.Curvature, model.curvature, SURVEY_SHARE)
     _check_survey(num_rows * (model.curvature or 0.0), _reach(bound, budget) / math.sqrt(HEARD_SHARE) / mu)
     return Recipe(
         sampler=lambda found: dpmcmc.noise_aware(model.log_prior, found),
-        start=dpmcmc.survey(dpmcmc.newton_start(model.log_prior, approach, first), gradient, second),
+        start=dpmcmc.survey(dpmcmc.newton_start(model.log_prior, steps, looks), gradient, curved),
         query=None,
-        initial={**approach, first: 1, gradient: 1, second: 1},
+        initial={**steps, **looks, gradient: 1, curved: 1},
         num_chains=num_chains,
         thin=1,
         warmup=0.1,

@@ -275,7 +275,7 @@ def test_by_default_all_of_the_budget_goes_to_a_few_looks(folder):
     age, height = generator.uniform(20, 60, 4000), generator.uniform(140, 200, 4000)
     write(folder / "table.csv", age, height, (generator.uniform(size=4000) < 1 / (1 + np.exp((40 - age) / 10))).astype(int))
     plan = invoke(*UNNAMED, "--dry-run")
-    assert "Sampler:  noise-aware: 12 noisy looks at slopes and curvatures, clips 0.75 and 1.732 (proved: no row" in plan.output
+    assert "Sampler:  noise-aware: 17 noisy looks at slopes and curvatures, clips 0.75 and 1.732 (proved: no row" in plan.output
     assert re.search(r"Expect:   a posterior roughly 1\.\d* times as wide as without privacy\n", plan.output)
     result = invoke(*UNNAMED, "--steps", "200", "--ledger", "spent.json")
     assert result.exit_code == 0 and "200 steps of one chain" in result.output, result.output

@@ -1,16 +1,24 @@
 """A private start, billed: noisy Newton steps from a public point, shared by all chains.
 
-One noisy curvature matrix at the public point, then noisy gradients:
+A noisy curvature matrix at the public point, or at each of the first points, and noisy gradients:
 
     A = C + (minus the Hessian of the log prior),  its eigenvalues lifted to at least what the noise in C could fake
     x <- x + A^-1 (G(x) + grad log prior(x)),      `num_steps` times, each halved until it ends where the prior has density
 
-The curvature on the way is another one than at the start. For logistic regression that at zero is the largest anywhere (every row's
-weight p (1 - p) is at most 1/4): steps from there are too short, the more so the stronger the effects are. From other points, and
-in other models, they may be too long. Two released gradients tell. With s the last step and y the fall of the slope along it, s.y
-is the curvature found and s.A s the one assumed; where they differ by more than the gradients' noise explains, A is corrected along
-s (the BFGS update), to half of it at least (:cite:p:`powell1978algorithms`), so that the next step is no leap. If it was raised and
-the slope has not become smaller, the step is taken back and tried again with the new A. All this costs nothing.
+**Too far.** Rows whose pull is bounded have next to no curvature from afar, and steps from there go far beyond the posterior. Of a
+concave log posterior a slope that still leads on at the end of a step is proof that the step led up. Where it leads back, by half
+of what led on and by more than noise explains, the step is taken back and tried again, as long as a straight line between both
+slopes says.
+
+**Another curvature.** For logistic regression that at zero is the largest anywhere (every row's weight p (1 - p) is at most 1/4):
+steps that assume it are too short, the more so the stronger the effects are. To ask it again at each point is the remedy. Where it
+is asked but once two released gradients tell. With s the last step and y the fall of the slope along it, s.y is the curvature found
+and s.A s the one assumed; where they differ by more than the gradients' noise explains, A is corrected along s (the BFGS update),
+to half of it at least (:cite:p:`powell1978algorithms`), so that the next step is no leap.
+
+**Noise.** Slopes that are what the ones before let expect are averaged with these, by their precisions, and so are their points: of
+a quadratic that is the slope at that point, with less noise. What noise does not explain counts against the old ones, so that
+nothing is left of them where the curvature is another one.
 
 What was paid for is kept: the last point starts the chains, and A is handed to the sampler, whose mass matrix or preconditioner
 may be made of it.
@@ -19,7 +27,7 @@ may be made of it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import jax
@@ -32,6 +40,9 @@ from dpmcmc.types import Answer, Array, Ask, Key, Plan, Position, Query, whole
 HALVINGS = 24
 SURE = 3.0  # standard deviations of the gradients' noise
 LEAST = 0.5  # of the curvature along a step is left at least
+BACK = 0.5  # of the slope ahead: one back that is steeper was too far
+LEAST_STEP = 0.05  # of a step that was too far
+UNKNOWN = 1e30  # variance of what is not known yet
 
 
 class Seen(NamedTuple):
@@ -46,79 +57,138 @@ class Start(NamedTuple):
 
     position: Position
     precision: Array  # (d, d): about the inverse of the posterior covariance, positive definite
-    curvature: Answer  # of the log-likelihood at the point it began at, as released
-    seen: Seen | None = None  # the point before, and the slope that led on from there
+    curvature: Answer  # of the log-likelihood where it was asked last, as released
+    seen: Seen | None = None  # the point before, and the slope that led on from there: of several that agree, their mean
 
 
 def newton_start(
-    log_prior: Callable[[Position], Array], gradient: Query | Plan, curvature: Query, num_steps: int = 8
+    log_prior: Callable[[Position], Array], gradient: Query | Plan, curvature: Query | Plan, num_steps: int = 8
 ) -> Callable[[Key, Position, Ask], Start]:
     """A start for `sample(start=...)`: asks `curvature` once and `gradient` `num_steps` times, whatever the number of chains.
 
-    `gradient` may be a dict, of queries and how often each is asked, one after the other: the last ones with less noise.
+    `gradient` may be a dict, of queries and how often each is asked, one after the other: the last ones with less noise. So may
+    `curvature`, of one query and at how many of the points it is asked, the first ones: at several where effects may be strong.
     """
     roles.check_prior(log_prior)
-    given = gradient if isinstance(gradient, Mapping) else {gradient: num_steps}
-    plan = {query: whole("num_steps", count) for query, count in given.items()}
+    plan, looks = _counts("num_steps", gradient, num_steps), _counts("num_looks", curvature, 1)
     if not plan:
         raise ValueError("gradient names no query: a start asks for one gradient at least")
+    if len(looks) != 1 or sum(looks.values()) > sum(plan.values()):
+        told = f"{len(looks)} queries, {sum(looks.values())} times in all"
+        raise ValueError(
+            f"curvature names {told}: it must be one, asked at most as often as gradients are ({sum(plan.values())} times)"
+        )
+    ((look, num_looks),) = looks.items()
 
     def start(rng_key, position, ask):
-        key_curvature, key_steps = jax.random.split(rng_key)
-        answer = ask(key_curvature, curvature, position)
-        # A symmetric matrix of noise of variance v has eigenvalues up to about sqrt(2 d v).
-        floor = jnp.sqrt(2 * position.size * answer.variance)
-        precision = lift(answer.value - _known(jax.hessian(log_prior)(position)), floor)
+        key_looks, key_steps = jax.random.split(rng_key)
 
-        def newton(query: Query, index, reached: _Reached) -> _Reached:
+        def looked(index, at) -> tuple[Answer, Array]:
+            answer = ask(jax.random.fold_in(key_looks, index), look, at)
+            # A symmetric matrix of noise of variance v has eigenvalues up to about sqrt(2 d v).
+            floor = jnp.sqrt(2 * position.size * answer.variance)
+            precision = lift(answer.value - _known(jax.hessian(log_prior)(at)), floor)
+            return jax.tree.map(lambda found: jnp.asarray(found, position.dtype), (answer, precision))
+
+        def newton(query: Query, is_looking: bool, index, reached: _Reached) -> _Reached:
             trial = reached.point + reached.step
+            seen = looked(index, trial) if is_looking else None
             answer = ask(jax.random.fold_in(key_steps, index), query, trial)
             slope = answer.value + _known(jax.grad(log_prior)(trial))
-            return _advance(log_prior, reached, trial, slope, jnp.max(answer.variance))
+            return _advance(log_prior, reached, trial, slope, jnp.max(answer.variance), seen)
 
-        nowhere = jnp.zeros_like(position)
-        last = _Reached(position, nowhere, jnp.zeros((), position.dtype), nowhere, precision.astype(position.dtype))
-        first = 0
-        for query, count in plan.items():
-            last = lax.fori_loop(first, first + count, functools.partial(newton, query), last)
-            first += count
+        nothing, unknown = jnp.zeros_like(position), jnp.asarray(UNKNOWN, position.dtype)
+        nowhere = Answer(jnp.diag(nothing), jnp.zeros_like(unknown)), jnp.diag(1 + nothing)
+        first, precision = looked(0, position) if num_looks == 1 else nowhere
+        last = _Reached(position, nothing, unknown, nothing, precision, first)
+        for query, is_looking, begin, end in _phases(plan, num_looks if num_looks > 1 else 0):
+            last = lax.fori_loop(begin, end, functools.partial(newton, query, is_looking), last)
         slope = last.slope - _known(jax.grad(log_prior)(last.point))
-        return Start(last.point + last.step, last.precision, answer, Seen(last.point, Answer(slope, last.variance)))
+        return Start(last.point + last.step, last.precision, last.curvature, Seen(last.point, Answer(slope, last.variance)))
 
     return start
 
 
+def _counts(name: str, asked: Query | Plan, count: int) -> dict[Query, int]:
+    """Each query and how often it is asked: a single one, `count` times."""
+    given = asked if isinstance(asked, Mapping) else {asked: count}
+    return {query: whole(name, times) for query, times in given.items()}
+
+
+def _phases(plan: Plan, num_looks: int) -> Iterator[tuple[Query, bool, int, int]]:
+    """Steps in a row that are alike: the query, whether the curvature is asked too, the first step and the one after the last."""
+    begin = 0
+    for query, count in plan.items():
+        middle, end = min(max(begin, num_looks), begin + count), begin + count
+        yield from (phase for phase in ((query, True, begin, middle), (query, False, middle, end)) if phase[2] < phase[3])
+        begin = end
+
+
 class _Reached(NamedTuple):
     point: Position
-    slope: Array  # of the log posterior there, as released
+    slope: Array  # of the log posterior there: of the rows as released
     variance: Array  # of its noise
     step: Array  # to try next
     precision: Array
+    curvature: Answer  # as released
 
 
-def _advance(log_prior: Callable[[Position], Array], reached: _Reached, trial: Position, slope: Array, variance: Array) -> _Reached:
-    """From a point to the trial beyond it, where the slope is now known; or not, if that was too far."""
-    precision, is_raised = corrected(reached.precision, reached.step, reached.slope - slope, (reached.variance + variance) / 2)
-    lengths = [jnp.dot(vector, jnp.linalg.solve(precision, vector)) for vector in (reached.slope, slope)]
-    is_back = is_raised & ~(lengths[1] <= lengths[0])
-    pairs = ((reached.point, trial), (reached.slope, slope), (reached.variance, jnp.asarray(variance, slope.dtype)))
-    point, slope, variance = (jnp.where(is_back, old, new) for old, new in pairs)
-    step = jnp.linalg.solve(precision, slope)
-    return _Reached(point, slope, variance, _share_inside(log_prior, point, step) * step, precision)
+def _advance(
+    log_prior: Callable[[Position], Array],
+    reached: _Reached,
+    trial: Position,
+    slope: Array,
+    variance: Array,
+    looked: tuple[Answer, Array] | None = None,
+) -> _Reached:
+    """From a point to the trial beyond it, where the slope is now known; or not, if that was too far.
+
+    `looked`: the curvature at the trial and the precision made of it, if it was asked there.
+    """
+    learned = corrected(reached.precision, reached.step, reached.slope - slope, (reached.variance + variance) / 2)
+    curvature, precision = (reached.curvature, learned) if looked is None else looked
+    is_back, shorter = _too_far(reached, slope, variance)
+    share = _share_of_news(reached, slope, variance)
+    point, found = ((1 - share) * old + share * new for old, new in ((reached.point, trial), (reached.slope, slope)))
+    step = jnp.linalg.solve(precision, found)
+    here = reached._replace(step=shorter, precision=learned)
+    there = _Reached(point, found, share * variance, _share_inside(log_prior, point, step) * step, precision, curvature)
+    return jax.tree.map(lambda here, there: jnp.where(is_back, here, there), here, there)
 
 
-def corrected(precision: Array, step: Array, fall: Array, variance: Array) -> tuple[Array, Array]:
-    """The precision with what the fall of the slope says of it along the step, and whether that is more than was assumed."""
+def _too_far(reached: _Reached, slope: Array, variance: Array) -> tuple[Array, Array]:
+    """Whether the slope at the trial leads back along the step, and the step that ends where it would not lead anywhere.
+
+    What noise explains does not count, nor a slope back that is much less than the one there was.
+    """
+    ahead, behind = jnp.dot(reached.slope, reached.step), jnp.dot(slope, reached.step)
+    noise = SURE * jnp.sqrt(variance + BACK**2 * reached.variance) * jnp.linalg.norm(reached.step)
+    is_back = behind < -BACK * ahead - noise
+    return is_back, jnp.clip(ahead / jnp.where(is_back, ahead - behind, 1), LEAST_STEP, 1) * reached.step
+
+
+def _share_of_news(reached: _Reached, slope: Array, variance: Array) -> Array:
+    """What weight the slope at the trial has in the mean of both slopes, which is that of a quadratic at the mean of both points.
+
+    By their precisions, as far as the new one is what the old one lets expect: what noise does not explain is an error of the old.
+    """
+    surprise = slope - (reached.slope - reached.precision @ reached.step)
+    unexplained = jnp.maximum(0, jnp.mean(surprise**2) - variance - reached.variance)
+    total = variance + reached.variance + unexplained
+    return 1 - jnp.where(total > 0, variance / jnp.where(total > 0, total, 1), 0)
+
+
+def corrected(precision: Array, step: Array, fall: Array, variance: Array) -> Array:
+    """The precision with what the fall of the slope says of it along the step, as far as noise lets it be heard."""
     found, along = jnp.dot(step, fall), precision @ step
     assumed = jnp.dot(step, along)
     noise = SURE * jnp.sqrt(2 * variance) * jnp.linalg.norm(step)
-    is_raised = found - assumed > noise
-    is_known = is_raised | ((assumed - found > noise) & (found > noise))  # and surely positive
+    is_known = (found - assumed > noise) | ((assumed - found > noise) & (found > noise))  # and surely positive
     is_little = is_known & (found < LEAST * assumed)
     fall = along + jnp.where(is_little, (1 - LEAST) * assumed / jnp.where(is_little, assumed - found, 1), 1) * (fall - along)
     found = jnp.where(is_known, jnp.dot(step, fall), 1)
     update = jnp.outer(fall, fall) / found - jnp.outer(along, along) / jnp.where(is_known, assumed, 1)
-    return precision + jnp.where(is_known, update, 0), is_raised
+    return precision + jnp.where(is_known, update, 0)
 
 
 def _known(derivative: Array) -> Array:

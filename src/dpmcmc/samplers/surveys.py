@@ -12,8 +12,9 @@ has the mean H u and the covariance H, the information. What is released then ha
 the last term for what the noise in C does to C u. With the prior this is a posterior like any other: that of somebody who has
 seen the answers and not the rows :cite:p:`bernstein2018differentially,kulkarni2021differentially`. It is the wider the more noise
 there is, as it should be, up to the prior where rows say nothing that can be heard; without noise it is Laplace's approximation.
-The slope that has led to t, a step before, is heard too: G is the mean of both, each weighed by its precision, and t the mean of
-their points. Where the noise in C outweighs that in G nothing is gained by it, for that mean is farther from the posterior.
+The slopes that have led to t are heard too, as far as they agree (`samplers.start`): G is the mean of all, each weighed by its
+precision, and t the mean of their points. Where the noise in C outweighs that in G nothing is gained by it, for that mean is
+farther from the posterior.
 
 No row is asked about any more, so a chain on it may be as long as one likes. It is Hamiltonian Monte Carlo, whose gradients and
 ratios come from the survey. The eigenvectors of C make the covariance diagonal, but for one direction.
@@ -44,7 +45,7 @@ class Survey(NamedTuple):
     position: Position
     gradient: Answer  # of the log-likelihood
     curvature: Answer  # minus its Hessian
-    before: Seen | None = None  # a slope a step away, where the start tells it
+    before: Seen | None = None  # a slope from nearby, where the start tells it
 
     @property
     def seen(self) -> Seen:
