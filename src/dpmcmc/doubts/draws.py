@@ -55,7 +55,7 @@ def of_survey(model: Model, learned: Any) -> list[str]:
     with own_settings(in_double()):
         pull, prior = (np.asarray(jax.jit(of(model.log_prior))(learned.position), float) for of in (jax.grad, jax.hessian))
     slope = np.asarray(gradient.value, float) + pull
-    return _of_widths(-prior, curvature, learned.seen.gradient) + _of_distance(slope, gradient, learned.before)
+    return _of_widths(-prior, curvature, learned.seen.gradient) + _of_distance(slope, learned)
 
 
 def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer) -> list[str]:
@@ -86,12 +86,18 @@ def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer) -> list[s
     return [told]
 
 
-def _of_distance(slope: np.ndarray, gradient: Answer, before: Any) -> list[str]:
-    """A start that has arrived leaves a slope of nothing but noise: its own, and that of the survey."""
-    noise = 0.0 if before is None else float(before.gradient.variance + gradient.variance)
+def _of_distance(slope: np.ndarray, learned: Any) -> list[str]:
+    """A start that has arrived leaves a slope of nothing but noise: its own, that of the survey, and what the noise in a curvature
+    has done to the step between, s: a variance of (|s|^2 + s s') / 2 times its own.
+    """
+    if learned.before is None:
+        return []
+    step = np.asarray(learned.position - learned.before.position, float)
+    noise = float(learned.before.gradient.variance + learned.gradient.variance) + float(learned.of_steps) / 2 * np.sum(step**2)
     if noise == 0:
         return []
-    size = float(np.sum(slope**2)) / noise
+    spread = noise * np.eye(len(slope)) + float(learned.of_steps) / 2 * np.outer(step, step)
+    size = float(slope @ np.linalg.solve(spread, slope))
     if size <= special.chdtri(len(slope), BY_CHANCE):
         return []
     return [

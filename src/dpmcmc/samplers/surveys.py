@@ -46,6 +46,7 @@ class Survey(NamedTuple):
     gradient: Answer  # of the log-likelihood
     curvature: Answer  # minus its Hessian
     before: Seen | None = None  # a slope from nearby, where the start tells it
+    of_steps: Array | float = 0.0  # variance of the noise in the curvature that led here from there
 
     @property
     def seen(self) -> Seen:
@@ -70,7 +71,8 @@ def survey(start: Callable[[Key, Position, Ask], Any], gradient: Query, curvatur
         key_start, key_gradient, key_curvature = jax.random.split(rng_key, 3)
         found = start(key_start, position, ask)
         answers = ask(key_gradient, gradient, found.position), ask(key_curvature, curvature, found.position)
-        return Survey(found.position, *answers, getattr(found, "seen", None))
+        seen, looked = (getattr(found, name, None) for name in ("seen", "curvature"))
+        return Survey(found.position, *answers, seen, 0.0 if looked is None else looked.variance)
 
     return ask_both
 
