@@ -281,7 +281,7 @@ def test_a_survey_tells_what_a_chain_could_average():
     """Of as many effective draws as Langevin dynamics would have, one for each unit of noise: the shares of the budget apart."""
     budget = Budget(1.0, 1e-6)
     error = (30 + 25 * math.log(7)) * 7 / (61395 * tuning.gaussian_mu(budget) ** 2)
-    assert forecast.expected_widening(61395, 7, budget) == pytest.approx(math.sqrt(1 + 0.9 / 0.73 * error))
+    assert forecast.expected_widening(61395, 7, budget) == pytest.approx(math.sqrt(1 + 0.9 / 0.625 * error))
     assert forecast.expected_widening(10, 7, Budget(1e-6, 1e-6)) > 100
 
 

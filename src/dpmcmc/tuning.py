@@ -24,8 +24,8 @@ are replaced, 1 for one whose rows are added or removed, times the rows per pers
 
 **A survey** (`samplers.surveys`) gets 0.425 of mu^2 for its gradient and 0.2 for its curvature. The point where it is made must be
 near the posterior, for all is taken to be quadratic around it: 0.175 go to seven rough Newton steps, each with a curvature of its
-own, and 0.2 to one more. The posterior is made of their slopes too, as far as these agree. The noise depends on the bounds and the
-budget alone.
+own, and 0.2 to one more. The posterior is made of their slopes too, as far as these agree: mostly of the last one and that of the
+survey. The noise depends on the bounds and the budget alone.
 
 **What to expect.** About 34 d / q steps of Barker's test, 60 d / q of the penalty test or 54 d / q of its bit are worth one
 independent draw, where q is what the cap leaves of the mean squared move: 0.52, 0.63, 0.79, 0.87 for d = 1, 2, 7, 20.
@@ -56,7 +56,9 @@ Budgets = Budget | Sequence[Budget]  # one for each owner
 START_SHARE, CURVATURE_SHARE, START_STEPS = 0.08, 0.02, 8  # of mu^2, for the private start
 APPROACH_STEPS, STEP_SHARE, LOOK_SHARE = 7, 0.015, 0.01  # of mu^2, each: slopes and curvatures on the way to a survey
 LAST_SHARE, SURVEY_SHARE = 0.2, 0.2  # for the last slope on the way; for the curvature of the survey
-HEARD_SHARE = 1 - APPROACH_STEPS * LOOK_SHARE - SURVEY_SHARE  # of all slopes: the posterior is made of them, as far as they agree
+HEARD_SHARE = (
+    1 - APPROACH_STEPS * (STEP_SHARE + LOOK_SHARE) - SURVEY_SHARE
+)  # of the last two slopes, which the others add little to
 
 
 class Walk(NamedTuple):
@@ -257,9 +259,10 @@ def noise_aware(
 
     steps = {asked(make, bound, STEP_SHARE): APPROACH_STEPS, asked(make, bound, LAST_SHARE): 1}
     looks = {asked(dpmcmc.Curvature, model.curvature, LOOK_SHARE): APPROACH_STEPS}
-    gradient = asked(make, bound, HEARD_SHARE - LAST_SHARE - APPROACH_STEPS * STEP_SHARE)
+    gradient = asked(make, bound, HEARD_SHARE - LAST_SHARE)
     curved = asked(dpmcmc.Curvature, model.curvature, SURVEY_SHARE)
-    _check_survey(num_rows * (model.curvature or 0.0), _reach(bound, budget) / math.sqrt(HEARD_SHARE) / mu)
+    heard = HEARD_SHARE + APPROACH_STEPS * STEP_SHARE  # at most
+    _check_survey(num_rows * (model.curvature or 0.0), _reach(bound, budget) / math.sqrt(heard) / mu)
     return Recipe(
         sampler=lambda found: dpmcmc.noise_aware(model.log_prior, found),
         start=dpmcmc.survey(dpmcmc.newton_start(model.log_prior, steps, looks), gradient, curved),

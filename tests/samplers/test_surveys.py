@@ -15,7 +15,7 @@ from dpmcmc import Answer, Budget, Curator, Federation, Gradient, models, newton
 from dpmcmc.doubts import of_survey
 from dpmcmc.loop import begin_program, block_program
 from dpmcmc.samplers import start as start_module
-from dpmcmc.samplers.start import UNKNOWN, Seen, Start, _Reached, _share_of_news
+from dpmcmc.samplers.start import UNKNOWN, Seen, Start, _Reached, _share_of_news, _too_far
 from dpmcmc.samplers.surveys import Survey, log_likelihood
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -436,6 +436,29 @@ def test_a_slope_is_weighed_by_its_noise_and_by_what_it_surprises():
     assert weighed(6.0, 0.0) == pytest.approx(6 / 8) and weighed(6.0, 3.9) == pytest.approx(6 / 8)
     assert weighed(6.0, 10.0) == pytest.approx(48 / 50)
     assert weighed(UNKNOWN, 1e3) == 1 and weighed(0.0, 0.0, 0.0) == 1 and weighed(0.0, 1.0, 0.0) == 1
+
+
+@pytest.mark.parametrize(
+    "behind, length", [(-2.09, None), (-2.11, 1 / (1 + 2.11)), (-1e4, 0.05)], ids=["may be noise", "too far", "by far too far"]
+)
+def test_a_step_is_too_far_if_more_than_noise_leads_back(behind, length):
+    """A slope back of half the one ahead, 1, and of three standard deviations, 1.6. The next trial is where a line between is 0."""
+    reached = _Reached(jnp.zeros(1), jnp.ones(1), jnp.float32(0.04), jnp.ones(1), jnp.eye(1), None)
+    is_back, step = _too_far(reached, jnp.float32([behind]), jnp.float32((1.6 / 3) ** 2 - 0.01))
+    assert bool(is_back) == (length is not None)
+    assert length is None or float(step[0]) == pytest.approx(length, rel=1e-4)
+
+
+def test_each_look_of_a_start_has_a_key_of_its_own():
+    keys = []
+
+    def ask(key, query, position):
+        keys.append(tuple(jax.random.key_data(key).tolist()))
+        return Answer(jnp.eye(1) if query == "c" else -position, jnp.float32(1.0))
+
+    with jax.disable_jit():
+        newton_start(lambda position: 0.0, {"g": 3}, {"c": 3})(jax.random.key(0), jnp.ones(1), ask)
+    assert len(set(keys)) == len(keys) == 6
 
 
 def test_where_effects_are_strong_the_curvature_is_asked_again():

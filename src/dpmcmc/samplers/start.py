@@ -95,7 +95,8 @@ def newton_start(
             seen = looked(index, trial) if is_looking else None
             answer = ask(jax.random.fold_in(key_steps, index), query, trial)
             slope = answer.value + _known(jax.grad(log_prior)(trial))
-            return _advance(log_prior, reached, trial, slope, jnp.max(answer.variance), seen)
+            variance = jnp.asarray(jnp.max(answer.variance), position.dtype)
+            return _advance(log_prior, reached, trial, slope.astype(position.dtype), variance, seen)
 
         nothing, unknown = jnp.zeros_like(position), jnp.asarray(UNKNOWN, position.dtype)
         nowhere = Answer(jnp.diag(nothing), jnp.zeros_like(unknown)), jnp.diag(1 + nothing)
