@@ -56,9 +56,7 @@ Budgets = Budget | Sequence[Budget]  # one for each owner
 START_SHARE, CURVATURE_SHARE, START_STEPS = 0.08, 0.02, 8  # of mu^2, for the private start
 APPROACH_STEPS, STEP_SHARE, LOOK_SHARE = 7, 0.015, 0.01  # of mu^2, each: slopes and curvatures on the way to a survey
 LAST_SHARE, SURVEY_SHARE = 0.2, 0.2  # for the last slope on the way; for the curvature of the survey
-HEARD_SHARE = (
-    1 - APPROACH_STEPS * (STEP_SHARE + LOOK_SHARE) - SURVEY_SHARE
-)  # of the last two slopes, which the others add little to
+HEARD_SHARE = 1 - APPROACH_STEPS * (STEP_SHARE + LOOK_SHARE) - SURVEY_SHARE  # of the last two slopes: the others add little
 
 
 class Walk(NamedTuple):
