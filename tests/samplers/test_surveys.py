@@ -462,8 +462,8 @@ def test_each_look_of_a_start_has_a_key_of_its_own():
 
 
 def test_where_effects_are_strong_the_curvature_is_asked_again():
-    """A logistic regression on the corners of a cube, whose curvature falls to a fiftieth on the way. Steps that know it where they
-    began, and what they found since, stay behind.
+    """A logistic regression on the corners of a cube, whose curvature along one axis falls to less than a four-hundredth on the
+    way. Steps that know it where they began, and what they found since, stay behind.
     """
     corners, effects = jnp.array(list(itertools.product([-1.0, 1.0], repeat=3))), jnp.array([5.0, -3.0, 1.0])
 

@@ -8,7 +8,7 @@ A noisy curvature matrix at the public point, or at each of the first points, an
 **Too far.** Rows whose pull is bounded have next to no curvature from afar, and steps from there go far beyond the posterior. Of a
 concave log posterior a slope that still leads on at the end of a step is proof that the step led up. Where it leads back, by half
 of what led on and by more than noise explains, the step is taken back and tried again, as long as a straight line between both
-slopes says.
+slopes says. Where the log posterior is not concave a step into its flat tails may still pass.
 
 **Another curvature.** For logistic regression that at zero is the largest anywhere (every row's weight p (1 - p) is at most 1/4):
 steps that assume it are too short, the more so the stronger the effects are. To ask it again at each point is the remedy. Where it
