@@ -56,13 +56,16 @@ def fake(shift, num_draws=400):
 def test_a_good_posterior_passes_and_chains_that_disagree_fail():
     good = demo.judge(fake(0.0))
     assert good.is_success and good.rms_error < 0.1 and abs(good.width - 1) < 0.1 and good.coverage == 1.0
+    noted = fake(0.0)
+    noted.posterior.attrs["privacy_statement"] = "PRIVACY STATEMENT\n  Note:      DO NOT RELY on these draws: it has not arrived"
+    assert demo.judge(noted).doubts == ["DO NOT RELY on these draws: it has not arrived"] and not demo.judge(noted).is_success
     torn = fake(0.0)
     torn.posterior["male"][0] += 1.0
     assert not demo.judge(torn).is_success
     assert demo.judge(fake(3.0)).coverage == 0.0
     on_the_way = fake(0.0)
     on_the_way.posterior["male"][:, :40] += 10 * demo.REFERENCE["male"].sd  # both chains, which R-hat does not see
-    assert "they begin" in str(demo.judge(on_the_way).doubt) and not demo.judge(on_the_way).is_success
+    assert "they begin" in str(demo.judge(on_the_way).doubts) and not demo.judge(on_the_way).is_success
 
 
 @pytest.mark.slow

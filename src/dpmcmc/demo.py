@@ -108,11 +108,11 @@ class Judgement(NamedTuple):
     coverage: float  # share of 90 % intervals that hold the reference mean
     r_hat: float
     ess: float
-    doubt: str | None  # what a user without a reference is told
+    doubts: list[str]  # what a user without a reference is told
 
     @property
     def is_success(self) -> bool:
-        return self.doubt is None
+        return not self.doubts
 
 
 def judge(result) -> Judgement:
@@ -128,7 +128,7 @@ def judge(result) -> Judgement:
         covered.append(low <= mean <= high)
     rms = float(np.sqrt(np.mean(np.square(errors))))
     width, coverage = float(np.median(widths)), float(np.mean(covered))
-    return Judgement(rms, width, coverage, table.r_hat.max(), table.ess_bulk.min(), posterior.doubt(result))
+    return Judgement(rms, width, coverage, table.r_hat.max(), table.ess_bulk.min(), posterior.reasons_to_doubt(result))
 
 
 def main(out: str | Path, seed: int = 0, epsilons: tuple[float, ...] = (4.0, 1.0), delta: float = 1e-6) -> list[Judgement]:
@@ -186,7 +186,7 @@ def _verdict(found: Judgement, epsilon: float) -> str:
     if found.is_success:
         return f"This run succeeded: R-hat {found.r_hat:.2f}, {found.ess:.0f} effective draws. Against the reference {error}."
     return (
-        f"THIS RUN FAILED its own checks: {found.doubt}. Against the reference {error}.\n"
+        f"THIS RUN FAILED its own checks. {' '.join(f'{why}.' for why in found.doubts)} Against the reference {error}.\n"
         f"epsilon = {epsilon:g} is too little for this many rows: read the intervals with care, or use more rows, a larger "
         "epsilon, or fewer parameters."
     )

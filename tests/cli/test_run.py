@@ -289,6 +289,17 @@ def test_by_default_all_of_the_budget_goes_to_a_few_looks(folder):
     assert typed.exit_code == 2 and "noise-aware takes these from public facts" in typed.output
 
 
+def test_labels_that_could_not_be_read_are_thought_of(folder):
+    """The draws themselves are fine, chains of them alike: it is the start that tells."""
+    generator = np.random.default_rng(3)
+    write(folder / "table.csv", generator.uniform(20, 60, 4000), generator.uniform(140, 200, 4000), ["no", "yes"] * 2000)
+    result = invoke(*UNNAMED, "--steps", "200")
+    assert result.exit_code == 0 and doubt(load("posterior.nc")) is None, result.output
+    assert "what the rows say about the parameters is no more than noise, where the start looked" in result.output
+    assert "DO NOT RELY on these draws: the notes above say why" in result.output
+    assert "See above how cells are read, and --decimal, --levels and --positive" in result.output
+
+
 def test_only_regressions_are_told_of_levels():
     means = invoke("gaussian", "both.npz", *TWO, "--variances", "100,100", *PROMISE, "--max-move", "0.1", "--dry-run")
     assert means.exit_code == 0 and "or no number" in means.output and "levels" not in means.output

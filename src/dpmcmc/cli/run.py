@@ -379,21 +379,20 @@ def _kept(result: Any, out: Path) -> str:
 def _report(result: Any, model: ModelName, notes: tuple[str, ...], out: Path, ledger: Path | None, steps: int | None) -> None:
     from dpmcmc import statement_of, summary
     from dpmcmc.doubts import UNRELIABLE
-    from dpmcmc.results.posterior import doubt
+    from dpmcmc.results.posterior import reasons_to_doubt
 
     typer.echo(f"\n{summary(result)}\n")
     for note in notes:
         typer.echo(note)
     typer.echo(f"\n{statement_of(result)}\n")
-    why = doubt(result)
-    if why is not None:
+    if reasons_to_doubt(result):
         more = "More" if steps is None else "More --steps, more"
         of_label = ", above all those of the label," if model is ModelName.linear else ""
         options = "--decimal, --levels and --positive" if model is ModelName.logistic else "--decimal and --levels"
         typer.echo(
-            f"{UNRELIABLE}{why}. {more} rows, a larger budget, narrower --bounds{of_label} or fewer parameters would help. If it "
-            "was to be expected that rows say more: columns or labels that could not be read (decimal commas, text, another "
-            f"spelling) look just like this. See above how cells are read, and {options}.\n"
+            f"{UNRELIABLE}the notes above say why. {more} rows, a larger budget, narrower --bounds{of_label} or fewer parameters "
+            "would help. If it was to be expected that rows say more: columns or labels that could not be read (decimal commas, "
+            f"text, another spelling) look just like this. See above how cells are read, and {options}.\n"
         )
     typer.echo(f"Written to {out}. Look at it with `dpmcmc report {out}`, read it with dpmcmc.load or ArviZ.")
     if ledger is None:

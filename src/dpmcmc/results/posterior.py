@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from dpmcmc.accounting.statement import ATTRIBUTE, JOINED, NUM_DRAWS, FederatedStatement, Statement, is_one_promise
+from dpmcmc.doubts import UNRELIABLE
 
 MAX_R_HAT, MIN_EFFECTIVE = 1.1, 15  # what draws must reach to be called a success
 MAX_DRIFT, FEWEST_FOR_DRIFT = 5.0, 50  # standard deviations, and draws to have any
@@ -266,6 +267,17 @@ def doubt(result: Any) -> str | None:
     elif effective < MIN_EFFECTIVE:
         found.append(f"some parameter has only {math.floor(effective)} effective draws (good: at least {MIN_EFFECTIVE})")
     return " and ".join(found) or None
+
+
+def reasons_to_doubt(result: Any) -> list[str]:
+    """Why not to rely on these draws: by what was noted during the run, and by the draws themselves. None: they pass."""
+    statement = result.posterior.attrs.get("privacy_statement", "")
+    noted = [line.partition("Note:")[2].strip() for line in statement.splitlines() if line.startswith("  Note:")]
+    reasons = list(dict.fromkeys(note for note in noted if note.startswith(UNRELIABLE)))  # each owner has it
+    why = doubt(result)
+    if why is not None and not any(why in reason for reason in reasons):
+        reasons.append(f"{UNRELIABLE}{why}")
+    return reasons
 
 
 def _drift(posterior: Any) -> float:

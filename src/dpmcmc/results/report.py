@@ -15,7 +15,6 @@ from typing import Any
 
 from dpmcmc.accounting import verify
 from dpmcmc.accounting.statement import TITLES, promise_text
-from dpmcmc.doubts import UNRELIABLE
 from dpmcmc.results import plots, posterior
 
 DOCTYPE = "<!DOCTYPE html>"
@@ -86,7 +85,7 @@ def sections(result: Any) -> list[str]:
     return [
         *(f"<p>{escape(line)}</p>" for line in _promise(statement, attributes)),
         _bad([FORGED, *doubts]) if doubts else "",
-        _verdict(result, statement),
+        _verdict(result),
         "<h2>Parameters</h2>",
         _table(result, [values.attrs.get("unit", "") for values in draws.values()]),
         f'<p class="small">{GLOSSARY}</p>',
@@ -115,13 +114,9 @@ def _promise(statement: str, attributes: Any) -> list[str]:
     return [f"Promise: {promise}, or better, to the rows of each owner ({attributes['owners']})", *owners]
 
 
-def _verdict(result: Any, statement: str) -> str:
-    """Whether to rely on the draws, by their own account and by what was noted during the run."""
-    doubt = posterior.doubt(result)
-    noted = [line.partition("Note:")[2].strip() for line in statement.splitlines() if line.startswith("  Note:")]
-    reasons = list(dict.fromkeys(note for note in noted if note.startswith(UNRELIABLE)))  # each owner has it
-    if doubt is not None and not any(doubt in reason for reason in reasons):
-        reasons.append(f"{UNRELIABLE}{doubt}")
+def _verdict(result: Any) -> str:
+    """Whether to rely on the draws."""
+    reasons = posterior.reasons_to_doubt(result)
     if not reasons:
         r_hat = (
             f"R-hat is at most {posterior.MAX_R_HAT}, and" if result.posterior.sizes["chain"] > 1 else "one chain has no R-hat, but"
