@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import sys
 import warnings
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -88,8 +87,7 @@ def run(model, make, mu: float, num_rows: int, num_tables: int) -> dict[str, flo
     keys = jax.random.split(jax.random.key(3), num_tables)
     many = jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=AT_ONCE))
     surveys, held, widths = jax.tree.map(np.asarray, many(keys))
-    prior = SimpleNamespace(log_prior=model.log_prior)
-    told = [" ".join(doubts.of_survey(prior, jax.tree.map(lambda leaf, i=i: leaf[i], surveys))) for i in range(num_tables)]
+    told = [" ".join(doubts.of_survey(model, jax.tree.map(lambda leaf, i=i: leaf[i], surveys))) for i in range(num_tables)]
     in_doubt = np.array([doubts.UNRELIABLE in text for text in told])
     others = held[~in_doubt].mean() if not in_doubt.all() else np.nan
     return {"epsilon": epsilon, "held": held.mean(), "doubt": in_doubt.mean(), "others": others, "sd": np.median(widths)}

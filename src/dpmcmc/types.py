@@ -128,6 +128,7 @@ class Model(NamedTuple):
     declared: str | None = None  # in words: what rows are allowed
     center: Callable[[Position], Array] | None = None  # public: what the gradients of all rows lie around, at a position
     spread: float | None = None  # proved for every allowed row: its gradient is within this distance of `center`, and so is 0
+    self_concordance: float | None = None  # proved for every allowed row: |D^3[u, u, v]| <= this * |v| * |D^2[u, u]|
 
 
 class Answer(NamedTuple):

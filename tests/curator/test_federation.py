@@ -726,6 +726,8 @@ def test_what_is_proved_and_declared_is_that_of_all_owners():
     unproved = Federation([Curator(rows, narrow, None), Curator(rows, models.gaussian([1.0]), None)]).model
     assert unproved.lipschitz is None and unproved.declared == "|row| <= 1 by owner 1; nothing by owner 2"
     assert unproved.spread is None and unproved.center is None  # the one has no meaning without the other
+    bent = [Curator(rows, narrow._replace(self_concordance=bound), None) for bound in (0.5, 2.0, None)]
+    assert (Federation(bent[:2]).model.self_concordance, Federation(bent[1:]).model.self_concordance) == (2.0, None)
     alike = Federation([Curator(rows, narrow, None), Curator(rows, narrow, None)]).model
     assert (alike.lipschitz, alike.declared) == (narrow.lipschitz, narrow.declared)
 

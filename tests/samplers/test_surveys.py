@@ -3,7 +3,6 @@
 import functools
 import itertools
 import warnings
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc import Answer, Budget, Curator, Federation, Gradient, models, newton_start, noise_aware, sample, survey, tuning
+from dpmcmc import Answer, Budget, Curator, Federation, Gradient, Model, models, newton_start, noise_aware, sample, survey, tuning
 from dpmcmc.doubts import of_survey
 from dpmcmc.loop import begin_program, block_program
 from dpmcmc.samplers import start as start_module
@@ -28,6 +27,11 @@ def released(variance=30.0, of_curvature=4.0, curvature=CURVATURE):
     return Survey(
         jnp.asarray(HERE), Answer(jnp.asarray(SLOPE), jnp.float32(variance)), Answer(curvature, jnp.float32(of_curvature))
     )
+
+
+def model_of(log_prior, self_concordance=None):
+    """All that a doubt about a survey looks at."""
+    return Model(None, log_prior, None, 3, self_concordance=self_concordance)
 
 
 def brute_force(found: Survey, position):
@@ -101,7 +105,7 @@ def test_without_noise_the_last_slope_is_heard_alone():
     np.testing.assert_array_equal(seen.position, HERE)
     np.testing.assert_array_equal(seen.gradient.value, SLOPE)
     assert seen.gradient.variance == 0
-    assert of_survey(SimpleNamespace(log_prior=log_prior), released(variance=nothing)._replace(before=before))
+    assert of_survey(model_of(log_prior), released(variance=nothing)._replace(before=before))
 
 
 def draw(log_prior, found, num_steps=4000, seed=0):
@@ -314,7 +318,7 @@ def test_a_survey_far_from_the_posterior_is_told(variance, is_told):
     """Where the slope is more than the noise of the start and of the survey."""
     before = None if variance is None else Seen(HERE, Answer(SLOPE, np.float32(variance)))
     found = released(variance=1.0)._replace(before=before)
-    told = " ".join(of_survey(SimpleNamespace(log_prior=log_prior), found))
+    told = " ".join(of_survey(model_of(log_prior), found))
     assert (FAR in told) is is_told
     assert "with the noise of what was released the posterior is 1.0" in told
 
@@ -325,7 +329,7 @@ def test_a_step_astray_for_a_noisy_curvature_is_not_told(of_steps, is_told):
     move = np.float32([1.0, -1.0, 2.0])
     before = Seen(HERE - move, Answer(SLOPE, np.float32(10.0)))
     found = released(variance=1.0)._replace(before=before, of_steps=np.float32(of_steps))
-    assert (FAR in " ".join(of_survey(SimpleNamespace(log_prior=log_prior), found))) is is_told
+    assert (FAR in " ".join(of_survey(model_of(log_prior), found))) is is_told
     noise = stats.multivariate_normal(cov=covariance_of(released(11.0, of_steps, np.zeros((3, 3))), move))
     size = 2 * (noise.logpdf(np.zeros(3)) - noise.logpdf(SLOPE - HERE))
     assert (size > 16.3) == is_told
@@ -334,17 +338,26 @@ def test_a_step_astray_for_a_noisy_curvature_is_not_told(of_steps, is_told):
 @pytest.mark.parametrize("variance, is_much", [(60.0, False), (70.0, True)])
 def test_how_much_wider_noise_makes_the_posterior(variance, is_much):
     """Without a prior, along an axis of curvature c, by the square root of 1 + v / c."""
-    flat = SimpleNamespace(log_prior=lambda position: 0.0 * jnp.sum(position))
+    flat = model_of(lambda position: 0.0 * jnp.sum(position))
     (told,) = of_survey(flat, released(variance, curvature=np.diag(np.float32([40.0, 20.0, 8.0]))))
     least, most = (f"{(1 + variance / curvature) ** 0.5:.3g}" for curvature in (40.0, 8.0))
     assert f"the posterior is {least} to {most} times as wide as without" in told and told.startswith("DO NOT RELY") is is_much
+
+
+@pytest.mark.parametrize("self_concordance, is_much", [(0.0, False), (0.98, False), (1.02, True)])
+def test_a_posterior_within_which_the_curvature_may_double_is_told(self_concordance, is_much):
+    """Along the axis of curvature 8, with the noise 64 of the slope, and no prior: its precision is 8 * 8 / (8 + 64)."""
+    flat = model_of(lambda position: 0.0 * jnp.sum(position), self_concordance * np.log(2) * (8 / 9) ** 0.5)
+    (told,) = of_survey(flat, released(64.0, curvature=np.diag(np.float32([40.0, 20.0, 8.0]))))
+    assert told.startswith("DO NOT RELY on these draws") is is_much
+    assert ("its curvature may change by a factor of more than 2 within a standard deviation" in told) is is_much
 
 
 @pytest.mark.parametrize("of_curvature, is_lost", [(10.0, False), (11.0, True)])
 def test_a_direction_that_noise_has_drowned_is_told(of_curvature, is_lost):
     """One whose curvature, 8, noise of this variance could fake: it would look as wide as without noise."""
     found = released(1.0, of_curvature, np.diag(np.float32([40.0, 20.0, 8.0])))
-    (told,) = of_survey(SimpleNamespace(log_prior=log_prior), found)
+    (told,) = of_survey(model_of(log_prior), found)
     assert ("along 1 of 3 directions what rows say of the width is lost in noise" in told) is is_lost
 
 
@@ -514,6 +527,6 @@ def test_a_prior_without_a_slope_where_the_start_begins_costs_nothing():
 
 def test_a_direction_that_nothing_is_known_of_is_told():
     """Noise has made the curvature negative there, and the prior is flat."""
-    flat = SimpleNamespace(log_prior=lambda position: 0.0 * jnp.sum(position))
+    flat = model_of(lambda position: 0.0 * jnp.sum(position))
     (told,) = of_survey(flat, released(curvature=INDEFINITE))
     assert told.startswith("DO NOT RELY on these draws: there is a direction of which neither the prior nor")

@@ -247,11 +247,19 @@ def _shared_model(owners: Mapping[str, Curator]) -> Model:
     declared = first.declared
     if len({model.declared for model in models.values()}) > 1:
         declared = "; ".join(f"{model.declared or 'nothing'} by owner {name}" for name, model in models.items())
-    lipschitz, curvature, spread = (
-        _largest([getattr(model, bound) for model in models.values()]) for bound in ("lipschitz", "curvature", "spread")
+    lipschitz, curvature, spread, self_concordance = (
+        _largest([getattr(model, bound) for model in models.values()])
+        for bound in ("lipschitz", "curvature", "spread", "self_concordance")
     )
     center = None if spread is None else first.center
-    return first._replace(lipschitz=lipschitz, curvature=curvature, center=center, spread=spread, declared=declared)
+    return first._replace(
+        lipschitz=lipschitz,
+        curvature=curvature,
+        center=center,
+        spread=spread,
+        self_concordance=self_concordance,
+        declared=declared,
+    )
 
 
 def _largest(bounds: Sequence[float | None]) -> float | None:

@@ -24,7 +24,9 @@ HEAVY = 0.5  # how far one row of a batch may move its log-ratio: about so much 
 PULLED = 4.0  # standard deviations
 BATCHES = 5  # of each chain, whose means tell a standard error
 HOT, FAIRLY = 1.5, 3.0  # mean square of a momentum that should be standard normal (a width off by a fifth); standard errors
-WIDENED = 3.0  # by the noise of a survey: beyond, 90 % intervals held the truth less often, down to 60 %, in simulations
+BENT = 2.0  # by what factor a row's curvature may change within a standard deviation: beyond, 90 % intervals of simulated
+# regressions held the truth 55 to 85 % of the time (benchmarks/coverage.py)
+WIDENED = 3.0  # by the noise of a survey, where no such factor is known: beyond, they held down to 60 %
 LEAST = 1e-9  # of the largest precision: below, there is none
 BY_CHANCE = 1e-3  # of rows that say nothing so many are taken for some that do
 UNRELIABLE = "DO NOT RELY on these draws: "
@@ -55,10 +57,10 @@ def of_survey(model: Model, learned: Any) -> list[str]:
     with own_settings(in_double()):
         pull, prior = (np.asarray(jax.jit(of(model.log_prior))(learned.position), float) for of in (jax.grad, jax.hessian))
     slope = np.asarray(gradient.value, float) + pull
-    return _of_widths(-prior, curvature, learned.seen.gradient) + _of_distance(slope, learned)
+    return _of_widths(-prior, curvature, learned.seen.gradient, model.self_concordance) + _of_distance(slope, learned)
 
 
-def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer) -> list[str]:
+def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer, self_concordance: float | None) -> list[str]:
     values, axes = np.linalg.eigh(np.asarray(curvature.value, float))
     # A symmetric matrix of noise of variance v has eigenvalues up to about sqrt(2 d v).
     num_lost = np.count_nonzero(values < np.sqrt(2 * len(values) * float(curvature.variance)))
@@ -73,10 +75,16 @@ def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer) -> list[s
     widths = np.sqrt(np.linalg.eigvals(np.linalg.solve(with_noise, without)).real)
     least, most = (f"{factor:.3g}" for factor in (widths.min(), widths.max()))
     told = f"with the noise of what was released the posterior is {least} to {most} times as wide as without"
-    if not widths.max() <= WIDENED:
+    if self_concordance is None:
+        is_bent, why = not widths.max() <= WIDENED, f"which beyond {WIDENED:g} is not to be hoped for"
+    else:
+        longest = np.linalg.eigvalsh(with_noise).min() ** -0.5
+        is_bent = self_concordance * longest > np.log(BENT)
+        why = f"but its curvature may change by a factor of more than {BENT:g} within a standard deviation"
+    if is_bent:
         told = (
-            f"{UNRELIABLE}{told}, by direction. The log-likelihood is taken to be quadratic as far as that, which beyond "
-            f"{WIDENED:g} is not to be hoped for: more rows, a larger budget or tighter bounds would help"
+            f"{UNRELIABLE}{told}, by direction. The log-likelihood is taken to be quadratic as far as it is wide, {why}: more "
+            "rows, a larger budget or tighter bounds would help"
         )
     if num_lost:
         told += (

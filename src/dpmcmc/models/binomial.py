@@ -44,6 +44,7 @@ def binomial(num_trials: int = 1, successes: float = 1.0, failures: float = 1.0)
         unravel=lambda position: {"probability": jax.nn.sigmoid(position[0])},
         dimension=1,
         lipschitz=float(num_trials),
+        self_concordance=1.0,
         declared=f"counts from 0 to {num_trials}",
         family=Family(lambda row: jnp.clip(row, 0, num_trials)[None], lambda position: position, log_partition, half, half),
     )

@@ -39,12 +39,14 @@ def categorical(num_categories: int, concentration=1.0) -> Model:
         logits = _logits(position)
         return logits - jnp.mean(logits)
 
+    spread = 1.0 if num_categories == 2 else float(np.sqrt(2))  # of two logits, in a move of length 1
     return Model(
         log_likelihood,
         log_prior,
         unravel=lambda position: {"probabilities": jnp.exp(_log_probabilities(position))},
         dimension=num_categories - 1,
-        lipschitz=1.0 if num_categories == 2 else float(np.sqrt(2)),
+        lipschitz=spread,
+        self_concordance=spread,
         declared=f"codes from 0 to {num_categories - 1}",
         family=Family(
             statistic=lambda row: _unit_vector(row, num_categories, jnp.result_type(float)),

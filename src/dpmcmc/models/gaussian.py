@@ -69,6 +69,7 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
         declared=None if radius is None else f"|row| <= {radius:g}",
         center=None if family is None else lambda position: -family.natural(position),
         spread=None if bound is None else bound / 2,
+        self_concordance=0.0,
     )
 
 

@@ -65,6 +65,7 @@ def linear(
         linear=parts,
         family=limits and _family(limits, dimension, noise_scale, intercept),
         declared=limits and f"|x| <= {radius:g}, |y| <= {response_bound:g}",
+        self_concordance=0.0,
     )
 
 

@@ -16,7 +16,8 @@ intercept. So for every pair of positions, and every row with |x| <= radius,
 
 `radius` is about the features alone: the intercept's constant 1 is not part of it and is added here. Neither bound can
 be smaller: a row on the sphere, far on the wrong side of the boundary, comes as close as one likes. The Hessian is
--p (1 - p) times the outer product of x (or (1, x)) with itself, of Frobenius norm at most a quarter of that bound squared.
+-p (1 - p) times the outer product of x (or (1, x)) with itself, of Frobenius norm at most a quarter of that bound squared. Its
+weight p (1 - p) changes by a factor of at most e^|z' - z|: the `self_concordance` of :cite:t:`bach2010self` is the same bound.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def logistic(
         dimension=dimension,
         lipschitz=lipschitz,
         curvature=lipschitz**2 / 4,
+        self_concordance=lipschitz,
         linear=linear,
         declared=f"|x| <= {radius:g} (y > 1/2 is one class, y <= 1/2 the other)",
     )

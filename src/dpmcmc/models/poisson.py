@@ -55,6 +55,7 @@ def poisson(
         dimension=dimension,
         lipschitz=limits and _steepest(limits) * limits.row,
         curvature=limits and math.exp(limits.predictor) * limits.row**2,
+        self_concordance=limits and limits.row,
         linear=linear,
         declared=limits and f"|x| <= {radius:g}, 0 <= y <= {response_bound:g}",
     )

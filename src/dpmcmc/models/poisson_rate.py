@@ -43,6 +43,7 @@ def poisson_rate(max_count: int, prior_shape: float = 1.0, prior_rate: float = 1
         log_prior,
         unravel=lambda position: {"rate": jnp.exp(position[0])},
         dimension=1,
+        self_concordance=1.0,
         declared=f"counts from 0 to {max_count}",
         family=Family(
             lambda row: jnp.clip(row, 0, max_count)[None], lambda position: position, lambda p: jnp.exp(p[0]), half, half
