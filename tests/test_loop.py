@@ -417,7 +417,7 @@ def test_a_full_disk_on_the_way_ends_no_run(monkeypatch, tmp_path, caplog):
     whole = tiny.means(tiny.run(path=tmp_path / "posterior.nc"))
     assert len(calls) == 12
     np.testing.assert_array_equal(tiny.means(load(tmp_path / "posterior.nc")), whole)
-    assert caplog.text.count("could not be written to") == 1 and "(no space left); the run goes on" in caplog.text
+    assert caplog.text.count("could not be written to") == 1 and "(OSError: no space left); the run goes on" in caplog.text
 
 
 def test_an_empty_file_is_told_from_a_posterior(tmp_path):
@@ -554,11 +554,23 @@ def test_a_finished_run_leaves_nothing_of_its_grant(monkeypatch):
     assert [set(grant._left.values()) for grant in grants] == [{0}]
 
 
+def in_a_dict(sampler):
+    """A sampler of one's own, that tells what it tells in a dict."""
+
+    def step(key, state, ask):
+        state, info = sampler.step(key, state, ask)
+        return state, info._asdict()
+
+    return sampler._replace(step=step)
+
+
+@pytest.mark.parametrize("as_told", [lambda sampler: sampler, in_a_dict], ids=["NamedTuple", "dict"])
 @pytest.mark.parametrize("scale, is_told", [(1e6, True), (0.01, False)])
-def test_a_chain_that_does_not_move_is_told(scale, is_told):
+def test_a_chain_that_does_not_move_is_told(scale, is_told, as_told, capsys):
     """R-hat says nothing of it, or that all is well."""
-    sampler = accept_walk(tiny.log_prior, tiny.BIT, random_walk(scale))
-    posterior = tiny.run(sampler=sampler, curator=tiny.make_curator(budget=None))
+    sampler = as_told(accept_walk(tiny.log_prior, tiny.BIT, random_walk(scale)))
+    posterior = tiny.run(sampler=sampler, curator=tiny.make_curator(budget=None), progress=True)
+    assert (", 0% accepted" in capsys.readouterr().err) is is_told
     assert bool(np.any(posterior.sample_stats.acceptance)) is not is_told
     assert ("moves were accepted at none of 24 draws" in statement_of(posterior)) is is_told
 

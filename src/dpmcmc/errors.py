@@ -21,7 +21,10 @@ class UnsupportedQuery(PrivacyRefusal):
 
 
 class RunFailed(Exception):
-    """A run broke off after its grant was spent. `posterior` holds the draws of the blocks that were finished."""
+    """A run broke off after its grant was spent, or its draws could not be written.
+
+    `posterior` holds the draws of the blocks that were finished; None if there are none.
+    """
 
     def __init__(self, message: str, posterior: object) -> None:
         super().__init__(message)

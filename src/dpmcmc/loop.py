@@ -29,7 +29,7 @@ from dpmcmc.ask import total_plan
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, RunFailed, in_brief
 from dpmcmc.progress import Progress
 from dpmcmc.results import posterior as posteriors
-from dpmcmc.types import Ask, Budget, Key, Plan, Position, Sampler, whole
+from dpmcmc.types import Ask, Budget, Key, Plan, Position, Sampler, statistics_of, whole
 
 ORDER = "call sample(rng_key, sampler, curator, initial_position), with a Sampler and with a Curator or Federation"
 NEARLY_ALL = 0.95
@@ -204,9 +204,7 @@ class _Run:
             self._save(self.posterior(f"{self.num_done} of {sum(self.sizes)} steps so far; the grant is spent in full"))
         except Exception as error:  # a full disk may have room again: the draws are safe here, and the last attempt counts
             if not self.is_warned:
-                bar.warn(
-                    f"the draws so far could not be written to {self.path} ({str(error).partition(chr(10))[0]}); the run goes on"
-                )
+                bar.warn(f"the draws so far could not be written to {self.path} ({in_brief(error)}); the run goes on")
             self.is_warned = True
         self.next_save = 2 * time.monotonic() - start
 
@@ -237,8 +235,8 @@ class _Run:
     def _keep(self, draws) -> int:
         """Keep a block's draws up to the first that a used-up filter did not answer. Returns how many steps those are."""
         num_kept = len(draws[0])
-        if hasattr(draws[1], "is_answered"):
-            num_kept = int(np.logical_and.accumulate(np.all(draws[1].is_answered, axis=1)).sum())
+        if (is_answered := statistics_of(draws[1]).get("is_answered")) is not None:
+            num_kept = int(np.logical_and.accumulate(np.all(is_answered, axis=1)).sum())
         if num_kept:
             self.draws.append(jax.tree.map(lambda leaf: np.asarray(leaf)[:num_kept], draws))
         return num_kept * self.thin

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from dpmcmc.types import statistics_of
+
 logger = logging.getLogger(__name__)
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -39,8 +41,8 @@ class Progress:
 
     def advance(self, num_steps: int, info: Any) -> None:
         self.done += num_steps
-        if hasattr(info, "is_accepted"):
-            self.accepted.append(float(np.mean(info.is_accepted)))
+        if (is_accepted := statistics_of(info).get("is_accepted")) is not None:
+            self.accepted.append(float(np.mean(is_accepted)))
         if self.bar is not None:
             self.bar.update(self.task, completed=self.done, description=f"sampling{self._acceptance()}")
         elif self.is_shown and (self.done >= self.num_steps or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES):

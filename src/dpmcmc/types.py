@@ -181,7 +181,7 @@ def is_standing(query: Query) -> bool:
 
 Ask = Callable[..., Answer]  # ask(rng_key, query, *points)
 State = Any
-Info = Any
+Info = Any  # statistics of a step by name, in a NamedTuple or a dict; or None
 Plan = Mapping[Query, int]  # how often each query is asked
 
 
@@ -190,3 +190,8 @@ class Sampler(NamedTuple):
 
     init: Callable[[Key, Position, Ask], State]  # the state must have a field `position`
     step: Callable[[Key, State, Ask], tuple[State, Info]]
+
+
+def statistics_of(info: Info) -> dict[str, Any]:
+    """What a sampler tells of its steps, by name."""
+    return info._asdict() if hasattr(info, "_asdict") else dict(() if info is None else info)

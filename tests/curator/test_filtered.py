@@ -170,9 +170,16 @@ def test_short_moves_have_a_grid_that_the_prior_fits():
         assert grant._meter.spent(query) == pytest.approx(100 * (2 * SMALLEST) ** 2 / 8, rel=1e-4, abs=0)
 
 
-def test_a_run_ends_with_the_filter_and_keeps_the_draws_paid_for(capsys):
+@pytest.mark.parametrize("as_told", [lambda info: info, lambda info: info._asdict()], ids=["a NamedTuple", "a dict"])
+def test_a_run_ends_with_the_filter_and_keeps_the_draws_paid_for(as_told, capsys):
     curator = Curator(ROWS, MODEL, Budget(8.0, 1e-6))
-    sampler = accept_walk(MODEL.log_prior, FilteredAccept(clip=0.5, rho=0.2), random_walk(0.1))
+    walk = accept_walk(MODEL.log_prior, FilteredAccept(clip=0.5, rho=0.2), random_walk(0.1))
+
+    def step(key, state, ask):
+        state, info = walk.step(key, state, ask)
+        return state, as_told(info)
+
+    sampler = walk._replace(step=step)
     result = sample(jax.random.key(0), sampler, curator, np.zeros(2), num_steps=400, num_chains=2, warmup=0, progress=True)
     stats = result.sample_stats
     # A step of two chains costs about 2 * 2 * 0.1^2 / 8 = 0.005.

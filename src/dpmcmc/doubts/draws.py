@@ -11,7 +11,7 @@ from scipy import special
 
 from dpmcmc.doubts.model import BIAS, CLOSE, some
 from dpmcmc.precision import in_double, own_settings
-from dpmcmc.types import Answer, Model, traits
+from dpmcmc.types import Answer, Model, statistics_of, traits
 
 HARDLY = 0.01  # of the steps
 ROUNDING = 4 * 2.0**-23  # of positions in float32
@@ -120,7 +120,8 @@ def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warm
     positions = np.concatenate([np.asarray(part, float) for part, _ in draws])
     kept = slice(int(len(positions) * warmup), None)
     positions = positions[kept]
-    info = {name: np.concatenate([np.asarray(getattr(part, name)) for _, part in draws])[kept] for name in _fields(draws[0][1])}
+    blocks = [statistics_of(info) for _, info in draws]
+    info = {name: np.concatenate([np.asarray(block[name]) for block in blocks])[kept] for name in blocks[0]}
     longest = _longest(positions, info, thin)
     told = _of_shares(info) + _of_still_ones(positions)
     if {"gradient", "move"} <= info.keys():
@@ -201,10 +202,6 @@ def _of_batches(query: Any, longest: float) -> list[str]:
         "count as rows), so that the draws are off where rows are skewed. Take shorter moves, larger batches or a smaller "
         f"temperature: {HEAVY / 2:g} is small enough"
     ]
-
-
-def _fields(info: Any) -> tuple[str, ...]:
-    return getattr(info, "_fields", ())
 
 
 def _longest(positions: np.ndarray, info: Mapping[str, np.ndarray], thin: int) -> float:

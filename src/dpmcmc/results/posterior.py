@@ -19,6 +19,8 @@ import numpy as np
 
 from dpmcmc.accounting.statement import ATTRIBUTE, JOINED, NUM_DRAWS, FederatedStatement, Statement, is_one_promise
 from dpmcmc.doubts import UNRELIABLE
+from dpmcmc.errors import in_brief
+from dpmcmc.types import statistics_of
 
 MAX_R_HAT, MIN_EFFECTIVE = 1.1, 15  # what draws must reach to be called a success
 MAX_DRIFT, FEWEST_FOR_DRIFT = 5.0, 50  # standard deviations, and draws to have any
@@ -105,7 +107,7 @@ def rehearse(
         try:
             _write(result, path).unlink()
         except Exception as error:
-            raise ValueError(f"path={path} cannot be written ({_first_line(error)}): name a file in another folder") from error
+            raise ValueError(f"path={path} cannot be written ({in_brief(error)}): name a file in another folder") from error
 
 
 def _check_info(info: Any) -> None:
@@ -113,7 +115,7 @@ def _check_info(info: Any) -> None:
     if not (info in (None, ()) or isinstance(info, Mapping) or hasattr(info, "_asdict")):
         kind = "an array" if hasattr(info, "shape") else f"a {type(info).__name__}"
         raise TypeError(f"the sampler's info is {kind}: return a NamedTuple or a dict of arrays, or None")
-    for name, value in _fields(info).items():
+    for name, value in statistics_of(info).items():
         if not hasattr(value, "shape") or jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
             what = "a random key" if hasattr(value, "shape") else f"a {type(value).__name__}"
             raise TypeError(f"{name!r} in the sampler's info is {what}: it must be an array of numbers")
@@ -123,10 +125,6 @@ def _check_info(info: Any) -> None:
 
 def _is_name(name: Any) -> bool:
     return isinstance(name, str) and name not in ("", ".") and "/" not in name and "\0" not in name
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _named(positions, unravel: Callable[[Any], dict[str, Any]]) -> dict[str, np.ndarray]:
@@ -143,7 +141,7 @@ def _named(positions, unravel: Callable[[Any], dict[str, Any]]) -> dict[str, np.
 
 
 def _inference_data(named: Mapping[str, np.ndarray], info: Any, num_warmup: int):
-    statistics = {STATISTICS.get(name, name): np.asarray(values) for name, values in _fields(info).items()}
+    statistics = {STATISTICS.get(name, name): np.asarray(values) for name, values in statistics_of(info).items()}
     with warnings.catch_warnings():
         # Few draws in many chains look to ArviZ like swapped axes.
         warnings.filterwarnings("ignore", "More chains", UserWarning)
@@ -159,10 +157,6 @@ def _inference_data(named: Mapping[str, np.ndarray], info: Any, num_warmup: int)
 def _wide(values: np.ndarray) -> np.ndarray:
     """Floats as float64: sums of thousands of draws in float32, as ArviZ would take them, are off by a standard deviation."""
     return values.astype(np.float64) if values.dtype.kind == "f" else values
-
-
-def _fields(info: Any) -> dict[str, Any]:
-    return info._asdict() if hasattr(info, "_asdict") else dict(() if info is None else info)
 
 
 def statement_of(result: Any) -> str:
