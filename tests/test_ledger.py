@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import Budget, BudgetExceeded, Federation, LogRatio, Neighbours, UnsupportedQuery, ledger
+from dpmcmc import Budget, BudgetExceeded, Federation, Gradient, LogRatio, Neighbours, PoissonBatch, UnsupportedQuery, ledger
 from dpmcmc.accounting import filters
 from dpmcmc.bill import Entry, from_json
 from dpmcmc.cli import main
@@ -399,6 +399,15 @@ def test_a_ledger_holds_numbers_and_no_rows(path):
     rows = np.full(40, 0.123456, np.float32)
     curator(path, rows=rows).grant(PLAN)
     assert "0.1234" not in path.read_text()
+
+
+def test_spends_of_batches_are_not_those_of_persons_with_several_rows(path):
+    """Nobody can have made them: a curator refuses such queries."""
+    curator(path).grant({Gradient(1.0, 30.0, PoissonBatch(0.01)): 5})
+    assert audit(path).is_within
+    path.write_text(path.read_text().replace('"rows_per_person": 1', '"rows_per_person": 5'))
+    with pytest.raises(ValueError, match="a cost is for persons with one row"):
+        audit(path)
 
 
 def test_grants_that_are_told_twice_are_refused(path):

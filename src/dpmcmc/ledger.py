@@ -153,7 +153,8 @@ def audit(path: Path) -> Audit:
 
     kept = _read(path)
     facts, grants = kept["facts"], kept["grants"]
-    costs = verify.costs_of({"neighbours": facts["neighbours"], "entries": [entry for grant in grants for entry in grant]})
+    entries, unit = [entry for grant in grants for entry in grant], (facts["neighbours"], facts["rows_per_person"])
+    costs = verify.costs_of({"neighbours": unit[0], "rows_per_person": unit[1], "entries": entries})
     budget, delta = _promised(facts["budget"])
     if facts["shared_by"] is not None and facts["shared_by"] not in filters.FILTERS:
         raise ValueError(f"shared_by={facts['shared_by']!r} must be null or one of {sorted(filters.FILTERS)}")
@@ -168,7 +169,7 @@ def audit(path: Path) -> Audit:
             shared.spend(costs)
             share = shared.left / shared.total if shared.total else 0.0
             epsilon, left = budget, f"{share:.1%} of the budget ({shared.left:.6g} of {shared.total:.6g} {shared.unit})"
-    unit, is_within = (facts["neighbours"], facts["rows_per_person"]), epsilon <= budget
+    is_within = epsilon <= budget
     return Audit(len(grants), sum(costs.values()), epsilon, budget, delta, method, *unit, left, is_within)
 
 

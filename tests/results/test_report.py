@@ -155,7 +155,7 @@ FORGED = {
     "a smaller number beside it": ({"epsilon": lambda number: number / 2}, "epsilon=0."),
     "no bill": ({"dpmcmc_ledger": None}, "there is no bill beside it"),
     "a bill of nothing": ({"dpmcmc_ledger": lambda text: "[<b>"}, "its bill cannot be read (Expecting value"),
-    "somebody else's bill": ({"dpmcmc_ledger": lambda text: "{}"}, "holds no ledger: its format is None"),
+    "somebody else's bill": ({"dpmcmc_ledger": lambda text: "{}"}, "holds no ledger: it must be an object"),
 }
 
 

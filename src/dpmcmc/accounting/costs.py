@@ -30,6 +30,8 @@ SHORT = 0.1  # a range for which Barker's rho is D^2/8 but for some 2e-4: it is 
 class Cost:
     """Bounds on one release. Each kind of cost says those that it knows; the others are as here: none."""
 
+    is_of_one_row: ClassVar[bool] = False  # whether it is about a person with one row: a batch may hold several of them
+
     def rdp(self, orders) -> np.ndarray:
         """An upper bound of the Renyi divergence of each order, for both orders of the tables; infinite if none is known."""
         return np.full(np.shape(orders), math.inf)
@@ -204,6 +206,8 @@ class SubsampledGaussian(Cost):
     always has someone else in the place of a removed row, so there the batch changes by 2c under both relations.
     """
 
+    is_of_one_row: ClassVar[bool] = True
+
     scheme: str
     rate: float
     noise_multiplier: float
@@ -256,6 +260,8 @@ class PoissonMixture(Cost):
     It has no finite Renyi divergence: a row is drawn k times with a chance near 1/k!, and the divergence then grows like e^(k^2).
     """
 
+    is_of_one_row: ClassVar[bool] = True
+
     rate: float
     weight: float
     std: float
@@ -280,6 +286,8 @@ class MinibatchBarker(Cost):
     ratio = n * row_bound / lambda, lambda the constant part of the mean batch size: few rows read makes it large.
     `rounding` is what floating point adds to either loss.
     """
+
+    is_of_one_row: ClassVar[bool] = True
 
     row_bound: float
     ratio: float
@@ -326,6 +334,8 @@ class DPBarker(Cost):
 
         -log(1 + d)/2 - log(1 - (a-1) d)/(2 (a-1)) + 2a/(b (1 - (a-1) d)),      d = 4 (b-1)/b^2,  (a-1) d < 1.
     """
+
+    is_of_one_row: ClassVar[bool] = True
 
     batch: int
     rows: int

@@ -82,8 +82,9 @@ def _checked(document: Any, where: str) -> dict[str, Any]:
     """Refuse what is no ledger, of one owner or of several."""
     for ledger in by_owner(document).values():
         if not isinstance(ledger, dict) or ledger.get("format") != FORMAT:
-            found = ledger.get("format") if isinstance(ledger, dict) else type(ledger).__name__
-            raise ValueError(f"{where} holds no ledger: its format is {found!r}, not {FORMAT!r}")
+            raise ValueError(
+                f"{where} holds no ledger: it must be an object whose format is {FORMAT!r}"
+            )  # it may be a person's row
     return document
 
 
@@ -253,7 +254,7 @@ def _facts(ledger: dict[str, Any]) -> dict[str, Any]:
         "epsilon": _number(claim, "epsilon"),
         "delta": _number(claim, "delta"),
         "neighbours": _relation(ledger).value,
-        "rows_per_person": _part({"rows_per_person": 1} | ledger, "rows_per_person", int),
+        "rows_per_person": _rows_per_person(ledger),
         "accountant": _part(claim, "method", str),
     }
 
@@ -285,7 +286,7 @@ def _text(value: Any) -> Any:
 
 def costs_of(document: dict[str, Any]) -> dict[Any, int]:
     """The ledger's costs and counts; equal costs of different queries are added."""
-    relation, total = _relation(document), dict[Any, int]()
+    relation, rows_per_person, total = _relation(document), _rows_per_person(document), dict[Any, int]()
     for entry in _part(document, "entries", list):
         count, cost = _part(entry, "count", int), from_json(_part(entry, "cost", dict))
         _check_fields(entry, "ledger's entry", ENTRY)
@@ -293,6 +294,8 @@ def costs_of(document: dict[str, Any]) -> dict[Any, int]:
             raise ValueError("a count must be a whole number from 0 to 2^60")
         if getattr(cost, "neighbours", relation) is not relation:
             raise ValueError(f"a cost is for {cost.neighbours.value!r}, the ledger's promise for {relation.value!r}")
+        if cost.is_of_one_row and rows_per_person > 1:
+            raise ValueError(f"a cost is for persons with one row, the ledger's promise for {rows_per_person} rows per person")
         total[cost] = total.get(cost, 0) + count
     return total
 
@@ -305,8 +308,6 @@ def verify(document: dict[str, Any]) -> Verdict:
         raise ValueError(f"the claimed epsilon={claimed} is not a number of at least 0")
     if not 0 < delta < 1:
         raise ValueError(f"the claimed delta={delta} must lie in (0, 1)")
-    if rows_per_person < 1:
-        raise ValueError("rows_per_person must be at least 1")
     recomputed = _recomputed(costs, claimed, delta, method)
     is_reproduced = recomputed <= claimed * (1 + TOLERANCE)
     return Verdict(claimed, recomputed, delta, method, facts["neighbours"], rows_per_person, sum(costs.values()), is_reproduced)
@@ -315,8 +316,15 @@ def verify(document: dict[str, Any]) -> Verdict:
 def _relation(document: dict[str, Any]) -> Neighbours:
     name = _part(document, "neighbours", str)
     if name not in {kind.value for kind in Neighbours}:
-        raise ValueError(f"neighbours={name!r} must be one of {[kind.value for kind in Neighbours]}")
+        raise ValueError(f"a ledger's 'neighbours' must be one of {[kind.value for kind in Neighbours]}")
     return Neighbours(name)
+
+
+def _rows_per_person(document: dict[str, Any]) -> int:
+    number = _part({"rows_per_person": 1} | document, "rows_per_person", int)
+    if number < 1:
+        raise ValueError("rows_per_person must be at least 1")
+    return number
 
 
 def _part(value: Any, name: str, *kinds: type) -> Any:
