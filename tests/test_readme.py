@@ -24,7 +24,7 @@ def test_the_example_runs(tmp_path, monkeypatch, capsys):
     told = capsys.readouterr().out
     assert "r_hat" in told and statement_of(posterior) in told
     assert 3.9 < posterior.attrs["epsilon"] <= 4
-    # The posterior of these rows is (1.00, -0.95) +- 0.03. The noise is new each time, and moves the means by 0.0035 (sd, twelve runs).
+    # The posterior of these rows is (1.00, -0.95) +- 0.03. Noise, new each time, moves the means by 0.0035 (sd, twelve runs).
     assert posterior.posterior["coefficients"].mean(("chain", "draw")).values == pytest.approx([1.0, -0.95], abs=0.05)
     assert doubt(posterior) is None
 

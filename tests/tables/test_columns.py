@@ -1,5 +1,6 @@
 """Columns: the same from every kind of file, every cell within its bounds, and no word about a bad one."""
 
+import csv
 import gzip
 import traceback
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from dpmcmc import Budget, Curator, Curvature, Gradient, LogRatio, Neighbours, models, tables
+from dpmcmc.tables import columns as columns_module
 from dpmcmc.tables.columns import Bounds, labels, numbers, parse_bounds, parse_levels, parse_names, read_columns
 
 NAN = np.nan
@@ -148,13 +150,31 @@ def test_bad_bounds_are_named(text, words):
         parse_bounds(text)
 
 
-@pytest.mark.parametrize("names", [["age", "ill"], ["1", "age"]], ids=["no name is there", "a name is there by chance"])
-def test_a_first_line_that_may_be_a_row_is_not_shown(names, tmp_path):
+@pytest.mark.parametrize("names", [["age", "ill"], ["1", "age"], ["ill", "age"]])
+@pytest.mark.parametrize("line", ["58,1,Smith", "58,ill,Smith", "1980-02-03,ill,Smith"])
+def test_a_first_line_that_may_be_a_row_is_not_shown(line, names, tmp_path):
+    """Even if a name is there by chance, or because cells are told by the names of their columns."""
     path = tmp_path / "table.csv"
-    path.write_text("58,1,Smith\n33,0,Jones\n")
-    with pytest.raises(ValueError, match="'age'.* in its first line: does that line name the columns, separated by ','") as caught:
+    path.write_text(f"{line}\n33,0,Jones\n")
+    with pytest.raises(
+        ValueError, match="'age'.* in its first line: .*does that line name the columns, separated by ','"
+    ) as caught:
         read_columns(path, names)
-    assert "Smith" not in str(caught.value) and "58" not in str(caught.value)
+    assert not any(cell in str(caught.value) for cell in ("Smith", "58", "1980"))
+
+
+def test_a_limit_that_another_thread_sets_is_not_met(tmp_path, monkeypatch):
+    """The csv module has one for all threads: where it was lowered in the midst of a file a long cell was an error."""
+    path = tmp_path / "table.csv"
+    path.write_text('a,b\n"1",2\n"' + 200_000 * "3" + '",4\n')
+    cells = columns_module._cells
+
+    def lower(line, delimiter):
+        csv.field_size_limit(131_072)
+        return cells(line, delimiter)
+
+    monkeypatch.setattr(columns_module, "_cells", lower)
+    assert [len(cell) for cell in read_columns(path, ["a"])["a"]] == [1, 200_000]
 
 
 PACKED = gzip.compress(b"age,name\n58,Smith\n")
@@ -178,8 +198,11 @@ def test_a_damaged_file_shows_no_byte(name, tmp_path):
 
 def test_files_that_are_refused(tmp_path):
     path = write(tmp_path, ".csv")
-    with pytest.raises(ValueError, match="table.csv has no column 'weight'; it has age, sex, name"):
+    with pytest.raises(ValueError, match="table.csv has no column 'weight' in its first line: is it spelled like that there"):
         read_columns(path, ["weight", "sex"])
+    np.savez(tmp_path / "named.npz", age=np.zeros(3), name=np.zeros(3))
+    with pytest.raises(ValueError, match="named.npz has no column 'weight'; it has age, name"):
+        read_columns(tmp_path / "named.npz", ["weight", "age"])
     for delimiter in (";;", "", '"', "\n"):
         with pytest.raises(ValueError, match="delimiter=.* must be one character, and no quote or line break"):
             read_columns(path, ["age"], delimiter)

@@ -26,6 +26,7 @@ import numpy as np
 
 SUFFIXES = (".csv", ".csv.gz", ".npy", ".npz")
 MISSING = ("", ".", "?", "na", "n/a", "nan", "<na>", "null")  # of labels as text, in any case
+LONGEST = min(sys.maxsize, 2**31 - 1)  # of a cell, for the csv module: on some systems it takes no more
 Cells = Any  # a one-dimensional array of numbers or text, a column of a DataFrame, or a list
 
 
@@ -214,24 +215,28 @@ def read_columns(path: str | Path, names: Sequence[str] | None, delimiter: str =
         raise ValueError(f"{path.name} must end with one of {', '.join(SUFFIXES)}")
     if name.endswith((".csv", ".csv.gz")):
         return _read_csv(path, names, delimiter)
-    return _chosen(_read_arrays(path), names, path)
+    arrays = _read_arrays(path)
+    return _chosen(arrays, names, path, f"; it has {', '.join(arrays)}")
 
 
 def _read_csv(path: Path, names: Sequence[str] | None, delimiter: str) -> dict[str, Cells]:
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise ValueError(f"delimiter={delimiter!r} must be one character, and no quote or line break")
-    with _long_cells(), _unshown(path), _opened(path) as file:
+    with _unshown(path), _opened(path) as file:
         lines = (_cells(line.rstrip("\n"), delimiter) for line in file)
         header = [_shown(name).strip() for name in next(lines, [])]
         if not any(header):
             raise ValueError(f"{path.name} has no header: its first line must name the columns")
-        # A first line without a known name, or with a number, may be a row: it is not shown.
-        is_shown = any(name in header for name in names or ()) and all(math.isnan(_number(name)) for name in header)
-        otherwise = None if is_shown else f"in its first line: does that line name the columns, separated by {delimiter!r}?"
         single = {name: place for place, name in enumerate(header) if header.count(name) == 1}
-        if is_shown and (twice := [name for name in names or () if header.count(name) > 1]):
+        if twice := [name for name in names or () if header.count(name) > 1]:
             raise ValueError(f"{path.name} names {', '.join(map(repr, twice))} more than once: there is no telling which is meant")
-        places = _chosen(single, names, path, otherwise)
+        # The others are not told: the first line may be a row, of a file without a header.
+        places = _chosen(
+            single,
+            names,
+            path,
+            f" in its first line: is it spelled like that there, and does that line name the columns, separated by {delimiter!r}?",
+        )
         cells: dict[str, list[str]] = {name: [] for name in places}
         for line in lines:
             for name, place in places.items():
@@ -241,7 +246,11 @@ def _read_csv(path: Path, names: Sequence[str] | None, delimiter: str) -> dict[s
 
 def _cells(line: str, delimiter: str) -> list[str]:
     """The cells of one line by itself: without a quote there is nothing for the csv module to do."""
-    return next(csv.reader([line], delimiter=delimiter)) if '"' in line else line.split(delimiter)
+    if '"' not in line:
+        return line.split(delimiter)
+    # A cell may be of any length: one beyond the limit, which all threads share, would be an error.
+    csv.field_size_limit(LONGEST)
+    return next(csv.reader([line], delimiter=delimiter))
 
 
 def _opened(path: Path) -> IO[str]:
@@ -262,16 +271,6 @@ def _unshown(path: Path) -> Iterator[None]:
         yield
     except (gzip.BadGzipFile, EOFError, zlib.error):  # some of their texts show bytes of the file
         raise ValueError(f"{path.name} could not be read: it is no whole gzip file") from None
-
-
-class _long_cells:
-    """A cell of any length is read: one too long for the csv module would be an error."""
-
-    def __enter__(self) -> None:
-        self.before = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-
-    def __exit__(self, *error: Any) -> None:
-        csv.field_size_limit(self.before)
 
 
 def _read_arrays(path: Path) -> dict[str, Cells]:
@@ -299,13 +298,12 @@ def _array_columns(name: str, array: np.ndarray) -> Iterator[tuple[str, np.ndarr
         raise ValueError(f"array {name!r} has shape {array.shape[1:]} per row: a column holds one number per row")
 
 
-def _chosen(columns: Mapping[str, Any], names: Sequence[str] | None, path: Path, otherwise: str | None = None) -> dict[str, Any]:
-    """The named columns. If some are missing the others are told, or what is said `otherwise`."""
+def _chosen(columns: Mapping[str, Any], names: Sequence[str] | None, path: Path, told: str) -> dict[str, Any]:
+    """The named columns. If some are missing this is told."""
     if names is None:
         return dict(columns)
     missing = [name for name in names if name not in columns]
     if missing:
-        told = f"; it has {', '.join(columns)}" if otherwise is None else f" {otherwise}"
         raise ValueError(f"{path.name} has no column {', '.join(map(repr, missing))}{told}")
     return {name: columns[name] for name in names}
 
