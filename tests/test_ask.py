@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 import time
+import warnings
 from typing import ClassVar
 
 import jax
@@ -234,6 +235,14 @@ def test_a_platform_has_the_branch_that_it_had():
     owner = curator()
     traced = owner.trace(program, KEY)
     assert traced.plan == {RATIO: 1} and owner.grant(traced.plan).run(traced.compile(), KEY).shape == (1,)
+
+
+def test_a_program_is_put_together_as_this_jax_wants_it():
+    """What it warns of an earlier version may no longer do, and who makes errors of warnings could ask nothing."""
+    owner = curator()
+    with warnings.catch_warnings(action="error"):
+        traced = owner.trace(lambda ask, key: jnp.sin(ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value), KEY)
+        assert owner.grant(traced.plan).run(traced.compile(), KEY).shape == ()
 
 
 def test_a_mapped_cond_runs_both_branches_and_is_billed_for_both():

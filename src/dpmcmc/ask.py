@@ -242,16 +242,16 @@ class _Answering:
             return atom.val if isinstance(atom, Literal) else values[atom]
 
         for equation in jaxpr.eqns:
-            outputs = self.equation(equation, [read(atom) for atom in equation.invars])
+            outputs = self.equation(equation, [read(atom) for atom in equation.invars], jaxpr.debug_info)
             values.update(zip(equation.outvars, outputs, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
-    def equation(self, equation, inputs: list) -> list:
+    def equation(self, equation, inputs: list, debug_info) -> list:
         if equation.primitive is asked_p:
             return self.asked(equation, inputs)
         if _asks_inside(equation):
             return getattr(self, _RULES[equation.primitive])(equation, inputs)
-        return _by_itself(equation, inputs)
+        return _by_itself(equation, inputs, debug_info)
 
     def asked(self, equation, inputs: list) -> list:
         query, place, maps = (equation.params[name] for name in ("query", "place", "maps"))
@@ -290,10 +290,14 @@ class _Answering:
 _RULES = {primitives.jit_p: "jit", primitives.scan_p: "scan", primitives.cond_p: "cond"}
 
 
-def _by_itself(equation, inputs: list) -> list:
-    """What one equation returns, as a program of its own: versions of JAX differ in how they evaluate an equation alone."""
+def _by_itself(equation, inputs: list, debug_info) -> list:
+    """What one equation returns, as a program of its own: versions of JAX differ in how they evaluate an equation alone.
+
+    `debug_info` tells where the program around it was written.
+    """
     atoms = [(atom, value) for atom, value in zip(equation.invars, inputs, strict=True) if not isinstance(atom, Literal)]
-    jaxpr = Jaxpr([], [atom for atom, _ in atoms], equation.outvars, [equation], equation.effects)
+    unnamed = debug_info._replace(arg_names=None, result_paths=None)
+    jaxpr = Jaxpr([], [atom for atom, _ in atoms], equation.outvars, [equation], equation.effects, unnamed)
     return jaxpr_as_fun(ClosedJaxpr(jaxpr, ()))(*(value for _, value in atoms))
 
 
