@@ -52,7 +52,7 @@ def test_filters_and_searches_do_not_wrap_around_either():
     shared = filters.zcdp_filter(1.0, 1e-6)
     for _ in range(3):
         shared.spend({Gaussian(1000.0): np.int8(100)})
-    assert shared.ledger == {Gaussian(1000.0): 300}
+    assert shared._granted == {Gaussian(1000.0): 300}
     bit = AcceptBit(Barker(), 0.04)
     assert calibrate.steps({bit: np.int8(100)}, 20.0, 1e-6) == calibrate.steps({bit: 100}, 20.0, 1e-6) > 0
 

@@ -46,11 +46,6 @@ class Filter:
         """What may still be spent."""
         return max(0.0, self.total - self.spent)
 
-    @property
-    def ledger(self) -> dict[Any, int]:
-        """Everything granted so far."""
-        return dict(self._granted)
-
     def fits(self, costs: Costs) -> bool:
         """Whether these costs may be granted now. Depends on public numbers alone."""
         together = self._with(costs)
