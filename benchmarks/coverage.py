@@ -25,6 +25,7 @@ from dpmcmc.models.robust_linear import HUBER
 DELTA, NUM_TABLES, AT_ONCE = 1e-6, 300, 50
 NUM_WARMUP, NUM_DRAWS = 40, 300
 NUM_FEATURES, RADIUS = 2, 2**0.5
+SHARES = (0.1, 0.05, 0.025, 0.0125)
 MUS, NUM_ROWS = (0.1, 0.3, 1.0), (2_000, 20_000)  # epsilon = 0.4, 1.3 and 5
 
 
@@ -38,7 +39,7 @@ def logistic_rows(key, num_rows: int, scale: float):
 
 
 def robust_rows(key, num_rows: int, share: float):
-    """The response is within [-1, 1], and its noise this share of that, with Huber's density."""
+    """The response is within [-1, 1], and its noise this share of that, with Huber's density. Of the effects it is the last."""
     key_row, key_effect, key_side, key_size = jax.random.split(key, 4)
     features = jax.random.uniform(key_row, (num_rows, NUM_FEATURES), minval=-1, maxval=1)
     effects = jnp.array([0.6, 0.15, 0.15]) * jax.random.uniform(key_effect, (NUM_FEATURES + 1,), minval=-1)
@@ -47,7 +48,7 @@ def robust_rows(key, num_rows: int, share: float):
     below = jnp.cumsum(jnp.exp(-huber))
     size = jnp.interp(jax.random.uniform(key_size, (num_rows,)), below / below[-1], grid)
     noise = share * size * jax.random.rademacher(key_side, (num_rows,))
-    return (features, jnp.clip(effects[0] + features @ effects[1:] + noise, -1, 1)), effects
+    return (features, jnp.clip(effects[0] + features @ effects[1:] + noise, -1, 1)), jnp.append(effects, share)
 
 
 def run(model, make, mu: float, num_rows: int, num_tables: int) -> dict[str, float]:
@@ -77,7 +78,7 @@ def run(model, make, mu: float, num_rows: int, num_tables: int) -> dict[str, flo
         def step(state, key):
             state, _ = sampler.step(key, state, None)
             parts = model.unravel(state.position)
-            return state, jnp.append(parts["intercept"], parts["coefficients"])
+            return state, jnp.concatenate([jnp.ravel(part) for part in parts.values()])  # in the order of the effects
 
         keys = jax.random.split(key_chain, NUM_WARMUP + NUM_DRAWS)
         _, draws = jax.lax.scan(step, sampler.init(key_chain, found.position, None), keys)
@@ -89,16 +90,20 @@ def run(model, make, mu: float, num_rows: int, num_tables: int) -> dict[str, flo
     surveys, held, widths = jax.tree.map(np.asarray, many(keys))
     told = [" ".join(doubts.of_survey(model, jax.tree.map(lambda leaf, i=i: leaf[i], surveys))) for i in range(num_tables)]
     in_doubt = np.array([doubts.UNRELIABLE in text for text in told])
-    others = held[~in_doubt].mean() if not in_doubt.all() else np.nan
-    return {"epsilon": epsilon, "held": held.mean(), "doubt": in_doubt.mean(), "others": others, "sd": np.median(widths)}
+    others = held[~in_doubt, : NUM_FEATURES + 1].mean() if not in_doubt.all() else np.nan
+    told = {"epsilon": epsilon, "held": held[:, : NUM_FEATURES + 1].mean(), "doubt": in_doubt.mean(), "others": others}
+    return told | {"sd": np.median(widths[:, : NUM_FEATURES + 1]), "noise": held[:, NUM_FEATURES + 1 :].mean()}
 
 
 def main() -> None:
     is_logistic = sys.argv[1] == "logistic"
     num_tables = int(sys.argv[2]) if len(sys.argv) > 2 else NUM_TABLES
-    print(f"| {'effects' if is_logistic else 'noise'} | rows | epsilon | held | to be doubted | held in the others | median sd |")
-    print("|---|---|---|---|---|---|---|")
-    for size, num_rows, mu in itertools.product((1.0, 2.0, 4.0, 6.0) if is_logistic else (0.15, 0.1, 0.05), NUM_ROWS, MUS):
+    of_noise = "" if is_logistic else " of the noise held |"
+    print(
+        f"| {'effects' if is_logistic else 'noise'} | rows | epsilon | held | to be doubted | in the others | median sd |{of_noise}"
+    )
+    print("|---|---|---|---|---|---|---|---|" if of_noise else "|---|---|---|---|---|---|---|")
+    for size, num_rows, mu in itertools.product((1.0, 2.0, 4.0, 6.0) if is_logistic else SHARES, NUM_ROWS, MUS):
         if is_logistic:
             model = models.logistic(NUM_FEATURES, RADIUS, prior_scale=size, intercept=True)
         else:
@@ -106,7 +111,7 @@ def main() -> None:
         make = logistic_rows if is_logistic else robust_rows
         found = run(model, lambda key, num, make=make, size=size: make(key, num, size), mu, num_rows, num_tables)
         cells = [f"{size:g}", f"{num_rows}", f"{found['epsilon']:.2g}", f"{found['held']:.0%}", f"{found['doubt']:.0%}"]
-        cells += [f"{found['others']:.0%}", f"{found['sd']:.3f}"]
+        cells += [f"{found['others']:.0%}", f"{found['sd']:.3f}"] + [f"{found['noise']:.0%}"] * (not is_logistic)
         print(f"| {' | '.join(cells)} |", flush=True)
 
 

@@ -339,6 +339,14 @@ def test_a_curvature_that_is_not_surely_positive_is_not_believed():
         assert (new[0, 0] < 100) == (found > noise)
 
 
+@pytest.mark.parametrize("found, is_new, expected", [(30.0, False, 50), (30.0, True, 30), (10.0, True, 20), (150.0, True, 100)])
+def test_a_curvature_that_was_just_asked_is_lowered_more_and_never_raised(found, is_new, expected):
+    """It is that at the end of the step, lifted where it is lost in noise: a half is left of an old one, a fifth of a new one."""
+    precision, step = jnp.diag(jnp.array([100.0, 3.0])), jnp.array([1.0, 0.0])
+    new = jax.jit(corrected, static_argnames="is_new")(precision, step, np.float32([found, 0.0]), 1e-4, is_new=is_new)
+    np.testing.assert_allclose(new, np.diag([expected, 3.0]), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("beyond, point, step", [(-3.0, 0.0, 1 / 4), (-0.5, 1.0, -0.5 / 1.5)], ids=["steeper", "flatter"])
 def test_a_step_is_taken_back_if_the_slope_is_steeper_beyond_it(beyond, point, step):
     """From 0, where the slope is 1, by 1. In both cases it falls faster than was assumed."""

@@ -8,7 +8,9 @@ r"""Linear regression with an unknown noise and robust tails: like logistic regr
 Declare |x| <= R and |y| <= Y. With v for x, or (1, x) with an intercept, and R' >= |v|, the position is  c = (a, b) / s  and a
 number t that stands for the noise:
 
-    Y / s = q = 4 + R' t / sqrt(2);      every c_i ~ N(0, prior_scale^2),   t ~ N(0, 10^2),   independently.
+    Y / s = q = K0 + R' t / sqrt(2);      every c_i ~ N(0, prior_scale^2),   t ~ N(0, 40^2),   independently,
+
+with K0 = 1.345: at zero no row is in the tails, where rows have no curvature, and a private start knows the way.
 
 So coefficients have their prior in units of the noise. Up to a constant a row's log-likelihood is
 
@@ -49,9 +51,9 @@ from dpmcmc.models import _checks, _regression
 from dpmcmc.types import Array, Model, Position, Row, positive, whole
 
 HUBER = 1.345
-CENTER = 4.0  # of Y / s
+CENTER = HUBER  # of Y / s
 SHARE = 0.5  # of R'^2, in the square of the unit of t
-NOISE_PRIOR = 10.0  # standard deviation of t
+NOISE_PRIOR = 40.0  # standard deviation of t: wide enough for a noise of 1 % of Y
 NOISE = "noise_scale"  # its name among the parameters
 
 

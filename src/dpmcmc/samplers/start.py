@@ -14,7 +14,10 @@ slopes says. Where the log posterior is not concave a step into its flat tails m
 steps that assume it are too short, the more so the stronger the effects are. To ask it again at each point is the remedy. Where it
 is asked but once two released gradients tell. With s the last step and y the fall of the slope along it, s.y is the curvature found
 and s.A s the one assumed; where they differ by more than the gradients' noise explains, A is corrected along s (the BFGS update),
-to half of it at least (:cite:p:`powell1978algorithms`), so that the next step is no leap.
+to half of it at least (:cite:p:`powell1978algorithms`), so that the next step is no leap. They also tell where the curvature was
+asked but is lost in noise, as along the noise of a linear regression that is small beside its bound: it was lifted there to what
+noise could fake, ten times what it is or more. So an A that is new is corrected where it turns out to be too much, to a fifth of it
+at least.
 
 **Noise.** Slopes that are what the ones before let expect are averaged with these, by their precisions, and so are their points: of
 a quadratic that is the slope at that point, with less noise. What noise does not explain counts against the old ones, so that
@@ -39,7 +42,7 @@ from dpmcmc.types import Answer, Array, Ask, Key, Plan, Position, Query, whole
 
 HALVINGS = 24
 SURE = 3.0  # standard deviations of the gradients' noise
-LEAST = 0.5  # of the curvature along a step is left at least
+LEAST, LEAST_NEW = 0.5, 0.2  # of the curvature along a step is left at least; of one that has just been asked
 BACK = 0.5  # of the slope ahead: one back that is steeper was too far
 LEAST_STEP = 0.05  # of a step that was too far
 UNKNOWN = 1e30  # variance of what is not known yet
@@ -146,8 +149,12 @@ def _advance(
 
     `looked`: the curvature at the trial and the precision made of it, if it was asked there.
     """
-    learned = corrected(reached.precision, reached.step, reached.slope - slope, (reached.variance + variance) / 2)
-    curvature, precision = (reached.curvature, learned) if looked is None else looked
+    fall, noise = reached.slope - slope, (reached.variance + variance) / 2
+    learned = corrected(reached.precision, reached.step, fall, noise)
+    curvature, precision = reached.curvature, learned
+    if looked is not None:
+        curvature, precision = looked
+        precision = corrected(precision, reached.step, fall, noise, is_new=True)
     is_back, shorter = _too_far(reached, slope, variance)
     share = _share_of_news(reached, slope, variance)
     point, found = ((1 - share) * old + share * new for old, new in ((reached.point, trial), (reached.slope, slope)))
@@ -179,14 +186,19 @@ def _share_of_news(reached: _Reached, slope: Array, variance: Array) -> Array:
     return 1 - jnp.where(total > 0, variance / jnp.where(total > 0, total, 1), 0)
 
 
-def corrected(precision: Array, step: Array, fall: Array, variance: Array) -> Array:
-    """The precision with what the fall of the slope says of it along the step, as far as noise lets it be heard."""
+def corrected(precision: Array, step: Array, fall: Array, variance: Array, is_new: bool = False) -> Array:
+    """The precision with what the fall of the slope says of it along the step, as far as noise lets it be heard.
+
+    One that `is_new` was asked at the end of the step: it may be too much, where it was lifted, and is never taken for too little.
+    """
+    least = LEAST_NEW if is_new else LEAST
     found, along = jnp.dot(step, fall), precision @ step
     assumed = jnp.dot(step, along)
     noise = SURE * jnp.sqrt(2 * variance) * jnp.linalg.norm(step)
-    is_known = (found - assumed > noise) | ((assumed - found > noise) & (found > noise))  # and surely positive
-    is_little = is_known & (found < LEAST * assumed)
-    fall = along + jnp.where(is_little, (1 - LEAST) * assumed / jnp.where(is_little, assumed - found, 1), 1) * (fall - along)
+    is_less = (assumed - found > noise) & (found > noise)  # and surely positive
+    is_known = is_less if is_new else is_less | (found - assumed > noise)
+    is_little = is_known & (found < least * assumed)
+    fall = along + jnp.where(is_little, (1 - least) * assumed / jnp.where(is_little, assumed - found, 1), 1) * (fall - along)
     found = jnp.where(is_known, jnp.dot(step, fall), 1)
     update = jnp.outer(fall, fall) / found - jnp.outer(along, along) / jnp.where(is_known, assumed, 1)
     return precision + jnp.where(is_known, update, 0)
