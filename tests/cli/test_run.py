@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+import xarray
 from typer.testing import CliRunner
 
 import dpmcmc.results.posterior
@@ -482,6 +483,19 @@ def test_a_linear_row_says_as_much_as_is_guessed_where_noise_and_slopes_are_typi
     numbers = (r"step size ([\d.e-]+)", r"(\d+) steps for each of 2 chains", r"roughly (\d+) independent draws' worth of the worst")
     step_size, steps, draws = (float(re.search(number, output)[1]) for number in numbers)
     assert draws == pytest.approx(2 * steps * step_size * 4000 * min(problem.information) / 4, rel=0.1)  # the rule of `tuning`
+
+
+@pytest.mark.parametrize(
+    ("noise", "words"),
+    [(1.1, "is below 1.2, a 50th of the width"), (2.0, None), (14.0, None), (15.1, "may be above 15, a quarter")],
+)
+def test_a_noise_that_is_small_or_large_beside_the_bounds_is_doubted(noise, words, folder):
+    """There are 60 between them."""
+    bounds = {"age": Bounds(20.0, 60.0), "height": Bounds(140.0, 200.0)}
+    settings = Settings(("age",), "height", None, bounds, {}, True, 10.0, None, None, None, None)
+    problem = problem_of(ModelName.linear, folder / "table.csv", ",", ".", settings)
+    told = problem.doubts({"noise_scale": xarray.DataArray(np.full((2, 50), noise))})
+    assert (told == []) if words is None else (words in told[0] and "--bounds height" in told[0])
 
 
 def test_a_column_called_intercept_is_not_taken_for_one(folder):

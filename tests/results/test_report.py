@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dpmcmc import report, save, statement_of, summary
 from dpmcmc.cli import main
-from dpmcmc.doubts import UNRELIABLE
+from dpmcmc.doubts import UNHEARD, UNRELIABLE
 from dpmcmc.results import plots
 from dpmcmc.results import posterior as results
 from tests import tiny
@@ -94,6 +94,13 @@ APART = DRAWS + np.array([0, 3]).reshape(2, 1, 1)
 def test_draws_in_doubt_do_not_pass(tmp_path, draws, note, why):
     told = page(make(draws, note), tmp_path)
     assert 'class="bad"' in told and why in told and 'class="good"' not in told
+
+
+def test_what_is_lost_in_noise_is_told_beside_a_good_verdict(tmp_path):
+    told = page(make(DRAWS, f"{UNHEARD}1 of 2 directions (mostly sex=Male)"), tmp_path)
+    (verdict,) = re.findall(r'<div class="good">(.*?)</div>', told)
+    assert verdict.endswith("<br>But what rows say is lost in noise along 1 of 2 directions (mostly sex=Male).")
+    assert "<br>But" not in page(make(DRAWS, "a note"), tmp_path)
 
 
 def test_a_doubt_is_told_once(tmp_path):

@@ -29,7 +29,7 @@ import typer
 from dpmcmc.cli import choices
 from dpmcmc.cli.choices import ByHand, Chosen, SamplerName
 from dpmcmc.cli.options import Relation, refusals
-from dpmcmc.cli.problems import PRIOR_SCALES, REGRESSIONS, ModelName, Settings, problem_of
+from dpmcmc.cli.problems import PRIOR_SCALES, REGRESSIONS, ModelName, Problem, Settings, problem_of
 
 UNREADABLE = TypeError, OSError, EOFError, zlib.error, csv.Error  # what tables and settings may be, besides out of range
 FAR = "is more than rows can be seen through: more of them, a larger budget or tighter --bounds would help"
@@ -173,7 +173,7 @@ def run(
             typer.echo("Nothing is spent: this was a dry run.")
             return
     result = _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out, plan)
-    _report(result, model, problem.notes, out, ledger, steps)
+    _report(result, model, problem, out, ledger, steps)
     if shared_by is not None:
         left = curator.max_steps(chosen.initial, chosen.per_step(chains))
         typer.echo(f"Left in {ledger}: {left} more such steps {_of_each(chains)}.")
@@ -376,15 +376,17 @@ def _kept(result: Any, out: Path) -> str:
     return "no file: this summary is all that is left of them"
 
 
-def _report(result: Any, model: ModelName, notes: tuple[str, ...], out: Path, ledger: Path | None, steps: int | None) -> None:
+def _report(result: Any, model: ModelName, problem: Problem, out: Path, ledger: Path | None, steps: int | None) -> None:
     from dpmcmc import statement_of, summary
     from dpmcmc.doubts import UNRELIABLE
     from dpmcmc.results.posterior import reasons_to_doubt
 
     typer.echo(f"\n{summary(result)}\n")
-    for note in notes:
+    for note in problem.notes:
         typer.echo(note)
     typer.echo(f"\n{statement_of(result)}\n")
+    for doubt in problem.doubts(result.posterior):
+        typer.echo(f"{doubt}.\n")
     if reasons_to_doubt(result):
         more = "More" if steps is None else "More --steps, more"
         of_label = ", above all those of the label," if model is ModelName.linear else ""

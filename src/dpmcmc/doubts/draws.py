@@ -30,6 +30,8 @@ WIDENED = 3.0  # by the noise of a survey, where no such factor is known: beyond
 LEAST = 1e-9  # of the largest precision: below, there is none
 BY_CHANCE = 1e-3  # of rows that say nothing so many are taken for some that do
 UNRELIABLE = "DO NOT RELY on these draws: "
+UNHEARD = "what rows say is lost in noise along "  # what follows are directions, by the parameters that they mostly are
+MOSTLY = 0.25  # of a direction's square
 
 
 def of_start(learned: Any) -> list[str]:
@@ -57,13 +59,41 @@ def of_survey(model: Model, learned: Any) -> list[str]:
     with own_settings(in_double()):
         pull, prior = (np.asarray(jax.jit(of(model.log_prior))(learned.position), float) for of in (jax.grad, jax.hessian))
     slope = np.asarray(gradient.value, float) + pull
-    return _of_widths(-prior, curvature, learned.seen.gradient, model.self_concordance) + _of_distance(slope, learned)
+    widths = _of_widths(-prior, curvature, learned.seen.gradient, model.self_concordance)
+    return widths + _of_lost_ones(model, curvature) + _of_distance(slope, learned)
+
+
+def _of_lost_ones(model: Model, curvature: Answer) -> list[str]:
+    """Directions whose curvature noise could fake."""
+    values, axes = np.linalg.eigh(np.asarray(curvature.value, float))
+    # A symmetric matrix of noise of variance v has eigenvalues up to about sqrt(2 d v).
+    is_lost = values < np.sqrt(2 * len(values) * float(curvature.variance))
+    if not is_lost.any():
+        return []
+    places = np.flatnonzero(np.max(axes[:, is_lost] ** 2, axis=1) > MOSTLY)
+    return [
+        f"{UNHEARD}{np.count_nonzero(is_lost)} of {len(values)} directions (mostly {_labels(model, places)}): where the draws are "
+        "there, and how wide, may be the prior's and the noise's doing. It is so with columns and levels that no cell matches, "
+        "because of another spelling for example, and with rare ones"
+    ]
+
+
+def _labels(model: Model, places: np.ndarray) -> str:
+    """Entries of a position by the names of the parameters, if there is one for each."""
+    labels: list[str] = []
+
+    def collect(position):
+        for name, leaf in model.unravel(position).items():  # JAX would sort them by name
+            labels.extend([f"{name}[{index}]" for index in range(leaf.size)] if leaf.shape else [name])
+
+    jax.eval_shape(collect, jax.ShapeDtypeStruct((model.dimension,), np.float32))
+    if len(labels) != model.dimension:
+        return f"component {', '.join(map(str, places))} of the position"
+    return ", ".join(labels[place] for place in places)
 
 
 def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer, self_concordance: float | None) -> list[str]:
     values, axes = np.linalg.eigh(np.asarray(curvature.value, float))
-    # A symmetric matrix of noise of variance v has eigenvalues up to about sqrt(2 d v).
-    num_lost = np.count_nonzero(values < np.sqrt(2 * len(values) * float(curvature.variance)))
     values = np.maximum(values, 0)
     heard = values * values / (values + float(gradient.variance))
     with_noise, without = (prior + (axes * part) @ axes.T for part in (heard, values))
@@ -74,7 +104,7 @@ def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer, self_conc
         ]
     widths = np.sqrt(np.linalg.eigvals(np.linalg.solve(with_noise, without)).real)
     least, most = (f"{factor:.3g}" for factor in (widths.min(), widths.max()))
-    told = f"with the noise of what was released the posterior is {least} to {most} times as wide as without"
+    told = f"by the curvature that was released, the noise in the slopes makes the posterior {least} to {most} times as wide"
     if self_concordance is None:
         is_bent, why = not widths.max() <= WIDENED, f"which beyond {WIDENED:g} is not to be hoped for"
     else:
@@ -85,11 +115,6 @@ def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer, self_conc
         told = (
             f"{UNRELIABLE}{told}, by direction. The log-likelihood is taken to be quadratic as far as it is wide, {why}: more "
             "rows, a larger budget or tighter bounds would help"
-        )
-    if num_lost:
-        told += (
-            f"; but along {num_lost} of {len(values)} directions what rows say of the width is lost in noise, and how wide "
-            "the draws are there may be noise too"
         )
     return [told]
 

@@ -263,11 +263,16 @@ def doubt(result: Any) -> str | None:
     return " and ".join(found) or None
 
 
-def reasons_to_doubt(result: Any) -> list[str]:
-    """Why not to rely on these draws: by what was noted during the run, and by the draws themselves. None: they pass."""
+def notes(result: Any, start: str = "") -> list[str]:
+    """What was noted during the run and begins like this, from the privacy statement."""
     statement = result.posterior.attrs.get("privacy_statement", "")
     noted = [line.partition("Note:")[2].strip() for line in statement.splitlines() if line.startswith("  Note:")]
-    reasons = list(dict.fromkeys(note for note in noted if note.startswith(UNRELIABLE)))  # each owner has it
+    return list(dict.fromkeys(note for note in noted if note.startswith(start)))  # each owner has it
+
+
+def reasons_to_doubt(result: Any) -> list[str]:
+    """Why not to rely on these draws: by what was noted during the run, and by the draws themselves. None: they pass."""
+    reasons = notes(result, UNRELIABLE)
     why = doubt(result)
     if why is not None and not any(why in reason for reason in reasons):
         reasons.append(f"{UNRELIABLE}{why}")

@@ -15,6 +15,7 @@ from typing import Any
 
 from dpmcmc.accounting import verify
 from dpmcmc.accounting.statement import TITLES, promise_text
+from dpmcmc.doubts import UNHEARD
 from dpmcmc.results import plots, posterior
 
 DOCTYPE = "<!DOCTYPE html>"
@@ -122,7 +123,8 @@ def _verdict(result: Any) -> str:
             f"R-hat is at most {posterior.MAX_R_HAT}, and" if result.posterior.sizes["chain"] > 1 else "one chain has no R-hat, but"
         )
         good = f"{r_hat} every parameter has at least {posterior.MIN_EFFECTIVE} effective draws"
-        return f'<div class="good">These draws pass their checks: {good}.</div>'
+        limits = "".join(f"<br>But {escape(note)}." for note in posterior.notes(result, UNHEARD))
+        return f'<div class="good">These draws pass their checks: {good}.{limits}</div>'
     return _bad(reasons)
 
 
