@@ -303,7 +303,7 @@ def test_sharing_costs_little_when_all_is_gaussian(path):
 
 def test_accept_bits_are_refused_under_gaussian_dp_and_shared_under_zcdp(path):
     owner = curator(path, shared_by="gaussian-dp")
-    with pytest.raises(UnsupportedQuery, match="Gaussian releases alone"):
+    with pytest.raises(UnsupportedQuery, match="cannot sum up AcceptBit: have it shared by zcdp"):
         owner.grant({tiny.BIT: 1})
     assert owner._account.ledger.grants == [] and not path.exists()
     owner.grant({tiny.RATIO: 1})

@@ -34,6 +34,7 @@ independent draw, where q is what the cap leaves of the mean squared move: 0.52,
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -284,10 +285,9 @@ def noise_aware_for(
 def _check_survey(most_precision: float, noise: float) -> None:
     """Warn where a survey can tell next to nothing, whatever the rows are."""
     if (least := widening(most_precision, noise**2)) > MAX_WIDENING:
-        warnings.warn(
+        _warn(
             f"hopeless: with the noise of this budget the posterior is at least {least:.2g} times as wide as without, even along "
-            "the direction that rows say most about. More rows, a larger budget or tighter bounds would help",
-            stacklevel=4,
+            "the direction that rows say most about. More rows, a larger budget or tighter bounds would help"
         )
 
 
@@ -344,12 +344,19 @@ def _check_hope(most_precision: float, inverse_step: float, lipschitz: float, bu
     most = (1 - START_SHARE - CURVATURE_SHARE) * (gaussian_mu(budget) / reach) ** 2 * most_precision
     most /= max(1e-3, 1 - most_precision / inverse_step / 4)
     if most < FEWEST_DRAWS:
-        warnings.warn(
+        _warn(
             f"hopeless: this budget buys {most:.2g} independent draws at most, even along the direction that rows say most about, "
             f"and a run's own checks want {FEWEST_DRAWS}. Noise follows the clip, {lipschitz:.4g}: where nearly all rows stay far "
-            "below it, say clip= and curvature=, tried out on made-up rows; else more rows or a larger budget would help",
-            stacklevel=3,
+            "below it, say clip= and curvature=, tried out on made-up rows; else more rows or a larger budget would help"
         )
+
+
+def _warn(text: str) -> None:
+    """At the line outside this file that a recipe was asked for."""
+    frame, level = sys._getframe(), 1
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
 
 
 def _reach(lipschitz: float, budget: Budgets) -> float:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dpmcmc.acceptance import Barker, Penalty
 from dpmcmc.accounting import accountants, calibrate, filters
-from dpmcmc.accounting.costs import ZCDP, AcceptBit, Gaussian, NonPrivate, PoissonMixture, Pure, SubsampledGaussian
+from dpmcmc.accounting.costs import ZCDP, AcceptBit, DPBarker, Gaussian, NonPrivate, PoissonMixture, Pure, SubsampledGaussian
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 from dpmcmc.types import Neighbours
 
@@ -21,16 +21,16 @@ def test_whatever_is_granted_stays_within_the_budget(make, counts):
     """Grants chosen at random until one is refused: the ledger of a filter, composed exactly, is within its budget."""
     budget = make(1.0, DELTA)
     for noise_multiplier, count in counts:
-        before, fits = budget.ledger, budget.fits({Gaussian(noise_multiplier): count})
+        before, fits = budget._granted, budget.fits({Gaussian(noise_multiplier): count})
         if fits:
             budget.spend({Gaussian(noise_multiplier): count})
         else:
             with pytest.raises(BudgetExceeded, match="left"):
                 budget.spend({Gaussian(noise_multiplier): count})
-            assert budget.ledger == before
+            assert budget._granted == before
     assert budget.spent <= budget.total
-    if budget.ledger:
-        assert accountants.epsilon(budget.ledger, DELTA).epsilon <= 1.0
+    if budget._granted:
+        assert accountants.epsilon(budget._granted, DELTA).epsilon <= 1.0
 
 
 @pytest.mark.parametrize("make, part", [(filters.gaussian_filter, 0.98), (filters.zcdp_filter, 0.85), (filters.renyi_filter, 0.85)])
@@ -76,7 +76,7 @@ def test_spending_adds_up(make):
     budget.spend({Gaussian(50.0): 30, Gaussian(70.0): 1})
     assert budget.spent > 2 * first * (1 - 1e-12)
     assert budget.left == pytest.approx(budget.total - budget.spent)
-    assert budget.ledger == {Gaussian(50.0): 60, Gaussian(70.0): 1}
+    assert budget._granted == {Gaussian(50.0): 60, Gaussian(70.0): 1}
 
 
 @pytest.mark.parametrize("make", KINDS)
@@ -87,14 +87,24 @@ def test_a_filter_keeps_a_hundredth_of_delta_for_distances(make):
     assert budget.distance_total * (1 + math.e) == pytest.approx(DELTA / 100, rel=1e-6, abs=0)
 
 
-def test_what_a_filter_cannot_measure_is_refused():
-    mixture = PoissonMixture(0.002, 1.0, 1.0, Neighbours.REPLACE_ONE)
-    with pytest.raises(UnsupportedQuery):
-        filters.gaussian_filter(1.0, DELTA).fits({AcceptBit(Barker(), 0.1): 1})
-    with pytest.raises(UnsupportedQuery):
-        filters.zcdp_filter(1.0, DELTA).fits({mixture: 1})
-    assert not filters.renyi_filter(1.0, DELTA).fits({mixture: 1})
-    assert not filters.zcdp_filter(1.0, DELTA).fits({NonPrivate("a debug value"): 1})
+MIXTURE = PoissonMixture(0.002, 1.0, 1.0, Neighbours.REPLACE_ONE)
+OWN = "cannot sum up PoissonMixture: give these queries a budget of their own"
+
+
+@pytest.mark.parametrize(
+    ("make", "cost", "words"),
+    [
+        (filters.gaussian_filter, AcceptBit(Barker(), 0.1), "cannot sum up AcceptBit: have it shared by zcdp or renyi"),
+        (filters.gaussian_filter, DPBarker(1000, 100_000), "cannot sum up DPBarker: have it shared by renyi"),
+        (filters.zcdp_filter, DPBarker(1000, 100_000), "cannot sum up DPBarker: have it shared by renyi"),
+        *((make, MIXTURE, OWN) for make in KINDS),
+        *((make, NonPrivate("a debug value"), "no budget pays for this: a debug value") for make in KINDS),
+    ],
+)
+def test_what_a_filter_cannot_measure_is_refused(make, cost, words):
+    """And no filter is offered that would refuse it in turn."""
+    with pytest.raises(UnsupportedQuery, match=words):
+        make(1.0, DELTA).fits({cost: 1})
 
 
 def test_pure_and_bits_share_a_filter():

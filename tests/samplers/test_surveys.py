@@ -310,9 +310,12 @@ def test_several_owners_are_surveyed_as_one():
     assert np.abs(found.posterior["coefficients"].mean(("chain", "draw")) - [1.0, -0.5]).max() < 0.5
 
 
-def test_what_is_hopeless_is_told_before_the_budget_is_spent():
-    with pytest.warns(UserWarning, match=r"hopeless: .* at least \S+ times as wide as without"):
-        tuning.noise_aware(MODEL, 100, Budget(0.1, 1e-6))
+def test_what_is_hopeless_is_told_before_the_budget_is_spent_and_where_it_was_asked_for():
+    curator = Curator(tuple(part[:100] for part in ROWS), MODEL, Budget(0.1, 1e-6))
+    for make in (tuning.noise_aware_for, lambda owner: tuning.noise_aware(owner.model, 100, owner.budget), tuning.langevin_for):
+        with pytest.warns(UserWarning, match=r"hopeless: ") as told:
+            make(curator)
+        assert [warning.filename for warning in told] == [__file__]
 
 
 @pytest.mark.slow

@@ -102,16 +102,16 @@ def zcdp_paper_epsilon(costs: Costs, delta: float) -> float:
 def zcdp_rho(costs: Costs) -> float:
     """rho of the whole ledger."""
     rhos = {cost: cost.rho() for cost in costs}
-    if any(rho is None for rho in rhos.values()):
-        raise UnsupportedQuery("some cost of this ledger has no zCDP bound")
+    if unknown := sorted({type(cost).__name__ for cost, rho in rhos.items() if rho is None}):
+        raise UnsupportedQuery(f"{', '.join(unknown)} has no zCDP bound: choose another method")
     return math.fsum(count * rhos[cost] for cost, count in costs.items())
 
 
 def pure_epsilon(costs: Costs, delta: float) -> float:
     """Pure epsilons added: valid with delta = 0."""
     pures = {cost: cost.pure() for cost in costs}
-    if any(value is None for value in pures.values()):
-        raise UnsupportedQuery("some cost of this ledger has no pure epsilon")
+    if unknown := sorted({type(cost).__name__ for cost, value in pures.items() if value is None}):
+        raise UnsupportedQuery(f"{', '.join(unknown)} has no pure epsilon: choose another method")
     return math.fsum(count * pures[cost] for cost, count in costs.items())
 
 

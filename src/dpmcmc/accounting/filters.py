@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from dpmcmc.accounting import accountants, calibrate, gaussian, renyi
-from dpmcmc.accounting.costs import Costs, Gaussian
+from dpmcmc.accounting.costs import Costs, Gaussian, NonPrivate
 from dpmcmc.accounting.search import largest, largest_exponential
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 
@@ -86,12 +86,7 @@ def gaussian_filter(epsilon: float, delta: float) -> Filter:
     total = gaussian.mu(epsilon, (1 - accountants.RESERVE) * delta) ** 2
 
     def measure(costs: Costs) -> float:
-        others = sorted({type(cost).__name__ for cost in costs if not isinstance(cost, Gaussian)})
-        if others:
-            raise UnsupportedQuery(
-                f"Gaussian DP sums up Gaussian releases alone, not {', '.join(others)}: choose a sampler that asks for these "
-                "(sgld, penalty), or have the budget shared by zCDP or Renyi from the first spend on"
-            )
+        _check_known("gaussian-dp", costs)
         return accountants.gaussian_mu(costs) ** 2
 
     return Filter(epsilon, delta, total, measure, "of squared Gaussian-DP mu")
@@ -100,7 +95,12 @@ def gaussian_filter(epsilon: float, delta: float) -> Filter:
 def zcdp_filter(epsilon: float, delta: float) -> Filter:
     """Sums rho. Refuses costs without a zCDP bound."""
     accountants.check_budget(epsilon, delta)
-    return Filter(epsilon, delta, largest_rho(epsilon, (1 - accountants.RESERVE) * delta), accountants.zcdp_rho, "of rho (zCDP)")
+
+    def measure(costs: Costs) -> float:
+        _check_known("zcdp", costs)
+        return accountants.zcdp_rho(costs)
+
+    return Filter(epsilon, delta, largest_rho(epsilon, (1 - accountants.RESERVE) * delta), measure, "of rho (zCDP)")
 
 
 def renyi_filter(epsilon: float, delta: float) -> Filter:
@@ -109,8 +109,37 @@ def renyi_filter(epsilon: float, delta: float) -> Filter:
     kept = (1 - accountants.RESERVE) * delta
     order = float(renyi.ORDERS[np.argmax(_total(renyi.ORDERS, epsilon, kept) / renyi.ORDERS)])
     total = float(_total(np.array(order), epsilon, kept))
-    measure = lambda costs: float(accountants.curve(costs)(np.array([order]))[0]) if costs else 0.0  # noqa: E731
+
+    def measure(costs: Costs) -> float:
+        _check_known("renyi", costs)
+        return float(accountants.curve(costs)(np.array([order]))[0]) if costs else 0.0
+
     return Filter(epsilon, delta, max(0.0, total), measure, f"of Renyi divergence at order {order:.4g}")
+
+
+KNOWS: dict[str, Callable[[Any], bool]] = {  # which costs a filter has a bound for
+    "gaussian-dp": lambda cost: isinstance(cost, Gaussian),
+    "zcdp": lambda cost: cost.rho() is not None,
+    "renyi": lambda cost: bool(np.isfinite(cost.rdp(renyi.ORDERS[:1])).all()),
+}
+
+
+def _check_known(shared_by: str, costs: Costs) -> None:
+    """Refuse costs that a filter cannot sum up, and name those that could."""
+    if reasons := [cost.reason for cost in costs if isinstance(cost, NonPrivate)]:
+        raise UnsupportedQuery(f"no budget pays for this: {reasons[0]}. Use a private query, or a curator without a budget")
+    others = sorted({type(cost).__name__ for cost in costs if not KNOWS[shared_by](cost)})
+    if not others:
+        return
+    able = [name for name, knows in KNOWS.items() if all(knows(cost) for cost in costs)]
+    way_out = (
+        f"have it shared by {' or '.join(able)} from the first spend on" if able else "give these queries a budget of their own"
+    )
+    only = " (sgld, penalty with all rows)" if shared_by == "gaussian-dp" else ""
+    raise UnsupportedQuery(
+        f"a budget shared by {shared_by} cannot sum up {', '.join(others)}: {way_out}, or choose a sampler that asks for others"
+        f"{only}"
+    )
 
 
 FILTERS = {"gaussian-dp": gaussian_filter, "zcdp": zcdp_filter, "renyi": renyi_filter}  # as curators are told to share by

@@ -398,7 +398,10 @@ def _report(result: Any, model: ModelName, problem: Problem, out: Path, ledger: 
         )
     typer.echo(f"Written to {out}. Look at it with `dpmcmc report {out}`, read it with dpmcmc.load or ArviZ.")
     if ledger is None:
-        typer.echo("The promise is about this run alone: another run on the same rows adds to it. --ledger FILE keeps count.")
+        typer.echo(
+            "The promise is about this run alone: the epsilon and delta of another run on the same rows add to it. To share one "
+            "budget among runs give all of them --ledger FILE --shared-by."
+        )
 
 
 def _floats(option: str, text: str) -> tuple[float, ...]:

@@ -56,7 +56,9 @@ def parse_bounds(text: str) -> dict[str, Bounds]:
         except ValueError:
             is_there = ""
         if not is_there or not name.strip():
-            raise ValueError(f"bounds {part!r} must read COLUMN=LOW:HIGH, as in age=21:64")
+            raise ValueError(
+                f"bounds {part!r} must read COLUMN=LOW:HIGH, two numbers, as in age=21:64 (make numbers of dates first)"
+            )
         if name.strip() in found:
             raise ValueError(f"column {name.strip()!r} has two bounds: give one")
         found[name.strip()] = _checked(name.strip(), (low, high))
