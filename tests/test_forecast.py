@@ -285,6 +285,11 @@ def test_a_survey_tells_what_a_chain_could_average():
     assert forecast.expected_widening(10, 7, Budget(1e-6, 1e-6)) > 100
 
 
+def test_the_plan_command_refuses_in_json_too():
+    refused = run("--rows", "61395", "--dimension", "7", "--delta", "1e-6", "--epsilon", "-1", "--json")
+    assert refused.exit_code == 2 and "epsilon=-1.0 must be positive" in json.loads(refused.stdout)["error"]
+
+
 def test_the_plan_command_says_hopeless_and_what_it_would_take():
     found = run("--rows", "2000", "--dimension", "10", "--epsilon", "0.5", "--delta", "1e-6")
     assert found.exit_code == 0 and "Hopeless: you would need n = " in found.stdout

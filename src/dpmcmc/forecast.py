@@ -2,8 +2,9 @@ r"""What to expect of a private logistic regression, from public facts: steps, e
 
 The posterior mean is off by  err = sqrt(K d / (mu^2 n))  posterior standard deviations, root mean square over the parameters, where
 mu is the Gaussian-DP parameter of the whole budget. K was measured (`benchmarks/forecast.py`) on simulated logistic regressions
-with an intercept and features uniform in [-1, 1], with the settings of `tuning`; effective draws are about 1 / err^2. Tables whose
-features huddle in a corner of their declared bounds do worse: tell the bounds tightly.
+with an intercept and features uniform in [-1, 1], with the settings of `tuning`, and for random walks those of `walk_recipe`: a
+private start, and its shape (`dpmcmc run` gives them neither, and other numbers of steps). Effective draws are about 1 / err^2.
+Tables whose features huddle in a corner of their declared bounds do worse: tell the bounds tightly.
 """
 
 from __future__ import annotations

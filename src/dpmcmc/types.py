@@ -166,7 +166,7 @@ class Traits(NamedTuple):
     bounded_by: str = "lipschitz"  # which bound of the model its clip is compared with: this one, "curvature" or "spread"
     clip: float | None = None  # the most that a row counts for, per unit of move
     bound: float | None = None  # the same, whatever the move
-    batch: Any = None  # which rows it looks at, if not at all
+    batch: Any = None  # the random batch that it reads; None: all rows
     temperature: float = 1.0  # the power of the likelihood
 
 

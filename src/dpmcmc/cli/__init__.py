@@ -45,12 +45,10 @@ def plan(
     from dpmcmc import forecast
     from dpmcmc.types import Budget
 
-    try:
+    with refusals(as_json=as_json):
         budget = Budget(epsilon, delta, neighbours.neighbours)
         tell = forecast.plan_json if as_json else forecast.plan_text
         typer.echo(tell(rows, dimension, budget))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 @main.command()

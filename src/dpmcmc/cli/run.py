@@ -101,7 +101,10 @@ def run(
         int | None, _option(SAMPLER, "Per chain; by default all that the budget allows (noise-aware, whose steps are free: 1000).")
     ] = None,
     chains: Annotated[int, _option(SAMPLER, "They share the budget.")] = 2,
-    thin: Annotated[int | None, _option(SAMPLER, "Keep every thin-th step; by default every one, of sgld some 2000.")] = None,
+    thin: Annotated[
+        int | None,
+        _option(SAMPLER, "Keep every thin-th step; by default every one, of sgld so many that some 2000 draws per chain are left."),
+    ] = None,
     warmup: Annotated[
         float | None, _option(SAMPLER, "Share of the draws kept apart as warm-up; by default 0.5, of sgld and noise-aware 0.1.")
     ] = None,
