@@ -82,9 +82,8 @@ def _checked(document: Any, where: str) -> dict[str, Any]:
     """Refuse what is no ledger, of one owner or of several."""
     for ledger in by_owner(document).values():
         if not isinstance(ledger, dict) or ledger.get("format") != FORMAT:
-            raise ValueError(
-                f"{where} holds no ledger: it must be an object whose format is {FORMAT!r}"
-            )  # it may be a person's row
+            # What it has instead is not told: it may be somebody's row.
+            raise ValueError(f"{where} holds no ledger: it must be an object whose format is {FORMAT!r}")
     return document
 
 

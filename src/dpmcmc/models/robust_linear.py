@@ -53,7 +53,7 @@ from dpmcmc.types import Array, Model, Position, Row, positive, whole
 HUBER = 1.345
 CENTER = HUBER  # of Y / s
 SHARE = 0.5  # of R'^2, in the square of the unit of t
-NOISE_PRIOR = 40.0  # standard deviation of t: wide enough for a noise of 1 % of Y
+NOISE_PRIOR = 40.0  # standard deviation of t: wide enough for a noise of about 1 % of Y
 NOISE = "noise_scale"  # its name among the parameters
 
 
