@@ -418,7 +418,7 @@ def test_sharing_needs_a_ledger():
 
 def test_accept_bits_cannot_be_shared_as_gaussians(folder):
     result = invoke(*LOGISTIC, "--shared-by", "gaussian-dp", "--ledger", "spent.json", "--steps", "2")
-    assert result.exit_code == 2 and "Gaussian releases alone, not AcceptBit: choose a sampler" in result.output
+    assert result.exit_code == 2 and "cannot sum up AcceptBit: have it shared by zcdp or renyi" in result.output
     assert not (folder / "spent.json").exists()
 
 
