@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc import Answer, Budget, CenteredGradient, Gradient, doubts, models, noise_aware, tuning
+from dpmcmc import Answer, Budget, CenteredGradient, Gradient, diagnostics, models, noise_aware, tuning
 from dpmcmc.models.robust_linear import HUBER
 
 DELTA, NUM_TABLES, AT_ONCE = 1e-6, 300, 50
@@ -88,8 +88,8 @@ def run(model, make, mu: float, num_rows: int, num_tables: int) -> dict[str, flo
     keys = jax.random.split(jax.random.key(3), num_tables)
     many = jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=AT_ONCE))
     surveys, held, widths = jax.tree.map(np.asarray, many(keys))
-    told = [" ".join(doubts.of_survey(model, jax.tree.map(lambda leaf, i=i: leaf[i], surveys))) for i in range(num_tables)]
-    in_doubt = np.array([doubts.UNRELIABLE in text for text in told])
+    found = [diagnostics.of_survey(model, jax.tree.map(lambda leaf, i=i: leaf[i], surveys)) for i in range(num_tables)]
+    in_doubt = np.array([any(finding.is_severe for finding in each) for each in found])
     others = held[~in_doubt, : NUM_FEATURES + 1].mean() if not in_doubt.all() else np.nan
     told = {"epsilon": epsilon, "held": held[:, : NUM_FEATURES + 1].mean(), "doubt": in_doubt.mean(), "others": others}
     return told | {"sd": np.median(widths[:, : NUM_FEATURES + 1]), "noise": held[:, NUM_FEATURES + 1 :].mean()}

@@ -16,7 +16,8 @@ ALLOWED = {  # layer -> the layers of ours it may import; a layer is a folder or
     "types": set(),
     "errors": set(),
     "acceptance": set(),
-    "progress": {"types"},
+    "finding": {"errors", "accounting"},
+    "progress": {"types", "finding"},
     "precision": set(),
     "ask": {"types", "errors"},
     "models": {"types"},
@@ -25,15 +26,15 @@ ALLOWED = {  # layer -> the layers of ours it may import; a layer is a folder or
     "ledger": {"bill", "errors", "accounting"},
     "curator": {"types", "errors", "ask", "acceptance", "accounting", "bill", "ledger", "precision"},
     "samplers": {"types", "acceptance", "precision"},
-    "doubts": {"types", "precision"},
-    "loop": {"types", "errors", "ask", "accounting", "progress", "results", "doubts"},
-    "results": {"types", "errors", "accounting", "doubts", "__init__"},
+    "diagnostics": {"types", "precision", "finding"},
+    "loop": {"types", "errors", "ask", "accounting", "progress", "results", "diagnostics", "finding"},
+    "results": {"types", "errors", "accounting", "diagnostics", "finding", "__init__"},
     "tables": {"types", "errors"},
     "tuning": {"types", "accounting", "__init__"},
     "forecast": {"types", "acceptance", "accounting", "bill", "tuning", "__init__"},
     "audit": {"types", "errors", "accounting", "bill", "__init__"},
     "experiments": {"types", "models", "acceptance", "accounting", "results", "__init__"},
-    "demo": {"types", "models", "results", "tables", "tuning", "forecast", "__init__"},
+    "demo": {"types", "finding", "models", "results", "tables", "tuning", "forecast", "__init__"},
 }
 HEAVY_HOMES = {
     "arviz": {"results/posterior.py"},
@@ -42,7 +43,7 @@ HEAVY_HOMES = {
     "numpyro": {"models/numpyro.py"},
     "rich": {"progress.py", "cli/account.py"},
 }
-NO_JAX = {"types", "errors", "acceptance", "accounting", "bill", "ledger", "progress", "__init__"}
+NO_JAX = {"types", "errors", "acceptance", "accounting", "bill", "ledger", "finding", "progress", "__init__"}
 
 
 def layer(path: Path) -> str:

@@ -26,8 +26,9 @@ _NAMES = {  # by the module that they are from
     "curator.statistic": ("SufficientStatistic",),
     "curator.tuna": ("PublishedFastMH", "TunaBarker", "TunaMetropolis", "TunaRatio"),
     "errors": ("BudgetExceeded", "PrivacyRefusal", "RunFailed", "UnboundedQueries", "UnsupportedQuery"),
+    "finding": ("Finding", "Severity"),
     "loop": ("sample",),
-    "results.posterior": ("load", "save", "statement_of", "summary"),
+    "results.posterior": ("findings", "load", "save", "statement_of", "summary"),
     "results.report": ("report",),
     "samplers.accept": ("accept_walk",),
     "samplers.exponential": ("exponential_penalty",),
@@ -81,7 +82,10 @@ if TYPE_CHECKING:
     from dpmcmc.errors import RunFailed as RunFailed
     from dpmcmc.errors import UnboundedQueries as UnboundedQueries
     from dpmcmc.errors import UnsupportedQuery as UnsupportedQuery
+    from dpmcmc.finding import Finding as Finding
+    from dpmcmc.finding import Severity as Severity
     from dpmcmc.loop import sample as sample
+    from dpmcmc.results.posterior import findings as findings
     from dpmcmc.results.posterior import load as load
     from dpmcmc.results.posterior import save as save
     from dpmcmc.results.posterior import statement_of as statement_of

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from dpmcmc import tables
+from dpmcmc.finding import Finding, in_words
 
 QUESTION = "Who earns more than 20 dollars an hour?"
 ABOUT = "Logistic regression on 61 395 workers (CPS 2004), each protected as one row."
@@ -83,7 +84,12 @@ def make_model():
 
 
 def run(
-    epsilon: float, delta: float, seed: int, progress: bool = True, path: str | Path | None = None, sampler: str = "noise-aware"
+    epsilon: float,
+    delta: float,
+    seed: int,
+    progress: bool | Literal["bar"] = True,
+    path: str | Path | None = None,
+    sampler: str = "noise-aware",
 ):
     """One private posterior of the embedded table: an InferenceData with its statement. The other sampler is `sgld`."""
     import jax
@@ -108,11 +114,11 @@ class Judgement(NamedTuple):
     coverage: float  # share of 90 % intervals that hold the reference mean
     r_hat: float
     ess: float
-    doubts: list[str]  # what a user without a reference is told
+    findings: list[Finding]  # all that a user without a reference has
 
     @property
     def is_success(self) -> bool:
-        return not self.doubts
+        return not any(finding.is_severe for finding in self.findings)
 
 
 def judge(result) -> Judgement:
@@ -128,7 +134,7 @@ def judge(result) -> Judgement:
         covered.append(low <= mean <= high)
     rms = float(np.sqrt(np.mean(np.square(errors))))
     width, coverage = float(np.median(widths)), float(np.mean(covered))
-    return Judgement(rms, width, coverage, table.r_hat.max(), table.ess_bulk.min(), posterior.reasons_to_doubt(result))
+    return Judgement(rms, width, coverage, table.r_hat.max(), table.ess_bulk.min(), posterior.findings(result))
 
 
 def main(out: str | Path, seed: int = 0, epsilons: tuple[float, ...] = (4.0, 1.0), delta: float = 1e-6) -> list[Judgement]:
@@ -147,10 +153,12 @@ def main(out: str | Path, seed: int = 0, epsilons: tuple[float, ...] = (4.0, 1.0
         print(forecast.plan_text(num_rows, model.dimension, Budget(epsilon, delta)), "\n", flush=True)
         paths.append(folder / f"demo-epsilon-{epsilon:g}.nc")
         paths[-1].unlink(missing_ok=True)  # of the last demo: this table is public and costs nobody anything
-        results[epsilon] = run(epsilon, delta, seed, path=paths[-1])
+        results[epsilon] = run(epsilon, delta, seed, "bar", paths[-1])
         judgements.append(judge(results[epsilon]))
         print(_comparison(results[epsilon]), "\n")
         print(_verdict(judgements[-1], epsilon), "\n")
+        if judgements[-1].findings:
+            print(in_words(judgements[-1].findings), "\n")
         print(statement_of(results[epsilon]), "\n", flush=True)
     figure = folder / "demo.png"
     plots.against_reference(results, REFERENCE, "Log-odds of earning more than 20 dollars an hour", figure)
@@ -186,7 +194,7 @@ def _verdict(found: Judgement, epsilon: float) -> str:
     if found.is_success:
         return f"This run succeeded: R-hat {found.r_hat:.2f}, {found.ess:.0f} effective draws. Against the reference {error}."
     return (
-        f"THIS RUN FAILED its own checks. {' '.join(f'{why}.' for why in found.doubts)} Against the reference {error}.\n"
+        f"THIS RUN FAILED its own checks, listed below. Against the reference {error}.\n"
         f"epsilon = {epsilon:g} is too little for this many rows: read the intervals with care, or use more rows, a larger "
         "epsilon, or fewer parameters."
     )

@@ -17,16 +17,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dpmcmc import doubts
+from dpmcmc import diagnostics
 from dpmcmc.ask import total_plan
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, RunFailed, in_brief
+from dpmcmc.finding import Finding, note, unless_it_fails
 from dpmcmc.progress import Progress
 from dpmcmc.results import posterior as posteriors
 from dpmcmc.types import Ask, Budget, Key, Plan, Position, Sampler, statistics_of, whole
@@ -46,11 +47,12 @@ def sample(
     num_chains: int = 4,
     thin: int = 1,
     warmup: float = 0.5,
-    progress: bool = True,
+    progress: bool | Literal["bar"] = True,
     start: Callable[[Key, Position, Ask], Any] | None = None,
     path: str | Path | None = None,
     attributes: Mapping[str, str] = MappingProxyType({}),
     units: Mapping[str, str] = MappingProxyType({}),
+    checks: Callable[[Any], list[Finding]] | None = None,
 ):
     """Draw from the posterior, within the curator's budget. Returns an ArviZ InferenceData with its privacy statement.
 
@@ -68,6 +70,9 @@ def sample(
         keep every thin-th step.
     warmup
         this share of the draws, from the start, is kept apart as warm-up.
+    progress
+        show the progress, and each finding as it is made, on standard error. "bar" shows the progress alone; ``False`` neither:
+        findings then go to the log. `findings` reads them from the result.
     start
         a private start, such as `newton_start`, run once from `initial_position` for all chains and billed with the run. Chains
         begin at its `position`; `sampler` may then be a function of what it returns: ``lambda start: hmc(..., start.precision)``.
@@ -77,6 +82,8 @@ def sample(
         texts to keep with the posterior, as its attributes: "plan" is shown by `report`.
     units
         those of the parameters, by name, for the readers of the posterior.
+    checks
+        a function from the result to findings of one's own about it: they are kept with the others.
     """
     _check_texts("attributes", attributes)
     _check_texts("units", units)
@@ -84,6 +91,10 @@ def sample(
     num_chains, thin = whole("num_chains", num_chains), whole("thin", thin)
     keys = jax.random.split(rng_key, num_chains)
     _check_not_traced(keys, initial_position)
+    if checks is not None and not callable(checks):
+        raise TypeError(f"checks is a {type(checks).__name__}: it must be a function from the result to a list of dpmcmc.Finding")
+    if progress not in (True, False, "bar"):
+        raise ValueError(f'progress={progress!r} must be True, False or "bar"')
     positions = _initial_positions(initial_position, num_chains, curator.model)
     if not isinstance(warmup, numbers.Real) or not 0 <= warmup < 1:
         raise ValueError(f"warmup={warmup!r} must lie in [0, 1): it is the share of the draws kept apart")
@@ -109,22 +120,23 @@ def sample(
     assert plan == by_step, "the bill of a block must be that of its steps"
     check_fits(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
     asked = one_step.plan or begin.plan  # what the law of the draws rests on
-    notes = doubts.of_settings(curator.model, asked)
-    notes += _unless_it_fails(doubts.of_values, curator.model, curator.row, positions[0])
-    notes += _unless_it_fails(doubts.of_bounds, curator.model, curator.row, positions[0])
-    notes += _unless_it_fails(doubts.of_gradients, curator.model, curator.row, positions[0], asked)
-    notes += _unless_it_fails(doubts.of_parts, curator.model, curator.row, positions[0])
-    with _interrupts_held() as interrupts, Progress(num_steps, is_shown=progress) as bar:
-        for note in notes:
-            bar.warn(note)  # while an interrupt can still save the budget
+    model, row = curator.model, curator.row
+    findings = diagnostics.of_settings(model, asked)
+    findings += unless_it_fails(diagnostics.of_values, model, row, positions[0])
+    findings += unless_it_fails(diagnostics.of_bounds, model, row, positions[0])
+    findings += unless_it_fails(diagnostics.of_gradients, model, row, positions[0], asked)
+    findings += unless_it_fails(diagnostics.of_parts, model, row, positions[0])
+    limits = diagnostics.PAID if one_step.plan else diagnostics.FREE
+    with _interrupts_held() as interrupts, Progress(num_steps, bool(progress), progress != "bar") as bar:
+        bar.warn(findings)  # while an interrupt can still save the budget
         starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
         if interrupts:
             bar.say("interrupted before the budget was touched: nothing is spent")
             raise KeyboardInterrupt
         with posteriors.claimed(path):
             run = _Run(
-                curator, curator.grant(plan), asked, keys, sizes, thin, warmup, path, notes, dict(attributes), dict(units),
-                is_all,
+                curator, curator.grant(plan), asked, keys, sizes, thin, warmup, path, findings, dict(attributes), dict(units),
+                checks, limits, is_all,
             )  # fmt: skip
             return run.go(positions, starter, runners, bar, interrupts)
 
@@ -141,9 +153,11 @@ class _Run:
     thin: int
     warmup: float
     path: str | Path | None
-    notes: list[str]
+    findings: list[Finding]  # so far
     attributes: Mapping[str, str]
     units: Mapping[str, str]
+    checks: Callable[[Any], list[Finding]] | None
+    limits: diagnostics.Limits
     is_all: bool  # as many steps as the budget allows
     num_done: int = 0
     is_warned: bool = False
@@ -152,48 +166,46 @@ class _Run:
 
     def go(self, positions, starter, runners, bar: Progress, interrupts: list):
         """Run to the end, or as far as it gets: draws that were paid for are returned, or come with the error."""
-        note = ""
         try:
-            note = self._run(positions, starter, runners, bar, interrupts)
+            ending = self._run(positions, starter, runners, bar, interrupts)
         except KeyboardInterrupt:
-            note = self._told("interrupted")
+            ending = [self._ended("interrupted", "was interrupted")]
             if not self.draws:
-                bar.say(note)
+                bar.say(ending[0].text)
                 raise
         except BudgetExceeded as refusal:
-            note = self._told("stopped", f" ({refusal})")
+            ending = [self._ended("stopped", "stopped", f" ({refusal})")]
             if not self.draws:
-                raise RunFailed(f"the run {note}; there are no draws", None) from refusal
+                raise RunFailed(f"{ending[0].text} There are no draws.", None) from refusal
         except Exception as error:
-            note = self._told("broke off")
-            result = self.posterior(note) if self.draws else None
+            broken = self._ended("broke-off", "broke off")
+            result = self.posterior(broken) if self.draws else None
             with contextlib.suppress(Exception):
                 self._save(result)
-            told = "there are no draws" if result is None else "its draws are in .posterior"
-            raise RunFailed(f"the run {note}; {told}", result) from error
+            where = "There are no draws." if result is None else "Its draws are in .posterior."
+            raise RunFailed(f"{broken.text} {where}", result) from error
         if not self.draws:
-            raise RunFailed(f"no draws: {note}; choose a larger rho, shorter moves or a smaller clip", None)
-        return self._finish(bar, [note] * bool(note))
+            raise RunFailed(f"{ending[0].text} There are no draws: choose a larger rho, shorter moves or a smaller clip.", None)
+        return self._finish(bar, ending)
 
-    def _run(self, positions, starter, runners, bar: Progress, interrupts: list) -> str:
+    def _run(self, positions, starter, runners, bar: Progress, interrupts: list) -> list[Finding]:
         """Block after block. Returns why it ended early, if it did."""
         learned, states = self.grant.run(starter, self.keys, positions)
-        told = _unless_it_fails(doubts.of_start, learned) + _unless_it_fails(doubts.of_survey, self.curator.model, learned)
-        for text in told:
-            bar.warn(text)
-            self.notes.append(text)
+        self.findings += unless_it_fails(diagnostics.of_start, learned)
+        self.findings += unless_it_fails(diagnostics.of_survey, self.curator.model, learned)
+        bar.warn(self.findings)
         for size in self.sizes:
             states, draws = self.grant.run(runners[size], self.keys, learned, states, np.int32(self.num_done))
             num_answered = self._keep(draws)
             self.num_done += num_answered
             bar.advance(num_answered, draws[1])
             if num_answered < size:
-                return self._told("the filter was used up")
+                return [self._ended("filter-used-up", "used up its filter and ended")]
             if self.num_done < sum(self.sizes):
                 if interrupts:
                     raise KeyboardInterrupt
                 self._save_so_far(bar)
-        return ""
+        return []
 
     def _save_so_far(self, bar: Progress) -> None:
         """Unless the last time was so shortly before that saving would take most of the time: a kill loses no more than that."""
@@ -201,36 +213,34 @@ class _Run:
         if self.path is None or start < self.next_save:
             return
         try:
-            self._save(self.posterior(f"{self.num_done} of {sum(self.sizes)} steps so far; the grant is spent in full"))
+            self._save(self.posterior(self._ended("unfinished", "is unfinished")))
         except Exception as error:  # a full disk may have room again: the draws are safe here, and the last attempt counts
             if not self.is_warned:
-                bar.warn(f"the draws so far could not be written to {self.path} ({in_brief(error)}); the run goes on")
+                bar.tell(f"The draws so far could not be written to {self.path} ({in_brief(error)}); the run goes on.")
             self.is_warned = True
         self.next_save = 2 * time.monotonic() - start
 
-    def _finish(self, bar: Progress, notes: list[str]):
+    def _finish(self, bar: Progress, findings: list[Finding]):
         result, model = None, self.curator.model
         try:
             # A sampler of one's own may name its statistics as it likes.
-            notes += _unless_it_fails(doubts.of_draws, model, self.asked, self.draws, self.thin, self.warmup)
+            findings += unless_it_fails(diagnostics.of_draws, model, self.asked, self.draws, self.thin, self.warmup)
             visited = np.concatenate([positions for positions, _ in self.draws])
-            notes += _unless_it_fails(doubts.of_positions, model, self.curator.row, visited)
+            findings += unless_it_fails(diagnostics.of_positions, model, self.curator.row, visited)
             if self.is_all:
-                notes += _unless_it_fails(_unspent, self.curator.budget, self.grant.statement())
-            result = self.posterior(*notes)
-            if why := _unless_it_fails(_in_doubt, result):
-                notes += why
-                result = self.posterior(*notes)
-            for note in notes:
-                bar.warn(note)
+                findings += unless_it_fails(_unspent, self.curator.budget, self.grant.statement())
+            result = self.posterior(*findings)
+            bar.warn(posteriors.findings(result))
             self._save(result)
             return result
         except (Exception, KeyboardInterrupt) as error:
-            told = "made into a posterior" if result is None else f"written to {self.path}; they are in .posterior"
-            raise RunFailed(f"the grant is spent, but the draws could not be {told}", result) from error
+            what = "made into a posterior" if result is None else f"written to {self.path}; they are in .posterior"
+            raise RunFailed(f"the grant is spent, but the draws could not be {what}", result) from error
 
-    def _told(self, how: str, why: str = "") -> str:
-        return f"{how} after {self.num_done} of {sum(self.sizes)} steps{why}; the grant is spent in full"
+    def _ended(self, code: str, how: str, why: str = "") -> Finding:
+        num_steps = sum(self.sizes)
+        text = f"The run {how} after {self.num_done} of {num_steps} steps{why}; the grant is spent in full."
+        return note(code, text, steps=self.num_done, planned=num_steps)
 
     def _keep(self, draws) -> int:
         """Keep a block's draws up to the first that a used-up filter did not answer. Returns how many steps those are."""
@@ -241,35 +251,27 @@ class _Run:
             self.draws.append(jax.tree.map(lambda leaf: np.asarray(leaf)[:num_kept], draws))
         return num_kept * self.thin
 
-    def posterior(self, *notes: str):
+    def posterior(self, *findings: Finding):
+        model = self.curator.model
         positions, info = jax.tree.map(lambda *parts: np.concatenate(parts).swapaxes(0, 1), *self.draws)
         return posteriors.from_draws(
             positions,
             info,
-            self.curator.model.unravel,
-            self.grant.statement(*_declared(self.curator.model, self.asked), *self.notes, *notes),
+            model.unravel,
+            self.grant.statement(*_declared(model, self.asked)),
             num_warmup=int(positions.shape[1] * self.warmup),
             thin=self.thin,
             attributes=self.attributes,
             units=self.units,
+            findings=[*self.findings, *findings],
+            limits=self.limits,
+            checks=self.checks,
+            log_prior=model.log_prior,
         )
 
     def _save(self, result) -> None:
         if self.path is not None and result is not None:
             posteriors.save(result, self.path)
-
-
-def _unless_it_fails(check: Callable[..., list[str]], *arguments: Any) -> list[str]:
-    """What a check of released values finds: its own failure must not cost the draws, nor go untold."""
-    try:
-        return check(*arguments)
-    except Exception as error:
-        return [f"the run could not be checked in full ({in_brief(error)})"]
-
-
-def _in_doubt(result: Any) -> list[str]:
-    why = posteriors.doubt(result)
-    return [] if why is None else [f"{doubts.UNRELIABLE}{why}"]
 
 
 def _declared(model, plan: Plan) -> list[str]:
@@ -399,14 +401,20 @@ def _num_steps(curator, initial, per_step, num_steps: int | None, num_chains: in
     return fits - fits % thin
 
 
-def _unspent(budget: Any, statement: Any) -> list[str]:
+def _unspent(budget: Any, statement: Any) -> list[Finding]:
     """Where the budget allows no further step, and yet a good part of epsilon is left."""
     if not isinstance(budget, Budget) or not statement.epsilon < NEARLY_ALL * budget.epsilon:
         return []
     return [
-        f"the run takes epsilon={statement.epsilon:.4g} of {budget.epsilon:g}, and no further draw fits: what draws cost is "
-        "coarse, or what rounded noise lacks to be ideal has used up its part of delta (then a larger delta buys more steps, a "
-        "larger epsilon none)"
+        note(
+            "budget-left",
+            f"The run spends epsilon={statement.epsilon:.4g} of {budget.epsilon:g}, and no further draw "
+            "fits: either each draw costs much, or the deviation of rounded noise from perfect noise "
+            "has used up its part of delta (then a larger delta allows more steps, a larger epsilon "
+            "none).",
+            epsilon=statement.epsilon,
+            budget=budget.epsilon,
+        )
     ]
 
 

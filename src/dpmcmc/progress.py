@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from dpmcmc.finding import Finding, in_a_line
 from dpmcmc.types import statistics_of
 
 logger = logging.getLogger(__name__)
@@ -18,8 +20,10 @@ SECONDS_BETWEEN_LINES = 10.0
 class Progress:
     """Shows how many of the steps are done and, if the sampler released it, how many moves were accepted."""
 
-    def __init__(self, num_steps: int, is_shown: bool = True) -> None:
+    def __init__(self, num_steps: int, is_shown: bool = True, shows_findings: bool = True) -> None:
         self.num_steps, self.done = num_steps, 0
+        self.shows_findings = shows_findings
+        self.warned: list[Finding] = []
         self.bar: Any = None
         self.is_shown, self.is_terminal = is_shown, sys.stderr.isatty()
         self.accepted: list[float] = []
@@ -53,7 +57,15 @@ class Progress:
         if self.is_shown:
             print(f"dpmcmc: {text}", file=sys.stderr)
 
-    def warn(self, text: str) -> None:
+    def warn(self, findings: Iterable[Finding]) -> None:
+        """Show the findings that were not shown before."""
+        for finding in findings:
+            if finding not in self.warned:
+                self.warned.append(finding)
+                if self.shows_findings:
+                    self.tell(in_a_line(finding))
+
+    def tell(self, text: str) -> None:
         """For those who look at no progress, too. Never an error, as warnings can be: it would lose the draws."""
         if self.is_shown:
             self.say(text)

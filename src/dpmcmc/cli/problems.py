@@ -9,6 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from dpmcmc.finding import Finding, note, severe
+
 
 class ModelName(enum.StrEnum):
     logistic = "logistic"
@@ -21,7 +23,7 @@ class ModelName(enum.StrEnum):
 
 REGRESSIONS = (ModelName.logistic, ModelName.linear)
 PRIOR_SCALES = {ModelName.linear: 10.0}  # others 1
-SMALL_NOISE, LARGE_NOISE = 50, 4  # what share of the width of its bounds: it is told too large, or hardly known
+SMALL_NOISE, LARGE_NOISE = 50, 4  # what share of the width of its bounds: it is estimated too large, or hardly known
 TYPICAL_NOISE, TYPICAL_SLOPES = 0.2, 0.4  # of a linear regression, beside half the width of the bounds
 
 
@@ -69,7 +71,7 @@ class Problem(NamedTuple):
     is_exact: bool = False  # the information is what a row says, no guess
     is_measured: bool = False  # `dpmcmc.forecast` was measured on such models
     is_round: bool = True  # the posterior is like a normal one; else some steps are worth fewer draws than can be told
-    doubts: Callable[[Any], list[str]] = lambda posterior: []  # what to doubt about draws of such a model
+    checks: Callable[[Any], list[Finding]] | None = None  # of the result: findings about draws of such a model
 
 
 def problem_of(model: ModelName, table: Path, delimiter: str, decimal: str, settings: Settings) -> Problem:
@@ -268,22 +270,33 @@ def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
         notes,
         units,
         where=f"{forecast.FILLED}, and {NOISE} is {TYPICAL_NOISE * limits.half:g}; a quarter as many where it is half of that",
-        doubts=lambda posterior: _doubts_of_noise(posterior[NOISE], 2 * limits.half, label),
+        checks=lambda result: _of_noise(result.posterior[NOISE], 2 * limits.half, label),
     )
 
 
-def _doubts_of_noise(noise: Any, width: float, label: str) -> list[str]:
+def _of_noise(noise: Any, width: float, label: str) -> list[Finding]:
     """A noise that is small or large beside the width of the label's bounds."""
     small, large = width / SMALL_NOISE, width / LARGE_NOISE
-    if float(noise.median()) < small:
+    median, upper = float(noise.median()), float(noise.quantile(0.95))
+    if median < small:
         return [
-            f"The noise_scale is below {small:.3g}, a {SMALL_NOISE}th of the width of --bounds {label}: it may well be smaller "
-            "than its draws say, and the spread of the others with it. Narrower bounds would tell"
+            note(
+                "noise-scale-small",
+                f"The noise_scale is below {small:.3g}, a {SMALL_NOISE}th of the width of --bounds {label}: it may well be smaller "
+                "than its draws, and the spread of the other parameters with it. Narrower bounds would tell.",
+                median=median,
+                limit=small,
+            )
         ]
-    if float(noise.quantile(0.95)) > large:
+    if upper > large:
         return [
-            f"The noise_scale may be above {large:.3g}, a quarter of the width of --bounds {label}: the rows or the budget are too "
-            "few to tell, the bounds cut off much, or no line fits. Do not rely on the other parameters then"
+            severe(
+                "noise-scale-unknown",
+                f"The noise_scale may be above {large:.3g}, a quarter of the width of --bounds {label}, and the other parameters "
+                "are lost with it: the rows or the budget are too few, the bounds cut off much, or no line fits.",
+                upper=upper,
+                limit=large,
+            )
         ]
     return []
 

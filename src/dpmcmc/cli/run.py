@@ -10,7 +10,8 @@ the units of the table. Step size, longest move and noise follow from public fac
 Gaussian means take the posterior given a few noisy looks at the rows, which gets furthest, or Langevin dynamics where several runs
 share a budget; the others, and all with settings of your own, Barker's accept bit.
 
-Exit codes: 0 done; 1 broke off after the budget was spent; 2 refused, nothing spent; 130 interrupted.
+Exit codes: 0 done; 1 broke off after the budget was spent; 2 refused, nothing spent; 3 done, and DO NOT RELY on the draws;
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import typer
 from dpmcmc.cli import choices
 from dpmcmc.cli.choices import ByHand, Chosen, SamplerName
 from dpmcmc.cli.options import Relation, refusals
-from dpmcmc.cli.problems import PRIOR_SCALES, REGRESSIONS, ModelName, Problem, Settings, problem_of
+from dpmcmc.cli.problems import PRIOR_SCALES, REGRESSIONS, ModelName, Settings, problem_of
 
 UNREADABLE = TypeError, OSError, EOFError, zlib.error, csv.Error  # what tables and settings may be, besides out of range
 FAR = "is more than rows can be seen through: more of them, a larger budget or tighter --bounds would help"
@@ -176,12 +177,14 @@ def run(
             typer.echo("Nothing is spent: this was a dry run.")
             return
     result = _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out, plan)
-    _report(result, model, problem, out, ledger, steps)
+    is_reliable = _report(result, model, out, ledger, steps)
     if shared_by is not None:
         left = curator.max_steps(chosen.initial, chosen.per_step(chains))
         typer.echo(f"Left in {ledger}: {left} more such steps {_of_each(chains)}.")
     if _num_kept(result) * thin < num_steps:
         raise typer.Exit(130)
+    if not is_reliable:
+        raise typer.Exit(3)
 
 
 def _persons(table: Path, column: str | None, delimiter: str, settings: Settings, budget: Any) -> Any:
@@ -337,7 +340,9 @@ def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out
                 num_chains=chains,
                 thin=thin,
                 warmup=warmup,
+                progress="bar",  # what was found is printed once, below
                 start=chosen.start,
+                checks=problem.checks,
                 path=out,
                 # How the parameters are to be read, and the plan: whoever opens the file later has not seen them.
                 attributes={name: _plain(text) for name, text in texts.items()},
@@ -368,43 +373,45 @@ def _kept(result: Any, out: Path) -> str:
     """Where the draws are: if they cannot be written where they should be, among temporary files, or on the screen."""
     import tempfile
 
-    from dpmcmc import save, statement_of, summary
+    from dpmcmc import findings, save, statement_of, summary
+    from dpmcmc.finding import in_words
 
     for folder in (lambda: out.parent, lambda: Path(tempfile.mkdtemp(prefix="dpmcmc-"))):
         with suppress(Exception):
             path = folder() / out.name
             save(result, path)
             return str(path)
-    typer.echo(f"\n{summary(result)}\n\n{statement_of(result)}\n")
+    typer.echo(f"\n{summary(result)}\n\n{in_words(findings(result))}\n\n{statement_of(result)}\n")
     return "no file: this summary is all that is left of them"
 
 
-def _report(result: Any, model: ModelName, problem: Problem, out: Path, ledger: Path | None, steps: int | None) -> None:
-    from dpmcmc import statement_of, summary
-    from dpmcmc.doubts import UNRELIABLE
-    from dpmcmc.results.posterior import reasons_to_doubt
+def _report(result: Any, model: ModelName, out: Path, ledger: Path | None, steps: int | None) -> bool:
+    """Print what came of a run. Returns whether its draws may be relied on."""
+    from dpmcmc import findings, statement_of, summary
+    from dpmcmc.finding import in_words
 
     typer.echo(f"\n{summary(result)}\n")
-    for note in problem.notes:
-        typer.echo(note)
-    typer.echo(f"\n{statement_of(result)}\n")
-    for doubt in problem.doubts(result.posterior):
-        typer.echo(f"{doubt}.\n")
-    if reasons_to_doubt(result):
+    found = findings(result)
+    if found:
+        typer.echo(f"{in_words(found)}\n")
+    is_reliable = not any(finding.is_severe for finding in found)
+    if not is_reliable:
         more = "More" if steps is None else "More --steps, more"
         of_label = ", above all those of the label," if model is ModelName.linear else ""
         options = "--decimal, --levels and --positive" if model is ModelName.logistic else "--decimal and --levels"
         typer.echo(
-            f"{UNRELIABLE}the notes above say why. {more} rows, a larger budget, narrower --bounds{of_label} or fewer parameters "
-            "would help. If it was to be expected that rows say more: columns or labels that could not be read (decimal commas, "
-            f"text, another spelling) look just like this. See above how cells are read, and {options}.\n"
+            f"{more} rows, a larger budget, narrower --bounds{of_label} or fewer parameters would help. If you expected more from "
+            "these rows: columns or labels that could not be read (decimal commas, text, another spelling) have the same effect. "
+            f"See above how cells are read, and {options}.\n"
         )
+    typer.echo(f"{statement_of(result)}\n")
     typer.echo(f"Written to {out}. Look at it with `dpmcmc report {out}`, read it with dpmcmc.load or ArviZ.")
     if ledger is None:
         typer.echo(
             "The promise is about this run alone: the epsilon and delta of another run on the same rows add to it. To share one "
             "budget among runs give all of them --ledger FILE --shared-by."
         )
+    return is_reliable
 
 
 def _floats(option: str, text: str) -> tuple[float, ...]:

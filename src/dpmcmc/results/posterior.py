@@ -9,7 +9,7 @@ import math
 import os
 import secrets
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,13 +17,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpmcmc.accounting.statement import ATTRIBUTE, JOINED, NUM_DRAWS, FederatedStatement, Statement, is_one_promise
-from dpmcmc.doubts import UNRELIABLE
+from dpmcmc.accounting.statement import ATTRIBUTE, DIFFERS, JOINED, NUM_DRAWS, FederatedStatement, Statement, is_one_promise
+from dpmcmc.diagnostics import PAID, Limits, of_chains, prior_widths
+from dpmcmc.diagnostics.chains import entries
 from dpmcmc.errors import in_brief
+from dpmcmc.finding import Finding, from_text, to_text, unless_it_fails
 from dpmcmc.types import statistics_of
 
-MAX_R_HAT, MIN_EFFECTIVE = 1.1, 15  # what draws must reach to be called a success
-MAX_DRIFT, FEWEST_FOR_DRIFT = 5.0, 50  # standard deviations, and draws to have any
+FINDINGS = "findings"  # an attribute: as JSON
+PRIOR_SD = "prior_sd"  # an attribute of a parameter: the prior's standard deviation of each of its entries
+LIKE_PRIOR = 0.7  # of the prior's standard deviation: a posterior that is wider comes mostly from the prior
 ORDER = "parameter_order"  # an attribute: ArviZ sorts variables by name, and so may who writes them again
 NO_FOLDER = "cannot be written: its folder does not exist; make it first"
 EMPTY = (
@@ -41,10 +44,16 @@ def from_draws(
     thin: int = 1,
     attributes: Mapping[str, str] = MappingProxyType({}),
     units: Mapping[str, str] = MappingProxyType({}),
+    findings: Iterable[Finding] = (),
+    limits: Limits = PAID,
+    checks: Callable[[Any], list[Finding]] | None = None,
+    log_prior: Callable[[Any], Any] | None = None,
 ):
     """Positions (chains, draws, d) and released statistics (chains, draws, ...) -> InferenceData with named parameters.
 
-    `attributes` are further ones of the posterior, `units` those of parameters by name.
+    `attributes` are further ones of the posterior, `units` those of parameters by name. Here, and
+    nowhere else, the draws are compared with the `limits`: what is found is kept with the
+    `findings` that were made before, and with those that `checks` makes of the result.
     """
     named = _named(positions, unravel)
     result = _inference_data(named, info, num_warmup)
@@ -53,7 +62,54 @@ def from_draws(
     facts = {**_attributes(statement), "thinning": thin, NUM_DRAWS: positions.shape[0] * positions.shape[1]}
     result.attrs.update(facts)
     result.posterior.attrs.update({**facts, ORDER: json.dumps(list(named))})
+    found = list(findings)
+    if log_prior is not None:
+        found += unless_it_fails(_keep_prior_widths, result, log_prior, unravel, positions[:, num_warmup:])
+    if checks is not None:
+        found += unless_it_fails(_checked, checks, result)
+    found += unless_it_fails(_of_chains, result, limits)
+    result.posterior.attrs[FINDINGS] = to_text(found, limits._asdict())
     return result
+
+
+def _of_chains(result: Any, limits: Limits) -> list[Finding]:
+    variables = {name: result.posterior[name].transpose("chain", "draw", ...).to_numpy() for name in _names(result)}
+    return of_chains(variables, summary_table(result).to_dict(), limits)
+
+
+def _checked(checks: Callable[[Any], list[Finding]], result: Any) -> list[Finding]:
+    """What a check of somebody's own finds: anything but findings could not be saved."""
+    found = list(checks(result))
+    if not all(isinstance(each, Finding) for each in found):
+        raise TypeError("checks must return a list of dpmcmc.Finding")
+    return found
+
+
+def _keep_prior_widths(result: Any, log_prior: Callable, unravel: Callable, positions: np.ndarray) -> list[Finding]:
+    mean = np.mean(positions, axis=(0, 1), dtype=float)
+    for name, widths in prior_widths(log_prior, unravel, mean).items():
+        if widths.size:  # an attribute of no number cannot be written
+            result.posterior[name].attrs[PRIOR_SD] = np.ravel(widths)
+    return []
+
+
+def findings(result: Any) -> list[Finding]:
+    """What was found about a run, before, during and after it: a severe finding means that its draws must not be relied on."""
+    return [finding for found, _ in _judgements(result) for finding in found]
+
+
+def limits_of(result: Any) -> Limits:
+    """What all parameters must have reached when the result was made; of several runs the laxest."""
+    kept = [Limits(**limits) for _, limits in _judgements(result)]
+    return Limits(max(each.r_hat for each in kept), min(each.ess for each in kept))
+
+
+def _judgements(result: Any) -> list[tuple[list[Finding], dict[str, float]]]:
+    """Findings and limits; of several runs that `arviz.concat` has put together, those of each."""
+    attributes = getattr(getattr(result, "posterior", None), "attrs", {})
+    if FINDINGS not in attributes:
+        raise ValueError("there are no findings here: dpmcmc has not made this posterior, or its attributes were lost")
+    return [from_text(text) for text in np.ravel(attributes.get(DIFFERS.format(FINDINGS), attributes[FINDINGS]))]
 
 
 def _order(result: Any, names: list[str]) -> None:
@@ -185,28 +241,41 @@ def _check_is_one_run(result: Any) -> None:
 
 
 def summary(result: Any) -> str:
-    """ArviZ's table of the parameters: mean, spread, interval, effective sample size, R-hat."""
+    """ArviZ's table of the parameters: mean, spread, interval, effective sample size, R-hat.
+
+    The note "prior" marks parameters whose spread is mostly the prior's: the rows say little about them.
+    """
     return rounded_table(result).to_string()
 
 
 def rounded_table(result: Any):
-    """The same as a data frame of texts, each line with the digits that tell something."""
-    return summary_table(result).apply(_rounded, axis=1)
+    """The same as a data frame of texts, each number with the digits that matter."""
+    table = summary_table(result)
+    is_like_prior = table["sd"].to_numpy() > LIKE_PRIOR * prior_sds(result)
+    return table.apply(_rounded, axis=1).assign(note=np.where(is_like_prior, "prior", ""))
+
+
+def prior_sds(result: Any) -> np.ndarray:
+    """The prior's standard deviation for every line of the summary; NaN where it is not known."""
+    parts = [np.empty(0)]
+    for name in _names(result):
+        values = result.posterior[name]
+        size = values[0, 0].size
+        parts.append(np.broadcast_to(np.ravel(values.attrs.get(PRIOR_SD, np.nan)), size))
+    return np.concatenate(parts)
 
 
 def summary_table(result: Any):
     """The same as a data frame, in full precision."""
-    with _quiet():
-        return _arviz().summary(result, var_names=_names(result), round_to="none")
+    with _quiet():  # of truth values there are no differences
+        return _arviz().summary(result.posterior.astype(float), var_names=_names(result), round_to="none", hdi_prob=0.94)
 
 
 def scalars(result: Any) -> dict[str, Any]:
     """The draws (chain, draw) of every line of the summary, an entry of a vector by itself: label -> DataArray."""
-    found = {}
+    found: dict[str, Any] = {}
     for name in _names(result):
-        values = result.posterior[name].transpose("chain", "draw", ...)
-        for index in np.ndindex(values.shape[2:]):
-            found[f"{name}[{', '.join(map(str, index))}]" if index else name] = values[(..., *index)]
+        found.update(entries(name, result.posterior[name].transpose("chain", "draw", ...)))
     return found
 
 
@@ -234,68 +303,6 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(disabled)
-
-
-def doubt(result: Any) -> str | None:
-    """Why these draws should not be trusted, if so: from the draws alone, as any reader sees them."""
-    posterior = result.posterior.astype(float)  # booleans cannot be subtracted
-    with _quiet():
-        r_hats, draws = (measure(posterior).to_array() for measure in (_arviz().rhat, _arviz().ess))
-    r_hat, effective = float(r_hats.max()), float(draws.min(skipna=False))
-    found = []
-    if any(not np.all(np.isfinite(values)) for values in posterior.values()):
-        found.append("some draws are no finite numbers")
-    is_single = posterior.sizes["chain"] * posterior.sizes["draw"] == 1
-    axes: Any = 1 if posterior.sizes["draw"] > 1 else (0, 1)  # in every chain
-    still = [name for name, values in posterior.items() if np.all(np.ptp(values.to_numpy(), axis=axes) == 0)]
-    if not is_single and len(still) == len(posterior):
-        found.append("the chains never moved")
-    elif not is_single and (stuck := [name for name in still if result.posterior[name].dtype.kind == "f"]):
-        found.append(f"{', '.join(map(str, stuck))} never moved")
-    if (distance := _drift(posterior)) > MAX_DRIFT:
-        found.append(f"they begin {distance:.0f} standard deviations from where they end (more warm-up, or a better start)")
-    if r_hat > MAX_R_HAT:  # a single chain has none
-        found.append(f"R-hat is up to {np.ceil(1e3 * r_hat) / 1e3:.3f} (good: at most {MAX_R_HAT})")
-    if np.isnan(effective):
-        found.append("some parameter has no effective draws at all: it hardly moved, or there are too few draws")
-    elif effective < MIN_EFFECTIVE:
-        found.append(f"some parameter has only {math.floor(effective)} effective draws (good: at least {MIN_EFFECTIVE})")
-    return " and ".join(found) or None
-
-
-def notes(result: Any, start: str = "") -> list[str]:
-    """What was noted during the run and begins like this, from the privacy statement."""
-    statement = result.posterior.attrs.get("privacy_statement", "")
-    noted = [line.partition("Note:")[2].strip() for line in statement.splitlines() if line.startswith("  Note:")]
-    return list(dict.fromkeys(note for note in noted if note.startswith(start)))  # each owner has it
-
-
-def reasons_to_doubt(result: Any) -> list[str]:
-    """Why not to rely on these draws: by what was noted during the run, and by the draws themselves. None: they pass."""
-    reasons = notes(result, UNRELIABLE)
-    why = doubt(result)
-    if why is not None and not any(why in reason for reason in reasons):
-        reasons.append(f"{UNRELIABLE}{why}")
-    return reasons
-
-
-def _drift(posterior: Any) -> float:
-    """How far the first tenth of the draws is from the last half, in the latter's standard deviations, at most.
-
-    R-hat does not see a way that all chains have gone together. Medians and quartiles are taken because the way itself would widen
-    a standard deviation, and then look short beside it.
-    """
-    found = [0.0]
-    for values in posterior.values():
-        array = values.to_numpy()
-        num_draws = array.shape[1]
-        if num_draws < FEWEST_FOR_DRIFT:
-            continue
-        low, middle, high = np.quantile(array[:, num_draws // 2 :], [0.25, 0.5, 0.75], axis=(0, 1))
-        begin = np.median(array[:, : num_draws // 10], axis=(0, 1))
-        scale = np.where(high > low, (high - low) / 1.349, np.inf)
-        found.append(float(np.max(np.abs(begin - middle) / scale)))
-    return max(found)
 
 
 def save(result: Any, path: str | Path) -> None:

@@ -15,26 +15,36 @@ from typing import Any
 
 from dpmcmc.accounting import verify
 from dpmcmc.accounting.statement import TITLES, promise_text
-from dpmcmc.doubts import UNHEARD
+from dpmcmc.finding import DO_NOT_RELY
 from dpmcmc.results import plots, posterior
 
 DOCTYPE = "<!DOCTYPE html>"
-COLUMNS = {"mean": "mean", "sd": "sd", "hdi_3%": "94 % from", "hdi_97%": "to", "ess_bulk": "effective draws", "r_hat": "R-hat"}
+COLUMNS = {
+    "mean": "mean",
+    "sd": "sd",
+    "hdi_3%": "94 % from",
+    "hdi_97%": "to",
+    "ess_bulk": "effective draws",
+    "r_hat": "R-hat",
+    "note": "note",
+}
 GLOSSARY = (
     "<b>sd</b>: the posterior standard deviation. <b>94 % from … to</b>: the shortest interval with 94 % of the draws. "
-    "<b>Effective draws</b>: how many independent draws would tell the mean as well. <b>R-hat</b>: how much the chains disagree; "
-    "1 is perfect."
+    "<b>Effective draws</b>: how many independent draws would estimate the mean as well. <b>R-hat</b>: how much the chains "
+    "disagree; 1 is perfect. <b>Note</b>: “prior” marks a parameter whose standard deviation is more than "
+    f"{posterior.LIKE_PRIOR:g} of the prior's: the data add little to what was assumed about it."
 )
 PROMISE = ("Owner ", "Promise:", "Unit:", "Means:")  # the lines of a statement that stand in front
 CHECK = "The bill is in the file of the posterior: <code>dpmcmc account ledger FILE</code> computes the promise again from it."
 CHECKED = f"{CHECK} For this page it was, and is reproduced."
-FORGED = "DO NOT BELIEVE THE PROMISE: it is not what its own bill amounts to."
+FORGED = "DO NOT BELIEVE THE PROMISE: it is not what its own bill amounts to"
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 h1 { margin-bottom: .2rem } h2 { margin-top: 2.2rem }
 .good, .bad { border-left: .4rem solid; padding: .6rem 1rem; margin: 1rem 0 }
 .good { border-color: #4f9a5b; background: #eef6ef }
-.bad { border-color: #c0392b; background: #fbeeec }
+.bad { border-color: #b00020; background: #f9d0d0 }
+.note { border-left: .4rem solid #999; padding: .6rem 1rem; margin: 1rem 0; background: #f6f6f6 }
 .wide { overflow-x: auto }
 table { border-collapse: collapse }
 th { white-space: nowrap }
@@ -85,7 +95,7 @@ def sections(result: Any) -> list[str]:
     draws = posterior.scalars(result)
     return [
         *(f"<p>{escape(line)}</p>" for line in _promise(statement, attributes)),
-        _bad([FORGED, *doubts]) if doubts else "",
+        _box("bad", FORGED, doubts) if doubts else "",
         _verdict(result),
         "<h2>Parameters</h2>",
         _table(result, [values.attrs.get("unit", "") for values in draws.values()]),
@@ -116,20 +126,22 @@ def _promise(statement: str, attributes: Any) -> list[str]:
 
 
 def _verdict(result: Any) -> str:
-    """Whether to rely on the draws."""
-    reasons = posterior.reasons_to_doubt(result)
-    if not reasons:
-        r_hat = (
-            f"R-hat is at most {posterior.MAX_R_HAT}, and" if result.posterior.sizes["chain"] > 1 else "one chain has no R-hat, but"
-        )
-        good = f"{r_hat} every parameter has at least {posterior.MIN_EFFECTIVE} effective draws"
-        limits = "".join(f"<br>But {escape(note)}." for note in posterior.notes(result, UNHEARD))
-        return f'<div class="good">These draws pass their checks: {good}.{limits}</div>'
-    return _bad(reasons)
+    """Whether to rely on the draws: by what was found when the result was made."""
+    found = posterior.findings(result)
+    notes = [each.text for each in found if not each.is_severe]
+    after = _box("note", "Notes", notes) if notes else ""
+    if reasons := [each.text for each in found if each.is_severe]:
+        return _box("bad", DO_NOT_RELY, reasons) + after
+    limits = posterior.limits_of(result)
+    is_several = result.posterior.sizes["chain"] > 1
+    r_hat = f"R-hat is at most {limits.r_hat:g}, and" if is_several else "one chain has no R-hat, but"
+    good = f"{r_hat} every parameter has at least {limits.ess:g} effective draws, in the bulk and in the tails"
+    return f'<div class="good">These draws pass their checks: {good}.</div>{after}'
 
 
-def _bad(reasons: list[str]) -> str:
-    return f'<div class="bad">{"<br>".join(map(escape, reasons))}</div>'
+def _box(kind: str, title: str, lines: list[str]) -> str:
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f'<div class="{kind}"><b>{escape(title)}</b><ul>{items}</ul></div>'
 
 
 def _table(result: Any, units: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""What to doubt about the draws, and the start before them: told from what was released."""
+"""Findings about a private start and the draws after it: from what was released."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import jax
 import numpy as np
 from scipy import special
 
-from dpmcmc.doubts.model import BIAS, CLOSE, some
+from dpmcmc.diagnostics.chains import listed
+from dpmcmc.diagnostics.model import BIAS, CLOSE, some
+from dpmcmc.finding import Finding, Severity, note, severe
 from dpmcmc.precision import in_double, own_settings
 from dpmcmc.types import Answer, Model, statistics_of, traits
 
@@ -28,14 +30,12 @@ BENT = 2.0  # by what factor a row's curvature may change within a standard devi
 # regressions held the truth 55 to 85 % of the time (benchmarks/coverage.py)
 WIDENED = 3.0  # by the noise of a survey, where no such factor is known: beyond, they held down to 60 %
 LEAST = 1e-9  # of the largest precision: below, there is none
-BY_CHANCE = 1e-3  # of rows that say nothing so many are taken for some that do
-UNRELIABLE = "DO NOT RELY on these draws: "
-UNHEARD = "what rows say is lost in noise along "  # what follows are directions, by the parameters that they mostly are
+BY_CHANCE = 1e-3  # how often noise alone is taken for data
 MOSTLY = 0.25  # of a direction's square
 
 
-def of_start(learned: Any) -> list[str]:
-    """Rows that say nothing: the curvature that a private start has released is then nothing but its noise."""
+def of_start(learned: Any) -> list[Finding]:
+    """Rows without information: the Hessian that a private start has released is then nothing but its noise."""
     answer = getattr(learned, "curvature", None)
     if not isinstance(answer, Answer) or np.ndim(answer.value) != 2:  # a start of another kind
         return []
@@ -46,13 +46,17 @@ def of_start(learned: Any) -> list[str]:
     if size > special.chdtri(dimension * (dimension + 1) / 2, BY_CHANCE):
         return []
     return [
-        f"{UNRELIABLE}what the rows say about the parameters is no more than noise, where the start looked. Rows say nothing if "
-        "cells or labels could not be read, because of another spelling for example; else more rows or a larger budget would help"
+        severe(
+            "nothing-but-noise",
+            "At the private start the data cannot be told from the privacy noise. It is so if "
+            "cells or labels could not be read, because of another spelling for example; "
+            "otherwise more rows or a larger budget would help.",
+        )
     ]
 
 
-def of_survey(model: Model, learned: Any) -> list[str]:
-    """How much wider the noise of a survey has made the posterior, and whether it was made far from there."""
+def of_survey(model: Model, learned: Any) -> list[Finding]:
+    """How much wider the noise of a survey has made the posterior, and whether the survey was made near it."""
     curvature, gradient = (getattr(learned, name, None) for name in ("curvature", "gradient"))
     if not (isinstance(curvature, Answer) and isinstance(gradient, Answer)):
         return []
@@ -60,25 +64,33 @@ def of_survey(model: Model, learned: Any) -> list[str]:
         pull, prior = (np.asarray(jax.jit(of(model.log_prior))(learned.position), float) for of in (jax.grad, jax.hessian))
     slope = np.asarray(gradient.value, float) + pull
     widths = _of_widths(-prior, curvature, learned.seen.gradient, model.self_concordance)
-    return widths + _of_lost_ones(model, curvature) + _of_distance(slope, learned)
+    return widths + _of_hidden_directions(model, curvature) + _of_distance(slope, learned)
 
 
-def _of_lost_ones(model: Model, curvature: Answer) -> list[str]:
-    """Directions whose curvature noise could fake."""
+def _of_hidden_directions(model: Model, curvature: Answer) -> list[Finding]:
+    """Directions whose curvature could be nothing but noise."""
     values, axes = np.linalg.eigh(np.asarray(curvature.value, float))
     # A symmetric matrix of noise of variance v has eigenvalues up to about sqrt(2 d v).
     is_lost = values < np.sqrt(2 * len(values) * float(curvature.variance))
     if not is_lost.any():
         return []
     places = np.flatnonzero(np.max(axes[:, is_lost] ** 2, axis=1) > MOSTLY)
+    names, count = _labels(model, places), int(np.count_nonzero(is_lost))
     return [
-        f"{UNHEARD}{np.count_nonzero(is_lost)} of {len(values)} directions (mostly {_labels(model, places)}): where the draws are "
-        "there, and how wide, may be the prior's and the noise's doing. It is so with columns and levels that no cell matches, "
-        "because of another spelling for example, and with rare ones"
+        severe(
+            "lost-in-noise",
+            f"In {count} of {len(values)} directions the privacy noise hides the data; there, "
+            f"estimates reflect the prior and the noise (mostly {listed(names)}). Columns and "
+            "levels that no cell matches, because of another spelling for example, are a cause, "
+            "and so are rare levels.",
+            directions=count,
+            of=len(values),
+            parameters=names,
+        )
     ]
 
 
-def _labels(model: Model, places: np.ndarray) -> str:
+def _labels(model: Model, places: np.ndarray) -> list[str]:
     """Entries of a position by the names of the parameters, if there is one for each."""
     labels: list[str] = []
 
@@ -88,38 +100,47 @@ def _labels(model: Model, places: np.ndarray) -> str:
 
     jax.eval_shape(collect, jax.ShapeDtypeStruct((model.dimension,), np.float32))
     if len(labels) != model.dimension:
-        return f"component {', '.join(map(str, places))} of the position"
-    return ", ".join(labels[place] for place in places)
+        return [f"component {place} of the position" for place in places]
+    return [labels[place] for place in places]
 
 
-def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer, self_concordance: float | None) -> list[str]:
+def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer, self_concordance: float | None) -> list[Finding]:
     values, axes = np.linalg.eigh(np.asarray(curvature.value, float))
     values = np.maximum(values, 0)
-    heard = values * values / (values + float(gradient.variance))
-    with_noise, without = (prior + (axes * part) @ axes.T for part in (heard, values))
+    known = values * values / (values + float(gradient.variance))
+    with_noise, without = (prior + (axes * part) @ axes.T for part in (known, values))
     if not np.linalg.eigvalsh(with_noise).min() > LEAST * np.abs(with_noise).max():
         return [
-            f"{UNRELIABLE}there is a direction of which neither the prior nor what was released says anything, so that the draws "
-            "may go any distance. A prior that is narrower where the survey was made, more rows or a larger budget would help"
+            severe(
+                "undetermined",
+                "In some direction neither the prior nor the released values limit the posterior, "
+                "so that the draws may go any distance. A prior that is narrower near the start, "
+                "more rows or a larger budget would help.",
+            )
         ]
     widths = np.sqrt(np.linalg.eigvals(np.linalg.solve(with_noise, without)).real)
-    least, most = (f"{factor:.3g}" for factor in (widths.min(), widths.max()))
-    told = f"by the curvature that was released, the noise in the slopes makes the posterior {least} to {most} times as wide"
+    least, most = widths.min(), widths.max()
+    text = (
+        f"The noise in the released gradients makes the posterior {least:.3g} to {most:.3g} times "
+        "as wide as without privacy, depending on the direction, by the released Hessian."
+    )
+    numbers = {"least": least, "most": most}
     if self_concordance is None:
-        is_bent, why = not widths.max() <= WIDENED, f"which beyond {WIDENED:g} is not to be hoped for"
+        is_bent = not most <= WIDENED
+        why = f"The normal approximation of the likelihood fails where noise widens the posterior more than {WIDENED:g} times"
     else:
         longest = np.linalg.eigvalsh(with_noise).min() ** -0.5
         is_bent = self_concordance * longest > np.log(BENT)
-        why = f"but its curvature may change by a factor of more than {BENT:g} within a standard deviation"
-    if is_bent:
-        told = (
-            f"{UNRELIABLE}{told}, by direction. The log-likelihood is taken to be quadratic as far as it is wide, {why}: more "
-            "rows, a larger budget or tighter bounds would help"
+        why = (
+            "The normal approximation of the likelihood fails here: its curvature may change by a "
+            f"factor of more than {BENT:g} within a standard deviation"
         )
-    return [told]
+    if not is_bent:
+        return [note("widening", text, **numbers)]
+    return [severe("too-wide", f"{text} {why}: more rows, a larger budget or tighter bounds would help.", **numbers)]
 
 
-def _of_distance(slope: np.ndarray, learned: Any) -> list[str]:
+def _of_distance(slope: np.ndarray, learned: Any) -> list[Finding]:
     """A start that has arrived leaves a slope of nothing but noise: its own, that of the survey, and what the noise in a curvature
     has done to the step between, s: a variance of (|s|^2 + s s') / 2 times its own.
     """
@@ -133,75 +154,108 @@ def _of_distance(slope: np.ndarray, learned: Any) -> list[str]:
     size = float(slope @ np.linalg.solve(spread, slope))
     if size <= special.chdtri(len(slope), BY_CHANCE):
         return []
+    excess = (size / len(slope)) ** 0.5
     return [
-        f"{UNRELIABLE}where the survey was made the slope of the posterior is {(size / len(slope)) ** 0.5:.2g} times what noise "
-        "explains: the start has not arrived, because effects are strong, the rows few or limits of the prior in the way, and from "
-        "there the posterior is not seen well. A start from a better public guess would help, or another sampler (sgld)"
+        severe(
+            "not-arrived",
+            "The private start has not arrived: where it ended, the slope of the posterior is "
+            f"{excess:.2g} times what noise explains. Effects are strong, the rows few or limits "
+            "of the prior in the way, and the posterior cannot be computed well from there. A "
+            "start from a better public guess would help, or another sampler (sgld).",
+            excess=excess,
+        )
     ]
 
 
-def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warmup: float = 0.0) -> list[str]:
-    """What is plainly wrong, for those who look at R-hat alone. Draws: of each block, positions (steps, chains, d) and info."""
+def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warmup: float = 0.0) -> list[Finding]:
+    """What R-hat does not show. Draws: of each block, positions (steps, chains, d) and info."""
     positions = np.concatenate([np.asarray(part, float) for part, _ in draws])
     kept = slice(int(len(positions) * warmup), None)
     positions = positions[kept]
     blocks = [statistics_of(info) for _, info in draws]
     info = {name: np.concatenate([np.asarray(block[name]) for block in blocks])[kept] for name in blocks[0]}
     longest = _longest(positions, info, thin)
-    told = _of_shares(info) + _of_still_ones(positions)
+    found = _of_shares(info) + _of_still_ones(positions)
     if {"gradient", "move"} <= info.keys():
-        told += _of_langevin(positions, info["move"], plan)
+        found += _of_langevin(positions, info["move"], plan)
     if {"friction", "momentum"} <= info.keys():
-        told += _of_temperatures(info["momentum"])
+        found += _of_temperatures(info["momentum"])
     if "move" in info and _skips(model.log_prior, positions, info["move"]):
-        told.append(
-            "the steps are too long for this prior: it changes within a step by more than its slopes at both ends tell, so that "
-            "the draws are spread too widely, perhaps by far. Take a shorter step_size (tuning.langevin: a smaller stiffness)"
+        found.append(
+            note(
+                "steps-skip-prior",
+                "The steps are too long for this prior: within a step it changes by more than its "
+                "slopes at both ends explain, so that the draws are spread too widely, perhaps by "
+                "far. Take a shorter step_size (tuning.langevin: a smaller stiffness).",
+            )
         )
-    told += _of_long_moves(model, plan, longest, positions)
-    told += [text for query in plan for text in _of_batches(query, longest)]
-    return told + _of_prior(model.log_prior, positions)
+    found += _of_long_moves(model, plan, longest, positions)
+    found += [each for query in plan for each in _of_batches(query, longest)]
+    return found + _of_prior(model.log_prior, positions)
 
 
-def _of_shares(info: Mapping[str, np.ndarray]) -> list[str]:
-    """How many of the steps did something that few should do."""
+def _of_shares(info: Mapping[str, np.ndarray]) -> list[Finding]:
+    """Steps of a kind that should be rare."""
     share = {name: float(np.mean(values)) for name, values in info.items() if name.startswith("is_")}
-    told = []
+    found = []
     if share.get("is_accepted", 1.0) < HARDLY and (size := info["is_accepted"].size) > 1:
         share_of = f"{share['is_accepted']:.1%} of the" if share["is_accepted"] > 0 else f"none of {size}"
-        told.append(f"moves were accepted at {share_of} draws: they say little. Too long moves, or too much noise")
+        found.append(
+            note(
+                "few-accepted",
+                f"Moves were accepted at {share_of} draws, which then carry little information: "
+                "moves are too long, or there is too much noise.",
+                share=share["is_accepted"],
+            )
+        )
     if share.get("is_saturated", 0.0) > HARDLY:
         factor = float(np.sqrt(np.mean(info["noise_ratio"]))) if "noise_ratio" in info else 1.0
         how_wide = f", up to {factor:.2g} times as widely as they should be" if factor > 1 else ""
-        told.append(
-            f"{UNRELIABLE if factor > WIDE else ''}in {share['is_saturated']:.0%} of the steps the gradient's noise was more than "
-            f"the step may add, so the draws are spread too widely{how_wide}: steps were too long for this noise (sgld: step_size "
-            "* variance * preconditioner may be 4 at most, 0.4 with subtract_noise=False; sgnht: half of that product at most the "
-            "friction). tuning.langevin_for finds a step that fits, for several owners too"
+        found.append(
+            Finding(
+                "gradient-noise",
+                Severity.SEVERE if factor > WIDE else Severity.NOTE,
+                f"In {share['is_saturated']:.0%} of the steps the gradient's noise was more than "
+                f"the step may add, so the draws are spread too widely{how_wide}: steps were too "
+                "long for this noise (sgld: step_size * variance * preconditioner may be 4 at "
+                "most, 0.4 with subtract_noise=False; sgnht: half of that product at most the "
+                "friction). tuning.langevin_for finds a step that fits, for several owners too.",
+                {"share": share["is_saturated"], "widening": factor},
+            )
         )
     if "is_accepted" not in info and share.get("is_divergent", 0.0) > 0:
-        told.append(f"{UNRELIABLE}a part of {share['is_divergent']:.2g} of the steps left the numbers: they are much too long")
+        text = f"The trajectory became non-finite in a share of {share['is_divergent']:.2g} of the steps: they are much too long."
+        found.append(severe("divergent", text, share=share["is_divergent"]))
     if share.get("is_outside", 0.0) > AT_THE_LIMIT:
-        told.append(
-            f"{share['is_outside']:.0%} of the steps led to where the prior has no density, and were not taken: "
-            + ("its limits cut the posterior. Are they" if "is_accepted" in info else "the draws pile up at its limits. Are these")
-            + " too narrow?"
+        why = "its limits cut the posterior" if "is_accepted" in info else "the draws pile up at its limits"
+        found.append(
+            note(
+                "outside-prior",
+                f"{share['is_outside']:.0%} of the steps led to where the prior has no density, "
+                f"and were not taken: {why}. Are they too narrow?",
+                share=share["is_outside"],
+            )
         )
-    return told
+    return found
 
 
-def _of_still_ones(positions: np.ndarray) -> list[str]:
+def _of_still_ones(positions: np.ndarray) -> list[Finding]:
     spread = np.ptp(positions, axis=(0, 1))
     if len(positions) == 1 or not (np.any(spread == 0) and np.any(spread > 0)):
         return []
-    still = ", ".join(map(str, np.flatnonzero(spread == 0)))
+    still = np.flatnonzero(spread == 0)
     return [
-        f"component {still} of the position never moved, while others did: its moves are perhaps too short for float32, which "
-        "has seven digits: take off a public constant, or choose other units"
+        note(
+            "component-still",
+            f"Component {', '.join(map(str, still))} of the position never moved, while others "
+            "did: its moves are perhaps too short for float32, which has seven digits. Subtract "
+            "a public constant, or choose other units.",
+            components=still,
+        )
     ]
 
 
-def _of_long_moves(model: Model, plan: Mapping[Any, int], longest: float, positions: np.ndarray) -> list[str]:
+def _of_long_moves(model: Model, plan: Mapping[Any, int], longest: float, positions: np.ndarray) -> list[Finding]:
     bounds = [bound for query in plan if (bound := traits(query).bound) is not None]
     if not bounds or model.lipschitz is None:
         return []
@@ -209,12 +263,17 @@ def _of_long_moves(model: Model, plan: Mapping[Any, int], longest: float, positi
     if longest <= allowed * (1 + CLOSE) + ROUNDING * np.max(np.abs(positions)):
         return []
     return [
-        f"rows may have been clipped: moves of up to {longest:.3g} were accepted, the bound is proved up to {allowed:.3g} "
-        f"(give the proposal that max_move). {BIAS}"
+        note(
+            "long-moves",
+            f"Some rows may have been clipped: moves of up to {longest:.3g} were accepted, and "
+            f"the bound is proved up to {allowed:.3g} (give the proposal that max_move). {BIAS}.",
+            longest=longest,
+            allowed=allowed,
+        )
     ]
 
 
-def _of_batches(query: Any, longest: float) -> list[str]:
+def _of_batches(query: Any, longest: float) -> list[Finding]:
     """Batches in which one row counts for so many that their errors are skewed where rows are, which the test does not correct."""
     trait = traits(query)
     if trait.is_direction or trait.clip is None or not hasattr(trait.batch, "of"):
@@ -223,20 +282,25 @@ def _of_batches(query: Any, longest: float) -> list[str]:
     if reach <= HEAVY:
         return []
     return [
-        f"one row of a batch may move its log-ratio by {reach:.2g} (rows * temperature * clip * move / size; slots without a row "
-        "count as rows), so that the draws are off where rows are skewed. Take shorter moves, larger batches or a smaller "
-        f"temperature: {HEAVY / 2:g} is small enough"
+        note(
+            "heavy-rows",
+            f"One row of a batch may move its log-ratio by {reach:.2g} (rows * temperature * clip "
+            "* move / size; slots without a row count as rows), so that the draws are biased "
+            "where rows are skewed. Take shorter moves, larger batches or a smaller temperature: "
+            f"{HEAVY / 2:g} is small enough.",
+            reach=reach,
+        )
     ]
 
 
 def _longest(positions: np.ndarray, info: Mapping[str, np.ndarray], thin: int) -> float:
-    """The length of the longest accepted move. Where no move was released, it is told from draws that follow each other."""
+    """The length of the longest accepted move. Where no move was released, it is that between successive draws."""
     if {"move_length", "is_accepted"} <= info.keys():
         return float(np.max(info["move_length"], initial=0.0, where=info["is_accepted"]))
     return float(np.max(np.linalg.norm(np.diff(positions, axis=0), axis=-1), initial=0.0)) if thin == 1 else 0.0
 
 
-def _of_prior(log_prior: Callable, positions: np.ndarray) -> list[str]:
+def _of_prior(log_prior: Callable, positions: np.ndarray) -> list[Finding]:
     """A prior and rows that contradict each other: of two normals, by eight standard deviations or more."""
     flat = positions.reshape(-1, positions.shape[-1])
     if len(flat) < FEWEST:
@@ -254,30 +318,47 @@ def _of_prior(log_prior: Callable, positions: np.ndarray) -> list[str]:
     if not (pulls[worst] > PULLED and np.std(every[:, worst]) < pulls[worst] / 2):
         return []
     return [
-        f"the prior pulls component {worst} of the position by {pulls[worst]:.2g} of its standard deviations, against "
-        "what the rows say. Is it meant in the units of the rows, and around the right place?"
+        note(
+            "prior-contradicts-rows",
+            f"The prior pulls component {worst} of the position by {pulls[worst]:.2g} of its "
+            "standard deviations, against the rows. Is it meant in the units of the rows, and "
+            "around the right place?",
+            component=worst,
+            pull=pulls[worst],
+        )
     ]
 
 
-def _of_langevin(positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, int]) -> list[str]:
-    told = []
+def _of_langevin(positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, int]) -> list[Finding]:
+    found = []
     if (factor := _too_wide(positions, moves)) is not None:
         how_wide = f"{factor:.2g} times" if factor < MUCH else "many times"
-        told.append(
-            f"{UNRELIABLE if factor > WIDE else ''}the steps are too long for this posterior: the draws are spread {how_wide} as "
-            "widely as it, or more. step_size times the posterior's largest precision (1 / variance, times the preconditioner) "
-            "should be well below 1 (tuning.langevin: is num_rows that of the table? langevin_for takes it from the curator. Are "
-            "the rows within what is declared of them, as columns are that dpmcmc.tables scaled?)"
+        found.append(
+            Finding(
+                "steps-too-long",
+                Severity.SEVERE if factor > WIDE else Severity.NOTE,
+                f"The steps are too long for this posterior: the draws are spread {how_wide} as "
+                "widely as it, or more. step_size times the posterior's largest precision (1 / "
+                "variance, times the preconditioner) should be well below 1 (tuning.langevin: is "
+                "num_rows that of the table? langevin_for takes it from the curator. Are the "
+                "rows within what is declared of them, as columns are that dpmcmc.tables "
+                "scaled?).",
+                {"widening": factor},
+            )
         )
     if any(traits(query).batch is not None for query in plan):
-        told.append(
-            "the batches' own noise is not taken off what sgld adds, because nobody knows it: the draws are spread too widely "
-            "where step_size times its variance is not well below 4 (sgnht absorbs it, if it is alike in all directions)"
+        found.append(
+            note(
+                "batch-noise",
+                "sgld does not subtract the batches' own noise from what it adds, because nobody "
+                "knows it: the draws are spread too widely where step_size times its variance is "
+                "not well below 4 (sgnht absorbs it, if it is alike in all directions).",
+            )
         )
-    return told
+    return found
 
 
-def _of_temperatures(momenta: np.ndarray) -> list[str]:
+def _of_temperatures(momenta: np.ndarray) -> list[Finding]:
     """Directions whose momentum is not standard normal: their draws are as much too wide or too narrow."""
     length = len(momenta) // BATCHES
     if length * BATCHES < FEWEST:
@@ -291,10 +372,16 @@ def _of_temperatures(momenta: np.ndarray) -> list[str]:
         return []
     widths = np.sqrt([squares.min(), squares.max()])
     return [
-        "one friction does not suit all directions: by the momenta the draws are spread "
-        f"{widths[0]:.2g} to {widths[1]:.2g} times as widely as they should be, direction by direction (the axes of the "
-        "preconditioner). Batches whose noise differs between directions do so, and steps that are too long: precondition, take "
-        "larger batches or all rows"
+        note(
+            "uneven-temperature",
+            "One friction does not suit all directions: by the momenta the draws are spread "
+            f"{widths[0]:.2g} to {widths[1]:.2g} times as widely as they should be, by direction "
+            "(the axes of the preconditioner). Batches whose noise differs between directions "
+            "are a cause, and so are steps that are too long: precondition, or take larger "
+            "batches or all rows.",
+            least=widths[0],
+            most=widths[1],
+        )
     ]
 
 

@@ -1,4 +1,4 @@
-"""What to doubt about a model and its settings: told from public facts and from rows that are made up."""
+"""Findings about a model and its settings: from public facts and from made-up rows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.finding import Finding, note
 from dpmcmc.precision import is_double, own_settings
 from dpmcmc.types import Model, traits
 
@@ -17,14 +18,14 @@ CLOSE = 1e-6  # a clip that is meant to be the proved bound may be rounded
 ROUGHLY = 1e-3  # of a slope in float32
 FEW_ROWS = 50  # in a batch
 ENOUGH = 1000  # positions to try something at
-CONTRADICTION = "queries ask different parts, so that the draws are not those of one posterior. Make them agree"
-BIAS = "Clipped rows bias the draws, in standard deviations the more the larger the table"
-HOW_MUCH = " (tuning.clip_shift tells how much, on made-up rows)"
+CONTRADICTION = "Queries use different parts, so that the draws are not those of one posterior. Make the parts agree."
+BIAS = "Clipping biases the draws: measured in standard deviations, the more the larger the table is"
+HOW_MUCH = " (tuning.clip_shift computes how much, on simulated rows)"
 
 
-def of_settings(model: Model, plan: Mapping[Any, int]) -> list[str]:
-    """Clips that some row could reach, which then counts for less than it says, and likelihoods that are not taken as they are."""
-    told = []
+def of_settings(model: Model, plan: Mapping[Any, int]) -> list[Finding]:
+    """Clips that some row could reach, which then counts for less than it should, and likelihoods that are changed."""
+    found = []
     for trait, query in {traits(query): query for query in plan}.items():  # once where noise is all that differs
         if trait.is_direction and not _is_untested(plan):
             continue  # its errors cost acceptance and nothing else
@@ -32,35 +33,58 @@ def of_settings(model: Model, plan: Mapping[Any, int]) -> list[str]:
         bias = BIAS + (HOW_MUCH if trait.is_direction and name == "lipschitz" else "")
         proved = getattr(model, name)
         if clip is not None and proved is not None and clip < proved * (1 - CLOSE):
-            told.append(f"rows may be clipped: the clip of {query} is below the model's {name}, {proved:.4g}. {bias}")
+            found.append(
+                note(
+                    "clip-below-bound",
+                    f"Some rows may be clipped: the clip of {query} is below the model's {name}, {proved:.4g}. {bias}.",
+                    clip=clip,
+                    bound=proved,
+                )
+            )
         elif (clip is not None or trait.bound is not None) and proved is None:
-            told.append(f"rows may be clipped by {query}: the model has no proved `{name}`. {bias}")
+            found.append(note("no-proved-bound", f"Some rows may be clipped by {query}: the model has no proved `{name}`. {bias}."))
         size = getattr(trait.batch, "size", FEW_ROWS)
         if size < FEW_ROWS and clip is not None and not trait.is_direction:
-            told.append(
-                f"batches of {size} rows estimate their own variance badly, and {query} corrects by it: the draws are off where "
-                f"rows are skewed. Take {FEW_ROWS} or more"
+            found.append(
+                note(
+                    "small-batches",
+                    f"{query} corrects by the variance within each batch, and {size} rows "
+                    "estimate it badly: the draws are biased where rows are skewed. Use batches "
+                    f"of {FEW_ROWS} rows or more.",
+                    size=size,
+                )
             )
         if temperature != 1:
-            told.append(
-                f"the likelihood is taken to the power temperature={temperature:g} by {query}: the draws are those of a tempered "
-                f"posterior, about {temperature**-0.5:.3g} times as wide as the posterior"
+            factor = temperature**-0.5
+            found.append(
+                note(
+                    "tempered",
+                    f"{query} raises the likelihood to the power temperature={temperature:g}: the "
+                    f"draws are those of a tempered posterior, about {factor:.3g} times as wide "
+                    "as the posterior.",
+                    temperature=temperature,
+                    widening=factor,
+                )
             )
-    return told
+    return found
 
 
-def of_values(model: Model, row: Any, position: Any) -> list[str]:
-    """A log-likelihood that is no number where the chains start, whatever the row: then rows count for nothing."""
+def of_values(model: Model, row: Any, position: Any) -> list[Finding]:
+    """A log-likelihood that is not a number where the chains start, whatever the row: then all rows are ignored."""
     if not all(np.isnan(value) for _, value in _of_made_up(row, model.log_likelihood, position)):
         return []
     return [
-        "the log-likelihood of every made-up row (zeros, ones, fractions) is not a number at initial_position. If those of your "
-        "rows are none either, they count for nothing there: look for a logarithm or a root of something negative"
+        note(
+            "no-log-likelihood-at-start",
+            "The log-likelihood of every made-up row (zeros, ones, fractions) is not a number at "
+            "initial_position. If it is so for your rows, they are ignored there: look for a "
+            "logarithm or a root of something negative.",
+        )
     ]
 
 
-def of_bounds(model: Model, row: Any, position: Any) -> list[str]:
-    """A `lipschitz` or `spread` that a made-up row contradicts, where it is not said which rows are allowed."""
+def of_bounds(model: Model, row: Any, position: Any) -> list[Finding]:
+    """A `lipschitz` or `spread` that a made-up row contradicts, where the model does not declare which rows are allowed."""
     words = {"lipschitz": "has a log-likelihood of slope", "spread": "has a gradient whose distance from center is"}
     proved = {bound: getattr(model, bound) for bound in words if getattr(model, bound) is not None}
     if model.declared or not proved:
@@ -75,30 +99,40 @@ def of_bounds(model: Model, row: Any, position: Any) -> list[str]:
             slope = float(np.linalg.norm(found[bound]))
             if limit * (1 + ROUGHLY) < slope < np.inf:
                 return [
-                    f"a made-up row of {name} {words[bound]} {slope:.3g} at initial_position, above the model's {bound}, "
-                    f"{limit:.4g}: if such rows can come they are clipped. {BIAS}. If they cannot, say which can in the model's "
-                    "`declared`"
+                    note(
+                        "bound-contradicted",
+                        f"A made-up row of {name} {words[bound]} {slope:.3g} at initial_position, "
+                        f"above the model's {bound}, {limit:.4g}: if such rows can occur, they "
+                        f"are clipped. {BIAS}. If they cannot, declare in the model's `declared` "
+                        "which rows can.",
+                        found=slope,
+                        bound=limit,
+                    )
                 ]
     return []
 
 
-def of_gradients(model: Model, row: Any, position: Any, plan: Mapping[Any, int]) -> list[str]:
-    """Gradients that are no numbers where the log-likelihood is one, for rows that are made up: such rows count for nothing."""
+def of_gradients(model: Model, row: Any, position: Any, plan: Mapping[Any, int]) -> list[Finding]:
+    """Gradients that are not numbers where the log-likelihood is one, for made-up rows: such rows are ignored."""
     if not _is_untested(plan):
         return []
     point = position + 0.1 * _fractions(model.dimension)  # not a special one
     for name, (value, slope) in _of_made_up(row, jax.value_and_grad(model.log_likelihood), point):
         if np.isfinite(value) and np.isnan(slope).any():
             return [
-                f"the gradient of log_likelihood is not a number for a made-up row of {name}, though log_likelihood is one: such "
-                "rows count for nothing, and the draws are not those of the posterior. JAX differentiates both sides of a `where`: "
-                "keep the arguments of log, sqrt and the like in their range on both"
+                note(
+                    "no-gradient",
+                    f"The gradient of log_likelihood is not a number for a made-up row of {name}, "
+                    "though log_likelihood is one: such rows are ignored, and the draws are not "
+                    "those of the posterior. JAX differentiates both branches of a `where`: keep "
+                    "the arguments of log, sqrt and the like in their range in both.",
+                )
             ]
     return []
 
 
-def of_parts(model: Model, row: Any, position: Any) -> list[str]:
-    """A `linear` or a `family` that says something else than the log-likelihood, for rows that are made up."""
+def of_parts(model: Model, row: Any, position: Any) -> list[Finding]:
+    """A `linear` or a `family` that is not the log-likelihood, for made-up rows."""
     known = {"linear": _linear_values(model), "family": _family_values(model)}
     parts = {name: values for name, values in known.items() if values is not None}
     if not parts:
@@ -112,9 +146,11 @@ def of_parts(model: Model, row: Any, position: Any) -> list[str]:
         values = {part: np.where(np.isfinite(value), value, np.nan).astype(float) for part, value in found.items()}
         for part in parts:
             if _differ(np.diff(values[""]), np.diff(values[part]), np.abs(values[""]).max() + np.abs(values[part]).max()):
-                return [f"`{part}` of the model contradicts its log_likelihood, for a made-up row of {name}: {CONTRADICTION}"]
+                text = f"`{part}` of the model contradicts its log_likelihood, for a made-up row of {name}. {CONTRADICTION}"
+                return [note("parts-disagree", text)]
         if _differ(slope, own, np.abs(slope).max()):
-            return [f"linear.features are not the slope of linear.predictor, for a made-up row of {name}: {CONTRADICTION}"]
+            text = f"linear.features are not the slope of linear.predictor, for a made-up row of {name}. {CONTRADICTION}"
+            return [note("parts-disagree", text)]
     return []
 
 
@@ -141,15 +177,21 @@ def _family_values(model: Model) -> Callable | None:
     return lambda position, row: jnp.dot(parts.natural(position), parts.statistic(row)) - parts.log_partition(position)
 
 
-def of_positions(model: Model, row: Any, positions: np.ndarray) -> list[str]:
-    """Log-likelihoods that are no numbers at some positions (..., d), for rows that are made up: there rows count for nothing."""
+def of_positions(model: Model, row: Any, positions: np.ndarray) -> list[Finding]:
+    """Log-likelihoods that are not numbers at some positions (..., d), for made-up rows: there rows are ignored."""
     flat = positions.reshape(-1, positions.shape[-1])
     for name, values in _of_made_up(row, jax.vmap(model.log_likelihood, (0, None)), some(flat)):
         share = float(np.mean(np.isnan(values)))
         if 0 < share < 1:
             return [
-                f"at {share:.0%} of all positions, warm-up included, the log-likelihood of a made-up row of {name} is not a "
-                "number: rows count for nothing there. Let log_prior be -inf where parameters have no meaning, or choose others"
+                note(
+                    "no-log-likelihood",
+                    f"At {share:.0%} of all positions, warm-up included, the log-likelihood of a "
+                    f"made-up row of {name} is not a number: rows are ignored there. Let "
+                    "log_prior be -inf where parameters have no meaning, or choose other "
+                    "parameters.",
+                    share=share,
+                )
             ]
     return []
 
