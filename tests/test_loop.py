@@ -584,17 +584,19 @@ def test_a_gradient_with_too_much_noise_is_told(step_size, is_told, caplog):
     assert ("spread too widely" in caplog.text) is is_told
 
 
-def test_doubts_that_cannot_be_told_lose_no_draws(monkeypatch):
+def test_checks_that_fail_lose_no_draws(monkeypatch):
     """Statistics of a sampler of one's own may have familiar names and mean something else."""
 
     def fail(*arguments):
         raise TypeError
 
-    monkeypatch.setattr(loop.doubts, "of_draws", fail)
-    monkeypatch.setattr("dpmcmc.results.posterior.doubt", fail)
+    monkeypatch.setattr(loop.diagnostics, "of_draws", fail)
+    monkeypatch.setattr("dpmcmc.results.posterior.of_chains", fail)
     result = tiny.run()
     assert tiny.means(result).shape == (2, 12)
-    assert statement_of(result).count("could not be checked in full (TypeError") == 2
+    failed = [finding for finding in findings(result) if finding.code == "not-checked"]
+    assert all("could not be checked in full (TypeError" in finding.text for finding in failed)
+    assert [finding.is_severe for finding in failed] == [False, True]  # draws that were not judged do not pass
 
 
 def test_a_step_must_return_a_state_and_info():

@@ -71,12 +71,12 @@ def _plain(value: Any) -> Any:
     return value if math.isfinite(value) else str(value)
 
 
-def unless_it_fails(check: Callable[..., list[Finding]], *arguments: Any) -> list[Finding]:
+def unless_it_fails(check: Callable[..., list[Finding]], *arguments: Any, severity: Severity = Severity.NOTE) -> list[Finding]:
     """The findings of a check of released values. Its own failure is a finding: it must not cost the draws."""
     try:
         return check(*arguments)
     except Exception as error:
-        return [note("not-checked", f"The run could not be checked in full ({in_brief(error)}).")]
+        return [Finding("not-checked", severity, f"The run could not be checked in full ({in_brief(error)}).")]
 
 
 def to_text(findings: Iterable[Finding], limits: Mapping[str, float]) -> str:
@@ -91,9 +91,12 @@ def from_text(text: str) -> tuple[list[Finding], dict[str, float]]:
     return [Finding.from_json(each) for each in document["findings"]], document["limits"]
 
 
-def in_a_line(finding: Finding) -> str:
-    start = f"{DO_NOT_RELY}: " if finding.is_severe else ""
-    return start + one_line(finding.text)
+def in_lines(findings: Iterable[Finding]) -> list[str]:
+    """A line for each note, and one for all severe findings together."""
+    found = list(findings)
+    severe_ones = " ".join(each.text for each in found if each.is_severe)
+    lines = [one_line(each.text) for each in found if not each.is_severe]
+    return [*lines, f"{DO_NOT_RELY}: {one_line(severe_ones)}"] if severe_ones else lines
 
 
 def in_words(findings: Iterable[Finding]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpmcmc.finding import Finding, in_a_line
+from dpmcmc.finding import Finding, in_lines
 from dpmcmc.types import statistics_of
 
 logger = logging.getLogger(__name__)
@@ -58,12 +58,11 @@ class Progress:
             print(f"dpmcmc: {text}", file=sys.stderr)
 
     def warn(self, findings: Iterable[Finding]) -> None:
-        """Show the findings that were not shown before."""
-        for finding in findings:
-            if finding not in self.warned:
-                self.warned.append(finding)
-                if self.shows_findings:
-                    self.tell(in_a_line(finding))
+        """Show the findings that were not shown before: each note by itself, the severe ones together."""
+        new = [finding for finding in findings if finding not in self.warned]
+        self.warned += new
+        for line in in_lines(new) if self.shows_findings else ():
+            self.tell(line)
 
     def tell(self, text: str) -> None:
         """For those who look at no progress, too. Never an error, as warnings can be: it would lose the draws."""

@@ -124,7 +124,7 @@ def _measured(measures: Mapping[str, Mapping[str, float]], limits: Limits) -> li
         found.append(
             severe(
                 "r-hat",
-                f"The chains disagree: R-hat is up to {math.ceil(1e3 * r_hats[worst]) / 1e3:.3f} "
+                f"The chains disagree: R-hat is up to {np.ceil(1e3 * r_hats[worst]) / 1e3:.3f} "
                 f"({listed(_by_size(r_hats, -1))}), and should be at most {limits.r_hat}.",
                 r_hat=r_hats[worst],
                 limit=limits.r_hat,

@@ -21,7 +21,7 @@ from dpmcmc.accounting.statement import ATTRIBUTE, DIFFERS, JOINED, NUM_DRAWS, F
 from dpmcmc.diagnostics import PAID, Limits, of_chains, prior_widths
 from dpmcmc.diagnostics.chains import entries
 from dpmcmc.errors import in_brief
-from dpmcmc.finding import Finding, from_text, to_text, unless_it_fails
+from dpmcmc.finding import Finding, Severity, from_text, to_text, unless_it_fails
 from dpmcmc.types import statistics_of
 
 FINDINGS = "findings"  # an attribute: as JSON
@@ -67,14 +67,15 @@ def from_draws(
         found += unless_it_fails(_keep_prior_widths, result, log_prior, unravel, positions[:, num_warmup:])
     if checks is not None:
         found += unless_it_fails(_checked, checks, result)
-    found += unless_it_fails(_of_chains, result, limits)
+    found += unless_it_fails(_of_chains, result, limits, severity=Severity.SEVERE)
     result.posterior.attrs[FINDINGS] = to_text(found, limits._asdict())
     return result
 
 
 def _of_chains(result: Any, limits: Limits) -> list[Finding]:
     variables = {name: result.posterior[name].transpose("chain", "draw", ...).to_numpy() for name in _names(result)}
-    return of_chains(variables, summary_table(result).to_dict(), limits)
+    with _quiet():
+        return of_chains(variables, summary_table(result).to_dict(), limits)
 
 
 def _checked(checks: Callable[[Any], list[Finding]], result: Any) -> list[Finding]:
