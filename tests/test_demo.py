@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from dpmcmc import demo
+from dpmcmc import Finding, Severity, demo
+from dpmcmc.results.posterior import from_draws
+from tests import tiny
 
 
 @pytest.fixture(scope="module")
@@ -45,27 +47,37 @@ def test_rows_with_missing_cells_say_nothing_and_unknown_regions_are_the_first()
     np.testing.assert_array_equal(labels, [np.nan, 1, 0])
 
 
-def fake(shift, num_draws=400):
-    import arviz
-
+def fake(shift, change=None, found=()):
+    """Draws around the reference, as a result that was judged."""
     rng = np.random.default_rng(0)
-    draws = {name: rng.normal(m + shift * s, s, (2, num_draws)) for name, (m, s) in demo.REFERENCE.items()}
-    return arviz.from_dict(posterior=draws)
+    draws = {name: rng.normal(m + shift * s, s, (2, 400)) for name, (m, s) in demo.REFERENCE.items()}
+    if change is not None:
+        change(draws)
+    positions = np.stack(list(draws.values()), axis=-1)
+    statement = tiny.make_curator().grant({tiny.RATIO: 2}).statement()
+    unravel = lambda position: dict(zip(draws, position, strict=True))  # noqa: E731
+    return from_draws(positions, None, unravel, statement, findings=found)
 
 
-def test_a_good_posterior_passes_and_chains_that_disagree_fail():
+def tear(draws):
+    draws["male"][0] += 1.0
+
+
+def lead_on(draws):
+    """Both chains, which R-hat does not see."""
+    draws["male"][:, :40] += 10 * demo.REFERENCE["male"].sd
+
+
+def test_a_good_posterior_passes_and_one_with_a_severe_finding_fails():
     good = demo.judge(fake(0.0))
     assert good.is_success and good.rms_error < 0.1 and abs(good.width - 1) < 0.1 and good.coverage == 1.0
-    noted = fake(0.0)
-    noted.posterior.attrs["privacy_statement"] = "PRIVACY STATEMENT\n  Note:      DO NOT RELY on these draws: it has not arrived"
-    assert demo.judge(noted).doubts == ["DO NOT RELY on these draws: it has not arrived"] and not demo.judge(noted).is_success
-    torn = fake(0.0)
-    torn.posterior["male"][0] += 1.0
-    assert not demo.judge(torn).is_success
+    found = [Finding("not-arrived", Severity.SEVERE, "It has not arrived.")]
+    assert demo.judge(fake(0.0, found=found)).findings == found and not demo.judge(fake(0.0, found=found)).is_success
+    assert demo.judge(fake(0.0, found=[Finding("widening", Severity.NOTE, "A note.")])).is_success
     assert demo.judge(fake(3.0)).coverage == 0.0
-    on_the_way = fake(0.0)
-    on_the_way.posterior["male"][:, :40] += 10 * demo.REFERENCE["male"].sd  # both chains, which R-hat does not see
-    assert "they begin" in str(demo.judge(on_the_way).doubts) and not demo.judge(on_the_way).is_success
+    for change, code in ((tear, "r-hat"), (lead_on, "drift")):
+        judgement = demo.judge(fake(0.0, change))
+        assert code in [finding.code for finding in judgement.findings] and not judgement.is_success
 
 
 @pytest.mark.slow

@@ -69,7 +69,8 @@ def severe_codes(found):
 
 def measured(**variables):
     """What the draws (chain, draw, ...) of these parameters alone show."""
-    result = arviz.from_dict(posterior=variables)
+    with posterior._quiet():
+        result = arviz.from_dict(posterior=variables)
     return posterior._of_chains(result, PAID)
 
 

@@ -20,13 +20,13 @@ from dpmcmc import (
     RunFailed,
     Sampler,
     accept_walk,
+    findings,
     load,
     loop,
     penalty,
     random_walk,
     sample,
     sgld,
-    statement_of,
 )
 from dpmcmc.curator import noise
 from dpmcmc.curator.curator import Grant
@@ -36,6 +36,11 @@ from dpmcmc.results import posterior as posteriors
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def found_text(posterior):
+    """All that was found about a run."""
+    return " ".join(finding.text for finding in findings(posterior))
 
 
 def bill(posterior):
@@ -200,7 +205,7 @@ def test_an_interrupt_returns_the_finished_draws(monkeypatch, capsys):
     posterior = tiny.run(curator, progress=True)
     note = "interrupted after 3 of 12 steps; the grant is spent in full"
     np.testing.assert_array_equal(tiny.means(posterior), expected)
-    assert note in statement_of(posterior) and note in capsys.readouterr().err
+    assert note in found_text(posterior) and note in capsys.readouterr().err
     assert bill(posterior) == {repr(tiny.RATIO): 24}
     with pytest.raises(BudgetExceeded, match="has given its one grant and is closed"):
         tiny.run(curator)
@@ -223,7 +228,7 @@ def test_all_draws_are_looked_at_for_where_rows_count_for_nothing():
         model=tiny.MODEL._replace(log_likelihood=lambda position, row: jnp.sqrt(position[0] - 1.5) + 0 * row)
     )
     posterior = tiny.run(curator, Sampler(lambda rng_key, position, ask: Uniform(position), step))
-    assert "at 8% of all positions, warm-up included, the log-likelihood of a made-up row" in statement_of(posterior)
+    assert "At 8% of all positions, warm-up included, the log-likelihood of a made-up row" in found_text(posterior)
 
 
 def run_through(**options):
@@ -266,7 +271,7 @@ def test_an_interrupt_at_any_moment_loses_no_draw(when, monkeypatch, tmp_path, p
     posterior = run_through(path=tmp_path / "posterior.nc")
     note = f"interrupted after {num_kept} of 12 steps"
     assert tiny.means(posterior).shape == tiny.means(load(tmp_path / "posterior.nc")).shape == (2, num_kept)
-    assert note in statement_of(posterior) and note in statement_of(load(tmp_path / "posterior.nc"))
+    assert note in found_text(posterior) and note in found_text(load(tmp_path / "posterior.nc"))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -284,7 +289,7 @@ def test_an_interrupt_after_the_last_step_changes_nothing(monkeypatch, python_in
     monkeypatch.setattr(loop._Run, "posterior", lambda self, *notes: (signal.raise_signal(signal.SIGINT), make(self, *notes))[1])
     posterior = run_through()
     np.testing.assert_array_equal(tiny.means(posterior), whole)
-    assert "interrupted" not in statement_of(posterior)
+    assert "interrupted" not in found_text(posterior)
 
 
 def test_an_interrupt_that_others_handle_is_left_to_them(monkeypatch, tmp_path, python_interrupts):
@@ -317,11 +322,11 @@ def test_an_interrupt_before_the_first_draw_says_that_the_grant_is_spent(monkeyp
 def test_a_crash_hands_over_the_finished_draws(monkeypatch):
     expected = tiny.means(tiny.run())[:, :2]
     stop_at_block(monkeypatch, 2, OSError("disk"))
-    told = r"broke off after 2 of 12 steps; the grant is spent in full; its draws are in \.posterior"
+    told = r"broke off after 2 of 12 steps; the grant is spent in full\. Its draws are in \.posterior"
     with pytest.raises(RunFailed, match=told) as caught:
         tiny.run()
     np.testing.assert_array_equal(tiny.means(caught.value.posterior), expected)
-    assert "broke off after 2 of 12" in statement_of(caught.value.posterior)
+    assert "broke off after 2 of 12" in found_text(caught.value.posterior)
     assert isinstance(caught.value.__cause__, OSError)
 
 
@@ -338,12 +343,12 @@ def test_a_crash_writes_the_finished_draws_where_it_can(is_full, monkeypatch, tm
         write(draft, to)
 
     monkeypatch.setattr(os, "replace", replace)
-    with pytest.raises(RunFailed, match=r"broke off after 2 of 12 steps; .* its draws are in \.posterior") as caught:
+    with pytest.raises(RunFailed, match=r"broke off after 2 of 12 steps; .* Its draws are in \.posterior") as caught:
         tiny.run(path=path)
     assert tiny.means(caught.value.posterior).shape == (2, 2)
     if not is_full:
         np.testing.assert_array_equal(tiny.means(load(path)), tiny.means(caught.value.posterior))
-        assert "broke off after 2 of 12 steps" in statement_of(load(path))
+        assert "broke off after 2 of 12 steps" in found_text(load(path))
 
 
 def test_a_crash_before_the_first_draw_says_that_the_grant_is_spent(monkeypatch):
@@ -351,7 +356,9 @@ def test_a_crash_before_the_first_draw_says_that_the_grant_is_spent(monkeypatch)
         raise MemoryError
 
     monkeypatch.setattr(Grant, "run", strike)
-    with pytest.raises(RunFailed, match="broke off after 0 of 12 steps; the grant is spent in full; there are no draws") as caught:
+    with pytest.raises(
+        RunFailed, match=r"broke off after 0 of 12 steps; the grant is spent in full\. There are no draws"
+    ) as caught:
         tiny.run()
     assert caught.value.posterior is None
 
@@ -363,14 +370,14 @@ class Killed(BaseException):
 def test_the_file_survives_a_kill(monkeypatch, tmp_path):
     whole = tiny.means(tiny.run(path=tmp_path / "whole.nc"))
     np.testing.assert_array_equal(tiny.means(load(tmp_path / "whole.nc")), whole)
-    assert "so far" not in statement_of(load(tmp_path / "whole.nc"))
+    assert "unfinished" not in found_text(load(tmp_path / "whole.nc"))
     stop_at_block(monkeypatch, 5, Killed())
     monkeypatch.setattr("dpmcmc.loop.time.monotonic", lambda: 0.0)  # saving takes no time
     with pytest.raises(Killed):
         tiny.run(path=tmp_path / "killed.nc")
     saved = load(tmp_path / "killed.nc")
     np.testing.assert_array_equal(tiny.means(saved), whole[:, :4])
-    assert "4 of 12 steps so far; the grant is spent in full" in statement_of(saved)
+    assert "unfinished after 4 of 12 steps; the grant is spent in full" in found_text(saved)
 
 
 def test_saving_takes_at_most_half_of_the_time(monkeypatch, tmp_path):
@@ -487,7 +494,7 @@ def test_who_is_terminated_saves_the_draws_first(monkeypatch, tmp_path):
     monkeypatch.setattr(loop.signal, "raise_signal", told.append)
     run_through(path=tmp_path / "posterior.nc")
     assert told == [signal.SIGTERM] and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert "interrupted after 1 of 12 steps" in statement_of(load(tmp_path / "posterior.nc"))
+    assert "interrupted after 1 of 12 steps" in found_text(load(tmp_path / "posterior.nc"))
 
 
 def test_draws_that_make_no_posterior_are_no_refusal(monkeypatch):
@@ -572,15 +579,15 @@ def test_a_chain_that_does_not_move_is_told(scale, is_told, as_told, capsys):
     posterior = tiny.run(sampler=sampler, curator=tiny.make_curator(budget=None), progress=True)
     assert (", 0% accepted" in capsys.readouterr().err) is is_told
     assert bool(np.any(posterior.sample_stats.acceptance)) is not is_told
-    assert ("moves were accepted at none of 24 draws" in statement_of(posterior)) is is_told
+    assert ("Moves were accepted at none of 24 draws" in found_text(posterior)) is is_told
 
 
 @pytest.mark.parametrize("step_size, is_told", [(10.0, True), (1e-4, False)])
 def test_a_gradient_with_too_much_noise_is_told(step_size, is_told, caplog):
-    """In the log, too: without progress nobody might look at the statement."""
+    """In the log, too: without progress nobody might look at the findings."""
     sampler = sgld(tiny.log_prior, Gradient(1.0, 1.0), step_size)
     posterior = tiny.run(sampler=sampler, num_steps=4, curator=tiny.make_curator(budget=None))
-    assert ("spread too widely" in statement_of(posterior)) is is_told
+    assert ("spread too widely" in found_text(posterior)) is is_told
     assert ("spread too widely" in caplog.text) is is_told
 
 
@@ -682,9 +689,9 @@ def test_a_start_must_return_a_state():
 def test_a_part_of_epsilon_that_buys_no_draw_is_told():
     coarse = penalty(tiny.log_prior, LogRatio(clip=0.01, noise_multiplier=7.0), tiny.WALK)
     result = tiny.run(tiny.make_curator(fixed_secret=None), coarse, num_steps=None)
-    assert "of 1, and no further draw fits" in statement_of(result)
-    assert "no further draw fits" not in statement_of(tiny.run(tiny.make_curator(fixed_secret=None), coarse, num_steps=1))
-    assert "no further draw fits" not in statement_of(tiny.run(tiny.make_curator(fixed_secret=None), num_steps=None))
+    assert "of 1, and no further draw fits" in found_text(result)
+    assert "no further draw fits" not in found_text(tiny.run(tiny.make_curator(fixed_secret=None), coarse, num_steps=1))
+    assert "no further draw fits" not in found_text(tiny.run(tiny.make_curator(fixed_secret=None), num_steps=None))
 
 
 def test_an_if_on_an_answer_is_refused_with_the_way_out():

@@ -13,7 +13,7 @@ import xarray
 from typer.testing import CliRunner
 
 import dpmcmc.results.posterior
-from dpmcmc import Budget, cli, forecast, load, statement_of
+from dpmcmc import Budget, cli, findings, forecast, load, statement_of
 from dpmcmc.cli import choices, main
 from dpmcmc.cli.choices import SamplerName
 from dpmcmc.cli.problems import ModelName, Problem, Settings, problem_of
@@ -21,7 +21,6 @@ from dpmcmc.curator import noise
 from dpmcmc.curator.curator import Grant
 from dpmcmc.models.robust_linear import HUBER
 from dpmcmc.progress import Progress
-from dpmcmc.results.posterior import doubt
 from dpmcmc.tables.columns import Bounds
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -59,6 +58,20 @@ def invoke(*arguments):
     return CliRunner().invoke(main, ["run", *map(str, arguments)])
 
 
+DONE, NOT_RELIABLE = 0, 3
+
+
+def codes(path="posterior.nc"):
+    return [finding.code for finding in findings(load(path))]
+
+
+def check_is_done(result, path="posterior.nc"):
+    """That a run came to its end; the exit status depends on nothing but its findings."""
+    is_severe = any(finding.is_severe for finding in findings(load(path)))
+    assert result.exit_code == (NOT_RELIABLE if is_severe else DONE), result.output
+    assert result.output.count("DO NOT RELY") == is_severe
+
+
 MODELS = {
     "logistic": (LOGISTIC, "barker", {"intercept", "age", "height"}),
     "linear": (LINEAR, "sgld", {"intercept", "age", "noise_scale"}),
@@ -82,7 +95,7 @@ MODELS = {
 def test_every_model_runs(name):
     arguments, sampler, parameters = MODELS[name]
     result = invoke(*arguments, *PROMISE, "--sampler", sampler, "--steps", "2", "--chains", "1", "--warmup", "0")
-    assert result.exit_code == 0, result.output
+    check_is_done(result)
     posterior = load("posterior.nc")
     assert set(posterior.posterior.data_vars) == parameters
     assert posterior.posterior.sizes["draw"] == 2
@@ -115,7 +128,8 @@ def test_an_interrupted_run_keeps_its_draws_and_does_not_exit_as_one_that_ended(
 
     monkeypatch.setattr(Progress, "advance", strike)
     result = invoke(*LOGISTIC, "--steps", "2")
-    assert result.exit_code == 130 and "interrupted after 1 of 2 steps" in statement_of(load("posterior.nc"))
+    assert result.exit_code == 130 and "interrupted" in codes()
+    assert result.output.count("was interrupted after 1 of 2 steps") == 1
 
 
 def test_a_dry_run_tells_the_plan_and_spends_nothing(folder):
@@ -280,7 +294,9 @@ def test_by_default_all_of_the_budget_goes_to_a_few_looks(folder):
     assert "Sampler:  noise-aware: 17 noisy looks at slopes and curvatures, clips 0.75 and 1.732 (proved: no row" in plan.output
     assert re.search(r"Expect:   a posterior roughly 1\.\d* times as wide as without privacy\n", plan.output)
     result = invoke(*UNNAMED, "--steps", "200", "--ledger", "spent.json")
-    assert result.exit_code == 0 and "200 steps of one chain" in result.output, result.output
+    check_is_done(result)
+    assert "200 steps of one chain" in result.output
+    assert codes()[-2:] == ["few-effective-draws", "few-tail-draws"]  # steps cost nothing: 400 could be had
     posterior = load("posterior.nc").posterior
     assert posterior.sizes["draw"] == 180 and 0.05 < float(posterior["age"].mean()) < 0.15
     shared = ["--ledger", "shared.json", "--shared-by", "gaussian-dp", "--steps", "2", "--dry-run", "--out", "shared.nc"]
@@ -292,14 +308,22 @@ def test_by_default_all_of_the_budget_goes_to_a_few_looks(folder):
 
 
 def test_labels_that_could_not_be_read_are_thought_of(folder):
-    """The draws themselves are fine, chains of them alike: it is the start that tells."""
+    """The draws themselves are fine, chains of them alike: it is the start that shows it. Said once, and by the exit status."""
     generator = np.random.default_rng(3)
     write(folder / "table.csv", generator.uniform(20, 60, 4000), generator.uniform(140, 200, 4000), ["no", "yes"] * 2000)
-    result = invoke(*UNNAMED, "--steps", "200")
-    assert result.exit_code == 0 and doubt(load("posterior.nc")) is None, result.output
-    assert "what the rows say about the parameters is no more than noise, where the start looked" in result.output
-    assert "DO NOT RELY on these draws: the notes above say why" in result.output
+    result = invoke(*UNNAMED, "--steps", "600")
+    assert result.exit_code == NOT_RELIABLE, result.output
+    assert "nothing-but-noise" in codes() and "few-effective-draws" not in codes()
+    assert result.output.count("DO NOT RELY on these draws:\n  - At the private start the data cannot be told from the") == 1
+    assert result.output.count("DO NOT RELY") == 1
+    told = [finding.text for finding in findings(load("posterior.nc"))]
+    assert all(result.output.count(text) == 1 for text in told)
     assert "See above how cells are read, and --decimal, --levels and --positive" in result.output
+    table, verdict, statement = (result.output.index(words) for words in ("r_hat", "DO NOT RELY", "PRIVACY STATEMENT"))
+    assert table < verdict < statement
+    # Nothing is known but the prior: every parameter is marked in the table.
+    lines = result.output[table:verdict].splitlines()[1:4]
+    assert [line.split()[0] for line in lines] == ["intercept", "age", "height"] and all(line.endswith(" prior") for line in lines)
 
 
 def test_only_regressions_are_told_of_levels():
@@ -317,29 +341,9 @@ def test_a_hopeless_table_costs_nothing_unless_a_sampler_is_named(folder):
     assert forecast.forecast_error("sgld", needed - 1, 3, Budget(1, 1e-4)) > 0.5
 
 
-def test_draws_that_are_good_are_not_doubted():
-    import arviz
-
-    draws = np.random.default_rng(0).normal(size=(2, 200))
-    assert doubt(arviz.from_dict(posterior={"x": draws})) is None
-    assert doubt(arviz.from_dict(posterior={"x": draws[:1]})) is None
-    assert "R-hat" in doubt(arviz.from_dict(posterior={"x": draws + [[0.0], [5.0]]}))
-    assert "effective" in doubt(arviz.from_dict(posterior={"x": np.cumsum(draws[:1], axis=1)}))
-
-
-def test_a_parameter_that_never_moves_is_doubted():
-    """ArviZ gives it as many effective draws as there are, and no R-hat."""
-    import arviz
-
-    draws = np.random.default_rng(0).normal(size=(2, 200))
-    assert doubt(arviz.from_dict(posterior={"x": draws, "scale": np.full((2, 200), 0.5)})) == "scale never moved"
-    correlations = np.stack([np.ones((2, 200)), np.tanh(draws)], axis=-1)  # the first of them is 1 by definition
-    assert doubt(arviz.from_dict(posterior={"x": draws, "large": draws < 9, "correlations": correlations})) is None
-
-
 def test_a_run_says_what_it_does(folder):
     result = invoke(*LANGEVIN, "--ledger", "spent.json")
-    assert result.exit_code == 0, result.output
+    check_is_done(result)
     for words in (
         "Model:    logistic, 3 parameters",
         "age: log-odds per 1 of age",
@@ -355,7 +359,7 @@ def test_a_run_says_what_it_does(folder):
         "a column whose cells crowd in a third of its bounds gets a ninth of the draws, or fewer",
         "Chains:   keep 1 of 1 steps, and 10% of these apart as warm-up; seed 0",
         "r_hat",
-        "DO NOT RELY on these draws: ",  # 173 rows are few
+        "DO NOT RELY on these draws:\n  - ",  # 173 rows are few
         "PRIVACY STATEMENT",
         "Promise:   (",
         "Bill:      1 x Curvature(",
@@ -486,16 +490,31 @@ def test_a_linear_row_says_as_much_as_is_guessed_where_noise_and_slopes_are_typi
 
 
 @pytest.mark.parametrize(
-    ("noise", "words"),
-    [(1.1, "is below 1.2, a 50th of the width"), (2.0, None), (14.0, None), (15.1, "may be above 15, a quarter")],
+    ("noise", "code", "words"),
+    [
+        (1.1, "noise-scale-small", "is below 1.2, a 50th of the width"),
+        (2.0, None, ""),
+        (14.0, None, ""),
+        (15.1, "noise-scale-unknown", "may be above 15, a quarter"),
+    ],
 )
-def test_a_noise_that_is_small_or_large_beside_the_bounds_is_doubted(noise, words, folder):
-    """There are 60 between them."""
+def test_a_noise_that_is_small_or_large_beside_the_bounds_is_found(noise, code, words, folder):
+    """There are 60 between them. Where it is large all coefficients are lost with it."""
     bounds = {"age": Bounds(20.0, 60.0), "height": Bounds(140.0, 200.0)}
     settings = Settings(("age",), "height", None, bounds, {}, True, 10.0, None, None, None, None)
     problem = problem_of(ModelName.linear, folder / "table.csv", ",", ".", settings)
-    told = problem.doubts({"noise_scale": xarray.DataArray(np.full((2, 50), noise))})
-    assert (told == []) if words is None else (words in told[0] and "--bounds height" in told[0])
+    found = problem.checks(SimpleNamespace(posterior={"noise_scale": xarray.DataArray(np.full((2, 50), noise))}))
+    assert [finding.code for finding in found] == [code] * (code is not None)
+    assert all(words in finding.text and "--bounds height" in finding.text for finding in found)
+    assert [finding.is_severe for finding in found] == [code == "noise-scale-unknown"] * (code is not None)
+
+
+def test_a_run_that_lost_the_noise_scale_is_not_to_be_relied_on(folder):
+    """173 rows at epsilon = 4: the finding of the model is in the file as those of the draws are, and in the exit status."""
+    result = invoke(*LINEAR, "--sampler", "noise-aware", "--steps", "20")
+    assert result.exit_code == NOT_RELIABLE, result.output
+    (lost,) = (finding for finding in findings(load("posterior.nc")) if finding.code == "noise-scale-unknown")
+    assert lost.is_severe and result.output.count(lost.text) == 1
 
 
 def test_a_column_called_intercept_is_not_taken_for_one(folder):

@@ -39,6 +39,7 @@ from dpmcmc import (
     RunFailed,
     SufficientStatistic,
     UnsupportedQuery,
+    findings,
     hmc,
     load,
     loop,
@@ -478,14 +479,15 @@ def test_an_owner_that_withdraws_ends_the_run(monkeypatch, capsys, tmp_path):
     after_block(monkeypatch, 3, federation.owners["west"].withdraw)
     runs = count_runs(monkeypatch)
     result = tiny.run(federation, progress=True, path=tmp_path / "posterior.nc")
-    note = (
-        "stopped after 3 of 12 steps (owner west: the rows were withdrawn: nothing more is run on them); the grant is spent in full"
+    text = (
+        "The run stopped after 3 of 12 steps (owner west: the rows were withdrawn: nothing more is run on them); the grant is spent "
+        "in full."
     )
     np.testing.assert_array_equal(tiny.means(result), expected[:, :3])
     np.testing.assert_array_equal(tiny.means(load(tmp_path / "posterior.nc")), expected[:, :3])
     assert len(runs) == 1 + 3  # the start, and three blocks of one step
-    assert statement_of(result).count(f"Note:      {note}") == 3
-    assert note in result.attrs["notes"] and note in capsys.readouterr().err
+    assert [finding.text for finding in findings(result) if finding.code == "stopped"] == [text]
+    assert text in capsys.readouterr().err
     assert spends(federation) == [1, 1, 1]
     with pytest.raises(BudgetExceeded, match="owner west: the rows were withdrawn"):
         Federation({"west": federation.owners["west"]}).grant({tiny.RATIO: 1})
@@ -496,7 +498,7 @@ def test_a_single_curator_may_withdraw_too(monkeypatch):
     after_block(monkeypatch, 2, curator.withdraw)
     result = tiny.run(curator)
     assert tiny.means(result).shape == (2, 2)
-    assert "stopped after 2 of 12 steps (the rows were withdrawn" in statement_of(result)
+    assert any("stopped after 2 of 12 steps (the rows were withdrawn" in finding.text for finding in findings(result))
     with pytest.raises(BudgetExceeded, match="the rows were withdrawn"):
         tiny.run(curator)
 
@@ -515,7 +517,8 @@ def test_an_owner_whose_grant_runs_out_ends_the_run(monkeypatch):
     runs = count_runs(monkeypatch)
     result = tiny.run(federation)
     assert tiny.means(result).shape == (2, 8) and len(runs) == 1 + 8  # 17 of 24 ratios: 8 steps of 2 chains
-    assert "stopped after 8 of 12 steps (owner south: the program asks LogRatio(" in statement_of(result)
+    words = "stopped after 8 of 12 steps (owner south: the program asks LogRatio("
+    assert any(words in finding.text for finding in findings(result))
 
 
 def test_nothing_is_taken_off_any_grant_when_one_is_short():
@@ -721,7 +724,7 @@ def test_what_is_proved_and_declared_is_that_of_all_owners():
     together = Federation({"north": Curator(rows, narrow, None), "south": Curator(rows, wide, None)})
     assert (together.model.lipschitz, together.model.curvature) == (wide.lipschitz, wide.curvature)
     assert together.model.declared == "|row| <= 1 by owner north; |row| <= 8 by owner south"
-    told = loop.doubts.of_settings(together.model, {LogRatio(narrow.lipschitz, 2.0): 1})
+    told = loop.diagnostics.of_settings(together.model, {LogRatio(narrow.lipschitz, 2.0): 1})
     assert any("rows may be clipped" in text for text in told)
     unproved = Federation([Curator(rows, narrow, None), Curator(rows, models.gaussian([1.0]), None)]).model
     assert unproved.lipschitz is None and unproved.declared == "|row| <= 1 by owner 1; nothing by owner 2"

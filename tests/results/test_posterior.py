@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import load, save, statement_of
+from dpmcmc import findings, load, save, statement_of
 from dpmcmc.accounting import verify
 from dpmcmc.accounting.statement import FederatedStatement
 from dpmcmc.cli import main
@@ -162,43 +161,57 @@ def drifting(share, distance, num_draws=400):
     return results.from_draws(draws, None, lambda position: {"x": position[0]}, make_statement())
 
 
-def test_chains_that_arrive_together_and_late_are_doubted():
+def severe_codes(result):
+    return [finding.code for finding in findings(result) if finding.is_severe]
+
+
+def test_chains_that_arrive_together_and_late_are_found():
     """R-hat sees chains that differ. With normal draws a distance of 5 has no chance worth stating."""
-    told = results.doubt(drifting(0.08, 30.0))
-    assert re.search(r"they begin (29|30|31) standard deviations from where they end", told)
+    (drift,) = (finding for finding in findings(drifting(0.08, 30.0)) if finding.code == "drift")
+    assert drift.is_severe and drift.numbers["parameter"] == "x" and 29 < drift.numbers["distance"] < 31
     for share, distance, num_draws in ((0.0, 0.0, 400), (0.02, 30.0, 400), (0.08, 2.0, 400), (0.0, 0.0, 40)):
-        assert "they begin" not in (results.doubt(drifting(share, distance, num_draws)) or "")
+        assert "drift" not in severe_codes(drifting(share, distance, num_draws))
 
 
 GOOD = np.random.default_rng(1).normal(size=(2, 400))
 AT_SEVEN = np.arange(400) == 7
 
 
+def judged(**variables):
+    """Parameters by name as a result that was judged."""
+    draws = np.stack(list(variables.values()), axis=-1)
+    return results.from_draws(draws, None, lambda position: dict(zip(variables, position, strict=True)), make_statement())
+
+
 @pytest.mark.parametrize("name", ["a", "z"])
 @pytest.mark.parametrize(
-    "bad, words",
+    "bad, expected",
     [
-        (GOOD + [[0.0], [5.0]], "R-hat is up to"),
-        (np.where(AT_SEVEN, np.nan, GOOD), "some draws are no finite numbers and some parameter has no effective draws"),
-        (np.where(AT_SEVEN, np.inf, GOOD), "some draws are no finite numbers"),
+        (GOOD + [[0.0], [5.0]], {"r-hat"}),
+        (np.where(AT_SEVEN, np.nan, GOOD), {"not-finite", "no-effective-draws"}),
+        (np.where(AT_SEVEN, np.inf, GOOD), {"not-finite"}),
     ],
     ids=["torn", "NaN", "infinite"],
 )
-def test_one_parameter_in_doubt_is_enough(name, bad, words):
-    import arviz
-
-    assert results.doubt(arviz.from_dict(posterior={"good": GOOD})) is None
-    assert words in results.doubt(arviz.from_dict(posterior={"good": GOOD, name: bad}))
+def test_one_bad_parameter_is_enough(name, bad, expected):
+    assert severe_codes(judged(good=GOOD)) == []
+    result = judged(**{"good": GOOD, name: bad})
+    assert expected <= set(severe_codes(result)) and "not-checked" not in severe_codes(result)
+    assert all(finding.numbers["parameters"] == [name] for finding in findings(result) if finding.is_severe)
 
 
 def test_one_parameter_among_many_is_enough():
     """On average all would be well."""
+    many = {f"p{index}": np.random.default_rng(index).normal(size=(2, 400)) for index in range(2, 32)}
+    assert severe_codes(judged(**many)) == []
+    assert {"r-hat", "few-effective-draws"} <= set(severe_codes(judged(**many, torn=GOOD + [[0.0], [1.0]])))
+
+
+def test_what_was_not_judged_has_no_findings():
     import arviz
 
-    many = {f"p{index}": np.random.default_rng(index).normal(size=(2, 400)) for index in range(2, 32)}
-    assert results.doubt(arviz.from_dict(posterior=many)) is None
-    told = results.doubt(arviz.from_dict(posterior=many | {"torn": GOOD + [[0.0], [1.0]]}))
-    assert "R-hat is up to" in told and "some parameter has only" in told
+    with pytest.raises(ValueError, match="there are no findings here: dpmcmc has not made this posterior"):
+        findings(arviz.from_dict(posterior={"x": GOOD}))
 
 
 def test_sums_of_draws_are_taken_in_double_precision():

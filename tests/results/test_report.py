@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dpmcmc import report, save, statement_of, summary
 from dpmcmc.cli import main
-from dpmcmc.doubts import UNHEARD, UNRELIABLE
+from dpmcmc.finding import DO_NOT_RELY, Finding, Severity
 from dpmcmc.results import plots
 from dpmcmc.results import posterior as results
 from tests import tiny
@@ -30,9 +30,19 @@ def unravel(position):
     return {"scale": position[0], "<script>": position[1], "effects": position[2:].reshape(2, 2)}
 
 
-def make(draws=DRAWS, note="a note"):
+def make(draws=DRAWS, note="a note", found=(), **options):
     statement = tiny.make_curator(fixed_secret=None).grant({tiny.RATIO: 20}).statement(note)
-    return results.from_draws(draws, None, unravel, statement)
+    return results.from_draws(draws, None, unravel, statement, findings=found, **options)
+
+
+def severe(text):
+    return Finding("a-code", Severity.SEVERE, text)
+
+
+def box_of(told, kind):
+    """The text in the only box of this kind."""
+    (inside,) = re.findall(rf'<div class="{kind}">(.*?)</div>', told)
+    return inside
 
 
 def page(result, tmp_path, **options):
@@ -52,8 +62,16 @@ def test_the_page_says_what_the_posterior_says(tmp_path):
     for line in summary(result).splitlines()[1:]:
         mean, sd, low, high, _, _, effective, _, r_hat = line.rsplit(maxsplit=9)[-9:]
         assert float(low) < float(mean) < float(high)
-        assert "".join(f"<td>{cell}</td>" for cell in (mean, sd, low, high, effective, r_hat)) in told
-    assert "<th>mean</th><th>sd</th><th>94 % from</th><th>to</th><th>effective draws</th><th>R-hat</th>" in told
+        assert "".join(f"<td>{cell}</td>" for cell in (mean, sd, low, high, effective, r_hat, "")) in told
+    assert "<th>mean</th><th>sd</th><th>94 % from</th><th>to</th><th>effective draws</th><th>R-hat</th><th>note</th>" in told
+
+
+def test_a_parameter_as_wide_as_its_prior_is_marked_and_explained(tmp_path):
+    """The draws have a standard deviation of 1: more than 0.7 of a prior of width 1, less of one of width 2."""
+    told = page(make(log_prior=lambda position: -0.5 * (position[0] ** 2 + (position[1] / 2) ** 2)), tmp_path)
+    marks = dict(re.findall(r"<tr><td>([^<]*)</td>(?:<td>[^<]*</td>){6}<td>([^<]*)</td>", told))
+    assert marks["scale"] == "prior" and not any(mark for name, mark in marks.items() if name != "scale")
+    assert "“prior” marks a parameter whose standard deviation is more than 0.7 of the prior's" in told
 
 
 def test_a_page_with_its_figure_needs_nothing_else_and_names_are_only_text(tmp_path):
@@ -81,34 +99,40 @@ APART = DRAWS + np.array([0, 3]).reshape(2, 1, 1)
 
 
 @pytest.mark.parametrize(
-    "draws, note, why",
+    "draws, found, why",
     [
-        (APART, "a note", "R-hat is up to"),
-        (DRAWS, f"{UNRELIABLE}the steps are too long", "the steps are too long"),
-        (np.where(np.arange(400).reshape(1, 400, 1) == 7, np.nan, DRAWS), "a note", "no effective draws"),
-        (np.zeros_like(DRAWS), "a note", "never moved"),
-        (np.where(np.arange(400).reshape(1, 400, 1) == 7, np.inf, DRAWS), "a note", "some draws are no finite numbers"),
+        (APART, [], "R-hat is up to"),
+        (DRAWS, [severe("The steps are too long.")], "The steps are too long."),
+        (np.where(np.arange(400).reshape(1, 400, 1) == 7, np.nan, DRAWS), [], "no effective draws"),
+        (np.zeros_like(DRAWS), [], "never moved"),
+        (np.where(np.arange(400).reshape(1, 400, 1) == 7, np.inf, DRAWS), [], "are not finite numbers"),
     ],
-    ids=["chains that disagree", "a doubt noted during the run", "NaN", "constant", "infinite"],
+    ids=["chains that disagree", "found during the run", "NaN", "constant", "infinite"],
 )
-def test_draws_in_doubt_do_not_pass(tmp_path, draws, note, why):
-    told = page(make(draws, note), tmp_path)
-    assert 'class="bad"' in told and why in told and 'class="good"' not in told
+def test_draws_with_a_severe_finding_are_in_a_red_box(tmp_path, draws, found, why):
+    told = page(make(draws, found=found), tmp_path)
+    assert box_of(told, "bad").startswith(f"<b>{DO_NOT_RELY}</b>") and why in box_of(told, "bad")
+    assert 'class="good"' not in told and told.count(DO_NOT_RELY) == 1
+    assert ".bad { border-color: #b00020; background: #f9d0d0 }" in told
 
 
-def test_what_is_lost_in_noise_is_told_beside_a_good_verdict(tmp_path):
-    told = page(make(DRAWS, f"{UNHEARD}1 of 2 directions (mostly sex=Male)"), tmp_path)
-    (verdict,) = re.findall(r'<div class="good">(.*?)</div>', told)
-    assert verdict.endswith("<br>But what rows say is lost in noise along 1 of 2 directions (mostly sex=Male).")
-    assert "<br>But" not in page(make(DRAWS, "a note"), tmp_path)
+def test_notes_are_beside_a_good_verdict(tmp_path):
+    told = page(make(found=[Finding("a-code", Severity.NOTE, "Noise <widens>.")]), tmp_path)
+    assert "These draws pass their checks" in box_of(told, "good") and 'class="bad"' not in told
+    assert "<li>Noise &lt;widens&gt;.</li>" in box_of(told, "note")
+    assert 'class="note"' not in page(make(), tmp_path)
 
 
-def test_a_doubt_is_told_once(tmp_path):
-    torn = make(APART)
-    banner = page(torn, tmp_path).partition('class="bad">')[2].partition("</div>")[0]
-    noted = make(APART, note=f"{UNRELIABLE}{results.doubt(torn)}")
-    assert page(noted, tmp_path).partition('class="bad">')[2].partition("</div>")[0] == banner
-    assert banner.count(UNRELIABLE) == 1
+def test_the_verdict_names_the_limits_of_its_run(tmp_path):
+    """Where more steps cost nothing they are stricter."""
+    told = page(make(limits=results.Limits(1.05, 100)), tmp_path)
+    assert "R-hat is at most 1.05, and every parameter has at least 100 effective draws, in the bulk and in the tails" in told
+
+
+def test_the_command_shows_severe_findings_and_exits_as_usual(tmp_path):
+    save(make(APART), tmp_path / "paid.nc")
+    done = CliRunner().invoke(main, ["report", str(tmp_path / "paid.nc")])
+    assert done.exit_code == 0 and box_of((tmp_path / "paid.html").read_text(), "bad")
 
 
 def test_several_owners_have_the_weakest_promise_in_front(tmp_path):
@@ -130,14 +154,6 @@ def named_owners():
     result = make()
     result.posterior.attrs["owners"] = "The hospital"
     return result
-
-
-def test_what_all_owners_note_is_told_once(tmp_path):
-    from dpmcmc.accounting.statement import FederatedStatement
-
-    one, other = (tiny.make_curator(fixed_secret=None).grant({tiny.RATIO: 1}).statement(f"{UNRELIABLE}why") for _ in range(2))
-    told = page(results.from_draws(DRAWS, None, unravel, FederatedStatement({"north": one, "south": other})), tmp_path)
-    assert told.partition('class="bad">')[2].partition("</div>")[0].count(UNRELIABLE) == 1
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from dpmcmc import (
     Federation,
     Gradient,
     Model,
+    findings,
     models,
     newton_start,
     noise_aware,
@@ -272,7 +273,8 @@ def test_the_survey_is_all_that_is_asked():
     assert 0.99 < found.posterior.attrs["epsilon"] / 4.0 <= 1
     assert found.posterior.sizes == {"chain": 2, "draw": 270, "coefficients_dim_0": 2}
     assert np.abs(found.posterior["coefficients"].mean(("chain", "draw")) - [1.0, -0.5]).max() < 0.5
-    assert "by the curvature that was released, the noise in the slopes makes the posterior 1.0" in found.posterior.attrs["notes"]
+    (widening,) = (each for each in findings(found) if each.code == "widening")
+    assert 1 <= widening.numbers["least"] < 1.1
 
 
 @pytest.mark.slow
@@ -288,7 +290,7 @@ def test_rows_far_from_the_middle_of_their_bounds_are_found(epsilon):
     curator = Curator((features, np.clip(labels, -1, 1).astype(np.float32)), model, Budget(epsilon, 1e-6))
     recipe = tuning.noise_aware_for(curator, num_chains=2, num_steps=200)
     found = sample(jax.random.key(0), recipe.sampler, curator, jnp.zeros(4), **recipe.options, progress=False)
-    assert FAR not in found.posterior.attrs["notes"]
+    assert "not-arrived" not in codes(findings(found))
     draws = found.posterior["coefficients"].values
     assert np.all(np.abs(draws.mean(axis=(0, 1)) - [0.1, 0.2]) < 5 * draws.std(axis=(0, 1)))
 
@@ -324,13 +326,15 @@ def test_rows_that_cannot_be_heard_are_told():
     with warnings.catch_warnings(action="ignore"):
         recipe = tuning.noise_aware_for(curator, num_chains=2, num_steps=100)
         found = sample(jax.random.key(0), recipe.sampler, curator, jnp.zeros(2), **recipe.options, progress=False)
-    assert (
-        "DO NOT RELY on these draws: by the curvature that was released, the noise in the slopes makes"
-        in found.posterior.attrs["notes"]
-    )
+    assert "too-wide" in severe_codes(findings(found))
 
 
-FAR = "DO NOT RELY on these draws: where the survey was made the slope of the posterior is"
+def codes(found):
+    return [finding.code for finding in found]
+
+
+def severe_codes(found):
+    return [finding.code for finding in found if finding.is_severe]
 
 
 @pytest.mark.parametrize("variance, is_told", [(None, False), (3000.0, False), (10.0, True)])
@@ -338,9 +342,9 @@ def test_a_survey_far_from_the_posterior_is_told(variance, is_told):
     """Where the slope is more than the noise of the start and of the survey."""
     before = None if variance is None else Seen(HERE, Answer(SLOPE, np.float32(variance)))
     found = released(variance=1.0)._replace(before=before)
-    told = " ".join(of_survey(model_of(log_prior), found))
-    assert (FAR in told) is is_told
-    assert "by the curvature that was released, the noise in the slopes makes the posterior 1.0" in told
+    told = of_survey(model_of(log_prior), found)
+    assert ("not-arrived" in severe_codes(told)) is is_told
+    assert told[0].code == "widening" and "makes the posterior 1.0" in told[0].text
 
 
 @pytest.mark.parametrize("of_steps, is_told", [(0.0, True), (3.0, True), (6.0, False)])
@@ -349,7 +353,7 @@ def test_a_step_astray_for_a_noisy_curvature_is_not_told(of_steps, is_told):
     move = np.float32([1.0, -1.0, 2.0])
     before = Seen(HERE - move, Answer(SLOPE, np.float32(10.0)))
     found = released(variance=1.0)._replace(before=before, of_steps=np.float32(of_steps))
-    assert (FAR in " ".join(of_survey(model_of(log_prior), found))) is is_told
+    assert ("not-arrived" in codes(of_survey(model_of(log_prior), found))) is is_told
     noise = stats.multivariate_normal(cov=covariance_of(released(11.0, of_steps, np.zeros((3, 3))), move))
     size = 2 * (noise.logpdf(np.zeros(3)) - noise.logpdf(SLOPE - HERE))
     assert (size > 16.3) == is_told
@@ -361,10 +365,8 @@ def test_how_much_wider_noise_makes_the_posterior(variance, is_much):
     flat = model_of(lambda position: 0.0 * jnp.sum(position))
     (told,) = of_survey(flat, released(variance, curvature=np.diag(np.float32([40.0, 20.0, 8.0]))))
     least, most = (f"{(1 + variance / curvature) ** 0.5:.3g}" for curvature in (40.0, 8.0))
-    assert (
-        f"the noise in the slopes makes the posterior {least} to {most} times as wide" in told
-        and told.startswith("DO NOT RELY") is is_much
-    )
+    assert f"the released gradients makes the posterior {least} to {most} times as wide" in told.text
+    assert told.code == ("too-wide" if is_much else "widening") and told.is_severe is is_much
 
 
 @pytest.mark.parametrize("self_concordance, is_much", [(0.0, False), (0.98, False), (1.02, True)])
@@ -372,18 +374,21 @@ def test_a_posterior_within_which_the_curvature_may_double_is_told(self_concorda
     """Along the axis of curvature 8, with the noise 64 of the slope, and no prior: its precision is 8 * 8 / (8 + 64)."""
     flat = model_of(lambda position: 0.0 * jnp.sum(position), self_concordance * np.log(2) * (8 / 9) ** 0.5)
     (told,) = of_survey(flat, released(64.0, curvature=np.diag(np.float32([40.0, 20.0, 8.0]))))
-    assert told.startswith("DO NOT RELY on these draws") is is_much
-    assert ("its curvature may change by a factor of more than 2 within a standard deviation" in told) is is_much
+    assert told.code == ("too-wide" if is_much else "widening") and told.is_severe is is_much
+    assert ("its curvature may change by a factor of more than 2 within a standard deviation" in told.text) is is_much
 
 
 @pytest.mark.parametrize("of_curvature, is_lost", [(10.0, False), (11.0, True)])
 def test_a_direction_that_noise_has_drowned_is_told(of_curvature, is_lost):
     """One whose curvature, 8, noise of this variance could fake: it would look as wide as without noise."""
     found = released(1.0, of_curvature, np.diag(np.float32([40.0, 20.0, 8.0])))
-    told = of_survey(model_of(log_prior), found)
-    assert ("what rows say is lost in noise along 1 of 3 directions (mostly a[1]): " in " ".join(told)) is is_lost
     unnamed = model_of(log_prior)._replace(unravel=lambda position: {"sum": jnp.sum(position)})
-    assert ("(mostly component 2 of the position)" in " ".join(of_survey(unnamed, found))) is is_lost
+    for model, name in ((model_of(log_prior), "a[1]"), (unnamed, "component 2 of the position")):
+        lost = [each for each in of_survey(model, found) if each.code == "lost-in-noise"]
+        assert len(lost) == is_lost
+        for each in lost:
+            assert each.is_severe and each.numbers == {"directions": 1, "of": 3, "parameters": [name]}
+            assert "In 1 of 3 directions the privacy noise hides the data" in each.text and f"(mostly {name})" in each.text
 
 
 @pytest.mark.slow
@@ -392,7 +397,8 @@ def test_clips_that_rows_may_reach_are_told():
     curator = Curator(ROWS, MODEL, Budget(4.0, 1e-6))
     recipe = tuning.noise_aware_for(curator, num_chains=1, num_steps=50, clip=0.2)
     found = sample(jax.random.key(0), recipe.sampler, curator, jnp.zeros(2), **recipe.options, progress=False)
-    assert found.posterior.attrs["notes"].count("rows may be clipped: the clip of Gradient(clip=0.2") == 1
+    (clipped,) = (each for each in findings(found) if each.code == "clip-below-bound" and "Gradient" in each.text)
+    assert clipped.numbers["clip"] == pytest.approx(0.2)
 
 
 def test_a_sampler_without_a_survey_is_refused():
@@ -585,5 +591,4 @@ def test_a_prior_without_a_slope_where_the_start_begins_costs_nothing():
 def test_a_direction_that_nothing_is_known_of_is_told():
     """Noise has made the curvature negative there, and the prior is flat."""
     flat = model_of(lambda position: 0.0 * jnp.sum(position))
-    told, _ = of_survey(flat, released(curvature=INDEFINITE))
-    assert told.startswith("DO NOT RELY on these draws: there is a direction of which neither the prior nor")
+    assert severe_codes(of_survey(flat, released(curvature=INDEFINITE))) == ["undetermined", "lost-in-noise"]
