@@ -155,9 +155,9 @@ def test_a_finding_does_not_name_the_number_that_would_be_good():
     found = of_chains({"x": draws}, {column: {"x": value} for column, value in columns.items()}, PAID)
     assert codes(found) == ["r-hat", "few-effective-draws", "few-tail-draws"]
     told = in_words(found)
-    assert "R-hat is up to 1.101 (x), and should be at most 1.1" in told
-    assert "only 14 effective draws (x), and should be at least 15" in told
-    assert "only 14 effective draws in the tails (x), and should be at least 15" in told
+    assert "R-hat is up to 1.101 (x), and must be at most 1.1." in told
+    assert "Only 14 effective draws (x): at least 15 are needed." in told
+    assert "Only 14 effective draws in the tails (x): at least 15 are needed." in told
 
 
 @pytest.mark.parametrize("limits", [PAID, FREE])

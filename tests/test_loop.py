@@ -356,9 +356,8 @@ def test_a_crash_before_the_first_draw_says_that_the_grant_is_spent(monkeypatch)
         raise MemoryError
 
     monkeypatch.setattr(Grant, "run", strike)
-    with pytest.raises(
-        RunFailed, match=r"broke off after 0 of 12 steps; the grant is spent in full\. There are no draws"
-    ) as caught:
+    words = r"broke off after 0 of 12 steps; the grant is spent in full\. There are no draws"
+    with pytest.raises(RunFailed, match=words) as caught:
         tiny.run()
     assert caught.value.posterior is None
 

@@ -147,7 +147,7 @@ def test_the_file_says_how_to_read_the_parameters():
     assert "intercept: log-odds at the middle of all bounds; age: log-odds per 1 of age" in posterior.attrs["parameters"]
     assert "declared of every row: age within 20 and 60, height within 140 and 200" in posterior.attrs["privacy_statement"]
     assert "Sampler:  barker, moves up to" in posterior.attrs["plan"] and posterior.attrs["plan"] in result.output
-    assert result.output.count("age: log-odds per 1 of age") == 2  # in the plan, and below the summary
+    assert result.output.count("age: log-odds per 1 of age") == 1  # in the plan
 
 
 def test_text_is_compared_with_its_first_level(folder):
@@ -156,7 +156,7 @@ def test_text_is_compared_with_its_first_level(folder):
     write(folder / "text.csv", AGE, np.where(np.arange(N) == 7, "?", sexes), LABEL)
     arguments = ["logistic", "text.csv", "--label", "ill", "--bounds", "age=20:60", "--levels", "height=f/m/x", *PROMISE]
     result = invoke(*arguments, "--sampler", "barker", "--steps", "2")
-    assert result.exit_code == 0, result.output
+    check_is_done(result)
     posterior = load("posterior.nc").posterior
     assert set(posterior.data_vars) == {"intercept", "age", "height=m", "height=x"}
     assert posterior["height=x"].attrs["unit"] == "log-odds against height=f"
@@ -214,7 +214,7 @@ def test_levels_that_are_equally_common_do_not_hide_each_other(folder):
 def test_persons_with_several_rows_are_a_unit():
     options = ["--rows-per-person", "3", "--capacity", "300", "--steps", "2"]
     result = invoke(*LOGISTIC, *options)
-    assert result.exit_code == 0, result.output
+    check_is_done(result)
     assert "one person with at most 3 rows" in result.output and "at most 300 rows" in result.output and "173" not in result.output
     assert load("posterior.nc").posterior.attrs["rows_per_person"] == 3
 
@@ -236,7 +236,7 @@ def test_a_file_name_that_is_no_text_costs_no_draws(folder):
     except OSError:
         pytest.skip("this file system takes names in UTF-8 only")
     result = invoke(LOGISTIC[0], name, *LOGISTIC[2:], "--steps", "2")
-    assert result.exit_code == 0, result.output
+    check_is_done(result)
     assert "Table:    caf?.csv" in load("posterior.nc").posterior.attrs["plan"]
 
 
@@ -249,7 +249,7 @@ def test_only_so_many_rows_of_a_person_are_used(folder, monkeypatch):
     (folder / "table.csv").write_text("\n".join(lines))
     options = ["--rows-per-person", "2", "--person", "id", "--capacity", "300", "--steps", "2", "--epsilon", "50"]
     result = invoke(*LOGISTIC, *options)
-    assert result.exit_code == 0, result.output
+    check_is_done(result)
     assert "one person, by the column id: the first 2 rows of each are used" in result.output and "enforced" in result.output
     assert "Table:    table.csv, at most 300 rows used\n" in result.output
     assert (seen[0] < 0).tolist() == [False, False, False, True, False, False] and len(set(seen[0][[0, 2, 4]])) == 1
@@ -311,9 +311,9 @@ def test_labels_that_could_not_be_read_are_thought_of(folder):
     """The draws themselves are fine, chains of them alike: it is the start that shows it. Said once, and by the exit status."""
     generator = np.random.default_rng(3)
     write(folder / "table.csv", generator.uniform(20, 60, 4000), generator.uniform(140, 200, 4000), ["no", "yes"] * 2000)
-    result = invoke(*UNNAMED, "--steps", "600")
+    result = invoke(*UNNAMED, "--steps", "200")
     assert result.exit_code == NOT_RELIABLE, result.output
-    assert "nothing-but-noise" in codes() and "few-effective-draws" not in codes()
+    assert "nothing-but-noise" in codes()
     assert result.output.count("DO NOT RELY on these draws:\n  - At the private start the data cannot be told from the") == 1
     assert result.output.count("DO NOT RELY") == 1
     told = [finding.text for finding in findings(load("posterior.nc"))]
@@ -383,7 +383,7 @@ def test_a_run_says_what_it_does(folder):
 def test_runs_share_a_budget(folder):
     shared = [*LOGISTIC, "--ledger", "spent.json", "--shared-by", "zcdp"]
     first = invoke(*shared, "--steps", "2")
-    assert first.exit_code == 0, first.output
+    check_is_done(first)
     left = int(re.search(r"Left in spent.json: (\d+) more such steps of one chain", first.output)[1])
     too_many = invoke(*shared, "--steps", left + 1, "--out", "second.nc")
     assert too_many.exit_code == 2 and "is left" in too_many.output
@@ -429,7 +429,7 @@ def test_accept_bits_cannot_be_shared_as_gaussians(folder):
 def test_means_are_in_the_units_of_the_table():
     arguments = ["gaussian", "both.npz", *TWO, "--variances", "100,100", *PROMISE, "--max-move", "0.01"]
     result = invoke(*arguments, "--steps", "2", "--chains", "1", "--warmup", "0")
-    assert result.exit_code == 0, result.output
+    check_is_done(result)
     posterior = load("posterior.nc").posterior
     assert float(posterior["age"].mean()) == pytest.approx(40, abs=1)
     assert float(posterior["height"].mean()) == pytest.approx(170, abs=1)
@@ -510,7 +510,8 @@ def test_a_noise_that_is_small_or_large_beside_the_bounds_is_found(noise, code, 
 
 
 def test_a_run_that_lost_the_noise_scale_is_not_to_be_relied_on(folder):
-    """173 rows at epsilon = 4: the finding of the model is in the file as those of the draws are, and in the exit status."""
+    """Heights are at either end of their bounds. The model's finding is in the file and in the exit status, as others are."""
+    write(folder / "table.csv", AGE, np.where(LABEL, 200, 140), LABEL)
     result = invoke(*LINEAR, "--sampler", "noise-aware", "--steps", "20")
     assert result.exit_code == NOT_RELIABLE, result.output
     (lost,) = (finding for finding in findings(load("posterior.nc")) if finding.code == "noise-scale-unknown")
@@ -639,7 +640,7 @@ def test_bad_cells_do_not_show(cells, folder, monkeypatch):
         write(folder / "table.csv", [cell, *AGE[1:]], HEIGHT, LABEL)
         (folder / "posterior.nc").unlink(missing_ok=True)
         result = invoke(*LOGISTIC, "--steps", "2")
-        assert result.exit_code == 0, result.output
+        check_is_done(result)
         values = {name: draws.values.tobytes() for name, draws in load("posterior.nc").posterior.items()}
         outcomes.append((result.stdout, result.stderr, values))
     assert all(outcome == outcomes[0] for outcome in outcomes)
@@ -660,7 +661,7 @@ def test_cells_beyond_the_type_of_rows_are_not_told(model, folder):
 def test_a_private_number_of_rows_is_not_told():
     options = ["--neighbours", "add-remove", "--capacity", "500"]
     result = invoke(*LOGISTIC, *options, "--steps", "2")
-    assert result.exit_code == 0, result.output
+    check_is_done(result)
     refused = [invoke(*LOGISTIC, "--neighbours", "add-remove", "--capacity", capacity, "--out", "o.nc") for capacity in (0, 9)]
     assert all(found.exit_code == 2 for found in refused)
     assert not any(str(N) in found.output for found in (result, *refused))

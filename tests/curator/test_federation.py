@@ -480,8 +480,8 @@ def test_an_owner_that_withdraws_ends_the_run(monkeypatch, capsys, tmp_path):
     runs = count_runs(monkeypatch)
     result = tiny.run(federation, progress=True, path=tmp_path / "posterior.nc")
     text = (
-        "The run stopped after 3 of 12 steps (owner west: the rows were withdrawn: nothing more is run on them); the grant is spent "
-        "in full."
+        "The run stopped after 3 of 12 steps (owner west: the rows were withdrawn: nothing more is "
+        "run on them); the grant is spent in full."
     )
     np.testing.assert_array_equal(tiny.means(result), expected[:, :3])
     np.testing.assert_array_equal(tiny.means(load(tmp_path / "posterior.nc")), expected[:, :3])
@@ -725,7 +725,7 @@ def test_what_is_proved_and_declared_is_that_of_all_owners():
     assert (together.model.lipschitz, together.model.curvature) == (wide.lipschitz, wide.curvature)
     assert together.model.declared == "|row| <= 1 by owner north; |row| <= 8 by owner south"
     told = loop.diagnostics.of_settings(together.model, {LogRatio(narrow.lipschitz, 2.0): 1})
-    assert any("rows may be clipped" in text for text in told)
+    assert [finding.code for finding in told] == ["clip-below-bound"]
     unproved = Federation([Curator(rows, narrow, None), Curator(rows, models.gaussian([1.0]), None)]).model
     assert unproved.lipschitz is None and unproved.declared == "|row| <= 1 by owner 1; nothing by owner 2"
     assert unproved.spread is None and unproved.center is None  # the one has no meaning without the other

@@ -125,7 +125,7 @@ def _measured(measures: Mapping[str, Mapping[str, float]], limits: Limits) -> li
             severe(
                 "r-hat",
                 f"The chains disagree: R-hat is up to {np.ceil(1e3 * r_hats[worst]) / 1e3:.3f} "
-                f"({listed(_by_size(r_hats, -1))}), and should be at most {limits.r_hat}.",
+                f"({listed(_by_size(r_hats, -1))}), and must be at most {limits.r_hat}.",
                 r_hat=r_hats[worst],
                 limit=limits.r_hat,
                 parameters=_by_size(r_hats, -1),
@@ -147,8 +147,8 @@ def _measured(measures: Mapping[str, Mapping[str, float]], limits: Limits) -> li
             found.append(
                 severe(
                     code,
-                    f"There are only {math.floor(least)} effective draws{part} "
-                    f"({listed(_by_size(few, 1))}), and should be at least {limits.ess:g}.",
+                    f"Only {math.floor(least)} effective draws{part} ({listed(_by_size(few, 1))}): at "
+                    f"least {limits.ess:g} are needed.",
                     effective=least,
                     limit=limits.ess,
                     parameters=_by_size(few, 1),
