@@ -118,7 +118,7 @@ def test_a_recipe_goes_on_from_where_a_run_has_ended(quick_compilation):
     """Without paying for the start again."""
     model = models.logistic(2, radius=1.0)
     rows = np.zeros((500, 2), np.float32), np.zeros(500, np.float32)
-    curator = Curator(rows, model, Budget(20.0, 1e-6), shared_by="gaussian-dp")  # as in test_doubts.py: one program for both
+    curator = Curator(rows, model, Budget(20.0, 1e-6), shared_by="gaussian-dp")  # as in test_diagnostics.py: one program for both
     recipe = tuning.langevin_for(curator)
     options = recipe.options | {"thin": 1}
     first = sample(jax.random.key(0), recipe.sampler, curator, [0.0, 0.0], num_steps=2, progress=False, **options)

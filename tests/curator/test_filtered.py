@@ -8,7 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpmcmc import Accept, Barker, Budget, Curator, FilteredAccept, Neighbours, RunFailed, accept_walk, hmc, random_walk, sample
+from dpmcmc import (
+    Accept,
+    Barker,
+    Budget,
+    Curator,
+    FilteredAccept,
+    Neighbours,
+    RunFailed,
+    accept_walk,
+    findings,
+    hmc,
+    random_walk,
+    sample,
+)
 from dpmcmc.accounting import costs
 from dpmcmc.curator import filtered
 from dpmcmc.curator.accept import ROUNDING, SMALLEST
@@ -184,14 +197,14 @@ def test_a_run_ends_with_the_filter_and_keeps_the_draws_paid_for(as_told, capsys
     stats = result.sample_stats
     # A step of two chains costs about 2 * 2 * 0.1^2 / 8 = 0.005.
     assert 20 < stats.sizes["draw"] < 80 and bool(stats.is_answered.all())
-    note = f"the filter was used up after {stats.sizes['draw']} of 400 steps"
-    assert note in result.posterior.attrs["privacy_statement"] and note in capsys.readouterr().err
+    (ending,) = (finding for finding in findings(result) if finding.code == "filter-used-up")
+    assert ending.numbers == {"steps": stats.sizes["draw"], "planned": 400} and ending.text in capsys.readouterr().err
 
 
 def test_a_run_that_gets_no_draw_says_so():
     curator = Curator(ROWS, MODEL, Budget(8.0, 1e-6))
     sampler = accept_walk(MODEL.log_prior, FilteredAccept(clip=5.0, rho=1e-4), random_walk(1.0))
-    with pytest.raises(RunFailed, match="no draws: the filter was used up after 0 of 20 steps.*larger rho"):
+    with pytest.raises(RunFailed, match="used up its filter and ended after 0 of 20 steps.*no draws: choose a larger rho"):
         sample(jax.random.key(0), sampler, curator, np.zeros(2), num_steps=20, num_chains=2, progress=False)
 
 
