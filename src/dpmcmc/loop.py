@@ -8,6 +8,7 @@ run there too. The bill is paid before the first block; nothing is refunded.
 from __future__ import annotations
 
 import contextlib
+import functools
 import numbers
 import signal
 import threading
@@ -34,6 +35,7 @@ from dpmcmc.types import Ask, Budget, Key, Plan, Position, Sampler, statistics_o
 ORDER = "call sample(rng_key, sampler, curator, initial_position), with a Sampler and with a Curator or Federation"
 NEARLY_ALL = 0.95
 NUM_BLOCKS = 20  # about so many, so that progress moves and an interrupt loses little
+REFINEMENTS = 4, 16, 64  # times as many steps, each of half the length of those before, where steps ask nothing
 
 
 def sample(
@@ -146,6 +148,7 @@ class _Run:
     units: Mapping[str, str]
     is_all: bool  # as many steps as the budget allows
     num_done: int = 0
+    refinement: int = 1  # how many times as many steps were taken
     is_warned: bool = False
     next_save: float = 0.0
     draws: list[Any] = field(default_factory=list)
@@ -182,8 +185,9 @@ class _Run:
         for text in told:
             bar.warn(text)
             self.notes.append(text)
+        block = functools.partial(self._block, runners, learned)
         for size in self.sizes:
-            states, draws = self.grant.run(runners[size], self.keys, learned, states, np.int32(self.num_done))
+            states, draws = block(size, states, self.num_done)
             num_answered = self._keep(draws)
             self.num_done += num_answered
             bar.advance(num_answered, draws[1])
@@ -193,7 +197,29 @@ class _Run:
                 if interrupts:
                     raise KeyboardInterrupt
                 self._save_so_far(bar)
+        if hasattr(states, "refined"):  # of a sampler whose steps ask nothing
+            self._refine(block, states, bar, interrupts)
         return ""
+
+    def _block(self, runners, learned, size: int, states, first_step: int):
+        return self.grant.run(runners[size], self.keys, learned, states, np.int32(first_step))
+
+    def _refine(self, block: Callable[..., Any], states, bar: Progress, interrupts: list) -> None:
+        """More and shorter steps, which cost nothing, until the chains agree; these take the place of the draws before."""
+        first_step = sum(self.sizes)
+        for times in REFINEMENTS:
+            if posteriors.is_converged(self.posterior()):
+                return
+            bar.say(f"the chains do not agree yet: they go on with {times} times as many steps, at no cost")
+            states, draws, num_drawn = states.refined(), [], 0
+            for size in self.sizes * times:
+                states, drawn = block(size, states, first_step)
+                first_step += size
+                draws.append(_every(times, num_drawn, drawn))
+                num_drawn += size // self.thin
+                if interrupts:
+                    raise KeyboardInterrupt
+            self.draws, self.refinement = draws, times
 
     def _save_so_far(self, bar: Progress) -> None:
         """Unless the last time was so shortly before that saving would take most of the time: a kill loses no more than that."""
@@ -249,7 +275,7 @@ class _Run:
             self.curator.model.unravel,
             self.grant.statement(*_declared(self.curator.model, self.asked), *self.notes, *notes),
             num_warmup=int(positions.shape[1] * self.warmup),
-            thin=self.thin,
+            thin=self.thin * self.refinement,
             attributes=self.attributes,
             units=self.units,
         )
@@ -257,6 +283,12 @@ class _Run:
     def _save(self, result) -> None:
         if self.path is not None and result is not None:
             posteriors.save(result, self.path)
+
+
+def _every(times: int, num_before: int, drawn: Any) -> Any:
+    """Every `times`-th draw, where so many came before these."""
+    first = (times - 1 - num_before) % times
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[first::times], drawn)
 
 
 def _unless_it_fails(check: Callable[..., list[str]], *arguments: Any) -> list[str]:

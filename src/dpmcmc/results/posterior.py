@@ -23,6 +23,7 @@ from dpmcmc.errors import in_brief
 from dpmcmc.types import statistics_of
 
 MAX_R_HAT, MIN_EFFECTIVE = 1.1, 15  # what draws must reach to be called a success
+MAX_FREE_R_HAT, MIN_FREE_EFFECTIVE = 1.01, 400  # the same where steps cost nothing
 MAX_DRIFT, FEWEST_FOR_DRIFT = 5.0, 50  # standard deviations, and draws to have any
 ORDER = "parameter_order"  # an attribute: ArviZ sorts variables by name, and so may who writes them again
 NO_FOLDER = "cannot be written: its folder does not exist; make it first"
@@ -261,6 +262,19 @@ def doubt(result: Any) -> str | None:
     elif effective < MIN_EFFECTIVE:
         found.append(f"some parameter has only {math.floor(effective)} effective draws (good: at least {MIN_EFFECTIVE})")
     return " and ".join(found) or None
+
+
+def is_converged(result: Any) -> bool:
+    """Whether chains whose steps cost nothing agree well enough to stop: R-hat, and effective draws in the middle and the tails.
+
+    Fewer draws than can be that many are as good as they get.
+    """
+    posterior = result.posterior.astype(float)
+    with _quiet():
+        r_hat = float(_arviz().rhat(posterior).to_array().max())
+        effective = [float(_arviz().ess(posterior, method=method).to_array().min()) for method in ("bulk", "tail")]
+    is_few = posterior.sizes["chain"] * posterior.sizes["draw"] < 2 * MIN_FREE_EFFECTIVE
+    return is_few or (not r_hat > MAX_FREE_R_HAT and min(effective) >= MIN_FREE_EFFECTIVE)
 
 
 def notes(result: Any, start: str = "") -> list[str]:
