@@ -9,6 +9,9 @@ the chain moves in other coordinates y. With the mode m of the density, S S' = t
 The middle stays as it is; far out a step of one length multiplies the distance from the mode by a constant factor, so that a tail
 of any length takes few steps. What the chain moves in has the density  p(x(y)) cosh(r / R) (R sinh(r / R) / r)^(d - 1).
 
+A tail in one direction mostly has another in the opposite one, with little between: after each step the chain may change to -y,
+by Metropolis' rule.
+
 Chains start spread out twice as widely as the middle of the density, each at a place of its own, and choose the length of their
 steps first, for an acceptance of 80 % (:cite:p:`andrieu2008tutorial`). Then the length stays fixed, but for a random factor in each
 step. A state that is `refined` goes on with steps of half the length.
@@ -33,7 +36,7 @@ FIRST_STEP = 0.4  # in standard deviations
 NUM_ADAPTATIONS = 300
 DISPERSION = 2.0  # of the starting points, in standard deviations
 RADIUS = 3.0  # times the square root of the dimension: R
-NEWTON_STEPS = 10
+NEWTON_STEPS = 20
 LEAST_PRECISION = 1e-6  # of the largest
 HALVINGS = 24
 TINY = 1e-12  # below the square of any length that matters
@@ -91,12 +94,15 @@ def known_density(log_density: LogDensity, near: Position) -> Sampler:
         return jnp.where(is_divergent, point, end), chance, is_divergent
 
     def decided(rng_key, point: Array, step_size: Array) -> tuple[Array, Array, HMCInfo]:
-        key_move, key_accept = jax.random.split(rng_key)
+        key_move, key_accept, key_mirror = jax.random.split(rng_key, 3)
         end, chance, is_divergent = move(key_move, point, step_size)
         is_accepted = jax.random.uniform(key_accept) < chance
+        reached = jnp.where(is_accepted, end, point)
+        gain = log_density_of(-reached) - log_density_of(reached)
+        is_mirrored = jnp.log(jax.random.uniform(key_mirror)) < gain
         length = jnp.linalg.norm(position_of(end) - position_of(point))
         info = HMCInfo(is_accepted, is_divergent, length)
-        return jnp.where(is_accepted, end, point), chance, info
+        return jnp.where(is_mirrored, -reached, reached), chance, info
 
     def first_point(rng_key) -> Array:
         """A random one, brought nearer to the mode until the density is positive there."""
@@ -137,10 +143,14 @@ def find_mode(log_density: LogDensity, near: Position) -> tuple[Position, Array]
 
     def newton(_, position: Position) -> Position:
         axes, sizes = precision_at(position)
-        further = position + axes @ ((axes.T @ jax.grad(log_density)(position)) / sizes)
-        is_higher = log_density(further) > log_density(position)
-        return jnp.where(is_higher, further, position)
+        step = axes @ ((axes.T @ jax.grad(log_density)(position)) / sizes)
+        ends = position + shares[:, None] * step
+        densities = jax.vmap(log_density)(ends)
+        best = jnp.argmax(jnp.where(jnp.isnan(densities), -jnp.inf, densities))
+        is_higher = densities[best] > log_density(position)
+        return jnp.where(is_higher, ends[best], position)
 
+    shares = 0.5 ** jnp.arange(HALVINGS, dtype=near.dtype)
     mode = lax.fori_loop(0, NEWTON_STEPS, newton, near)
     axes, sizes = precision_at(mode)
     half = axes * jnp.sqrt(sizes)
