@@ -120,6 +120,13 @@ def test_a_delta_for_one_random_row_is_noted_where_their_number_is_private(neigh
     assert "Note:      delta = 0.05 is above 2/50, the rows of a person over the capacity" in large and "is above" not in small
 
 
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_what_the_promise_assumes_of_a_file_is_named(neighbours):
+    """Quotes decide where a row ends: in a file that is no well-formed export one person's cell could make rows of others."""
+    found = statement({tiny.RATIO: 20}, budget=Budget(1.0, 1e-6, neighbours), capacity=40)
+    assert "Assumes:   each row was made from one row of the holder's table. If the table was a CSV file" in str(found)
+
+
 def test_several_rows_per_person():
     one = LogRatio(clip=1.0, noise_multiplier=30.0)
     found = statement({one: 20}, budget=Budget(1.0, 1e-6, rows_per_person=3), capacity=60)

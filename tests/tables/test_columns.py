@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from dpmcmc import Budget, Curator, Curvature, Gradient, LogRatio, Neighbours, models, tables
-from dpmcmc.tables import columns as columns_module
 from dpmcmc.tables.columns import Bounds, labels, numbers, parse_bounds, parse_levels, parse_names, read_columns
 
 NAN = np.nan
@@ -113,7 +112,7 @@ def test_no_line_is_dropped(name, pack, tmp_path):
     np.testing.assert_array_equal(numbers(columns["b"], Bounds(0, 10)), [2, NAN, NAN, 5, 7, 1])
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["unix", "windows", "mac"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["unix", "windows"])
 @pytest.mark.parametrize("bad", ['"2,0', '2,"0', '"', '""",', '2"",x"', "\x0b\x1c\u2028"])
 def test_one_bad_line_is_one_bad_row(bad, end, tmp_path):
     path = tmp_path / "table.csv"
@@ -163,18 +162,15 @@ def test_a_first_line_that_may_be_a_row_is_not_shown(line, names, tmp_path):
     assert not any(cell in str(caught.value) for cell in ("Smith", "58", "1980"))
 
 
-def test_a_limit_that_another_thread_sets_is_not_met(tmp_path, monkeypatch):
-    """The csv module has one for all threads: where it was lowered in the midst of a file a long cell was an error."""
+def test_a_cell_may_have_any_length(tmp_path):
+    """The csv module has a limit that all threads share: beyond it a long cell was an error."""
     path = tmp_path / "table.csv"
     path.write_text('a,b\n"1",2\n"' + 200_000 * "3" + '",4\n')
-    cells = columns_module._cells
-
-    def lower(line, delimiter):
-        csv.field_size_limit(131_072)
-        return cells(line, delimiter)
-
-    monkeypatch.setattr(columns_module, "_cells", lower)
-    assert [len(cell) for cell in read_columns(path, ["a"])["a"]] == [1, 200_000]
+    limit = csv.field_size_limit(1)
+    try:
+        assert [len(cell) for cell in read_columns(path, ["a"])["a"]] == [1, 200_000]
+    finally:
+        csv.field_size_limit(limit)
 
 
 PACKED = gzip.compress(b"age,name\n58,Smith\n")

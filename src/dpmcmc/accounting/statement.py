@@ -22,6 +22,11 @@ FLOATING_POINT = (
 )
 NOT_OURS = "{} is no query of this library: what it costs, and how it computes, is its author's word"
 NOBODY_HAS_MORE = "nobody has more than {} rows: this was declared, and is not checked"
+ROWS_OF_FILE = (
+    "each row was made from one row of the holder's table. If the table was a CSV file, it is a "
+    "well-formed export (RFC 4180: a cell with a quote, a delimiter or a line break stands in quotes, and "
+    "quotes in it are doubled), so that no cell can make another row"
+)
 SINGLE_ROWS = "the promise is to single rows: a person with several of them is protected less"
 CHANGES = "a change of values counts as one removed and one added: for it the promise is (2 epsilon, (1 + e^epsilon) delta)"
 FIRST_OF_EACH = (

@@ -2,7 +2,8 @@
 
     dpmcmc run logistic table.csv --features age,education --label y --bounds age=21:64,education=6:20 --epsilon 4 --delta 1e-6
 
-A table in a CSV file has a first line that names the columns, then one line per row: a line break inside quotes is not supported.
+A table in a CSV file has a first line that names the columns, then one line per row. A line break inside quotes belongs to its cell
+if the file is a well-formed export, which the statement assumes.
 Bounds are declared, not computed from the table: every cell is moved into its bounds, and a row with a missing or unreadable one
 says nothing. Features of a regression are scaled so that the bounds become -1 and 1, levels of text become corners of a simplex,
 columns of a Gaussian are scaled by their standard deviation: this makes the clip of the model a proved one. What is reported is in

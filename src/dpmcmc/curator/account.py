@@ -30,6 +30,7 @@ from dpmcmc.accounting.statement import (
     NOBODY_HAS_MORE,
     NOT_OURS,
     OTHER_RELEASES,
+    ROWS_OF_FILE,
     SHARED_BUDGET,
     SINGLE_ROWS,
     TIME,
@@ -180,7 +181,8 @@ class Account:
 
     def _limits(self) -> list[str]:
         """What a promise is not about."""
-        limits = [CHANGES] if self.unit.neighbours is Neighbours.ADD_OR_REMOVE_ONE else []
+        limits = [ROWS_OF_FILE]
+        limits += [CHANGES] if self.unit.neighbours is Neighbours.ADD_OR_REMOVE_ONE else []
         limits += [SINGLE_ROWS, CHOICES] if self.unit.rows_per_person == 1 and not self.is_enforced else [CHOICES]
         if self.budget is None:
             return limits  # where it says that other runs add to it

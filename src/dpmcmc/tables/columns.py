@@ -4,10 +4,24 @@ A bad cell must not show: not as an error, not as a missing row, not as a count.
 one, and a cell that is missing or not a number becomes a NaN: to a curator its row is one that says nothing, so that the complete
 rows are what a posterior is about. (Any number in its place would be a made-up observation: of a skewed column the middle of its
 bounds lies far from all others, and moved slopes by several standard deviations. A `SufficientStatistic` alone knows all rows
-together, and takes a NaN for its center: fill in what is missing there.) Every line of a CSV file after the header is one
-row, whatever is in it: an empty line is a row, and a quote left open ends with its line, so that one bad row spoils no other and
-does not change their number. Line breaks inside quotes are therefore not supported: such a cell would be cut, and its rest be rows.
-Errors speak of files, column names and declared types, never of cells.
+together, and takes a NaN for its center: fill in what is missing there.) Errors name files, column names and declared types, never
+cells.
+
+No cell may make a row, or move another row's cells. A row of a CSV file ends at a line feed (or CR LF)
+and nowhere else: neither at a lone carriage return nor at any of Unicode's line ends. Two readings of
+quotes are possible, and no rule is right for every file: the same bytes may be one row with a line feed
+within quotes, or two rows whose cells happen to hold quotes.
+
+- The file is a well-formed export, as RFC 4180 defines it: cells with quotes, delimiters or line ends
+  stand in quotes, and a quote in them is doubled. Then quotes decide where each row ends, whatever a
+  person wrote into a cell.
+- Otherwise each line is one row, and a quote left open ends with its line, so that a bad line spoils
+  no other.
+
+The first reading is taken if all of the file agrees with it: every quoted cell is closed before a
+delimiter or a line end, no other cell has a quote, and every row has as many cells as the header (empty
+lines aside). So if the file is a well-formed export, changing a row changes this row only; the privacy
+statement names this assumption. Which reading was taken depends on the rows: nothing may show it.
 """
 
 from __future__ import annotations
@@ -16,7 +30,7 @@ import contextlib
 import csv
 import gzip
 import math
-import sys
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +40,6 @@ import numpy as np
 
 SUFFIXES = (".csv", ".csv.gz", ".npy", ".npz")
 MISSING = ("", ".", "?", "na", "n/a", "nan", "<na>", "null")  # of labels as text, in any case
-LONGEST = min(sys.maxsize, 2**31 - 1)  # of a cell, for the csv module: on some systems it takes no more
 Cells = Any  # a one-dimensional array of numbers or text, a column of a DataFrame, or a list
 
 
@@ -224,42 +237,103 @@ def read_columns(path: str | Path, names: Sequence[str] | None, delimiter: str =
 def _read_csv(path: Path, names: Sequence[str] | None, delimiter: str) -> dict[str, Cells]:
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise ValueError(f"delimiter={delimiter!r} must be one character, and no quote or line break")
-    with _unshown(path), _opened(path) as file:
-        lines = (_cells(line.rstrip("\n"), delimiter) for line in file)
-        header = [_shown(name).strip() for name in next(lines, [])]
-        if not any(header):
-            raise ValueError(f"{path.name} has no header: its first line must name the columns")
-        single = {name: place for place, name in enumerate(header) if header.count(name) == 1}
-        if twice := [name for name in names or () if header.count(name) > 1]:
-            raise ValueError(f"{path.name} names {', '.join(map(repr, twice))} more than once: there is no telling which is meant")
-        # The others are not told: the first line may be a row, of a file without a header.
-        places = _chosen(
-            single,
-            names,
-            path,
-            f" in its first line: is it spelled like that there, and does that line name the columns, separated by {delimiter!r}?",
-        )
-        cells: dict[str, list[str]] = {name: [] for name in places}
-        for line in lines:
-            for name, place in places.items():
-                cells[name].append(line[place] if place < len(line) else "")
+    quotes = _Quotes(delimiter)
+    with _unshown(path):
+        with _opened(path) as file:
+            cells = _read_rows(quotes.rows(file), names, path, delimiter)
+        if cells is None:
+            with _opened(path) as file:
+                cells = _read_rows(map(quotes.cells, file), names, path, delimiter)
+    assert cells is not None
     return cells
 
 
-def _cells(line: str, delimiter: str) -> list[str]:
-    """The cells of one line by itself: without a quote there is nothing for the csv module to do."""
-    if '"' not in line:
-        return line.split(delimiter)
-    # A cell may be of any length: one beyond the limit, which all threads share, would be an error.
-    csv.field_size_limit(LONGEST)
-    return next(csv.reader([line], delimiter=delimiter))
+def _read_rows(
+    rows: Iterator[list[str] | None], names: Sequence[str] | None, path: Path, delimiter: str
+) -> dict[str, Cells] | None:
+    """The named columns of the rows, of which the first is the header. None as soon as a row is None."""
+    first = next(rows, [])
+    if first is None:
+        return None
+    header = [_shown(name).strip() for name in first]
+    if not any(header):
+        raise ValueError(f"{path.name} has no header: its first line must name the columns")
+    single = {name: place for place, name in enumerate(header) if header.count(name) == 1}
+    if twice := [name for name in names or () if header.count(name) > 1]:
+        raise ValueError(f"{path.name} names {', '.join(map(repr, twice))} more than once: there is no telling which is meant")
+    # The others are not told: the first line may be a row, of a file without a header.
+    places = _chosen(
+        single,
+        names,
+        path,
+        f" in its first line: is it spelled like that there, and does that line name the columns, separated by {delimiter!r}, "
+        "and end with a line feed?",
+    )
+    cells: dict[str, list[str]] = {name: [] for name in places}
+    for row in rows:
+        if row is None:
+            return None
+        for name, place in places.items():
+            cells[name].append(row[place] if place < len(row) else "")
+    return cells
+
+
+class _Quotes:
+    """How a CSV file with this delimiter is taken apart. (The csv module ends a row at a lone carriage return.)"""
+
+    def __init__(self, delimiter: str) -> None:
+        end = re.escape(delimiter)
+        self._delimiter = delimiter
+        # Of a text with a delimiter before every cell. A cell may begin with a quoted part, which the end of the text closes, too.
+        self._cell = re.compile(rf'{end}(?:"([^"]*+(?:""[^"]*+)*+)"?+)?+([^{end}]*+)')
+        self._well_formed = re.compile(rf'(?:{end}(?:"[^"]*+(?:""[^"]*+)*+"|[^"{end}]*+))++')
+
+    def cells(self, row: str) -> list[str]:
+        """The cells of a row by itself."""
+        row = row.removesuffix("\n").removesuffix("\r")
+        if '"' not in row:
+            return row.split(self._delimiter)
+        cells = self._cell.findall(self._delimiter + row)
+        return [quoted.replace('""', '"') + rest for quoted, rest in cells]
+
+    def rows(self, lines: Iterator[str]) -> Iterator[list[str] | None]:
+        """The rows of a well-formed export. None if one has several lines and the file turns out to be none.
+
+        Of a file whose rows have one line each this is what `cells` makes of every line, well-formed or not.
+        """
+        is_well_formed, has_long_rows, num_cells = True, False, None
+        for line in lines:
+            row = line
+            if '"' in line:
+                row = self._whole_row(line, lines)
+                has_long_rows |= len(row) > len(line)
+                text = row.removesuffix("\n").removesuffix("\r")
+                is_well_formed &= self._well_formed.fullmatch(self._delimiter + text) is not None
+            cells = self.cells(row)
+            num_cells = len(cells) if num_cells is None else num_cells
+            is_well_formed &= len(cells) == num_cells or not row.strip("\r\n")
+            if has_long_rows and not is_well_formed:
+                yield None
+                return
+            yield cells
+
+    def _whole_row(self, line: str, more: Iterator[str]) -> str:
+        """The line, and further ones as long as a quote is open: then the number of quotes is odd."""
+        if line.count('"') % 2 == 0:
+            return line
+        lines = [line]
+        for another in more:
+            lines.append(another)
+            if another.count('"') % 2:
+                break
+        return "".join(lines)
 
 
 def _opened(path: Path) -> IO[str]:
-    # A byte that is no text must not show either; what differs in one stays different.
+    # A byte that is no text must not show either; what differs in one stays different. Only a line feed ends a line.
     if path.name.lower().endswith(".gz"):
-        return gzip.open(path, "rt", encoding="utf-8-sig", errors="surrogateescape")
-    return path.open(encoding="utf-8-sig", errors="surrogateescape")
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="\n")
+    return path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n")
 
 
 def _shown(name: str) -> str:
