@@ -11,6 +11,7 @@ import h5py
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray
 from typer.testing import CliRunner
 
 from dpmcmc import load, save, statement_of
@@ -98,6 +99,32 @@ def test_what_is_no_posterior_is_named(tmp_path):
         load(tmp_path / "nowhere.nc")
     with pytest.raises(ValueError, match="its folder does not exist; make it first"):
         save(make()[0], tmp_path / "missing" / "posterior.nc")
+
+
+@pytest.mark.parametrize("read", [load, verify.read], ids=["load", "ledger"])
+def test_a_damaged_posterior_is_named_as_one(read, tmp_path):
+    """In the words of this library: those of HDF5 are about its object headers and its links."""
+    path = tmp_path / "posterior.nc"
+    save(tiny.run(num_steps=8), path)
+    whole, generator, num_refused = path.read_bytes(), np.random.default_rng(0), 0
+    for size in (100, len(whole) // 2, *(len(whole),) * 8):
+        damaged = np.frombuffer(whole[:size], np.uint8).copy()
+        damaged[generator.integers(8, size, 100)] ^= 0xFF
+        path.write_bytes(damaged.tobytes())
+        try:
+            read(path)
+        except json.JSONDecodeError:  # in the text of the ledger
+            pass
+        except ValueError as error:
+            assert "posterior.nc is no posterior: it must be a NetCDF file" in str(error)
+            num_refused += 1
+    assert num_refused >= 5
+
+
+def test_a_file_of_other_arrays_is_no_posterior(tmp_path):
+    xarray.Dataset({"x": ("row", np.zeros(3))}).to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
+    with pytest.raises(ValueError, match=r"other\.nc is no posterior: it must be a NetCDF file"):
+        load(tmp_path / "other.nc")
 
 
 def test_saving_again_replaces_the_file(tmp_path):

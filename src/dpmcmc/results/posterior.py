@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from dpmcmc.accounting.statement import ATTRIBUTE, JOINED, NUM_DRAWS, FederatedStatement, Statement, is_one_promise
+from dpmcmc.accounting.verify import open_netcdf
 from dpmcmc.doubts import UNRELIABLE
 from dpmcmc.errors import in_brief
 from dpmcmc.types import statistics_of
@@ -368,10 +369,11 @@ def load(path: str | Path):
         raise FileNotFoundError(f"{path} is no file")
     if Path(path).stat().st_size == 0:
         raise ValueError(f"{path} {EMPTY}")
-    try:
-        result = _arviz().from_netcdf(str(path), engine="h5netcdf")
-    except OSError as error:
-        raise ValueError(f"{path} is no posterior: it must be a NetCDF file as `save` writes it") from error
+    arviz = _arviz()
+    with open_netcdf(Path(path)) as file:
+        if "posterior" not in file:
+            raise ValueError("it has no group named posterior")
+        result = arviz.from_netcdf(str(path), engine="h5netcdf").load()
     if ORDER in getattr(getattr(result, "posterior", None), "attrs", {}):
         _order(result, _names(result))
     return result
