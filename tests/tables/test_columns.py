@@ -209,7 +209,7 @@ def test_files_that_are_refused(tmp_path):
     with pytest.raises(ValueError, match="has no header"):
         read_columns(tmp_path / "empty.csv", ["a"])
     (tmp_path / "table.txt").write_text(CSV)
-    with pytest.raises(ValueError, match=r"table.txt must end with one of .csv, .csv.gz, .npy, .npz"):
+    with pytest.raises(ValueError, match=r"table.txt must end with one of .csv, .csv.gz, .tsv, .tsv.gz, .npy, .npz$"):
         read_columns(tmp_path / "table.txt", ["age"])
     np.savez(tmp_path / "uneven.npz", a=np.zeros(3), b=np.zeros(4))
     with pytest.raises(ValueError, match="different numbers of rows"):
@@ -222,6 +222,24 @@ def test_files_that_are_refused(tmp_path):
         read_columns(tmp_path / "objects.npy", None)
     with pytest.raises(ValueError, match="type complex128 cannot be used"):
         numbers(np.zeros(3, complex), Bounds(0, 1))
+
+
+@pytest.mark.parametrize("name, pack", [("table.tsv", bytes), ("table.tsv.gz", gzip.compress)])
+def test_tabs_stand_between_the_cells_of_a_tsv_file(name, pack, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(pack(b'a\tb, c\n1\t"2\t3"\n4,5\t6\n'))
+    assert read_columns(path, None) == {"a": ["1", "4,5"], "b, c": ["2\t3", "6"]}
+    assert read_columns(path, None, ";") == {"a\tb, c": ['1\t"2\t3"', "4,5\t6"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "reader"), [("people.xlsx", "read_excel"), ("people.PARQUET", "read_parquet"), ("people.dta", "read_stata")]
+)
+def test_other_tables_are_refused_with_a_way_to_convert_them(name, reader, tmp_path):
+    (tmp_path / name).write_bytes(b"PK")
+    with pytest.raises(ValueError, match="save the table as CSV, or convert it in Python with pandas") as caught:
+        read_columns(tmp_path / name, None)
+    assert f"pandas.{reader}('{name}').to_csv('people.csv', index=False)" in str(caught.value)
 
 
 FRAME = {"age": np.array([18, 90, 54, 200]), "income": [None, "0", 75_000.0, "?"], "ill": ["yes", "no", None, "yes"]}

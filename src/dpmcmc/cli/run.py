@@ -53,7 +53,10 @@ def _option(panel: str, text: str, *names: str, **options: Any) -> Any:
 def run(
     model: Annotated[ModelName, typer.Argument(help="What a row says about the parameters.")],
     table: Annotated[
-        Path, typer.Argument(help="A .csv, .csv.gz (one line per row), .npy or .npz file.", exists=True, dir_okay=False)
+        Path,
+        typer.Argument(
+            help="A .csv or .tsv file (one line per row), also .gz, or a .npy or .npz file.", exists=True, dir_okay=False
+        ),
     ],
     epsilon: Annotated[float, _option(PROMISE, "The privacy budget.")],
     delta: Annotated[float, _option(PROMISE, "The probability of failure, well below 1/n.")],
@@ -66,7 +69,9 @@ def run(
     ] = None,
     label: Annotated[str | None, _option(TABLE, "Regressions: the column to explain.")] = None,
     positive: Annotated[str | None, _option(TABLE, "Logistic: the label that counts as 1; by default a number above 1/2.")] = None,
-    delimiter: Annotated[str, _option(TABLE, "Between the cells of a CSV file.")] = ",",
+    delimiter: Annotated[
+        str | None, _option(TABLE, "Between the cells of a CSV file; by default a comma, of a .tsv file a tab.")
+    ] = None,
     decimal: Annotated[str, _option(TABLE, "What numbers in a CSV file have before their fraction: . or ,")] = ".",
     neighbours: Annotated[
         Relation, _option(PROMISE, "What is protected: a row's values, or its presence (and its values at twice epsilon).")
@@ -122,7 +127,7 @@ def run(
     """Draw from the posterior of a built-in model, with differential privacy for the rows of a table."""
     with refusals(*UNREADABLE):
         from dpmcmc import Budget, Curator
-        from dpmcmc.tables.columns import parse_bounds, parse_levels, parse_names
+        from dpmcmc.tables.columns import delimiter_of, parse_bounds, parse_levels, parse_names
 
         _check_files(out, ledger, shared_by, dry_run)
         budget = Budget(epsilon, delta, neighbours.neighbours, rows_per_person)
@@ -145,7 +150,7 @@ def run(
             sharpness,
             position_bound,
         )
-        delimiter = delimiter.replace("\\t", "\t")
+        delimiter = delimiter_of(table) if delimiter is None else delimiter.replace("\\t", "\t")
         problem = problem_of(model, table, delimiter, decimal, settings)
         filter_name = None if shared_by is None else shared_by.value
         with warnings.catch_warnings():

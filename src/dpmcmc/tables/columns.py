@@ -1,4 +1,4 @@
-"""Columns of a .csv, .csv.gz, .npy or .npz file, and numbers within public bounds made of their cells.
+"""Columns of a .csv, .tsv, .npy or .npz file, and numbers within public bounds made of their cells.
 
 A bad cell must not show: not as an error, not as a missing row, not as a count. So a cell outside its bounds is moved to the nearer
 one, and a cell that is missing or not a number becomes a NaN: to a curator its row is one that says nothing, so that the complete
@@ -38,7 +38,17 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-SUFFIXES = (".csv", ".csv.gz", ".npy", ".npz")
+TEXT, ARRAYS = (".csv", ".csv.gz", ".tsv", ".tsv.gz"), (".npy", ".npz")  # endings of files
+CONVERTERS = {  # of other files, the function of pandas that reads them
+    ".xlsx": "read_excel",
+    ".xls": "read_excel",
+    ".ods": "read_excel",
+    ".parquet": "read_parquet",
+    ".feather": "read_feather",
+    ".dta": "read_stata",
+    ".sav": "read_spss",
+    ".sas7bdat": "read_sas",
+}
 MISSING = ("", ".", "?", "na", "n/a", "nan", "<na>", "null")  # of labels as text, in any case
 Cells = Any  # a one-dimensional array of numbers or text, a column of a DataFrame, or a list
 
@@ -222,16 +232,33 @@ def _name(cell: Any, has_numbers: bool) -> str:
     return "" if text.lower() in MISSING else text
 
 
-def read_columns(path: str | Path, names: Sequence[str] | None, delimiter: str = ",") -> dict[str, Cells]:
-    """The cells of the named columns, all columns if no names are given; equally many in each."""
+def read_columns(path: str | Path, names: Sequence[str] | None, delimiter: str | None = None) -> dict[str, Cells]:
+    """The cells of the named columns, all columns if no names are given; equally many in each.
+
+    Without a `delimiter` it is the one of the file's ending: a tab for .tsv, a comma for .csv.
+    """
     path = Path(path)
     name = path.name.lower()
-    if not name.endswith(SUFFIXES):
-        raise ValueError(f"{path.name} must end with one of {', '.join(SUFFIXES)}")
-    if name.endswith((".csv", ".csv.gz")):
-        return _read_csv(path, names, delimiter)
+    if name.endswith(TEXT):
+        return _read_csv(path, names, delimiter_of(path) if delimiter is None else delimiter)
+    if not name.endswith(ARRAYS):
+        raise ValueError(f"{path.name} must end with one of {', '.join(TEXT + ARRAYS)}{_way_out(path)}")
     arrays = _read_arrays(path)
     return _chosen(arrays, names, path, f"; it has {', '.join(arrays)}")
+
+
+def delimiter_of(path: Path) -> str:
+    """What stands between the cells of a file with this ending."""
+    return "\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ","
+
+
+def _way_out(path: Path) -> str:
+    """How to make a CSV file of another kind of file, where pandas can."""
+    reader = CONVERTERS.get(path.suffix.lower())
+    if reader is None:
+        return ""
+    command = f"pandas.{reader}({path.name!r}).to_csv({path.stem + '.csv'!r}, index=False)"
+    return f": save the table as CSV, or convert it in Python with {command}"
 
 
 def _read_csv(path: Path, names: Sequence[str] | None, delimiter: str) -> dict[str, Cells]:
