@@ -22,7 +22,7 @@ from dpmcmc.curator.curator import Grant
 from dpmcmc.models.robust_linear import HUBER
 from dpmcmc.progress import Progress
 from dpmcmc.results.posterior import doubt
-from dpmcmc.tables.columns import Bounds
+from dpmcmc.tables.columns import Bounds, parse_bounds
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -44,6 +44,7 @@ def folder(tmp_path, monkeypatch):
     write(tmp_path / "table.csv", AGE, HEIGHT, LABEL)
     np.save("ages.npy", AGE)
     Path("no.csv.gz").write_text("Smith,58,1")
+    Path("people.xlsx").write_text("Smith,58,1")
     np.savez("both.npz", age=AGE, height=HEIGHT)
     Path("noise.csv").write_text("noise_scale,ill\n" + "1,0\n" * 9)
     Path("intercepts.csv").write_text("intercept,ill\n" + "1,0\n" * 9)
@@ -212,6 +213,47 @@ def test_decimal_commas_are_read(folder, monkeypatch):
     options = ["--delimiter", ";", "--decimal", ",", "--dry-run", "--steps", "1", "--delta", "0.4"]
     assert invoke(*LOGISTIC, *options).exit_code == 0
     np.testing.assert_allclose(seen[0][0], [[-0.475, 0.25 / 30], [0.5, -20 / 30]], rtol=1e-5)
+
+
+def test_dates_are_read_as_days_and_told_so(folder):
+    days = np.datetime64("1970-01-01") + np.arange(N)
+    write(folder / "dates.csv", days, HEIGHT, LABEL)
+    arguments = ["logistic", "dates.csv", "--label", "ill", "--bounds", "age=1970-01-01:1970-06-30", *PROMISE]
+    result = invoke(*arguments, "--sampler", "barker", "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "age: log-odds per day of age" in result.output
+    assert "age within 1970-01-01 and 1970-06-30 (dates, read as days since 1970-01-01)" in result.output
+    limits = parse_bounds("age=1970-01-01:1970-06-30")
+    settings = Settings(("age",), "ill", None, limits, {}, True, 1.0, None, None, None, None)
+    problem = problem_of(ModelName.logistic, folder / "dates.csv", ",", ".", settings)
+    np.testing.assert_allclose(problem.rows[0][:, 0], np.arange(N) / 90 - 1, atol=1e-6)
+    per_day = problem.model.unravel(np.array([0.0, 9.0]))["age"]
+    np.testing.assert_allclose(per_day, 9 / 90)  # half of the width
+
+
+def test_levels_may_have_commas_and_slashes(folder):
+    """In a NetCDF file a slash would make a group of the parameter."""
+    regions = np.array(["North, East", "South/West", "50%"])[np.arange(N) % 3]
+    write(folder / "levels.csv", AGE, [f'"{region}"' for region in regions], LABEL)
+    declared = 'height="North, East"/"South/West"/50%'
+    arguments = ["logistic", "levels.csv", "--label", "ill", "--levels", declared, *PROMISE]
+    result = invoke(*arguments, "--sampler", "barker", "--steps", "2")
+    assert result.exit_code == 0, result.output
+    assert 'height one of "North, East", South/West, 50%' in result.output
+    posterior = load("posterior.nc").posterior
+    assert set(posterior.data_vars) == {"intercept", "height=South|West", "height=50%"}
+    assert posterior["height=South|West"].attrs["unit"] == "log-odds against height=North, East"
+
+
+def test_the_plan_names_the_spellings_of_a_missing_cell():
+    result = invoke(*LOGISTIC, "--dry-run")
+    assert "missing: an empty cell, or one that reads ., ?, na, n/a, nan, <na> or null, in upper or lower case" in result.output
+
+
+def test_a_tsv_file_needs_no_delimiter(folder):
+    (folder / "table.tsv").write_text((folder / "table.csv").read_text().replace(",", "\t"))
+    outputs = [invoke("logistic", f"table.{end}", *LOGISTIC[2:], "--dry-run").output for end in ("csv", "tsv")]
+    assert outputs[1] == outputs[0].replace("table.csv", "table.tsv") and "173 rows" in outputs[1]
 
 
 def test_a_file_name_that_is_no_text_costs_no_draws(folder):
@@ -575,6 +617,8 @@ REFUSED = [
     ),
     ([*LOGISTIC, "--chains", "0"], "--chains 0 must be at least 1"),
     ([*LOGISTIC[:1], "no.csv.gz", *LOGISTIC[2:]], "no.csv.gz could not be read: it is no whole gzip file"),
+    (["logistic", "people.xlsx", *LOGISTIC[2:]], "people.xlsx must end with one of .csv"),
+    (["gaussian", "both.npz", "--bounds", "a/b=0:1,a|b=0:1", *PROMISE], "every column once"),
     ([*LOGISTIC, "--out", "spent.json"], "--out and --ledger are both spent.json"),
     ([*LOGISTIC, "--variances", "3"], "the logistic model takes no --variances: leave it out"),
     ([*LOGISTIC, "--decimal", ","], "--decimal , must be . or , and not the --delimiter"),

@@ -1,6 +1,7 @@
 """Columns: the same from every kind of file, every cell within its bounds, and no word about a bad one."""
 
 import csv
+import datetime
 import gzip
 import traceback
 from pathlib import Path
@@ -8,9 +9,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dpmcmc import Budget, Curator, Curvature, Gradient, LogRatio, Neighbours, models, tables
-from dpmcmc.tables.columns import Bounds, labels, numbers, parse_bounds, parse_levels, parse_names, read_columns
+from dpmcmc.tables.columns import Bounds, DateBounds, labels, numbers, parse_bounds, parse_levels, parse_names, read_columns
 
 NAN = np.nan
 AGES = np.array([21.0, 30.5, 64.0])
@@ -327,6 +330,79 @@ def test_levels_are_parsed():
     for text in ("sex", "sex=male", "=a/b", "sex=a/a", "sex=a/b/", "sex=a/b,sex=a/c"):
         with pytest.raises(ValueError, match="must read COLUMN=ONE/TWO/..., two different values or more, and each column once"):
             parse_levels(text)
+
+
+def test_quotes_are_for_names_and_values_with_separators():
+    """Commas, slashes and signs of equality in quotes are taken as they are, and two quotes for one."""
+    text = 'region="North, East"/South, "km/h = ""v"""="1/2"/3,\nage = 1/2'
+    found = {"region": ("North, East", "South"), 'km/h = "v"': ("1/2", "3"), "age": ("1", "2")}
+    assert parse_levels(text) == found
+    assert parse_names('"a, b",c/d,"e ""f"""') == ("a, b", "c/d", 'e "f"')
+    assert parse_bounds('"a=b, c"=1:2,"km/h"=0:200') == {"a=b, c": Bounds(1, 2), "km/h": Bounds(0, 200)}
+    for parse in (parse_levels, parse_names, parse_bounds):
+        with pytest.raises(ValueError, match="leaves a quote open: put names and values with one of , = / in quotes"):
+            parse('region="North, East/South')
+
+
+def test_dates_have_bounds_of_their_own():
+    (bounds,) = parse_bounds("birth=1969-12-31:1970-01-11").values()
+    assert isinstance(bounds, DateBounds) and bounds == DateBounds(-1, 10)
+    assert bounds.words == "1969-12-31 and 1970-01-11 (dates, read as days since 1970-01-01)"
+    for text in ("birth=1940:2010-12-31", "birth=1940-13-01:2010-12-31", "birth=1.1.1940:31.12.2010"):
+        with pytest.raises(ValueError, match="must read COLUMN=LOW:HIGH, two numbers or two dates, as in age=21:64 or birth"):
+            parse_bounds(text)
+    with pytest.raises(ValueError, match="the lower first"):
+        parse_bounds("birth=2010-12-31:1940-01-01")
+
+
+DATES = {
+    "1970-01-02": 1,
+    " 1970-01-02T12:00 ": 1.5,
+    "1970-01-02 06:00:00.000": 1.25,
+    "1970-01-02T12:00:00Z": 1.5,
+    "1970-01-02 12:00+05:00": 1.5,  # the local time
+    "1900-01-01": -1,
+    "2024-02-29": 10,
+    "2023-02-29": NAN,
+    "01/02/1970": NAN,
+    "19700102": NAN,  # a number
+    "1970-01-02T": NAN,
+    "2 January": NAN,
+    "0": NAN,
+    "": NAN,
+    "NA": NAN,
+}
+
+
+def test_dates_are_read_as_days():
+    bounds = DateBounds(-1, 10)
+    np.testing.assert_array_equal(numbers(list(DATES), bounds), list(DATES.values()))
+    np.testing.assert_array_equal(numbers(np.array(list(DATES)), bounds), list(DATES.values()))
+    np.testing.assert_array_equal(numbers(list(DATES), Bounds(-1, 10)), [NAN] * 9 + [10, NAN, NAN, 0, NAN, NAN])
+    with pytest.raises(ValueError, match="the column holds numbers, and its bounds are dates"):
+        numbers(np.zeros(3), bounds)
+
+
+@given(st.text(max_size=40) | st.builds("{}-{:02}-{:02}{}".format, st.integers(0, 9999), *[st.integers(0, 99)] * 2, st.text()))
+def test_no_text_is_an_error_where_dates_are_read(text):
+    with np.errstate(all="raise"):
+        (day,) = numbers([text], DateBounds(-1, 10))
+    assert np.isnan(day) or -1 <= day <= 10
+
+
+@pytest.mark.parametrize("limits", [("1970-01-01", "1970-01-11"), (datetime.date(1970, 1, 1), np.datetime64("1970-01-11"))])
+def test_a_date_is_the_same_in_every_column(limits):
+    """As text, or as dates of Python, NumPy or pandas, with or without others that are missing."""
+    pandas = pytest.importorskip("pandas")
+    texts = ["1970-01-03T12:00", "1970-01-06"]
+    times = pandas.Series(pandas.to_datetime(texts, format="ISO8601"))
+    columns = [texts, times, times.to_numpy(), times.astype(object), times.dt.tz_localize("CET"), list(times)]
+    columns += [times.to_numpy().astype(f"datetime64[{unit}]") for unit in ("s", "ms", "us")]
+    for column in columns:
+        np.testing.assert_array_equal(tables.scaled({"d": column}, {"d": limits}), [[-0.5], [0]])
+    gaps = [[texts[0], None], pandas.Series([times[0], pandas.NaT]), np.array([texts[0], "NaT"], "datetime64[s]")]
+    for column in gaps:
+        np.testing.assert_array_equal(tables.scaled({"d": column}, {"d": limits}), [[-0.5], [NAN]])
 
 
 def test_the_name_of_a_column_is_no_column():

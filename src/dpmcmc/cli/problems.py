@@ -49,9 +49,10 @@ class Settings(NamedTuple):
         """What is declared of these columns, in words."""
         for name in names:
             if name in self.bounds:
-                yield f"{name} within {self.bounds[name].low:g} and {self.bounds[name].high:g}"
+                yield f"{name} within {self.bounds[name].words}"
             else:
-                yield f"{name} one of {', '.join(self.levels[name])}"
+                levels = (f'"{level}"' if "," in level else level for level in self.levels[name])
+                yield f"{name} one of {', '.join(levels)}"
 
 
 class Problem(NamedTuple):
@@ -100,7 +101,7 @@ def _check_columns(model: ModelName, settings: Settings) -> None:
         raise ValueError(
             f"name the columns{besides} by their public limits with --bounds, those of text by their values with --levels"
         )
-    if len(set(settings.columns)) < len(settings.columns) or settings.label in settings.columns:
+    if len(set(map(parameter, settings.columns))) < len(settings.columns) or settings.label in settings.columns:
         raise ValueError(f"--features {','.join(settings.columns)}: every column once, and the label not among them")
     if model in REGRESSIONS and settings.label is None:
         raise ValueError(f"the {model.value} model needs --label: the column to explain")
@@ -124,6 +125,11 @@ def _check_columns(model: ModelName, settings: Settings) -> None:
         )
     if settings.levels and model not in REGRESSIONS:
         raise ValueError(f"the {model.value} model takes no --levels: leave them out")
+
+
+def parameter(name: str) -> str:
+    """The name of a parameter: in a NetCDF file a slash would make a group of it."""
+    return name.replace("/", "|")
 
 
 def _is_text(cells: Any) -> bool:
@@ -162,13 +168,13 @@ def _features(columns: dict[str, Any], settings: Settings, told: str) -> _Featur
         if name in settings.bounds:
             half = settings.bounds[name].half
             rows.append(scaled(columns, {name: settings.bounds[name]}))
-            units.append((name, f"{told} per 1 of {name}"))
+            units.append((parameter(name), f"{told} per {settings.bounds[name].step} of {name}"))
             information.append(1 / 5)  # a scaled feature has a square of about that on average
             blocks.append(np.array([[1 / half]]))
             at_first.append(np.zeros((1, 1)))
             continue
         first, *others = levels = settings.levels[name]
-        units += [(f"{name}={level}", f"{told} against {name}={first}") for level in others]
+        units += [(parameter(f"{name}={level}"), f"{told} against {name}={first}") for level in others]
         places = simplex(len(levels)).T if settings.intercept else np.eye(len(levels), len(others), -1)
         rows.append((corners if settings.intercept else indicators)(columns[name], levels))
         information += [float(np.mean(places[:, 0] ** 2))] * len(others)
@@ -306,13 +312,14 @@ def _gaussian(columns: dict[str, Any], settings: Settings) -> Problem:
     count = len(settings.columns)
     half = np.array([limits.half for limits in settings.limits.values()])
     middle = np.array([limits.middle for limits in settings.limits.values()])
+    means = [parameter(name) for name in settings.columns]
     # In units of its standard deviation every column says as much as any other, and gradients have the same size in all of them.
     deviation = np.sqrt(_variances(settings, count))
     width = half / deviation
     model = models.gaussian(np.ones(count), settings.prior_scale * width, radius=math.sqrt(math.fsum(width**2)))
 
     def unravel(position):
-        return {name: _in_table_units(position[i], deviation[i], middle[i]) for i, name in enumerate(settings.columns)}
+        return {name: _in_table_units(position[i], deviation[i], middle[i]) for i, name in enumerate(means)}
 
     prior = f"prior: normal around the middle of the bounds, with a standard deviation of {settings.prior_scale:g} half widths"
     notes = ("the parameters are means, in the units of the table", prior)
@@ -320,7 +327,7 @@ def _gaussian(columns: dict[str, Any], settings: Settings) -> Problem:
         rows = scaled(columns, settings.limits) * width.astype(np.float32)
     precision = (settings.prior_scale * width) ** -2
     named = model._replace(unravel=unravel)
-    units = dict.fromkeys(settings.columns, "mean, in the units of the table")
+    units = dict.fromkeys(means, "mean, in the units of the table")
     return Problem(named, rows, np.zeros(count), np.ones(count), precision, notes, units, is_exact=True)
 
 

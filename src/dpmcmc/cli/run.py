@@ -16,7 +16,6 @@ Exit codes: 0 done; 1 broke off after the budget was spent; 2 refused, nothing s
 
 from __future__ import annotations
 
-import csv
 import enum
 import warnings
 import zlib
@@ -32,7 +31,7 @@ from dpmcmc.cli.choices import ByHand, Chosen, SamplerName
 from dpmcmc.cli.options import Relation, refusals
 from dpmcmc.cli.problems import PRIOR_SCALES, REGRESSIONS, ModelName, Problem, Settings, problem_of
 
-UNREADABLE = TypeError, OSError, EOFError, zlib.error, csv.Error  # what tables and settings may be, besides out of range
+UNREADABLE = TypeError, OSError, EOFError, zlib.error  # what tables and settings may be, besides out of range
 FAR = "is more than rows can be seen through: more of them, a larger budget or tighter --bounds would help"
 MAX_SEED = 2**32 - 1  # JAX takes a larger one modulo 2^32, or not at all
 
@@ -60,9 +59,17 @@ def run(
     ],
     epsilon: Annotated[float, _option(PROMISE, "The privacy budget.")],
     delta: Annotated[float, _option(PROMISE, "The probability of failure, well below 1/n.")],
-    bounds: Annotated[str, _option(TABLE, "Public bounds of every column of numbers: NAME=LOW:HIGH,...")] = "",
+    bounds: Annotated[
+        str, _option(TABLE, "Public bounds of every column of numbers or dates: NAME=LOW:HIGH,... with dates such as 2021-03-04.")
+    ] = "",
     levels: Annotated[
-        str, _option(TABLE, "Regressions: public values of every column of text, each against the first: NAME=ONE/TWO/...,...")
+        str,
+        _option(
+            TABLE,
+            "Regressions: public values of every column of text, each against the first: NAME=ONE/TWO/...,... "
+            "Put a name or value with one of , = / in double quotes, here and in --bounds and --features, and "
+            "double a quote in it.",
+        ),
     ] = "",
     features: Annotated[
         str | None, _option(TABLE, "Columns, by commas; by default those with bounds or levels.", "--features", "--columns")
@@ -261,6 +268,7 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     from dpmcmc.accounting import calibrate
     from dpmcmc.bill import costs_of
     from dpmcmc.curator.account import doubtful_delta
+    from dpmcmc.tables.columns import MISSING
 
     budget, dimension = curator.budget, problem.model.dimension
     is_public = curator.unit.is_count_public
@@ -272,11 +280,13 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
     for text in problem.allowed:
         yield f"          {text}"
     if model in REGRESSIONS:
-        yield "          a cell outside its bounds is moved to the nearer one; a row with one that is missing, or no number, or"
-        yield "          none of the levels, says nothing (text is no number: see --levels)"
+        yield "          a cell outside its bounds is moved to the nearer one; a row with one that is missing, or no number or date"
+        yield "          as declared, or none of the levels, says nothing (text is no number: see --levels)"
     else:
         yield "          a cell outside its bounds is moved to the nearer one; a row with one that is missing, or no number,"
         yield "          says nothing"
+    *missing, last = filter(None, MISSING)
+    yield f"          missing: an empty cell, or one that reads {', '.join(missing)} or {last}, in upper or lower case"
     if model is ModelName.logistic:
         is_one = "a number above 1/2, or true" if settings.positive is None else repr(settings.positive)
         is_zero = "one up to 1/2, or false" if settings.positive is None else "anything else but missing"

@@ -27,7 +27,7 @@ statement names this assumption. Which reading was taken depends on the rows: no
 from __future__ import annotations
 
 import contextlib
-import csv
+import datetime
 import gzip
 import math
 import re
@@ -49,7 +49,9 @@ CONVERTERS = {  # of other files, the function of pandas that reads them
     ".sav": "read_spss",
     ".sas7bdat": "read_sas",
 }
-MISSING = ("", ".", "?", "na", "n/a", "nan", "<na>", "null")  # of labels as text, in any case
+_EPOCH = datetime.datetime(1970, 1, 1)
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ]|$)")
+MISSING = ("", ".", "?", "na", "n/a", "nan", "<na>", "null")  # of labels and persons as text, in any case
 Cells = Any  # a one-dimensional array of numbers or text, a column of a DataFrame, or a list
 
 
@@ -68,60 +70,117 @@ class Bounds(NamedTuple):
         """Half of the width."""
         return self.high / 2 - self.low / 2
 
+    @property
+    def words(self) -> str:
+        return f"{self.low:g} and {self.high:g}"
+
+    @property
+    def step(self) -> str:
+        """What a coefficient is about: a change by so much."""
+        return "1"
+
+
+class DateBounds(Bounds):
+    """Public limits of a column of dates, in days since 1970-01-01."""
+
+    __slots__ = ()
+
+    @property
+    def words(self) -> str:
+        low, high = (_EPOCH + datetime.timedelta(days=limit) for limit in self)
+        return f"{low:%Y-%m-%d} and {high:%Y-%m-%d} (dates, read as days since {_EPOCH:%Y-%m-%d})"
+
+    @property
+    def step(self) -> str:
+        return "day"
+
 
 def parse_bounds(text: str) -> dict[str, Bounds]:
-    """``age=21:64,"income, yearly"=0:1e5`` -> bounds by column."""
+    """``age=21:64,"income, yearly"=0:1e5,birth=1940-01-01:2010-12-31`` -> bounds by column."""
     found: dict[str, Bounds] = {}
-    for part in parse_names(text):
-        name, is_there, limits = part.rpartition("=")
-        try:
-            low, high = (float(limit) for limit in limits.split(":"))
-        except ValueError:
-            is_there = ""
-        if not is_there or not name.strip():
+    for part in filter(None, _split(text, ",")):
+        *names, last = _split(part, "=")
+        name, limits = _unquoted("=".join(names)), [limit.strip() for limit in last.split(":")]
+        if not name or len(limits) != 2 or _kind_of(limits) is None:
             raise ValueError(
-                f"bounds {part!r} must read COLUMN=LOW:HIGH, two numbers, as in age=21:64 (make numbers of dates first)"
+                f"bounds {part!r} must read COLUMN=LOW:HIGH, two numbers or two dates, as in age=21:64 or "
+                "birth=1940-01-01:2010-12-31"
             )
-        if name.strip() in found:
-            raise ValueError(f"column {name.strip()!r} has two bounds: give one")
-        found[name.strip()] = _checked(name.strip(), (low, high))
+        if name in found:
+            raise ValueError(f"column {name!r} has two bounds: give one")
+        found[name] = _checked(name, limits)
     return found
 
 
 def parse_levels(text: str) -> dict[str, tuple[str, ...]]:
-    """``sex=female/male,region=North/South/West`` -> levels by column."""
+    """``sex=female/male,region="North, East"/South`` -> levels by column."""
     found: dict[str, tuple[str, ...]] = {}
-    for part in parse_names(text):
-        name, _, values = part.partition("=")
-        levels = tuple(value.strip() for value in values.split("/"))
-        if not name.strip() or len(levels) < 2 or not all(levels) or len(set(levels)) < len(levels) or name.strip() in found:
-            raise ValueError(f"levels {part!r} must read COLUMN=ONE/TWO/..., two different values or more, and each column once")
-        found[name.strip()] = levels
+    for part in filter(None, _split(text, ",")):
+        name, *values = _split(part, "=")
+        name = _unquoted(name)
+        levels = tuple(_unquoted(value) for value in _split("=".join(values), "/"))
+        is_clear = len(levels) > 1 and all(levels) and len(set(levels)) == len(levels)
+        if not name or not is_clear or name in found:
+            raise ValueError(
+                f"levels {part!r} must read COLUMN=ONE/TWO/..., two different values or more, and each column "
+                'once; put a name or value with one of , = / in quotes, as in region="North, East"/South'
+            )
+        found[name] = levels
     return found
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """``age,"income, yearly"`` -> names; quotes are for commas, as in a CSV file."""
+    """``age,"income, yearly"`` -> names."""
+    return tuple(name for part in _split(text, ",") if (name := _unquoted(part)))
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """The parts between separators, but for separators in quotes."""
+    if text.count('"') % 2:
+        raise ValueError(
+            f"{text!r} leaves a quote open: put names and values with one of , = / in quotes, and double a quote in them"
+        )
+    parts = re.findall(rf'{separator}((?:"[^"]*"|[^"{separator}])*)', separator + text)
+    return [part.strip() for part in parts]
+
+
+def _unquoted(text: str) -> str:
+    """A part as it is meant: what is in quotes without them, and one quote for two."""
     line = text.replace("\n", " ").replace("\r", " ")  # as in a script
-    return tuple(part.strip() for part in next(csv.reader([line], skipinitialspace=True), []) if part.strip())
+    return re.sub(r'"((?:[^"]|"")*)"', lambda quoted: quoted[1].replace('""', '"'), line).strip()
 
 
 def _checked(name: str, limits: Any) -> Bounds:
-    try:
-        low, high = map(float, limits)
-    except (TypeError, ValueError):
-        low = high = math.nan
+    if isinstance(limits, Bounds):
+        kind, (low, high) = type(limits), limits
+    else:
+        kind, (low, high) = _kind_of(limits) or (Bounds, (math.nan, math.nan))
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ValueError(f"bounds {name}={limits} must be two finite numbers, the lower first")
-    return Bounds(low, high)
+        raise ValueError(f"bounds {name}={limits} must be two finite numbers, the lower first (or two dates, such as 2021-03-04)")
+    return kind(low, high)
 
 
-def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[float, float]]) -> np.ndarray:
+def _kind_of(limits: Any) -> tuple[type[Bounds], tuple[float, float]] | None:
+    """Whether limits are dates or numbers, and which; None if they are neither."""
+    try:
+        low, high = limits
+        days = _days(_text(low)), _days(_text(high))
+        if not any(map(math.isnan, days)):
+            return DateBounds, days
+        return Bounds, (float(low), float(high))
+    except (TypeError, ValueError):
+        return None
+
+
+def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[Any, Any]]) -> np.ndarray:
     """The columns that have bounds, in that order, with the bounds moved to -1 and 1: shape (rows, k), float32.
 
     A row is then no longer than sqrt(k), the `radius` to give to a regression, and a coefficient is per half the width of the
     bounds. A cell that is missing or no number is a NaN, and its row says nothing (to a `SufficientStatistic` it would say the
     center: fill it in first). `columns`: a dict of arrays, or a DataFrame.
+
+    Bounds that are dates, as in ``("1940-01-01", "2010-12-31")``, make a column one of dates: ISO texts such as 2021-03-04 or
+    2021-03-04 10:30 (of a time zone the local time is taken), or dates of Python, NumPy or pandas.
     """
     if not isinstance(bounds, Mapping):
         raise TypeError(f"bounds is a {type(bounds).__name__}: give a dict, such as {{'age': (21, 64)}}")
@@ -144,8 +203,9 @@ def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[float, float
 
 
 def numbers(cells: Cells, bounds: Bounds) -> np.ndarray:
-    """Every cell as a number within the bounds (float64), or a NaN."""
-    return np.clip(_as_numbers(cells), bounds.low, bounds.high)
+    """Every cell as a number within the bounds (float64), a date as days since 1970-01-01, or a NaN."""
+    values = _as_days(cells) if isinstance(bounds, DateBounds) else _as_numbers(cells)
+    return np.clip(values, bounds.low, bounds.high)
 
 
 def labels(cells: Cells, positive: Any = None) -> np.ndarray:
@@ -419,7 +479,14 @@ def _as_numbers(cells: Cells) -> np.ndarray:
     return np.array([_number(_text(cell)) for cell in cells], np.float64)
 
 
-def _as_cells(cells: Cells) -> np.ndarray:
+def _as_days(cells: Cells) -> np.ndarray:
+    array = _as_cells(cells, has_dates=True)
+    if array.dtype.kind in "biuf" and isinstance(cells, np.ndarray):
+        raise ValueError("the column holds numbers, and its bounds are dates: declare numbers")
+    return np.array([_days(_text(cell)) for cell in array], np.float64)
+
+
+def _as_cells(cells: Cells, has_dates: bool = False) -> np.ndarray:
     """A column as an array of numbers, text or whatever has cells to be read as text."""
     # One cell for each entry of a list, whatever it is: a cell that is a list itself must not show by an axis more.
     if isinstance(cells, str | bytes):
@@ -427,11 +494,15 @@ def _as_cells(cells: Cells) -> np.ndarray:
     if isinstance(cells, np.ma.MaskedArray):
         raise ValueError("a masked array would lose its mask: fill it first, with array.filled(nan) for missing numbers")
     array = np.asarray(cells) if hasattr(cells, "__array__") else np.fromiter(cells, object)
-    is_time = getattr(getattr(cells, "dtype", None), "kind", "O") in "mM"  # with a time zone pandas makes objects of it
-    if array.ndim != 1 or array.dtype.kind not in "biufUSO" or is_time:
+    kinds = "biufUSO" + "M" * has_dates
+    kind = getattr(getattr(cells, "dtype", None), "kind", "O")  # with a time zone pandas makes objects of times
+    if array.ndim != 1 or array.dtype.kind not in kinds or (kind in "mM" and kind not in kinds):
         axes = "" if array.ndim == 1 else f" with {array.ndim} axes"
         kind = array.dtype.type.__name__  # the whole dtype of texts would tell how long the longest is
-        raise ValueError(f"a column of type {kind}{axes} cannot be used: it must hold numbers or text, one per row")
+        raise ValueError(
+            f"a column of type {kind}{axes} cannot be used: it must hold numbers or text, one per row, or dates "
+            "where its bounds are dates, such as 2021-03-04"
+        )
     return array
 
 
@@ -454,3 +525,14 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return {"true": 1.0, "false": 0.0}.get(text.lower(), math.nan)
+
+
+def _days(text: str) -> float:
+    """An ISO date, perhaps with a time, as days since 1970-01-01; of a time zone the local time."""
+    try:
+        if not _DATE.match(text):
+            return math.nan
+        time = datetime.datetime.fromisoformat(text).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return math.nan
+    return (time - _EPOCH) / datetime.timedelta(days=1)
