@@ -1,5 +1,6 @@
 """The posterior as InferenceData: named parameters, released statistics, the statement, and a round trip through NetCDF."""
 
+import errno
 import json
 import os
 import re
@@ -125,6 +126,13 @@ def test_a_file_of_other_arrays_is_no_posterior(tmp_path):
     xarray.Dataset({"x": ("row", np.zeros(3))}).to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
     with pytest.raises(ValueError, match=r"other\.nc is no posterior: it must be a NetCDF file"):
         load(tmp_path / "other.nc")
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no folder in which nobody can make a file")
+def test_a_file_that_cannot_be_made_is_named_with_the_reason():
+    with pytest.raises(OSError, match=re.escape(f"{os.strerror(errno.ENOENT)}: '/proc/posterior.nc'")) as caught:
+        save(make()[0], "/proc/posterior.nc")
+    assert "synchronously" not in str(caught.value)
 
 
 def test_saving_again_replaces_the_file(tmp_path):

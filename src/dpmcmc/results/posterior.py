@@ -329,8 +329,12 @@ def _write(result: Any, path: str | Path) -> Path:
     draft = Path(path).with_name(f"{Path(path).name}.{secrets.token_hex(4)}.draft")
     try:
         result.to_netcdf(str(draft), engine="h5netcdf")
-    except BaseException:
-        draft.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        if isinstance(error, OSError) and error.errno is not None:
+            # HDF5 says the same in its own words, with flags and addresses.
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
     return draft
 
