@@ -237,7 +237,10 @@ def _check_shapes(first: tuple[str, Curator], other: tuple[str, Curator]) -> Non
 def _shapes(owner: Curator) -> dict[str, Any]:
     dimension = owner.model.dimension
     named = jax.eval_shape(owner.model.unravel, jax.ShapeDtypeStruct((dimension,), np.float32))
-    return {"dimension": dimension} | jax.tree.map(lambda leaf: leaf.shape, {"parameters": named, "rows": owner.row})
+    kinds = None if owner.model.kinds is None else owner.model.kinds.names
+    return {"dimension": dimension, "kinds": kinds} | jax.tree.map(
+        lambda leaf: leaf.shape, {"parameters": named, "rows": owner.row}
+    )
 
 
 def _shared_model(owners: Mapping[str, Curator]) -> Model:
