@@ -58,8 +58,8 @@ def test_a_cell_is_the_same_number_whatever_the_others_are():
     among_text = [*cells, "?"]
     for column in (among_text, np.array(among_text, object)):
         np.testing.assert_array_equal(numbers(column, Bounds(0, 1))[:-1], numbers(cells, Bounds(0, 1)))
-        np.testing.assert_array_equal(labels(column, 0.1)[:-1], labels(cells, 0.1))
-        np.testing.assert_array_equal(labels(column, cells[0])[:-1], labels(cells, cells[0]))
+        np.testing.assert_array_equal(labels(column, 0.1, 0.7)[:-1], labels(cells, 0.1, 0.7))
+        np.testing.assert_array_equal(labels(column, *cells[:2])[:-1], labels(cells, *cells[:2]))
 
 
 @pytest.mark.parametrize("read", [lambda cells: tables.scaled({"a": cells}, {"a": (0, 9)}), labels, tables.persons])
@@ -87,22 +87,36 @@ def test_wide_bounds_do_not_overflow():
 def test_labels():
     np.testing.assert_array_equal(labels(["1", "0", "yes", "", "nan", "1.0", " 1"]), [1, 0, NAN, NAN, NAN, 1, 1])
     np.testing.assert_array_equal(labels(["True", "False", "TRUE", "truth"]), [1, 0, 1, NAN])
-    np.testing.assert_array_equal(labels([">50K", " >50K ", "<=50K", "", "?"], ">50K"), [1, 1, 0, NAN, NAN])
-    np.testing.assert_array_equal(labels(["some", "None", "N/A", None, NAN, " "], "some"), [1, 0, NAN, NAN, NAN, NAN])
-    np.testing.assert_array_equal(labels(["NA", "SA", ""], "NA"), [1, 0, NAN])  # of Namibia and South Africa
-    np.testing.assert_array_equal(labels(np.array([2, 3, 2]), "2"), [1, 0, 1])
-    np.testing.assert_array_equal(labels(np.array([2, 3, NAN]), "2"), [1, 0, NAN])
+    np.testing.assert_array_equal(labels(["2", "0.7", "-1", "0"]), [NAN, NAN, NAN, 0])  # no number but 0 and 1 is a label
+    np.testing.assert_array_equal(labels([">50K", " >50K ", "<=50K", "", "?"], ">50K", "<=50K"), [1, 1, 0, NAN, NAN])
+    np.testing.assert_array_equal(labels(["some", "None", "N/A", None, NAN, " "], "some", "None"), [1, 0, NAN, NAN, NAN, NAN])
+    np.testing.assert_array_equal(labels(["NA", "SA", ""], "NA", "SA"), [1, 0, NAN])  # of Namibia and South Africa
+    np.testing.assert_array_equal(labels(np.array([2, 3, 2]), "2", "3"), [1, 0, 1])
+    np.testing.assert_array_equal(labels(np.array([2, 3, NAN]), "2", 3), [1, 0, NAN])
     np.testing.assert_array_equal(labels(np.array([1, 0, NAN])), [1, 0, NAN])
     with pytest.raises(ValueError, match="holds numbers: 'yes' is none"):
-        labels(np.array([2, 3, 2]), "yes")
+        labels(np.array([2, 3, 2]), "yes", 3)
+
+
+@pytest.mark.parametrize("levels", [{"positive": "yes"}, {"negative": "no"}])
+def test_both_levels_of_a_label_are_declared(levels):
+    """With one of them every other spelling, of either level, counted as the other."""
+    with pytest.raises(ValueError, match="declare both levels of the label, or none where they are 1 and 0"):
+        labels(["yes", "no"], **levels)
+
+
+def test_a_label_of_another_spelling_is_missing():
+    np.testing.assert_array_equal(labels(["Yes", "yes", "no", "No"], "yes", "no"), [NAN, 1, 0, NAN])
+    with pytest.raises(ValueError, match="must be two different values"):
+        labels(["yes", "no"], "yes", "yes")
 
 
 def test_a_missing_date_is_no_label():
     pandas = pytest.importorskip("pandas")
     dates = np.array(["2020-01-01", "2020-01-02", "NaT"], "datetime64[D]")
     for column in (pandas.Series(dates).astype(object), [*dates], ["one", "two", pandas.NaT]):
-        np.testing.assert_array_equal(labels(column, str(next(iter(column)))), [1, 0, NAN])
-    np.testing.assert_array_equal(labels(["Nat", "Kim", "NaT"], "Kim"), [0, 1, 0])
+        np.testing.assert_array_equal(labels(column, *map(str, list(column)[:2])), [1, 0, NAN])
+    np.testing.assert_array_equal(labels(["Nat", "Kim", "NaT"], "Kim", "NaT"), [NAN, 1, 0])
 
 
 @pytest.mark.parametrize("name, pack", [("table.csv", bytes), ("table.csv.gz", gzip.compress)])
@@ -252,7 +266,7 @@ def test_raw_columns_are_scaled_to_their_limits():
     features = tables.scaled(FRAME, {"income": (0, 100_000), "age": (18, 90)})
     np.testing.assert_array_equal(features, np.array([[NAN, -1], [-1, 1], [0.5, 0], [NAN, 1]], np.float32))
     assert features.dtype == np.float32
-    np.testing.assert_array_equal(tables.labels(FRAME["ill"], "yes"), [1, 0, NAN, 1])
+    np.testing.assert_array_equal(tables.labels(FRAME["ill"], "yes", "no"), [1, 0, NAN, 1])
 
 
 def test_bounds_that_lie_close_for_their_size_are_not_left():
@@ -265,15 +279,15 @@ def test_a_data_frame_is_a_table_too():
     frame = pytest.importorskip("pandas").DataFrame(FRAME)
     limits = {"age": (18, 90), "income": (0, 100_000)}
     np.testing.assert_array_equal(tables.scaled(frame, limits), tables.scaled(FRAME, limits))
-    np.testing.assert_array_equal(tables.labels(frame["ill"], "yes"), tables.labels(FRAME["ill"], "yes"))
+    np.testing.assert_array_equal(tables.labels(frame["ill"], "yes", "no"), tables.labels(FRAME["ill"], "yes", "no"))
 
 
 @pytest.mark.parametrize("positive", [1, 1.0, "1", True, "true"])
 def test_a_label_is_found_as_text_or_as_a_number(positive):
     for cells in ([1, 0, None], np.array([1.0, 0.0, None], object), ["True", "False", ""], np.array([1, 0, NAN])):
-        np.testing.assert_array_equal(tables.labels(cells, positive), [1, 0, NAN])
-    np.testing.assert_array_equal(tables.labels(np.array([True, False]), positive), [1, 0])
-    np.testing.assert_array_equal(tables.labels(["yes", "no", "nan"], "nan"), [0, 0, 1])
+        np.testing.assert_array_equal(tables.labels(cells, positive, 0), [1, 0, NAN])
+    np.testing.assert_array_equal(tables.labels(np.array([True, False]), positive, "false"), [1, 0])
+    np.testing.assert_array_equal(tables.labels(["yes", "no", "nan"], "nan", "no"), [NAN, 0, 1])
 
 
 def test_a_cell_that_is_a_list_is_a_bad_cell():
@@ -286,15 +300,15 @@ def test_a_cell_that_is_a_list_is_a_bad_cell():
 def test_one_missing_cell_does_not_decide_about_an_error():
     pandas = pytest.importorskip("pandas")
     for cells, found in (([3, 3], [0, 0]), ([3, None], [0, NAN])):
-        np.testing.assert_array_equal(tables.labels(pandas.Series(cells, dtype="Int64"), "yes"), found)
+        np.testing.assert_array_equal(tables.labels(pandas.Series(cells, dtype="Int64"), "yes", 3), found)
     with pytest.raises(ValueError, match="the column holds numbers: 'yes' is none"):
-        tables.labels(np.array([3, 3]), "yes")
+        tables.labels(np.array([3, 3]), "yes", 3)
 
 
 def test_a_number_that_python_does_not_print_is_a_bad_cell():
     column = {"a": [10**5000, 1]}
     np.testing.assert_array_equal(tables.scaled(column, {"a": (0, 4)}), [[NAN], [-0.5]])
-    np.testing.assert_array_equal(tables.labels(column["a"], 1), [NAN, 1])
+    np.testing.assert_array_equal(tables.labels(column["a"], 1, 0), [NAN, 1])
 
 
 def test_levels_become_indicators_against_the_first():
@@ -407,7 +421,7 @@ def test_a_date_is_the_same_in_every_column(limits):
 
 def test_the_name_of_a_column_is_no_column():
     with pytest.raises(ValueError, match="not a text: give the column itself"):
-        tables.labels("ill", "yes")
+        tables.labels("ill", "yes", "no")
 
 
 def test_bounds_are_by_name():

@@ -39,6 +39,7 @@ class Settings(NamedTuple):
     curvature: float | None
     sharpness: float | None
     position_bound: float | None
+    negative: str | None = None
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -107,6 +108,11 @@ def _check_columns(model: ModelName, settings: Settings) -> None:
         raise ValueError(f"the {model.value} model needs --label: the column to explain")
     if model not in REGRESSIONS and settings.label is not None:
         raise ValueError(f"the {model.value} model takes no --label: it has nothing to explain")
+    if model is ModelName.logistic and (settings.positive is None) != (settings.negative is None):
+        raise ValueError(
+            f"--positive and --negative go together: declare both levels of {settings.label}, as in --positive yes --negative no. "
+            "A label of 1 and 0, or true and false, needs neither"
+        )
     if settings.label in settings.levels:
         raise ValueError(f"--levels are for the columns that explain, not for {settings.label}: leave its levels out")
     if model is ModelName.linear and settings.label not in settings.bounds:
@@ -218,7 +224,7 @@ def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
     features = _features(columns, settings, "log-odds")
     model = models.logistic(features.rows.shape[1], features.radius, settings.prior_scale, settings.intercept)
     model = model._replace(unravel=features.named)
-    rows = features.rows, labels(columns[settings.label], settings.positive)
+    rows = features.rows, labels(columns[settings.label], settings.positive, settings.negative)
     prior = f"prior, normal around 0 with a standard deviation of {settings.prior_scale:g}: {features.prior}"
     notes = (*(f"{name}: {unit}" for name, unit in features.units.items()), prior)
     information = np.array(features.information) / 5  # a row says at most 1/4 about its logit
@@ -377,9 +383,9 @@ def _mixture(columns: dict[str, Any], settings: Settings) -> Problem:
     return Problem(model, rows, [0.0, bound / 3], [1 / (4 * variance)] * 2, 0.0, notes, is_round=False)
 
 
-_OPTIONS = {"positive", "variances", "curvature", "sharpness", "position_bound"}
+_OPTIONS = {"positive", "negative", "variances", "curvature", "sharpness", "position_bound"}
 _TAKEN = {
-    ModelName.logistic: {"positive"},
+    ModelName.logistic: {"positive", "negative"},
     ModelName.linear: set(),
     ModelName.gaussian: {"variances"},
     ModelName.banana: {"variances", "curvature"},

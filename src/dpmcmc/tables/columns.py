@@ -51,7 +51,7 @@ CONVERTERS = {  # of other files, the function of pandas that reads them
 }
 _EPOCH = datetime.datetime(1970, 1, 1)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ]|$)")
-MISSING = ("", ".", "?", "na", "n/a", "nan", "<na>", "null")  # of labels and persons as text, in any case
+MISSING = ("", ".", "?", "na", "n/a", "nan", "<na>", "null")  # of names of persons, in any case
 Cells = Any  # a one-dimensional array of numbers or text, a column of a DataFrame, or a list
 
 
@@ -208,28 +208,29 @@ def numbers(cells: Cells, bounds: Bounds) -> np.ndarray:
     return np.clip(values, bounds.low, bounds.high)
 
 
-def labels(cells: Cells, positive: Any = None) -> np.ndarray:
-    """1 for a cell that equals `positive`, as text or number (without it: a number above 1/2), 0 for any other, NaN if missing.
+def labels(cells: Cells, positive: Any = None, negative: Any = None) -> np.ndarray:
+    """1 for a cell that equals `positive`, 0 for one that equals `negative`, as text or number, and NaN for any other.
 
-    Without `positive` all that is no number is missing, with it what is in `MISSING`.
+    Both levels are declared, or none: then they are 1 and 0, or true and false. A label of another spelling is a missing one, and
+    its row is ignored.
     """
-    if positive is None:
-        values = _as_numbers(cells)
-        return _told(values > 0.5, np.isnan(values))
-    array, text = _as_cells(cells), _text(positive)
+    if (positive is None) != (negative is None):
+        raise ValueError(
+            f"positive={positive!r}, negative={negative!r}: declare both levels of the label, or none where they are 1 and 0"
+        )
+    return indicators(cells, (0, 1) if positive is None else (negative, positive))[:, 0]
+
+
+def _equals(cells: Cells, level: Any) -> np.ndarray:
+    """Which cells are this level, as text or as a number."""
+    array, text = _as_cells(cells), _text(level)
     wanted = _number(text)
     if array.dtype.kind in "biuf":
         if math.isnan(wanted) and isinstance(cells, np.ndarray):  # the type of a DataFrame's column may depend on its cells
-            raise ValueError(f"the column holds numbers: {positive!r} is none")
-        values = _as_numbers(array)
-        return _told(values == wanted, np.isnan(values))
+            raise ValueError(f"the column holds numbers: {level!r} is none")
+        return _as_numbers(array) == wanted
     texts = ["" if _is_none(cell) else _text(cell) for cell in array]
-    is_positive = np.array([cell == text or _number(cell) == wanted for cell in texts], bool)
-    return _told(is_positive, ~is_positive & np.array([cell.lower() in MISSING for cell in texts], bool))
-
-
-def _told(is_positive: np.ndarray, is_missing: np.ndarray) -> np.ndarray:
-    return np.where(is_missing, np.nan, is_positive).astype(np.float32)
+    return np.array([cell == text or _number(cell) == wanted for cell in texts], bool)
 
 
 def indicators(cells: Cells, levels: Sequence[Any]) -> np.ndarray:
@@ -240,7 +241,7 @@ def indicators(cells: Cells, levels: Sequence[Any]) -> np.ndarray:
     values = [_text(level) if math.isnan(_number(_text(level))) else _number(_text(level)) for level in levels]
     if isinstance(levels, str) or len(levels) < 2 or len(set(values)) < len(levels):  # a cell of 1 would be both 1 and 1.0
         raise ValueError(f"levels={levels!r} must be two different values or more: each is compared with the first")
-    found = np.stack([labels(cells, level) == 1 for level in levels], axis=1)
+    found = np.stack([_equals(cells, level) for level in levels], axis=1)
     return np.where(found.any(axis=1, keepdims=True), found[:, 1:], np.nan).astype(np.float32)
 
 
