@@ -657,7 +657,7 @@ def test_the_statement_has_every_owners_promise(saved):
     for part, epsilon in zip(parts, (3, 1, 2), strict=True):
         assert f"Budget:    epsilon = {epsilon}" in part and f"24 x {tiny.RATIO}" in part
         assert "added its noise in full, with a secret of its own" in part
-    assert "added or removed (the number of rows is private)" in parts[0] and "several runs share this budget" in parts[0]
+    assert "added or removed (the number of rows is private)" in parts[0] and "may share this budget" in parts[0]
     assert "the number of rows, 10, is public" in parts[1]
     assert "one person with at most 3 rows" in parts[2]
 

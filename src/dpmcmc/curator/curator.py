@@ -184,6 +184,11 @@ class Curator:
         """The budget in words, or what is left of one that several grants share."""
         return self._account.what_is_left()
 
+    @property
+    def share_left(self) -> float:
+        """What part of the budget is left for further grants: of mu^2 where it is shared by "gaussian-dp"."""
+        return self._account.share_left
+
     def grant(self, plan: Plan) -> Grant:
         """Bill the whole plan at once. Nothing is refunded."""
         (grant,) = bill_all([self], plan)
