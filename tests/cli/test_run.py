@@ -328,7 +328,7 @@ def test_by_default_all_of_the_budget_goes_to_a_few_looks(folder):
     shared = ["--ledger", "shared.json", "--shared-by", "gaussian-dp", "--steps", "2", "--dry-run", "--out", "shared.nc"]
     assert "Sampler:  sgld" in invoke(*UNNAMED, *shared).output
     refused = invoke(*UNNAMED, *shared, "--sampler", "noise-aware")
-    assert refused.exit_code == 2 and "noise-aware takes the whole budget: leave --shared-by out" in refused.output
+    assert refused.exit_code == 2 and "noise-aware shares a budget by parts: leave --shared-by out" in refused.output
     typed = invoke(*UNNAMED, "--sampler", "noise-aware", "--max-move", "0.1", "--out", "typed.nc")
     assert typed.exit_code == 2 and "noise-aware takes these from public facts" in typed.output
 
@@ -337,11 +337,11 @@ def test_labels_that_could_not_be_read_are_thought_of(folder):
     """The draws themselves are fine, chains of them alike: it is the start that tells."""
     generator = np.random.default_rng(3)
     write(folder / "table.csv", generator.uniform(20, 60, 4000), generator.uniform(140, 200, 4000), ["no", "yes"] * 2000)
-    result = invoke(*UNNAMED, "--steps", "200")
+    result = invoke(*UNNAMED, "--steps", "200", "--no-count")
     assert result.exit_code == 0 and doubt(load("posterior.nc")) is None, result.output
     assert "what the rows say about the parameters is no more than noise, where the start looked" in result.output
     assert "DO NOT RELY on these draws: the notes above say why" in result.output
-    assert "See above how cells are read, and --decimal, --levels and --positive" in result.output
+    assert "See above how cells are read, and --decimal, --levels, --positive and --negative" in result.output
 
 
 def test_only_regressions_are_told_of_levels():
@@ -387,7 +387,8 @@ def test_a_run_says_what_it_does(folder):
         "age: log-odds per 1 of age",
         "Table:    table.csv, 173 rows",
         "height within 140 and 200",
-        "ill counts as 1 where it is a number above 1/2, or true, and as 0 where it is one up to 1/2, or false",
+        "ill counts as 1 where it is 1, or true, and as 0 where it is 0, or false;",
+        "Count:    none (only noise-aware takes one)",
         "Sampler:  sgld after a private start",
         "clip 1.732 (proved: no row reaches it)",
         "Budget:   epsilon = 4, delta = 0.0001: ",
@@ -613,8 +614,14 @@ REFUSED = [
     ([*UNNAMED, "--sampler", "noise-aware", "--thin", "3", "--dry-run"], "--steps 1000 must be positive, and a multiple of"),
     (
         [*UNNAMED, "--sampler", "noise-aware", "--ledger", "shared.json", "--shared-by", "zcdp", "--steps", "2"],
-        "noise-aware takes the whole budget: leave --shared-by out",
+        "noise-aware shares a budget by parts: leave --shared-by out and give --part",
     ),
+    ([*LOGISTIC, "--part", "1/3"], "barker takes steps and no --part: give --shared-by and --steps, or"),
+    ([*UNNAMED, "--sampler", "noise-aware", "--part", "4/3"], "--part 4/3 must be above 0 and at most 1, as in --part 1/3"),
+    ([*UNNAMED, "--sampler", "noise-aware", "--part", "1/0"], "--part 1/0 must be above 0 and at most 1"),
+    ([*LOGISTIC, "--positive", "yes"], "--positive and --negative go together: declare both levels of ill, as in --positive yes"),
+    ([*LOGISTIC, "--negative", "no"], "--positive and --negative go together"),
+    ([*LINEAR, "--negative", "small"], "the linear model takes no --negative: leave it out"),
     ([*LOGISTIC, "--chains", "0"], "--chains 0 must be at least 1"),
     ([*LOGISTIC[:1], "no.csv.gz", *LOGISTIC[2:]], "no.csv.gz could not be read: it is no whole gzip file"),
     (["logistic", "people.xlsx", *LOGISTIC[2:]], "people.xlsx must end with one of .csv"),
