@@ -56,6 +56,7 @@ class Counting(NamedTuple):
         def program(ask, key, position):
             return ask(key, self.query, position).value
 
+        position = np.asarray(position, np.float32)
         traced = curator.trace(program, rng_key, position)
         executable = traced.compile()  # what can fail comes before the grant
         grant = curator.grant(traced.plan)

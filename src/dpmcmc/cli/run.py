@@ -410,12 +410,11 @@ def _count_lines(chosen: Chosen) -> Iterator[str]:
 def _count(curator: Any, chosen: Chosen, problem: Problem, seed: int, ledger: Path | None) -> str:
     """Take the count and say what it has found. Stops a run that would spend its budget on nothing."""
     import jax
-    import numpy as np
 
     before = curator.num_grants
     with refusals(*UNREADABLE):
         try:
-            found = chosen.counting.take(jax.random.key(seed), curator, np.asarray(problem.start, np.float32))
+            found = chosen.counting.take(jax.random.key(seed), curator, problem.start)
         except KeyboardInterrupt:
             told = "nothing was spent" if curator.num_grants == before else "the count is spent, and nothing else"
             typer.echo(f"Interrupted: {told}.", err=True)
