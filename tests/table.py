@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +44,7 @@ from dpmcmc import (
     sgld,
     sgnht,
 )
-from dpmcmc.curator.program import Executable
+from dpmcmc.curator.program import EXACTLY, Executable
 from dpmcmc.loop import begin_program, block_program
 
 SECRET = np.arange(16, dtype=np.uint32)
@@ -251,6 +252,5 @@ def run_chains(
 
 def compiled(traced, effort: int) -> Executable:
     """The program, compiled with less effort (0 to 3) than is worth its while in a long run."""
-    with jax.enable_x64(True):
-        options = {"xla_backend_optimization_level": effort}
-        return Executable(traced.plan, traced.with_answers().lower().compile(compiler_options=options), traced.owner)
+    with mock.patch.dict(EXACTLY, xla_backend_optimization_level=effort):
+        return traced.compile()

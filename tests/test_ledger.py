@@ -17,6 +17,7 @@ from dpmcmc import Budget, BudgetExceeded, Federation, Gradient, LogRatio, Neigh
 from dpmcmc.accounting import filters
 from dpmcmc.bill import Entry, from_json
 from dpmcmc.cli import main
+from dpmcmc.curator.curator import granted_of
 from dpmcmc.ledger import Ledger, audit
 from tests import tiny
 
@@ -237,8 +238,8 @@ def test_counts_of_numpy_are_added_up_as_they_are():
     plan = {LogRatio(1.0, 500.0): np.uint8(200), LogRatio(2.0, 500.0): np.uint8(100)}
     grant = tiny.make_curator(fixed_secret=None).grant(plan)
     plain = tiny.make_curator(fixed_secret=None).grant({query: int(count) for query, count in plan.items()})
-    assert grant.statement().epsilon == plain.statement().epsilon and grant._left == plain._left
-    assert all(type(count) is int for count in grant._left.values())
+    assert grant.statement().epsilon == plain.statement().epsilon and granted_of(grant).left == granted_of(plain).left
+    assert all(type(count) is int for count in granted_of(grant).left.values())
 
 
 @pytest.mark.parametrize("shared_by", [None, "zcdp"])
