@@ -156,6 +156,20 @@ def test_a_cost_that_is_too_small_is_refuted_in_a_program_of_several_asks():
     assert all("NOTHING HERE IS PRIVATE" in str(told) for told in (verdict, honest))
 
 
+def test_an_attack_that_saw_nothing_is_told_from_one_that_held():
+    """Two tables that differ in what the query does not use: any cost would have passed."""
+    alike = [np.float32([[0, cell], [0.5, 0]]) for cell in (-1, 1)]  # a move along the other axis, where all log-ratios are 0
+    move = [HERE, np.array([0.0, 1.0], np.float32)]
+    blind = audit.query(LogRatio(1.0, 1.0), MODEL, *alike, move, num_answers=2000)
+    assert blind.saw_nothing and not blind.is_refuted and (blind.factor, blind.epsilon) == (0, 0)
+    assert str(blind).startswith("SAW NOTHING: ") and "no evidence" in str(blind) and "NOT REFUTED" not in str(blind)
+    assert "NOTHING HERE IS PRIVATE" in str(blind)
+    statuses = [
+        audit.Verdict(factor, epsilon, 1.0, 0.01, 1e-6, 2000, {}).exit_status for factor, epsilon in ((2, 0), (0.5, 0), (0, 0.5))
+    ]
+    assert [*statuses, blind.exit_status] == [1, 0, 0, 4]
+
+
 # -- the attack itself, on numbers of known laws ------------------------------------------------------------------------------
 
 
