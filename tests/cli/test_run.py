@@ -16,7 +16,7 @@ import dpmcmc.results.posterior
 from dpmcmc import Budget, cli, forecast, load, statement_of
 from dpmcmc.cli import choices, main
 from dpmcmc.cli.choices import SamplerName
-from dpmcmc.cli.problems import ModelName, Problem, Settings, problem_of
+from dpmcmc.cli.problems import ModelName, Problem, Settings, problem_of, rows_of
 from dpmcmc.curator import noise
 from dpmcmc.curator.curator import Grant
 from dpmcmc.models.robust_linear import HUBER
@@ -152,15 +152,15 @@ def test_text_is_compared_with_its_first_level(folder):
     assert "clip 1.732 (proved: no row reaches it)" in result.output  # the intercept and two columns: each adds 1
     limits, levels = {"age": Bounds(20.0, 60.0)}, {"height": ("f", "m", "x")}
     settings = Settings(("height", "age"), "ill", None, limits, levels, True, 1.0, None, None, None, None)
-    features, _ = problem_of(ModelName.logistic, folder / "text.csv", ",", ".", settings).rows
+    features, _ = rows_of(ModelName.logistic, folder / "text.csv", ",", ".", settings)
     np.testing.assert_array_equal(features[:3, :2], dpmcmc.tables.simplex(3).T[[0, 1, 1]].astype(np.float32))
     assert np.isnan(features[7, :2]).all() and np.isfinite(np.delete(features, 7, 0)).all()
     (folder / "commas.csv").write_text("age;height;ill\n20,5;a,b;1\n30,5;c;0\n")
     commas = settings._replace(levels={"height": ("c", "a,b")})
-    features, _ = problem_of(ModelName.logistic, folder / "commas.csv", ";", ",", commas).rows
+    features, _ = rows_of(ModelName.logistic, folder / "commas.csv", ";", ",", commas)
     np.testing.assert_allclose(features, [[-1, -0.975], [1, -0.475]], rtol=1e-6)
-    without = problem_of(ModelName.logistic, folder / "commas.csv", ";", ",", commas._replace(intercept=False))
-    np.testing.assert_allclose(without.rows[0], [[1, -0.975], [0, -0.475]])
+    without, _ = rows_of(ModelName.logistic, folder / "commas.csv", ";", ",", commas._replace(intercept=False))
+    np.testing.assert_allclose(without, [[1, -0.975], [0, -0.475]])
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -171,13 +171,14 @@ def test_named_parameters_predict_as_the_model_does(model, intercept, folder):
     write(folder / "levels.csv", AGE, np.array(["n", "e", "s", "w"])[places], LABEL)
     limits, levels = {"age": Bounds(20.0, 60.0), "ill": Bounds(0.0, 4.0)}, {"height": ("n", "e", "s", "w")}
     settings = Settings(("age", "height"), "ill", None, limits, levels, intercept, 2.0, None, None, None, None)
-    problem = problem_of(ModelName(model), folder / "levels.csv", ",", ".", settings)
+    problem = problem_of(ModelName(model), settings)
+    rows = rows_of(ModelName(model), folder / "levels.csv", ",", ".", settings)
     position = np.linspace(-0.7, 0.9, problem.model.dimension, dtype=np.float32)
     told = {name: float(value) for name, value in problem.model.unravel(position).items()}
     names = ["intercept"] * intercept + ["age", "height=e", "height=s", "height=w"] + ["noise_scale"] * (model == "linear")
     assert list(told) == names and problem.prior_precision == 0.25
     of_level = np.array([0.0, told["height=e"], told["height=s"], told["height=w"]])[places]
-    found = jax.jit(jax.vmap(problem.model.log_likelihood, (None, 0)))(position, problem.rows)
+    found = jax.jit(jax.vmap(problem.model.log_likelihood, (None, 0)))(position, rows)
     predicted = told.get("intercept", 0.0 if model == "logistic" else 2.0) + told["age"] * (AGE - 40) + of_level
     if model == "logistic":
         wanted = -np.logaddexp(0, np.where(LABEL > 0.5, -predicted, predicted))
@@ -192,7 +193,8 @@ def test_levels_that_are_equally_common_do_not_hide_each_other(folder):
     """Noise is alike in all directions, so what counts is the direction that rows say least about; with 0 and 1 it was a sixth."""
     write(folder / "levels.csv", np.where(np.arange(N) % 2 < 1, 20, 60), np.array(["n", "e", "s", "w"])[np.arange(N) % 4], LABEL)
     settings = Settings(("height",), "ill", None, {}, {"height": ("n", "e", "s", "w")}, True, 1.0, None, None, None, None)
-    rows = np.column_stack([np.ones(N), problem_of(ModelName.logistic, folder / "levels.csv", ",", ".", settings).rows[0]])
+    features, _ = rows_of(ModelName.logistic, folder / "levels.csv", ",", ".", settings)
+    rows = np.column_stack([np.ones(N), features])
     with_zeros = np.column_stack([np.ones(N), np.arange(N)[:, None] % 4 == np.arange(1, 4)])
     least, with_zeros = (np.linalg.eigvalsh(features.T @ features / N)[0] for features in (rows, with_zeros))
     assert least > 0.31 and with_zeros < 0.054
@@ -513,10 +515,11 @@ def test_a_linear_row_says_as_much_as_is_guessed_where_noise_and_slopes_are_typi
     np.savez("typical.npz", a=x[:, 0], b=x[:, 1], y=y)
     bounds = dict.fromkeys("aby", Bounds(-1.0, 1.0))
     settings = Settings(("a", "b"), "y", None, bounds, {}, True, 10.0, None, None, None, None)
-    problem = problem_of(ModelName.linear, folder / "typical.npz", ",", ".", settings)
+    problem = problem_of(ModelName.linear, settings)
+    rows = rows_of(ModelName.linear, folder / "typical.npz", ",", ".", settings)
     position = np.array([0.0, 0.32 / noise, -0.24 / noise, (1 / noise - HUBER) / (3 / 2) ** 0.5], np.float32)
     assert float(problem.model.unravel(position)["noise_scale"]) == pytest.approx(noise)
-    hessians = jax.jit(jax.vmap(jax.hessian(problem.model.log_likelihood), (None, 0)))(position, problem.rows)
+    hessians = jax.jit(jax.vmap(jax.hessian(problem.model.log_likelihood), (None, 0)))(position, rows)
     least = np.linalg.eigvalsh(-np.asarray(hessians).mean(0))[0]
     assert 0.8 * least < min(problem.information) < 1.25 * least
     about_intercept = -np.asarray(hessians).mean(0)[0, 0]
@@ -536,7 +539,7 @@ def test_a_noise_that_is_small_or_large_beside_the_bounds_is_doubted(noise, word
     """There are 60 between them."""
     bounds = {"age": Bounds(20.0, 60.0), "height": Bounds(140.0, 200.0)}
     settings = Settings(("age",), "height", None, bounds, {}, True, 10.0, None, None, None, None)
-    problem = problem_of(ModelName.linear, folder / "table.csv", ",", ".", settings)
+    problem = problem_of(ModelName.linear, settings)
     told = problem.doubts({"noise_scale": xarray.DataArray(np.full((2, 50), noise))})
     assert (told == []) if words is None else (words in told[0] and "--bounds height" in told[0])
 
@@ -544,7 +547,7 @@ def test_a_noise_that_is_small_or_large_beside_the_bounds_is_doubted(noise, word
 def test_a_column_called_intercept_is_not_taken_for_one(folder):
     bounds = {"intercept": Bounds(0.0, 1.0), "ill": Bounds(0.0, 4.0)}
     settings = Settings(("intercept",), "ill", None, bounds, {}, False, 10.0, None, None, None, None)
-    problem = problem_of(ModelName.linear, folder / "intercepts.csv", ",", ".", settings)
+    problem = problem_of(ModelName.linear, settings)
     assert float(problem.model.unravel(np.zeros(2, np.float32))["intercept"]) == 0
 
 
@@ -556,7 +559,7 @@ def test_an_origin_far_larger_than_its_unit_keeps_its_digits(folder):
     linear = Settings(("age",), "height", None, bounds, {}, True, 10.0, None, None, None, None)
     gaussian = Settings(("height",), None, None, bounds, {}, True, 1.0, (100.0,), None, None, None)
     for model, settings, place in ((ModelName.linear, linear, "intercept"), (ModelName.gaussian, gaussian, "height")):
-        problem = problem_of(model, folder / "far.csv", ",", ".", settings)
+        problem = problem_of(model, settings)
         positions = np.linspace(0, 0.1, 101, dtype=np.float32)[:, None] * np.ones(problem.model.dimension, np.float32)
         found = np.asarray(jax.jit(jax.vmap(problem.model.unravel))(positions)[place])
         assert len(set(found)) == 101 and np.all(np.abs(found - 1e8 - 170) < 3)
@@ -569,12 +572,12 @@ def test_a_linear_model_is_in_the_units_of_the_table(decimal, folder):
     (folder / "metric.csv").write_text("\n".join(["age;height", *text]))
     bounds = {"age": Bounds(20.0, 60.0), "height": Bounds(140.0, 200.0)}
     settings = Settings(("age",), "height", None, bounds, {}, True, 10.0, None, None, None, None)
-    problem = problem_of(ModelName.linear, folder / "metric.csv", ";", decimal, settings)
+    problem = problem_of(ModelName.linear, settings)
     position = np.array([0.3, -0.2, 1.5], np.float32)
     told = {name: float(value) for name, value in problem.model.unravel(position).items()}
     error = (HEIGHT - told["intercept"] - told["age"] * (AGE - 40)) / told["noise_scale"]
     huber = np.where(np.abs(error) <= 1.345, error**2 / 2, 1.345 * np.abs(error) - 1.345**2 / 2)
-    features, response = problem.rows
+    features, response = rows_of(ModelName.linear, folder / "metric.csv", ";", decimal, settings)
     found = [float(problem.model.log_likelihood(position, (features[i], response[i]))) for i in range(0, N, 20)]
     np.testing.assert_allclose(found, (np.log(30 / told["noise_scale"]) - huber)[::20], rtol=1e-4, atol=1e-4)
 
@@ -595,7 +598,7 @@ REFUSED = [
      "no bounds for height: declare them, as in --bounds height=LOW:HIGH, from public knowledge"),
     ([*LINEAR, "--levels", "height=short/tall"], "--levels are for the columns that explain, not for height"),
     ([*LINEAR, "--positive", "tall"], "the linear model takes no --positive: leave it out"),
-    ([*LINEAR[:2], "--label", "age", "--bounds", "age=20:60,noise_scale=1:2", *PROMISE], "has no column 'noise_scale'"),
+    ([*LINEAR[:2], "--label", "age", "--bounds", "age=20:60,weight=1:2", *PROMISE], "has no column 'weight'"),
     (["linear", "noise.csv", "--label", "ill", "--bounds", "ill=0:1,noise_scale=1:2", *PROMISE],
      "a column cannot be named noise_scale: that is a parameter of its own; rename it"),
     ([*LINEAR, "--epsilon", "1"], "hopeless: with 173 rows and 3 parameters"),
@@ -685,7 +688,7 @@ def test_cells_beyond_the_type_of_rows_are_not_told(model, folder):
     bounds = {"age": Bounds(0.0, 1e50)}
     settings = Settings(("age",), None, None, bounds, {}, True, 1.0, (1.0,), None, None, None)
     with np.errstate(over="raise", invalid="raise"):
-        rows = problem_of(ModelName(model), folder / "wide.csv", ",", ".", settings).rows
+        rows = rows_of(ModelName(model), folder / "wide.csv", ",", ".", settings)
     assert len(rows) == N
 
 
@@ -750,11 +753,11 @@ def settings_of(columns, bounds, **others):
     return Settings(columns=columns, label=None, positive=None, bounds=bounds, levels={}, intercept=True, **given)
 
 
-def log_ratios(problem, old, new):
+def log_ratios(problem, rows, old, new):
     """Of the rows, and of the prior."""
     with jax.enable_x64(True):
         each = jax.vmap(problem.model.log_likelihood, (None, 0))
-        rows, old, new = (jax.numpy.asarray(value, float) for value in (problem.rows, old, new))
+        rows, old, new = (jax.numpy.asarray(value, float) for value in (rows, old, new))
         found = each(new, rows) - each(old, rows), problem.model.log_prior(new) - problem.model.log_prior(old)
         return jax.tree.map(np.asarray, found)
 
@@ -763,7 +766,8 @@ def test_a_gaussian_is_that_of_the_table_and_its_prior_reaches_all_corners(folde
     """Between any two positions, by the means that people get; the radius takes in every allowed row."""
     bounds, variances = {"age": Bounds(20.0, 60.0), "height": Bounds(140.0, 200.0)}, np.array([100.0, 25.0])
     settings = settings_of(("age", "height"), bounds, variances=tuple(variances), prior_scale=0.7)
-    problem = problem_of(ModelName.gaussian, folder / "both.npz", ",", ".", settings)
+    problem = problem_of(ModelName.gaussian, settings)
+    rows = rows_of(ModelName.gaussian, folder / "both.npz", ",", ".", settings)
     old, new = np.array([0.3, -1.0]), np.array([-0.5, 2.0])
     means = [np.array([float(value) for value in problem.model.unravel(np.float32(place)).values()]) for place in (old, new)]
     cells = np.column_stack([AGE, np.clip(HEIGHT, 140, 200)])
@@ -772,7 +776,7 @@ def test_a_gaussian_is_that_of_the_table_and_its_prior_reaches_all_corners(folde
         *((-((cells - mean) ** 2 / variances).sum(1) / 2, -(((mean - middle) / half / 0.7) ** 2).sum() / 2) for mean in means),
         strict=True,
     )
-    ratios, prior_ratio = log_ratios(problem, old, new)
+    ratios, prior_ratio = log_ratios(problem, rows, old, new)
     np.testing.assert_allclose(ratios, logs[1] - logs[0], rtol=1e-4, atol=1e-4)
     assert float(prior_ratio) == pytest.approx(priors[1] - priors[0], rel=1e-5)
     corner = np.float32(0.9999 * half / variances**0.5)
@@ -780,7 +784,7 @@ def test_a_gaussian_is_that_of_the_table_and_its_prior_reaches_all_corners(folde
     np.testing.assert_allclose(problem.prior_precision, variances / (0.7 * half) ** 2)
     np.testing.assert_array_equal(problem.information, 1)
     budget = Budget(8, 1e-4)
-    chosen = choices.langevin(problem, dpmcmc.Curator(problem.rows, problem.model, budget), 2, choices.ByHand(*[None] * 4))
+    chosen = choices.langevin(problem, dpmcmc.Curator(rows, problem.model, budget), 2, choices.ByHand(*[None] * 4))
     expected = 5 * (N * 2**0.5 + max(problem.prior_precision))  # curvature is what is proved: the step is a fifth
     assert 1 / dpmcmc.tuning.step_size(chosen.query, budget) == pytest.approx(expected, rel=2e-3)
 
@@ -788,37 +792,37 @@ def test_a_gaussian_is_that_of_the_table_and_its_prior_reaches_all_corners(folde
 def test_other_models_are_those_of_the_table(folder):
     np.savez("signs.npz", x=np.array([-60.0, 5.0, 99.0]), y=np.array([1.0, 2.0, 3.0]))
     bounds = {"x": Bounds(-60.0, 10.0), "y": Bounds(0.0, 9.0)}
-    circle, mixture, banana = (
-        problem_of(model, folder / "signs.npz", ",", ".", settings_of(columns, bounds, **others))
-        for model, columns, others in (
-            (ModelName.circle, ("x",), {"sharpness": 0.001}),
-            (ModelName.mixture, ("x",), {"variances": (100.0,), "position_bound": 20.0}),
-            (ModelName.banana, ("x", "y"), {"variances": (9.0, 4.0), "curvature": 0.1, "prior_scale": 2.0}),
-        )
-    )
-    for problem, expected in (
-        (circle, dpmcmc.models.circle(0.001, 60.0)),
-        (mixture, dpmcmc.models.mixture(100.0, 60.0, 20.0)),
-        (banana, dpmcmc.models.banana([9.0, 4.0], 0.1, prior_scale=2.0)),
+    given = {
+        ModelName.circle: settings_of(("x",), bounds, sharpness=0.001),
+        ModelName.mixture: settings_of(("x",), bounds, variances=(100.0,), position_bound=20.0),
+        ModelName.banana: settings_of(("x", "y"), bounds, variances=(9.0, 4.0), curvature=0.1, prior_scale=2.0),
+    }
+    circle, mixture, banana = (problem_of(model, settings) for model, settings in given.items())
+    table = folder / "signs.npz"
+    of_circle, of_mixture, of_banana = (rows_of(model, table, ",", ".", settings) for model, settings in given.items())
+    for problem, rows, expected in (
+        (circle, of_circle, dpmcmc.models.circle(0.001, 60.0)),
+        (mixture, of_mixture, dpmcmc.models.mixture(100.0, 60.0, 20.0)),
+        (banana, of_banana, dpmcmc.models.banana([9.0, 4.0], 0.1, prior_scale=2.0)),
     ):
         assert problem.model.lipschitz == expected.lipschitz
         for found, wanted in zip(
-            log_ratios(problem, np.array([3.0, 4.0]), np.array([-5.0, 15.0])),
-            log_ratios(problem._replace(model=expected), np.array([3.0, 4.0]), np.array([-5.0, 15.0])),
+            log_ratios(problem, rows, np.array([3.0, 4.0]), np.array([-5.0, 15.0])),
+            log_ratios(problem._replace(model=expected), rows, np.array([3.0, 4.0]), np.array([-5.0, 15.0])),
             strict=True,
         ):
             np.testing.assert_array_equal(found, wanted)
         assert np.isfinite(problem.model.log_prior(jax.numpy.asarray(problem.start, np.float32)))
-    for problem in (circle, mixture):
-        np.testing.assert_array_equal(problem.rows, [-60, 5, 10])
-    np.testing.assert_array_equal(banana.rows, [[-60, 1], [5, 2], [10, 3]])
+    for rows in (of_circle, of_mixture):
+        np.testing.assert_array_equal(rows, [-60, 5, 10])
+    np.testing.assert_array_equal(of_banana, [[-60, 1], [5, 2], [10, 3]])
     # At half the largest radius the ring has the precision 8 n a r^2, and at a mode of the mixture a quarter of what is said.
     np.testing.assert_allclose([*circle.information, *mixture.information], [2 * 0.001 * 3600] * 2 + [1 / 400] * 2)
 
 
 def test_a_walk_asks_what_was_chosen_and_pays_for_its_longest_move():
     model, budget = dpmcmc.models.logistic(2, radius=3.0), Budget(4, 1e-4)
-    problem = Problem(model, None, np.zeros(2), np.array([0.5, 0.2]), 2.0)
+    problem = Problem(model, np.zeros(2), np.array([0.5, 0.2]), 2.0)
     curator = SimpleNamespace(capacity=1000, budget=budget)
     public = dpmcmc.tuning.walk([0.5, 0.2], 2.0, 1000).max_move
     for typed, longest, clip in (
@@ -845,7 +849,7 @@ def test_a_walk_asks_what_was_chosen_and_pays_for_its_longest_move():
 
 def test_what_steps_are_worth_is_told_of_all_chains_and_of_lazy_ones():
     model, budget = dpmcmc.models.logistic(2, radius=3.0), Budget(4, 1e-4)
-    problem = Problem(model, None, np.zeros(2), np.array([0.5, 0.2]), 2.0, is_measured=True)
+    problem = Problem(model, np.zeros(2), np.array([0.5, 0.2]), 2.0, is_measured=True)
     curator = SimpleNamespace(capacity=10**6, budget=budget, max_steps=lambda initial, plan: 700)
     for name in (SamplerName.barker, SamplerName.lazy_barker):
         chosen = choices.Chosen(None, None, name, "")

@@ -603,7 +603,6 @@ TABLES = [
     ({"north": tiny.ROWS}, TypeError, "owner north is a ndarray: it must be a Curator"),
     ([Federation([ONE_OWNER])], TypeError, "owner 1 is a Federation: it must be a Curator"),
     ([ONE_OWNER, ONE_OWNER], ValueError, "owners 1 and 2 are the same curator: each owner needs its own"),
-    ([ONE_OWNER, ONE_OWNER], ValueError, "owners 1 and 2 are the same curator: each owner needs its own"),
     ([tiny.make_curator(), tiny.make_curator()], ValueError, "have the same fixed secret, so their noise would be the same"),
     (
         [tiny.make_curator(), tiny.make_curator(fixed_secret=tiny.SECRET.copy())],

@@ -33,7 +33,7 @@ import typer
 from dpmcmc.cli import choices
 from dpmcmc.cli.choices import ByHand, Chosen, SamplerName
 from dpmcmc.cli.options import Relation, refusals
-from dpmcmc.cli.problems import PRIOR_SCALES, REGRESSIONS, ModelName, Problem, Settings, problem_of
+from dpmcmc.cli.problems import PRIOR_SCALES, REGRESSIONS, ModelName, Problem, Settings, problem_of, rows_of
 
 UNREADABLE = TypeError, OSError, EOFError, zlib.error  # what tables and settings may be, besides out of range
 FAR = "is more than rows can be seen through: more of them, a larger budget or tighter --bounds would help"
@@ -175,14 +175,14 @@ def run(
             negative,
         )
         delimiter = delimiter_of(table) if delimiter is None else delimiter.replace("\\t", "\t")
-        problem = problem_of(model, table, delimiter, decimal, settings)
+        problem = problem_of(model, settings)
         by_hand = ByHand(clip, step_size, max_move, noise_multiplier)
         name = choices.name_of(sampler, problem, by_hand, shared_by is not None)
         filter_name = _filter_name(name, shared_by, part)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "delta = .* is above")  # the plan says it
             curator = Curator(
-                problem.rows, problem.model, budget, capacity=capacity,
+                rows_of(model, table, delimiter, decimal, settings), problem.model, budget, capacity=capacity,
                 persons=_persons(table, person, delimiter, settings, budget), ledger=ledger, shared_by=filter_name,
             )  # fmt: skip
         _check_open(curator, ledger)

@@ -137,8 +137,8 @@ class Curator:
 
     def __reduce__(self) -> NoReturn:
         raise PrivacyRefusal(
-            "a copy of a curator would spend its budget once more: use the curator itself, or make one in each process with a "
-            "ledger= that all share"
+            "a curator cannot be pickled or copied: make one where it is needed. Its rows would go with it, and its budget would "
+            "be there twice; processes that share a budget share a ledger="
         )
 
     # Read only: a promise does not change once it was made.

@@ -99,6 +99,7 @@ def trace(
     is_user_double = in_double()  # the sampler is user code: it sees the precision its author set, not the curator's
     with own_settings(is_user_double):
         shapes = jax.eval_shape(lambda *values: values, *arguments)
+    stored = jax.tree.map(_shape_of, stored)  # what was traced refers to no row
     with own_settings():
         on_no_device = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), stored)
         held = jax.eval_shape(owner.hold, *on_no_device)
@@ -114,6 +115,12 @@ def trace(
         traced = Traced()
         keep(traced, _Traced(plan, asking.out_info, lambda: jax.jit(run).trace(*stored, *shapes), owner))
         return traced
+
+
+def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+    """What is compiled in of an array: its shape and type, and how it is spread over devices."""
+    sharding = leaf.sharding if isinstance(leaf.sharding, jax.NamedSharding) else None
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
 def _trace_asking(program: Callable[..., Any], shapes: tuple[Any, ...]) -> Any:
