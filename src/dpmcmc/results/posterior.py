@@ -82,6 +82,7 @@ def rehearse(
 ) -> None:
     """Fail now, with zeros of these shapes, rather than after the budget is spent. With a path they are written beside it once."""
     _check_info(info)
+    _arviz()  # its own failure is none of these draws'
     positions, infos = jax.tree.map(lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info))
     try:
         result = _inference_data(_named(positions, unravel), infos, num_warmup=1)
@@ -387,7 +388,13 @@ def _arviz():
     with warnings.catch_warnings():
         # It announces its next major version, which the requirements exclude.
         warnings.simplefilter("ignore", FutureWarning)
-        import arviz
+        try:
+            import arviz
+        except OSError as error:  # it makes a folder of its own when it is imported
+            raise OSError(
+                f"ArviZ, which keeps the draws, cannot be imported: it writes to a cache folder, which failed ({error}). Set HOME "
+                "or XDG_CACHE_HOME to a folder that can be written"
+            ) from error
     return arviz
 
 
