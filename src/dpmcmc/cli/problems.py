@@ -75,6 +75,7 @@ class Problem(NamedTuple):
     is_measured: bool = False  # `dpmcmc.forecast` was measured on such models
     is_round: bool = True  # the posterior is like a normal one; else some steps are worth fewer draws than can be told
     doubts: Callable[[Any], list[str]] = lambda posterior: []  # what to doubt about draws of such a model
+    reading: str = ""  # what to bear in mind when reading the result: said beside it
 
 
 def problem_of(model: ModelName, settings: Settings) -> Problem:
@@ -313,8 +314,18 @@ def _linear(settings: Settings) -> Problem:
         settings.prior_scale**-2,
         notes,
         units,
+        reading=_line_of_the_bulk(label),
         where=f"{forecast.FILLED}, and {NOISE} is {TYPICAL_NOISE * limits.half:g}; a quarter as many where it is half of that",
         doubts=lambda posterior: _doubts_of_noise(posterior[NOISE], 2 * limits.half, label),
+    )
+
+
+def _line_of_the_bulk(label: str) -> str:
+    """The noise has heavy tails, so that the line is not that of least squares."""
+    return (
+        f"The coefficients describe the bulk of the rows: rows whose {label} is far off have little pull. "
+        "So this is not the line of the means, which least squares estimates: the two differ where "
+        f"the values of {label} around the line are skewed, or outliers lie on one side of it."
     )
 
 
