@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -80,6 +80,57 @@ def sample(
     units
         those of the parameters, by name, for the readers of the posterior.
     """
+    prepared = prepare(
+        rng_key, sampler, curator, initial_position,
+        num_steps=num_steps, num_chains=num_chains, thin=thin, warmup=warmup,
+        start=start, path=path, attributes=attributes, units=units,
+    )  # fmt: skip
+    begin, blocks = prepared.begin, prepared.blocks
+    with _interrupts_held() as interrupts, Progress(sum(prepared.sizes), is_shown=progress) as bar:
+        for note in prepared.notes:
+            bar.warn(note)  # while an interrupt can still save the budget
+        starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
+        if interrupts:
+            bar.say("interrupted before the budget was touched: nothing is spent")
+            raise KeyboardInterrupt
+        with posteriors.claimed(path):
+            run = _Run(
+                curator, curator.grant(prepared.plan), prepared.asked, prepared.keys, prepared.sizes, prepared.thin, warmup,
+                path, prepared.notes, dict(attributes), dict(units), num_steps is None,
+            )  # fmt: skip
+            return run.go(prepared.positions, starter, runners, bar, interrupts)
+
+
+class Prepared(NamedTuple):
+    """A run that has been traced, billed on paper and checked. Nothing is compiled, and nothing is spent."""
+
+    keys: Any
+    positions: Any
+    begin: Any  # the traced start
+    blocks: Mapping[int, Any]  # the traced blocks, by their size
+    sizes: list[int]  # of all blocks, in their order
+    thin: int
+    plan: Plan  # of the whole run
+    asked: Plan  # in a step, or if that asks nothing at the start: what the law of the draws rests on
+    notes: list[str]
+
+
+def prepare(
+    rng_key: Key,
+    sampler: Sampler | Callable[[Any], Sampler],
+    curator: Any,
+    initial_position: Position,
+    *,
+    num_steps: int | None,
+    num_chains: int,
+    thin: int,
+    warmup: float,
+    start: Callable[[Key, Position, Ask], Any] | None,
+    path: str | Path | None,
+    attributes: Mapping[str, str],
+    units: Mapping[str, str],
+) -> Prepared:
+    """All that `sample`, which has these arguments, does before it compiles: what it would refuse is refused here."""
     _check_texts("attributes", attributes)
     _check_texts("units", units)
     _check_roles(rng_key, sampler, curator, start)
@@ -103,32 +154,20 @@ def sample(
 
     one_step = trace_block(1, 1)
     _rehearse(curator.model, one_step.shapes, num_chains, path, attributes, units)
-    is_all, num_steps = num_steps is None, _num_steps(curator, begin.plan, one_step.plan, num_steps, num_chains, thin)
+    num_steps = _num_steps(curator, begin.plan, one_step.plan, num_steps, num_chains, thin)
     sizes = _block_sizes(num_steps, thin)
     blocks = {size: one_step if size == 1 else trace_block(size, thin) for size in set(sizes)}
     plan = total_plan((begin.plan, 1), *((blocks[size].plan, count) for size, count in Counter(sizes).items()))
     by_step = total_plan((begin.plan, 1), (one_step.plan, num_steps))
     assert plan == by_step, "the bill of a block must be that of its steps"
     check_fits(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
-    asked = one_step.plan or begin.plan  # what the law of the draws rests on
+    asked = one_step.plan or begin.plan
     notes = doubts.of_settings(curator.model, asked)
     notes += _unless_it_fails(doubts.of_values, curator.model, curator.row, positions[0])
     notes += _unless_it_fails(doubts.of_bounds, curator.model, curator.row, positions[0])
     notes += _unless_it_fails(doubts.of_gradients, curator.model, curator.row, positions[0], asked)
     notes += _unless_it_fails(doubts.of_parts, curator.model, curator.row, positions[0])
-    with _interrupts_held() as interrupts, Progress(num_steps, is_shown=progress) as bar:
-        for note in notes:
-            bar.warn(note)  # while an interrupt can still save the budget
-        starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
-        if interrupts:
-            bar.say("interrupted before the budget was touched: nothing is spent")
-            raise KeyboardInterrupt
-        with posteriors.claimed(path):
-            run = _Run(
-                curator, curator.grant(plan), asked, keys, sizes, thin, warmup, path, notes, dict(attributes), dict(units),
-                is_all,
-            )  # fmt: skip
-            return run.go(positions, starter, runners, bar, interrupts)
+    return Prepared(keys, positions, begin, blocks, sizes, thin, plan, asked, notes)
 
 
 @dataclass

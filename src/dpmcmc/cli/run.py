@@ -21,6 +21,8 @@ after the count, the rest unspent; 130 interrupted.
 from __future__ import annotations
 
 import enum
+import functools
+import tempfile
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -32,7 +34,7 @@ import typer
 
 from dpmcmc.cli import choices
 from dpmcmc.cli.choices import ByHand, Chosen, SamplerName
-from dpmcmc.cli.options import Relation, refusals
+from dpmcmc.cli.options import Relation, refusals, say
 from dpmcmc.cli.problems import PRIOR_SCALES, REGRESSIONS, ModelName, Problem, Settings, problem_of, rows_of
 
 UNREADABLE = TypeError, OSError, EOFError, zlib.error  # what tables and settings may be, besides out of range
@@ -40,6 +42,7 @@ FAR = "is more than rows can be seen through: more of them, a larger budget or t
 LEAST_PART = 0.01  # of a budget: what rounding leaves of one that is used up is less
 ROUNDING = 1e-6  # of a budget: three thirds fit
 STOPPED = 4  # the exit code of a run that was stopped by its count
+LARGE_EPSILON = 10.0  # above, a promise protects hardly anything
 MAX_SEED = 2**32 - 1  # JAX takes a larger one modulo 2^32, or not at all
 
 
@@ -152,7 +155,15 @@ def run(
         from dpmcmc import Budget, Curator
         from dpmcmc.tables.columns import delimiter_of, parse_bounds, parse_levels, parse_names
 
-        _check_files(out, ledger, shared_by, part, dry_run)
+        not_writable = list(_why_not_writable(out, ledger))
+        if not_writable and not dry_run:
+            raise ValueError(not_writable[0])
+        for why in not_writable:  # a dry run goes on: there may be more to say
+            typer.echo(f"refused: {why}", err=True)
+        if shared_by is not None and ledger is None:
+            raise ValueError(f"--shared-by {shared_by.value} needs --ledger FILE: the runs share what is left in it")
+        if part is not None and ledger is None:
+            raise ValueError(f"--part {part} needs --ledger FILE: the other parts are left in it")
         budget = Budget(epsilon, delta, neighbours.neighbours, rows_per_person)
         if not budget.unit.is_count_public and capacity is None:
             raise ValueError(
@@ -194,26 +205,28 @@ def run(
         if shared_by is not None and steps is None:
             raise ValueError(f"--shared-by needs --steps: without, this run would take all that is left, {num_steps} steps")
         if by_hand.given and sampler is None:
-            typer.echo(f"Settings of your own ({', '.join(by_hand.given)}) are for accept bits: {chosen.name.value} is used.")
+            say(f"Settings of your own ({', '.join(by_hand.given)}) are for accept bits: {chosen.name.value} is used.")
         is_automatic = problem.is_round and not set(by_hand.given) - {"--clip"} and chosen.query is not None
         draws = choices.draws_worth(curator, chosen, problem, num_steps * chains, kappa) if is_automatic else None
         lines = _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws, person)
         plan = [_plain(line) for line in lines]
         plan.append(f"Chains:   keep 1 of {thin} steps, and {warmup:.0%} of these apart as warm-up; seed {seed}")
         for line in plan:
-            typer.echo(line)
-        if dry_run:
-            typer.echo("Nothing is spent: this was a dry run.")
-            return
+            say(line)
+    run_of = functools.partial(_arguments, curator, chosen, problem, seed, num_steps, chains, thin, warmup, out)
+    if dry_run:
+        arguments, options = run_of(plan)
+        _end_dry_run(arguments, options if not not_writable else {**options, "path": None}, bool(not_writable))
+        return
     if chosen.counting is not None:
         plan.append(_count(curator, chosen, problem, seed, ledger))
-    result = _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out, plan)
+    result = _sample(curator, chosen, *run_of(plan))
     _report(result, model, problem, out, ledger, steps)
     if shared_by is not None:
         left = curator.max_steps(chosen.initial, chosen.per_step(chains))
-        typer.echo(f"Left in {ledger}: {left} more such steps {_of_each(chains)}.")
+        say(f"Left in {ledger}: {left} more such steps {_of_each(chains)}.")
     elif chosen.name is SamplerName.noise_aware and ledger is not None:
-        typer.echo(f"Left in {ledger}: {curator.share_left:.1%} of the budget.")
+        say(f"Left in {ledger}: {curator.share_left:.1%} of the budget.")
     if _num_kept(result) * thin < num_steps:
         raise typer.Exit(130)
 
@@ -233,17 +246,23 @@ def _persons(table: Path, column: str | None, delimiter: str, settings: Settings
     return persons(read_columns(table, (column, known), delimiter)[column])
 
 
-def _check_files(out: Path, ledger: Path | None, shared_by: Any, part: str | None, dry_run: bool) -> None:
+def _why_not_writable(out: Path, ledger: Path | None) -> Iterator[str]:
+    """Why the run could not write its files, and what to do about each."""
     from dpmcmc.results.posterior import why_not_new
 
-    if (why := why_not_new(out)) and not (dry_run and out.exists()):
-        raise ValueError(f"--out {out} {why}")
+    if why := why_not_new(out):
+        yield f"--out {out} {why}"
     if ledger is not None and ledger.resolve() == out.resolve():
-        raise ValueError(f"--out and --ledger are both {out}: the posterior would replace what is kept of the spends")
-    if shared_by is not None and ledger is None:
-        raise ValueError(f"--shared-by {shared_by.value} needs --ledger FILE: the runs share what is left in it")
-    if part is not None and ledger is None:
-        raise ValueError(f"--part {part} needs --ledger FILE: the other parts are left in it")
+        yield f"--out and --ledger are both {out}: the posterior would replace what is kept of the spends"
+    elif out.suffix.lower() != ".nc":
+        yield f"--out {out} must end in .nc: the posterior is a NetCDF file"
+    for option, file in {"--out": out, "--ledger": ledger}.items():
+        if file is None or not file.absolute().parent.is_dir():
+            continue
+        try:
+            tempfile.TemporaryFile(dir=file.absolute().parent).close()
+        except OSError as error:
+            yield f"{option} {file} cannot be written ({error.strerror}): name a file in another folder"
 
 
 def _filter_name(name: SamplerName, shared_by: SharedBy | None, part: str | None) -> str | None:
@@ -391,6 +410,11 @@ def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, cha
             more = f"more steps ({fits} would fit), " if fits > 1.1 * num_steps else ""
             fewer = "fewer features" if chains == 1 or chosen.start is not None else "fewer features or fewer chains"
             yield f"          FEW: {more}a larger {larger} or {fewer} would help"
+    if budget.epsilon > LARGE_EPSILON:
+        yield (
+            f"          epsilon = {budget.epsilon:g} is above {LARGE_EPSILON:g}, where a promise protects hardly anything: "
+            "1 is a strong one, and few take more than 10"
+        )
     for doubt in doubtful_delta(budget, curator.capacity):
         yield f"          {doubt}"
 
@@ -458,30 +482,49 @@ def _of_each(chains: int) -> str:
     return "of one chain" if chains == 1 else f"for each of {chains} chains"
 
 
-def _sample(curator, chosen, problem, seed, num_steps, chains, thin, warmup, out, plan: list[str]) -> Any:
+def _arguments(
+    curator, chosen, problem, seed, num_steps, chains, thin, warmup, out, plan: list[str]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What `sample` is called with."""
     import jax
     import numpy as np
 
+    # How the parameters are to be read, and the plan: whoever opens the file later has not seen them.
+    texts = {"parameters": "; ".join(problem.notes), "plan": "\n".join(plan)}
+    if problem.reading:
+        texts["reading"] = problem.reading
+    options = {
+        "num_steps": num_steps,
+        "num_chains": chains,
+        "thin": thin,
+        "warmup": warmup,
+        "start": chosen.start,
+        "path": out,
+        "attributes": {name: _plain(text) for name, text in texts.items()},
+        "units": {name: _plain(unit) for name, unit in problem.units.items()},
+    }
+    return (jax.random.key(seed), chosen.sampler, curator, np.asarray(problem.start, np.float32)), options
+
+
+def _end_dry_run(arguments: tuple[Any, ...], options: dict[str, Any], is_refused: bool) -> None:
+    """Prepare the run as far as it goes without the budget: what it would be refused for, and its notes."""
+    from dpmcmc.loop import prepare
+
+    with refusals(*UNREADABLE):
+        for note in prepare(*arguments, **options).notes:
+            typer.echo(f"dpmcmc: {note}", err=True)
+    say("Nothing is spent: this was a dry run." + " The run itself would be refused." * is_refused)
+    if is_refused:
+        raise typer.Exit(2)
+
+
+def _sample(curator: Any, chosen: Chosen, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     from dpmcmc import RunFailed, sample
 
-    before, texts = curator.num_grants, {"parameters": "; ".join(problem.notes), "plan": "\n".join(plan)}
+    before, out = curator.num_grants, options["path"]
     try:
         with refusals(*UNREADABLE):
-            return sample(
-                jax.random.key(seed),
-                chosen.sampler,
-                curator,
-                np.asarray(problem.start, np.float32),
-                num_steps=num_steps,
-                num_chains=chains,
-                thin=thin,
-                warmup=warmup,
-                start=chosen.start,
-                path=out,
-                # How the parameters are to be read, and the plan: whoever opens the file later has not seen them.
-                attributes={name: _plain(text) for name, text in texts.items()},
-                units={name: _plain(unit) for name, unit in problem.units.items()},
-            )
+            return sample(*arguments, **options)
     except KeyboardInterrupt:
         nothing = "nothing was spent" if chosen.counting is None else "nothing but the count was spent"
         told = nothing if curator.num_grants == before else "the budget is spent, and there are no draws"
@@ -506,8 +549,6 @@ def _num_kept(result: Any) -> int:
 
 def _kept(result: Any, out: Path) -> str:
     """Where the draws are: if they cannot be written where they should be, among temporary files, or on the screen."""
-    import tempfile
-
     from dpmcmc import save, statement_of, summary
 
     for folder in (lambda: out.parent, lambda: Path(tempfile.mkdtemp(prefix="dpmcmc-"))):
@@ -515,7 +556,7 @@ def _kept(result: Any, out: Path) -> str:
             path = folder() / out.name
             save(result, path)
             return str(path)
-    typer.echo(f"\n{summary(result)}\n\n{statement_of(result)}\n")
+    say(f"\n{summary(result)}\n\n{statement_of(result)}\n")
     return "no file: this summary is all that is left of them"
 
 
@@ -524,26 +565,26 @@ def _report(result: Any, model: ModelName, problem: Problem, out: Path, ledger: 
     from dpmcmc.doubts import UNRELIABLE
     from dpmcmc.results.posterior import reasons_to_doubt
 
-    typer.echo(f"\n{summary(result)}\n")
-    for note in problem.notes:
-        typer.echo(note)
-    typer.echo(f"\n{statement_of(result)}\n")
+    say(f"\n{summary(result)}\n")
+    if problem.reading:
+        say(f"{problem.reading}\n")
+    say(f"{statement_of(result)}\n")
     for doubt in problem.doubts(result.posterior):
-        typer.echo(f"{doubt}.\n")
+        say(f"{doubt}.\n")
     if reasons_to_doubt(result):
         more = "More" if steps is None else "More --steps, more"
         of_label = ", above all those of the label," if model is ModelName.linear else ""
         options = "--decimal and --levels"
         if model is ModelName.logistic:
             options = "--decimal, --levels, --positive and --negative"
-        typer.echo(
+        say(
             f"{UNRELIABLE}the notes above say why. {more} rows, a larger budget, narrower --bounds{of_label} or fewer parameters "
             "would help. If it was to be expected that rows say more: columns or labels that could not be read (decimal commas, "
             f"text, another spelling) look just like this. See above how cells are read, and {options}.\n"
         )
-    typer.echo(f"Written to {out}. Look at it with `dpmcmc report {out}`, read it with dpmcmc.load or ArviZ.")
+    say(f"Written to {out}. Look at it with `dpmcmc report {out}`, read it with dpmcmc.load or ArviZ.")
     if ledger is None:
-        typer.echo(
+        say(
             "The promise is about this run alone: the epsilon and delta of another run on the same rows add to it. To share one "
             "budget among runs give all of them --ledger FILE, and --part 1/3 or so to noise-aware ones, --shared-by to others."
         )
