@@ -182,7 +182,7 @@ STARTED = [
     *SURVEYED,
     Case(
         "sgld after Newton steps",
-        lambda found: sgld(MODEL.log_prior, GRADIENT, 0.01, found.precision),
+        lambda found: sgld(MODEL.log_prior, GRADIENT, 0.2, jnp.linalg.inv(found.precision)),
         GRADIENT,
         start=NEWTON,
         by_the_start={**STEPS, **LOOK},
