@@ -449,7 +449,7 @@ def _count(curator: Any, chosen: Chosen, problem: Problem, seed: int, ledger: Pa
             typer.echo(f"failed: {error}\nThe count is spent, and nothing else.", err=True)
             raise typer.Exit(1) from error
     line = f"Counted:  {found}"
-    typer.echo(line)
+    say(line)
     if not found.is_enough:
         typer.echo(_why_stopped(found, curator, chosen, ledger), err=True)
         raise typer.Exit(STOPPED)
