@@ -1,10 +1,11 @@
-"""The tables that the tests run over: every sampler, every query, every proposal."""
+"""The tables that the tests run over: every sampler, every start, every query, every proposal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from dpmcmc import (
     BatchBarker,
     BatchRatio,
     Curator,
+    Curvature,
     ExactAccept,
     ExactGradient,
     ExactRatio,
@@ -37,13 +39,16 @@ from dpmcmc import (
     guided_walk,
     hmc,
     models,
+    newton_start,
+    noise_aware,
     one_component,
     penalty,
     random_walk,
     sgld,
     sgnht,
+    survey,
 )
-from dpmcmc.curator.program import Executable
+from dpmcmc.curator.program import EXACTLY, Executable
 from dpmcmc.loop import begin_program, block_program
 
 SECRET = np.arange(16, dtype=np.uint32)
@@ -62,16 +67,18 @@ class Case(NamedTuple):
     """A sampler on the small problem, and what it asks."""
 
     name: str
-    sampler: Any
-    query: Any  # asked once a step
+    sampler: Any  # with a start: a function of what that finds
+    query: Any  # asked once a step; None where a step asks nothing
     besides: Mapping[Any, int] = MappingProxyType({})  # asked in each step too
     at_start: Mapping[Any, int] = MappingProxyType({})
     model: Any = MODEL
     rows: Any = ROWS
+    start: Any = None
+    by_the_start: Mapping[Any, int] = MappingProxyType({})  # asked by the start: once for all chains
 
     @property
     def per_step(self) -> dict:
-        return {self.query: 1, **self.besides}
+        return ({} if self.query is None else {self.query: 1}) | dict(self.besides)
 
     def __str__(self) -> str:
         return self.name
@@ -156,6 +163,32 @@ GRADIENT_BASELINES = [
     Case("sgld, not private", sgld(MODEL.log_prior, ExactGradient(), 0.01), ExactGradient()),
 ]
 
+# -- private starts, and the sampler that asks nothing after one -------------------------------------------------------------
+
+# So little noise that the posterior given the survey is that of the rows: their log-likelihood is quadratic.
+STEPS, LOOK = {Gradient(20.0, 1e-4): 2}, {Curvature(3.0, 1e-5): 1}
+AT_THE_END = Gradient(20.0, 2e-5), Curvature(3.0, 2e-5)
+NEWTON = newton_start(MODEL.log_prior, STEPS, LOOK)
+SURVEYED = [
+    Case(
+        "noise-aware after a survey",
+        lambda found: noise_aware(MODEL.log_prior, found),
+        None,
+        start=survey(NEWTON, *AT_THE_END),
+        by_the_start={**STEPS, **LOOK, **dict.fromkeys(AT_THE_END, 1)},
+    )
+]
+STARTED = [
+    *SURVEYED,
+    Case(
+        "sgld after Newton steps",
+        lambda found: sgld(MODEL.log_prior, GRADIENT, 0.2, jnp.linalg.inv(found.precision)),
+        GRADIENT,
+        start=NEWTON,
+        by_the_start={**STEPS, **LOOK},
+    ),
+]
+
 
 # -- approximate samplers: what their stationary law is off by, at most --------------------------------------------------------
 
@@ -197,18 +230,16 @@ APPROXIMATE = [
 
 # -- what the tests run over -----------------------------------------------------------------------------------------------
 
-ALL = SAMPLERS + EXHIBITS + HAMILTONIAN + LANGEVIN + GRADIENT_BASELINES + [row.case for row in APPROXIMATE]
-# Some queries and proposals; the slow suite has all.
-EVERY_DAY = [case for case in GRID if case.name == "barker, isotropic"]
-EVERY_DAY += [
-    case
-    for case in OTHERS
-    if case.name not in ("tuna, not private", "minibatch noisy ratio", "minibatch barker", "exponential penalty, guided")
-] + BASELINES[:1]
+ALL = SAMPLERS + EXHIBITS + HAMILTONIAN + LANGEVIN + GRADIENT_BASELINES + STARTED + [row.case for row in APPROXIMATE]
+STATIONARY = SAMPLERS + SURVEYED
+# The fastest of each sampler, and some queries; the slow suite has all.
+QUICK = "penalty ratio, isotropic", "barker, isotropic", "barker, filtered", "exponential penalty, guided"
+EVERY_DAY = [case for case in SAMPLERS if case.name in QUICK] + SURVEYED
 # One of each kind, for tests that look at a sampler rather than at its law; the first ones every day.
 FIRST = ("penalty ratio, isotropic", "penalty bit, isotropic", "barker, isotropic")
 MORE = ("penalty ratio, one component", "penalty ratio, guided", "penalty bit, constant, isotropic", "lazy barker, isotropic")
-CONTRACT = [case for case in GRID if case.name in FIRST] + OTHERS + HAMILTONIAN[:1] + LANGEVIN + [APPROXIMATE[0].case]
+CONTRACT = [case for case in GRID if case.name in FIRST] + OTHERS + HAMILTONIAN[:1] + LANGEVIN + STARTED
+CONTRACT += [APPROXIMATE[0].case]
 LIKE_ANOTHER = (  # in what the sampler does; the exponential one has everyday tests of its own
     "penalty bit, isotropic",
     "barker, isotropic",
@@ -216,6 +247,7 @@ LIKE_ANOTHER = (  # in what the sampler does; the exponential one has everyday t
     "minibatch noisy ratio",
     "exponential penalty, guided",
     "sgnht",
+    "sgld after Newton steps",
     "penalty, batch of 50",
 )
 CONTRACT_EVERY_DAY = tuple(case.name for case in CONTRACT if case.name not in LIKE_ANOTHER)
@@ -234,23 +266,27 @@ def run_chains(
     mean=EXACT_MEAN,
     root=ROOT,
     curator=None,
+    start=None,
 ):
-    """Chains (chains, steps, d) that start in the posterior itself: a kernel that keeps it never leaves it."""
+    """Chains (chains, steps, d) that start in the posterior itself: a kernel that keeps it never leaves it.
+
+    A private start has them begin at one point; the first tenth, on the way from there, is left out.
+    """
     keys = jax.random.split(jax.random.key(seed), num_chains)
     noise = jax.random.normal(jax.random.key(seed + 1000), (num_chains, len(mean)))
     starts = jnp.asarray(mean, jnp.float32) + noise @ jnp.asarray(root.T, jnp.float32)
     curator = curator or Curator(rows, model, None, fixed_secret=SECRET)
-    start = curator.trace(begin_program(sampler), keys, starts)
-    block = curator.trace(block_program(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
-    assert query in block.plan
-    grant = curator.grant({q: start.plan.get(q, 0) + block.plan.get(q, 0) for q in {*start.plan, *block.plan}})
-    begun = grant.run(compiled(start, 1), keys, starts)
+    begin = curator.trace(begin_program(sampler, start), keys, starts)
+    block = curator.trace(block_program(sampler, num_steps, 1), keys, *begin.shapes, jnp.int32(0))
+    assert query is None or query in block.plan
+    grant = curator.grant({q: begin.plan.get(q, 0) + block.plan.get(q, 0) for q in {*begin.plan, *block.plan}})
+    begun = grant.run(compiled(begin, 1), keys, starts)
     _, (positions, info) = grant.run(compiled(block, 1), keys, *begun, jnp.int32(0))
-    return np.asarray(positions).swapaxes(0, 1), info
+    num_left_out = 0 if start is None else num_steps // 10
+    return np.asarray(positions).swapaxes(0, 1)[:, num_left_out:], info
 
 
 def compiled(traced, effort: int) -> Executable:
     """The program, compiled with less effort (0 to 3) than is worth its while in a long run."""
-    with jax.enable_x64(True):
-        options = {"xla_backend_optimization_level": effort}
-        return Executable(traced.plan, traced.with_answers().lower().compile(compiler_options=options), traced.owner)
+    with mock.patch.dict(EXACTLY, xla_backend_optimization_level=effort):
+        return traced.compile()

@@ -22,7 +22,7 @@ from jax.interpreters import mlir
 from dpmcmc import Curator, Federation, LogRatio, models
 from dpmcmc.accounting import costs
 from dpmcmc.ask import asked, count_queries, put_answers
-from dpmcmc.curator.curator import Grant
+from dpmcmc.curator.curator import Granted
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnboundedQueries, UnsupportedQuery
 from dpmcmc.types import Answer
 
@@ -664,7 +664,7 @@ def test_a_program_that_asks_once_more_than_granted_does_not_run():
 @pytest.mark.parametrize("owner", ["alone", "together"])
 def test_two_threads_do_not_run_what_was_granted_once(owner, monkeypatch):
     """Each would find the ask still there, if the other could come between a look at the grant and what is taken off it."""
-    owner, check, refused = OWNERS[owner](), Grant.check, []
+    owner, check, refused = OWNERS[owner](), Granted.check, []
     executable = owner.trace(lambda ask, key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value, KEY).compile()
     grant = owner.grant({RATIO: 1})
 
@@ -674,7 +674,7 @@ def test_two_threads_do_not_run_what_was_granted_once(owner, monkeypatch):
         except BudgetExceeded as refusal:
             refused.append(refusal)
 
-    monkeypatch.setattr(Grant, "check", lambda self, plan: (check(self, plan), time.sleep(0.1)))
+    monkeypatch.setattr(Granted, "check", lambda self, plan: (check(self, plan), time.sleep(0.1)))
     threads = [threading.Thread(target=go) for _ in range(2)]
     for thread in threads:
         thread.start()

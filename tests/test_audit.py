@@ -21,6 +21,7 @@ from dpmcmc import (
     BatchRatio,
     Budget,
     CenteredGradient,
+    Count,
     Curator,
     Curvature,
     ExactRatio,
@@ -28,6 +29,7 @@ from dpmcmc import (
     FilteredAccept,
     FixedBatch,
     Gradient,
+    Kinds,
     LazyBarker,
     LogRatio,
     Model,
@@ -51,6 +53,7 @@ MODEL = Model(  # ratio, gradient and curvature of a row are its cells
     family=Family(lambda row: row, lambda position: position, lambda position: 0.0, radius=1.0),
     center=lambda position: jnp.asarray([0.5, -0.5]),
     spread=1.0,
+    kinds=Kinds(("low", "high"), lambda row: (row[0] > 0).astype(jnp.int32)),
 )
 HERE, THERE = np.zeros(2, np.float32), np.array([1.0, 0.0], np.float32)  # a move of length 1
 HIGH, LOW, NEUTRAL = np.float32([7.0, 7.0]), np.float32([-7.0, -7.0]), np.zeros(2, np.float32)  # beyond every clip
@@ -77,7 +80,8 @@ def tables(case: Case) -> tuple[np.ndarray, np.ndarray]:
 
 def asking(query: Any):
     """A program that asks once."""
-    points: tuple = (HERE,) if isinstance(query, Gradient | CenteredGradient | Curvature | SufficientStatistic) else (HERE, THERE)
+    of_one_point = Gradient | CenteredGradient | Curvature | SufficientStatistic | Count
+    points: tuple = (HERE,) if isinstance(query, of_one_point) else (HERE, THERE)
     points += (np.float32(0.0),) if getattr(query, "is_bit", False) else ()
     return lambda ask, key: ask(key, query, *map(jnp.asarray, points))
 
@@ -91,6 +95,7 @@ SLOW = [
     Case(CenteredGradient(1.0, 1.0), CenteredGradient(1.0, 1.15)),
     Case(Curvature(1.0, 1.0), Curvature(1.0, 1.15)),
     Case(SufficientStatistic(1.0), SufficientStatistic(1.15)),
+    Case(Count(1.0), Count(1.15)),
     Case(Accept(LazyBarker(0.5), 0.5), Accept(LazyBarker(0.5), 0.35)),
     Case(Accept(Penalty(1.0), 0.5), Accept(Penalty(1.0), 0.42)),
     Case(PenaltyAccept(0.5, 1.0, 1.0), PenaltyAccept(0.5, 1.2, 1.0)),
@@ -106,6 +111,7 @@ ABSENT = [
         Case(Gradient(1.0, 1.0), Gradient(1.0, 1.15)),
         Case(Curvature(1.0, 1.0), Curvature(1.0, 1.15)),
         Case(SufficientStatistic(1.0), SufficientStatistic(1.15)),
+        Case(Count(1.0), Count(1.15)),
         Case(Accept(Penalty(1.0), 0.5), Accept(Penalty(1.0), 0.38)),
         Case(PenaltyAccept(0.5, 1.0, 1.0), PenaltyAccept(0.5, 1.3, 1.0)),
         Case(Gradient(1.0, 1.0, PoissonBatch(0.3)), Gradient(1.0, 1.4, PoissonBatch(0.3))),
@@ -148,6 +154,20 @@ def test_a_cost_that_is_too_small_is_refuted_in_a_program_of_several_asks():
     assert 0.7 < honest.factor < 1 and 0 < honest.epsilon < honest.claimed_epsilon
     assert str(honest).startswith("NOT REFUTED") and "An audit proves nothing" in str(honest)
     assert all("NOTHING HERE IS PRIVATE" in str(told) for told in (verdict, honest))
+
+
+def test_an_attack_that_saw_nothing_is_told_from_one_that_held():
+    """Two tables that differ in what the query does not use: any cost would have passed."""
+    alike = [np.float32([[0, cell], [0.5, 0]]) for cell in (-1, 1)]  # a move along the other axis, where all log-ratios are 0
+    move = [HERE, np.array([0.0, 1.0], np.float32)]
+    blind = audit.query(LogRatio(1.0, 1.0), MODEL, *alike, move, num_answers=2000)
+    assert blind.saw_nothing and not blind.is_refuted and (blind.factor, blind.epsilon) == (0, 0)
+    assert str(blind).startswith("SAW NOTHING: ") and "no evidence" in str(blind) and "NOT REFUTED" not in str(blind)
+    assert "NOTHING HERE IS PRIVATE" in str(blind)
+    statuses = [
+        audit.Verdict(factor, epsilon, 1.0, 0.01, 1e-6, 2000, {}).exit_status for factor, epsilon in ((2, 0), (0.5, 0), (0, 0.5))
+    ]
+    assert [*statuses, blind.exit_status] == [1, 0, 0, 4]
 
 
 # -- the attack itself, on numbers of known laws ------------------------------------------------------------------------------

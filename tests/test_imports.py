@@ -31,6 +31,7 @@ ALLOWED = {  # layer -> the layers of ours it may import; a layer is a folder or
     "results": {"types", "errors", "accounting", "diagnostics", "finding", "__init__"},
     "tables": {"types", "errors"},
     "tuning": {"types", "accounting", "__init__"},
+    "counting": {"types", "tuning", "__init__"},
     "forecast": {"types", "acceptance", "accounting", "bill", "tuning", "__init__"},
     "audit": {"types", "errors", "accounting", "bill", "__init__"},
     "experiments": {"types", "models", "acceptance", "accounting", "results", "__init__"},

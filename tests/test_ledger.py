@@ -1,5 +1,6 @@
 """The ledger: on disk before a grant is given out, and only for the table and the promise it was opened with."""
 
+import hashlib
 import json
 import math
 import os
@@ -13,10 +14,22 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import Budget, BudgetExceeded, Federation, Gradient, LogRatio, Neighbours, PoissonBatch, UnsupportedQuery, ledger
+from dpmcmc import (
+    Budget,
+    BudgetExceeded,
+    Federation,
+    Gradient,
+    LogRatio,
+    Neighbours,
+    PoissonBatch,
+    PrivacyRefusal,
+    UnsupportedQuery,
+    ledger,
+)
 from dpmcmc.accounting import filters
 from dpmcmc.bill import Entry, from_json
 from dpmcmc.cli import main
+from dpmcmc.curator.curator import granted_of
 from dpmcmc.ledger import Ledger, audit
 from tests import tiny
 
@@ -36,7 +49,14 @@ def curator(path, **options):
 
 def kept(path):
     """The grants in the file."""
-    return [from_json(grant) for grant in json.loads(path.read_text())["grants"]]
+    return [from_json(grant["bill"]) for grant in json.loads(path.read_text())["grants"]]
+
+
+def rewritten(path, facts=None, bills=lambda bills: bills):
+    """Write the file again with other facts or bills, and with the digests that fit them: anybody can who means to."""
+    kept = json.loads(path.read_text())
+    document = ledger._document({**kept["facts"], **(facts or {})}, bills([grant["bill"] for grant in kept["grants"]]))
+    path.write_text(json.dumps(document))
 
 
 def test_a_grant_is_on_disk_before_it_is_given_out(path):
@@ -82,7 +102,7 @@ def test_another_table_or_promise_is_refused(change, path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": "dpmcmc-spends-1"}', '{"format": "other", "facts": {}, "grants": []}']
+    "text", ["", "[]", "{}", "[" * 10_000, '{"format": "other", "facts": {}, "grants": []}', '{"format": ["dpmcmc-spends-2"]}']
 )
 def test_another_file_is_refused(text, path):
     path.write_text(text)
@@ -237,8 +257,8 @@ def test_counts_of_numpy_are_added_up_as_they_are():
     plan = {LogRatio(1.0, 500.0): np.uint8(200), LogRatio(2.0, 500.0): np.uint8(100)}
     grant = tiny.make_curator(fixed_secret=None).grant(plan)
     plain = tiny.make_curator(fixed_secret=None).grant({query: int(count) for query, count in plan.items()})
-    assert grant.statement().epsilon == plain.statement().epsilon and grant._left == plain._left
-    assert all(type(count) is int for count in grant._left.values())
+    assert grant.statement().epsilon == plain.statement().epsilon and granted_of(grant).left == granted_of(plain).left
+    assert all(type(count) is int for count in granted_of(grant).left.values())
 
 
 @pytest.mark.parametrize("shared_by", [None, "zcdp"])
@@ -349,10 +369,9 @@ def test_the_spends_are_added_up_against_the_budget(shared_by, path):
     assert (answer["epsilon"] < 1) == (shared_by is None) == ("left" not in answer)
     assert shared_by is None or re.match(r"\d+\.\d% of the budget \(\S+ of \S+ ", answer["left"])
     for more in (100, 10**6):
-        path.write_text(path.read_text().replace('"count": 20', f'"count": {more}'))
+        rewritten(path, bills=lambda bills, more=more: [[entry | {"count": more} for entry in bill] for bill in bills])
         code, answer = called(path)
         assert code == 1 and not answer["is_within_budget"]
-        path.write_text(path.read_text().replace(f'"count": {more}', '"count": 20'))
 
 
 def test_the_spends_are_told_with_their_unit(path):
@@ -369,18 +388,15 @@ def test_without_a_promise_nothing_is_over(path):
 def test_several_grants_have_a_figure_only_where_they_share(path):
     """A curator gives one grant from a budget that is not shared: costs that were chosen on the way are not those of a plan."""
     curator(path).grant(PLAN)
-    kept = json.loads(path.read_text())
     assert called(path)[0] == 0
-    path.write_text(json.dumps(kept | {"grants": 2 * kept["grants"]}))
+    rewritten(path, bills=lambda bills: 2 * bills)
     code, answer = called(path)
     assert code == 1 and answer["epsilon"] == "inf" and answer["grants"] == 2
 
 
 def test_a_budget_too_small_for_any_spend_is_told(path):
     curator(path, shared_by="zcdp").grant({})
-    kept = json.loads(path.read_text())
-    kept["facts"]["budget"] = [1e-5, 1e-6]
-    path.write_text(json.dumps(kept | {"grants": []}))
+    rewritten(path, {"budget": [1e-5, 1e-6]}, lambda bills: [])
     code, answer = called(path)
     assert code == 0 and answer["left"].startswith("0.0% of the budget")
 
@@ -388,9 +404,7 @@ def test_a_budget_too_small_for_any_spend_is_told(path):
 @pytest.mark.parametrize("budget", [{}, 0, [1], [1, "x"], [0, 1e-6], [1, -1], [math.nan, 1e-6], [math.inf, 1e-6]], ids=str)
 def test_a_budget_that_is_none_is_not_taken_for_no_promise(path, budget):
     curator(path).grant(PLAN)
-    kept = json.loads(path.read_text())
-    kept["facts"]["budget"] = budget
-    path.write_text(json.dumps(kept))
+    rewritten(path, {"budget": budget})
     result = CliRunner().invoke(main, ["account", "ledger", str(path)])
     assert result.exit_code == 2 and "must be null or two numbers" in result.output
 
@@ -405,7 +419,7 @@ def test_spends_of_batches_are_not_those_of_persons_with_several_rows(path):
     """Nobody can have made them: a curator refuses such queries."""
     curator(path).grant({Gradient(1.0, 30.0, PoissonBatch(0.01)): 5})
     assert audit(path).is_within
-    path.write_text(path.read_text().replace('"rows_per_person": 1', '"rows_per_person": 5'))
+    rewritten(path, {"rows_per_person": 5})
     with pytest.raises(ValueError, match="a cost is for persons with one row"):
         audit(path)
 
@@ -415,6 +429,107 @@ def test_grants_that_are_told_twice_are_refused(path):
     path.write_text(path.read_text().rstrip().removesuffix("}") + ', "grants": []}')
     with pytest.raises(ValueError, match="is not a ledger that a curator keeps"):
         audit(path)
+
+
+# -- a file that was changed -------------------------------------------------------------------------------------------------
+
+
+def without(count):
+    return lambda kept: kept | {"grants": kept["grants"][:count]}
+
+
+def shortened_by_hand(kept):
+    """The last grant taken out, and the head put right as far as one can without a hash."""
+    last = kept["grants"][0]["digest"]
+    return kept | {"grants": kept["grants"][:1], "head": {"grants": 1, "digest": last}}
+
+
+def edited(*path, to):
+    def change(kept):
+        inner = kept
+        for name in path[:-1]:
+            inner = inner[name]
+        inner[path[-1]] = to
+        return kept
+
+    return change
+
+
+NOISE = ("grants", 0, "bill", 0, "cost", "noise_multiplier")
+CHANGED = {
+    "no grants": without(0),
+    "no grants and no head": lambda kept: {**without(0)(kept), "head": {"grants": 0, "digest": ""}},
+    "one grant less": without(1),
+    "one grant less, in the head too": shortened_by_hand,
+    "the first grant gone": lambda kept: kept | {"grants": kept["grants"][1:]},
+    "another order": lambda kept: kept | {"grants": kept["grants"][::-1]},
+    "a grant twice": lambda kept: kept | {"grants": kept["grants"] + kept["grants"][-1:]},
+    "more noise": edited(*NOISE, to=3e6),
+    "fewer asks": edited("grants", 1, "bill", 0, "count", to=1),
+    "a whole number as a float": edited("grants", 1, "bill", 0, "count", to=20.0),
+    "a larger budget": edited("facts", "budget", to=[8.0, 1e-6]),
+    "another filter": edited("facts", "shared_by", to="renyi"),
+    "another digest": edited("grants", 0, "digest", to="0" * 64),
+    "a field more": edited("grants", 0, "bill", 0, "note", to="x"),
+    "no digests": lambda kept: kept | {"grants": [grant["bill"] for grant in kept["grants"]]},
+    "no head": lambda kept: {name: part for name, part in kept.items() if name != "head"},
+    "another ledger's head": lambda kept: kept | {"head": ledger._document(kept["facts"], [])["head"]},
+    "facts that are none": edited("facts", to=[]),
+    "grants that are none": edited("grants", to={"bill": 1}),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_ledger_that_was_changed_is_refused(name, path):
+    """No fresh budget for a file with fewer spends in it; and whoever has the ledger open notices as well."""
+    owner = curator(path, shared_by="zcdp")
+    owner.grant(PLAN)
+    owner.grant(PLAN)
+    path.write_text(json.dumps(CHANGED[name](json.loads(path.read_text()))))
+    changed = path.read_bytes()
+    for use in (lambda: curator(path, shared_by="zcdp"), lambda: owner.grant(PLAN), lambda: audit(path)):
+        with pytest.raises(PrivacyRefusal, match="is not as a curator wrote it: .* Bring the latest copy back"):
+            use()
+    result = CliRunner().invoke(main, ["account", "ledger", str(path)])
+    assert result.exit_code == 2 and "is not as a curator wrote it" in result.output
+    assert path.read_bytes() == changed
+
+
+def test_a_ledger_is_known_however_its_json_is_written(path):
+    owner = curator(path, shared_by="zcdp")
+    owner.grant(PLAN)
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps(dict(reversed(kept.items()))))
+    owner.grant(PLAN)
+    assert called(path)[1]["grants"] == 2
+
+
+def test_digests_are_what_the_documentation_says(path):
+    """Computed anew, from the text of the docs alone."""
+
+    def digest(value):
+        return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    owner = curator(path, shared_by="zcdp")
+    owner.grant(PLAN)
+    owner.grant(PLAN)
+    kept = json.loads(path.read_text())
+    last = digest([kept["format"], kept["facts"]])
+    for grant in kept["grants"]:
+        last = digest([kept["facts"], grant["bill"], last])
+        assert grant["digest"] == last
+    assert kept["head"] == {"grants": 2, "digest": digest(["head", 2, last])}
+
+
+def test_a_ledger_of_another_version_is_refused(path):
+    """One without digests could have been changed in any way."""
+    curator(path).grant(PLAN)
+    kept = json.loads(path.read_text())
+    grants = [grant["bill"] for grant in kept["grants"]]
+    path.write_text(json.dumps({"format": "dpmcmc-spends-1", "facts": kept["facts"], "grants": grants}))
+    for use in (curator, audit):
+        with pytest.raises(PrivacyRefusal, match="written by another version of dpmcmc.*: go on with the version that wrote it"):
+            use(path)
 
 
 @pytest.mark.parametrize("end", [".draft", ".lock", ".DRAFT"])

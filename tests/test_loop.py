@@ -29,7 +29,7 @@ from dpmcmc import (
     sgld,
 )
 from dpmcmc.curator import noise
-from dpmcmc.curator.curator import Grant
+from dpmcmc.curator.curator import Grant, granted_of
 from dpmcmc.curator.program import Traced
 from dpmcmc.progress import Progress
 from dpmcmc.results import posterior as posteriors
@@ -553,11 +553,11 @@ def test_a_query_that_was_not_granted_does_not_run():
 
 
 def test_a_finished_run_leaves_nothing_of_its_grant(monkeypatch):
-    grants = []
-    make_grant = Grant.__init__
-    monkeypatch.setattr(Grant, "__init__", lambda self, *options: (grants.append(self), make_grant(self, *options))[1])
-    tiny.run()
-    assert [set(grant._left.values()) for grant in grants] == [{0}]
+    grants, curator = [], tiny.make_curator()
+    grant = curator.grant
+    monkeypatch.setattr(curator, "grant", lambda plan: grants.append(grant(plan)) or grants[-1])
+    tiny.run(curator)
+    assert [set(granted_of(grant).left.values()) for grant in grants] == [{0}]
 
 
 def in_a_dict(sampler):

@@ -120,6 +120,13 @@ def test_a_delta_for_one_random_row_is_noted_where_their_number_is_private(neigh
     assert "Note:      delta = 0.05 is above 2/50, the rows of a person over the capacity" in large and "is above" not in small
 
 
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_what_the_promise_assumes_of_a_file_is_named(neighbours):
+    """Quotes decide where a row ends: in a file that is no well-formed export one person's cell could make rows of others."""
+    found = statement({tiny.RATIO: 20}, budget=Budget(1.0, 1e-6, neighbours), capacity=40)
+    assert "Assumes:   each row was made from one row of the holder's table. If the table was a CSV file" in str(found)
+
+
 def test_several_rows_per_person():
     one = LogRatio(clip=1.0, noise_multiplier=30.0)
     found = statement({one: 20}, budget=Budget(1.0, 1e-6, rows_per_person=3), capacity=60)
@@ -133,7 +140,7 @@ def test_several_rows_per_person():
 def test_what_one_of_several_runs_costs_is_no_opinion_on_all_of_them():
     text = str(statement({tiny.RATIO: 1}, shared_by="gaussian-dp"))
     assert "by gaussian, for this run alone\n" in text and "second opinion" not in text
-    assert "the promise is about the runs that share this budget: whatever else" in text and "about this run alone" not in text
+    assert "the promise is about all that shares this budget: whatever else" in text and "about this run alone" not in text
 
 
 def test_a_fixed_secret_promises_nothing():
@@ -252,7 +259,7 @@ def test_different_queries_of_equal_cost_are_billed_for_all_their_asks():
 def test_a_shared_budget_is_promised_as_a_whole(shared_by):
     found = statement({tiny.RATIO: 20}, shared_by=shared_by)
     assert found.epsilon == 1.0 and found.second_epsilon < 1.0
-    assert "several runs share this budget" in str(found) and "for this run alone" in str(found)
+    assert "may share this budget" in str(found) and "for this run alone" in str(found)
     assert reproduced(found)
 
 

@@ -15,6 +15,7 @@ _NAMES = {  # by the module that they are from
     "acceptance": ("Barker", "LazyBarker", "Metropolis", "Penalty"),
     "curator.accept": ("Accept", "PenaltyAccept"),
     "curator.batches": ("FixedBatch", "PoissonBatch"),
+    "curator.count": ("Count",),
     "curator.curator": ("Curator",),
     "curator.curvature": ("Curvature",),
     "curator.exact": ("ExactAccept", "ExactGradient", "ExactRatio"),
@@ -39,7 +40,7 @@ _NAMES = {  # by the module that they are from
     "samplers.start": ("newton_start",),
     "samplers.surveys": ("noise_aware", "survey"),
     "samplers.thermostat": ("sgnht",),
-    "types": ("Answer", "Budget", "Family", "Linear", "Model", "Neighbours", "Sampler", "Unit"),
+    "types": ("Answer", "Budget", "Family", "Kinds", "Linear", "Model", "Neighbours", "Sampler", "Unit"),
 }
 _HOMES = {name: f"dpmcmc.{module}" for module, names in _NAMES.items() for name in names}
 _MODULES = ("audit", "forecast", "models", "tables", "tuning")
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from dpmcmc.curator.accept import PenaltyAccept as PenaltyAccept
     from dpmcmc.curator.batches import FixedBatch as FixedBatch
     from dpmcmc.curator.batches import PoissonBatch as PoissonBatch
+    from dpmcmc.curator.count import Count as Count
     from dpmcmc.curator.curator import Curator as Curator
     from dpmcmc.curator.curvature import Curvature as Curvature
     from dpmcmc.curator.exact import ExactAccept as ExactAccept
@@ -107,6 +109,7 @@ if TYPE_CHECKING:
     from dpmcmc.types import Answer as Answer
     from dpmcmc.types import Budget as Budget
     from dpmcmc.types import Family as Family
+    from dpmcmc.types import Kinds as Kinds
     from dpmcmc.types import Linear as Linear
     from dpmcmc.types import Model as Model
     from dpmcmc.types import Neighbours as Neighbours

@@ -1,8 +1,8 @@
 """Attacks on what a query says that it costs: whoever knows all rows but one, can he tell two neighbouring tables apart better?
 
     verdict = audit.query(Mine(noise_multiplier=1.0), model, first, second, [position])
-    print(verdict)          # REFUTED, or NOT REFUTED: which is no proof
-    verdict.is_refuted
+    print(verdict)          # REFUTED, NOT REFUTED (which is no proof), or SAW NOTHING (which is not even evidence)
+    sys.exit(verdict.exit_status)
 
 `first` and `second` are made up: tables that differ in one row, chosen so that it shows most. The query is asked about each of them
 many thousands of times, through curators made here that have no budget, with a known secret, so that clip, sum, noise, batch and
@@ -48,6 +48,7 @@ LEAST_DIVERGENCE = 1e-9  # a claim of less counts as this much
 TAILS = 1 / (1 + np.exp(-np.linspace(-8, 8, 201)))  # of both tables' answers together: where thresholds are tried
 FARTHEST, LEAST_VARIANCE = 1e100, 1e-6  # of an entry whose variance is 1 in both tables' answers together
 AT_ONCE = 30_000  # rows that are looked at together
+NOT_REFUTED, REFUTED, SAW_NOTHING = 0, 1, 4  # exit statuses: of the command line's, 2 is a refusal and 3 a run not to rely on
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,26 @@ class Verdict:
     def is_refuted(self) -> bool:
         return self.factor > 1 or self.epsilon > self.claimed_epsilon
 
+    @property
+    def saw_nothing(self) -> bool:
+        """Whether no event surely tells the tables apart: such an attack would not have seen a cost that is too small either."""
+        return not self.is_refuted and self.factor == 0 and self.epsilon == 0
+
+    @property
+    def exit_status(self) -> int:
+        """For a script that ends with an audit: 0 not refuted, 1 refuted, 4 saw nothing."""
+        return REFUTED if self.is_refuted else SAW_NOTHING if self.saw_nothing else NOT_REFUTED
+
     def __str__(self) -> str:
         costs = " and ".join(f"{count} x {cost}" for cost, count in self.costs.items())
         by_how_much = f"{self.factor:.3g} times " if self.factor > 1 else ""  # else epsilon alone is too large
         told = [f"REFUTED: the tables are told apart {by_how_much}better than the cost admits"]
-        if not self.is_refuted:
+        if self.saw_nothing:
+            told = [
+                "SAW NOTHING: the attack cannot tell the tables apart, so that this is no evidence for the cost",
+                "  Take rows that differ more, points where that matters, less noise, or more answers.",
+            ]
+        elif not self.is_refuted:
             told = [
                 f"NOT REFUTED: the tables are told apart {self.factor:.3g} times as well as the cost admits",
                 "  An audit proves nothing: other tables, other points or a better attack may refute it.",

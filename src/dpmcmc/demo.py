@@ -57,7 +57,7 @@ def read_rows() -> tuple[np.ndarray, np.ndarray]:
 def rows_of(cells: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """A row with a cell that is not a number says nothing; a cell that is no region counts as the first of them."""
     years = tables.scaled(cells, {"age": AGE, "education": EDUCATION}) * np.array([AGE_REACH, EDUCATION_REACH])
-    gender = GENDER_REACH * (2 * tables.labels(cells["gender"], "male") - 1)
+    gender = GENDER_REACH * (2 * tables.labels(cells["gender"], "male", "female") - 1)
     regions = CORNERS[[REGIONS.index(name) if name in REGIONS else 0 for name in cells["region"]]]
     earnings = tables.scaled(cells, {"earnings": (0, 2 * HIGH)})[:, 0]
     is_high = np.where(np.isnan(earnings), np.nan, earnings > 0)

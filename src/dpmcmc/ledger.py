@@ -4,6 +4,10 @@ A curator's `Ledger` is the list of the bills that it has granted. With a path i
 and flushed to disk before a grant is given out, so that a crash forgets no spend. A second process that has the same file open is
 refused once the first has spent: it must open the file again and see what is left.
 
+Every entry of the file has a SHA-256 digest of the public facts, the bill and the digest before; a digest at the end has the number
+of entries and the last of these. So a file that was edited or shortened is refused. There is no secret in it: somebody who means to
+can compute the digests again. Nor can the file show that an older copy of it was put back, or that there was one before.
+
 Two other things go by the name. In `accounting` a ledger is what accountants add up: how often each cost was incurred. The ledger
 of a statement (`Statement.ledger_json`, the attribute of a saved posterior) is the bill of one grant, with what was claimed for it.
 """
@@ -11,6 +15,7 @@ of a statement (`Statement.ledger_json`, the attribute of a saved posterior) is 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -21,9 +26,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpmcmc.bill import Entry, from_json, to_json
-from dpmcmc.errors import BudgetExceeded
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
 
-FORMAT = "dpmcmc-spends-1"
+KIND = "dpmcmc-spends-"
+FORMAT = f"{KIND}2"
 DRAFT, LOCK = ".draft", ".lock"
 
 
@@ -61,7 +67,7 @@ class Ledger:
                     f"change after it was made. For the same rows go on with {name}={kept['facts'].get(name)}: another ledger for "
                     "them would be a second budget, and both epsilons add up. Another table needs another ledger"
                 )
-        return cls(facts, path, [from_json(grant) for grant in kept["grants"]])
+        return cls(facts, path, [from_json(bill) for bill in _bills(kept)])
 
     def record(self, bill: tuple[Entry, ...]) -> None:
         """Write a grant down; returns only when it is on disk."""
@@ -87,7 +93,7 @@ class Ledger:
             return
         with self.lock:
             own = json.loads(json.dumps([to_json(grant) for grant in self.grants]))
-            kept = _read(self.path)["grants"] if self.path.is_file() else []
+            kept = _bills(_read(self.path)) if self.path.is_file() else []
         if kept[: len(own)] != own:
             raise BudgetExceeded(
                 f"the ledger at {self.path} no longer has all that was spent: bring it back from a copy. Without it the same rows "
@@ -99,11 +105,11 @@ class Ledger:
                 "command line: give the command again)"
             )
 
-    def _write(self, grants: list[list[dict[str, Any]]]) -> None:
+    def _write(self, bills: list[list[dict[str, Any]]]) -> None:
         assert self.path is not None
         draft = self.path.with_name(self.path.name + DRAFT)
         with open(draft, "w") as file:
-            json.dump({"format": FORMAT, "facts": self.facts, "grants": grants}, file, indent=1)
+            json.dump(_document(self.facts, bills), file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, self.path)
@@ -152,7 +158,7 @@ def audit(path: Path) -> Audit:
     from dpmcmc.accounting import accountants, filters, verify
 
     kept = _read(path)
-    facts, grants = kept["facts"], kept["grants"]
+    facts, grants = kept["facts"], _bills(kept)
     entries, unit = [entry for grant in grants for entry in grant], (facts["neighbours"], facts["rows_per_person"])
     costs = verify.costs_of({"neighbours": unit[0], "rows_per_person": unit[1], "entries": entries})
     budget, delta = _promised(facts["budget"])
@@ -183,19 +189,58 @@ def _promised(budget: Any) -> tuple[float, float]:
     return float(budget[0]), float(budget[1])
 
 
+def _document(facts: dict[str, Any], bills: Sequence[Any]) -> dict[str, Any]:
+    """All that a ledger's file holds: each bill with its digest, and at the end a digest of how many there are."""
+    digest = _digest([FORMAT, facts])
+    grants = []
+    for bill in bills:
+        digest = _digest([facts, bill, digest])
+        grants.append({"bill": bill, "digest": digest})
+    head = {"grants": len(grants), "digest": _digest(["head", len(grants), digest])}
+    return {"format": FORMAT, "facts": facts, "grants": grants, "head": head}
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(_canonical(value).encode()).hexdigest()
+
+
+def _canonical(value: Any) -> str:
+    """JSON in one way of writing, whatever the order of the names and the white space in the file."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _bills(kept: dict[str, Any]) -> list[Any]:
+    return [grant["bill"] for grant in kept["grants"]]
+
+
 def _read(path: Path) -> dict[str, Any]:
+    """The file, if a curator has written it as it is."""
     from dpmcmc.accounting import verify
 
-    try:
+    kept = None
+    with contextlib.suppress(ValueError, RecursionError):
         kept = verify.parsed(path.read_text())
-        are_lists = isinstance(kept["grants"], list) and all(isinstance(grant, list) for grant in kept["grants"])
-        if kept["format"] == FORMAT and isinstance(kept["facts"], dict) and are_lists:
-            return kept
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    raise ValueError(
-        f"{path} is not a ledger that a curator keeps: if it was one, bring it back from a copy; else name another file"
-    )
+    version = kept.get("format") if isinstance(kept, dict) else None
+    if not isinstance(kept, dict) or not isinstance(version, str) or not version.startswith(KIND):
+        raise ValueError(
+            f"{path} is not a ledger that a curator keeps: if it was one, bring it back from a copy; else name another file"
+        )
+    if version != FORMAT:
+        raise PrivacyRefusal(
+            f"the ledger {path} was written by another version of dpmcmc, and this one cannot tell whether it is whole: go on with "
+            "the version that wrote it"
+        )
+    try:
+        is_whole = _canonical(kept) == _canonical(_document(kept["facts"], _bills(kept)))
+    except (KeyError, TypeError):
+        is_whole = False
+    if not is_whole or not isinstance(kept["facts"], dict) or not all(isinstance(bill, list) for bill in _bills(kept)):
+        raise PrivacyRefusal(
+            f"the ledger {path} is not as a curator wrote it: its digests do not fit its entries, so that it was edited or is not "
+            "whole. Bring the latest copy back. If there is none, take the budget as spent: a new ledger for the same rows is a "
+            "second budget, and both epsilons add up"
+        )
+    return kept
 
 
 def _sync_folder(path: Path) -> None:

@@ -8,6 +8,7 @@ run there too. The bill is paid before the first block; nothing is refunded.
 from __future__ import annotations
 
 import contextlib
+import functools
 import numbers
 import signal
 import threading
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +36,7 @@ from dpmcmc.types import Ask, Budget, Key, Plan, Position, Sampler, statistics_o
 ORDER = "call sample(rng_key, sampler, curator, initial_position), with a Sampler and with a Curator or Federation"
 NEARLY_ALL = 0.95
 NUM_BLOCKS = 20  # about so many, so that progress moves and an interrupt loses little
+REFINEMENTS = 4, 16, 64  # times as many steps, each of half the length of those before, where steps ask nothing
 
 
 def sample(
@@ -85,16 +87,67 @@ def sample(
     checks
         a function from the result to findings of one's own about it: they are kept with the others.
     """
+    if checks is not None and not callable(checks):
+        raise TypeError(f"checks is a {type(checks).__name__}: it must be a function from the result to a list of dpmcmc.Finding")
+    if progress not in (True, False, "bar"):
+        raise ValueError(f'progress={progress!r} must be True, False or "bar"')
+    prepared = prepare(
+        rng_key, sampler, curator, initial_position,
+        num_steps=num_steps, num_chains=num_chains, thin=thin, warmup=warmup,
+        start=start, path=path, attributes=attributes, units=units,
+    )  # fmt: skip
+    begin, blocks = prepared.begin, prepared.blocks
+    with _interrupts_held() as interrupts, Progress(sum(prepared.sizes), bool(progress), progress != "bar") as bar:
+        bar.warn(prepared.findings)  # while an interrupt can still save the budget
+        starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
+        if interrupts:
+            bar.say("interrupted before the budget was touched: nothing is spent")
+            raise KeyboardInterrupt
+        with posteriors.claimed(path):
+            run = _Run(
+                curator, curator.grant(prepared.plan), prepared.asked, prepared.keys, prepared.sizes, prepared.thin, warmup,
+                path, list(prepared.findings), dict(attributes), dict(units), checks, prepared.limits, num_steps is None,
+            )  # fmt: skip
+            return run.go(prepared.positions, starter, runners, bar, interrupts)
+
+
+class Prepared(NamedTuple):
+    """A run that has been traced, billed on paper and checked. Nothing is compiled, and nothing is spent."""
+
+    keys: Any
+    positions: Any
+    begin: Any  # the traced start
+    blocks: Mapping[int, Any]  # the traced blocks, by their size
+    sizes: list[int]  # of all blocks, in their order
+    thin: int
+    plan: Plan  # of the whole run
+    asked: Plan  # in a step, or if that asks nothing at the start: what the law of the draws rests on
+    findings: list[Finding]  # of the settings and the model
+    limits: diagnostics.Limits
+
+
+def prepare(
+    rng_key: Key,
+    sampler: Sampler | Callable[[Any], Sampler],
+    curator: Any,
+    initial_position: Position,
+    *,
+    num_steps: int | None,
+    num_chains: int,
+    thin: int,
+    warmup: float,
+    start: Callable[[Key, Position, Ask], Any] | None,
+    path: str | Path | None,
+    attributes: Mapping[str, str],
+    units: Mapping[str, str],
+) -> Prepared:
+    """All that `sample`, which has these arguments, does before it compiles: what it would refuse is refused here."""
     _check_texts("attributes", attributes)
     _check_texts("units", units)
     _check_roles(rng_key, sampler, curator, start)
     num_chains, thin = whole("num_chains", num_chains), whole("thin", thin)
     keys = jax.random.split(rng_key, num_chains)
     _check_not_traced(keys, initial_position)
-    if checks is not None and not callable(checks):
-        raise TypeError(f"checks is a {type(checks).__name__}: it must be a function from the result to a list of dpmcmc.Finding")
-    if progress not in (True, False, "bar"):
-        raise ValueError(f'progress={progress!r} must be True, False or "bar"')
     positions = _initial_positions(initial_position, num_chains, curator.model)
     if not isinstance(warmup, numbers.Real) or not 0 <= warmup < 1:
         raise ValueError(f"warmup={warmup!r} must lie in [0, 1): it is the share of the draws kept apart")
@@ -112,14 +165,14 @@ def sample(
 
     one_step = trace_block(1, 1)
     _rehearse(curator.model, one_step.shapes, num_chains, path, attributes, units)
-    is_all, num_steps = num_steps is None, _num_steps(curator, begin.plan, one_step.plan, num_steps, num_chains, thin)
+    num_steps = _num_steps(curator, begin.plan, one_step.plan, num_steps, num_chains, thin)
     sizes = _block_sizes(num_steps, thin)
     blocks = {size: one_step if size == 1 else trace_block(size, thin) for size in set(sizes)}
     plan = total_plan((begin.plan, 1), *((blocks[size].plan, count) for size, count in Counter(sizes).items()))
     by_step = total_plan((begin.plan, 1), (one_step.plan, num_steps))
     assert plan == by_step, "the bill of a block must be that of its steps"
     check_fits(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
-    asked = one_step.plan or begin.plan  # what the law of the draws rests on
+    asked = one_step.plan or begin.plan
     model, row = curator.model, curator.row
     findings = diagnostics.of_settings(model, asked)
     findings += unless_it_fails(diagnostics.of_values, model, row, positions[0])
@@ -127,18 +180,7 @@ def sample(
     findings += unless_it_fails(diagnostics.of_gradients, model, row, positions[0], asked)
     findings += unless_it_fails(diagnostics.of_parts, model, row, positions[0])
     limits = diagnostics.PAID if one_step.plan else diagnostics.FREE
-    with _interrupts_held() as interrupts, Progress(num_steps, bool(progress), progress != "bar") as bar:
-        bar.warn(findings)  # while an interrupt can still save the budget
-        starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
-        if interrupts:
-            bar.say("interrupted before the budget was touched: nothing is spent")
-            raise KeyboardInterrupt
-        with posteriors.claimed(path):
-            run = _Run(
-                curator, curator.grant(plan), asked, keys, sizes, thin, warmup, path, findings, dict(attributes), dict(units),
-                checks, limits, is_all,
-            )  # fmt: skip
-            return run.go(positions, starter, runners, bar, interrupts)
+    return Prepared(keys, positions, begin, blocks, sizes, thin, plan, asked, findings, limits)
 
 
 @dataclass
@@ -160,6 +202,7 @@ class _Run:
     limits: diagnostics.Limits
     is_all: bool  # as many steps as the budget allows
     num_done: int = 0
+    refinement: int = 1  # how many times as many steps were taken
     is_warned: bool = False
     next_save: float = 0.0
     draws: list[Any] = field(default_factory=list)
@@ -194,8 +237,9 @@ class _Run:
         self.findings += unless_it_fails(diagnostics.of_start, learned)
         self.findings += unless_it_fails(diagnostics.of_survey, self.curator.model, learned)
         bar.warn(self.findings)
+        block = functools.partial(self._block, runners, learned)
         for size in self.sizes:
-            states, draws = self.grant.run(runners[size], self.keys, learned, states, np.int32(self.num_done))
+            states, draws = block(size, states, self.num_done)
             num_answered = self._keep(draws)
             self.num_done += num_answered
             bar.advance(num_answered, draws[1])
@@ -205,7 +249,32 @@ class _Run:
                 if interrupts:
                     raise KeyboardInterrupt
                 self._save_so_far(bar)
+        if hasattr(states, "refined"):  # of a sampler whose steps ask nothing
+            self._refine(block, states, bar, interrupts)
         return []
+
+    def _block(self, runners, learned, size: int, states, first_step: int):
+        return self.grant.run(runners[size], self.keys, learned, states, np.int32(first_step))
+
+    def _refine(self, block: Callable[..., Any], states, bar: Progress, interrupts: list) -> None:
+        """More and shorter steps, which cost nothing, until the chains agree; these take the place of the draws before."""
+        first_step = sum(self.sizes)
+        for times in REFINEMENTS:
+            result = self.posterior()
+            num_draws = result.posterior.sizes["chain"] * result.posterior.sizes["draw"]
+            is_converged = not any(each.code in diagnostics.UNCONVERGED for each in posteriors.findings(result))
+            if is_converged or num_draws < 2 * self.limits.ess:  # so few are never worth that many
+                return
+            bar.say(f"the chains do not agree yet: they go on with {times} times as many steps, at no cost")
+            states, draws, num_drawn = states.refined(), [], 0
+            for size in self.sizes * times:
+                states, drawn = block(size, states, first_step)
+                first_step += size
+                draws.append(_every(times, num_drawn, drawn))
+                num_drawn += size // self.thin
+                if interrupts:
+                    raise KeyboardInterrupt
+            self.draws, self.refinement = draws, times
 
     def _save_so_far(self, bar: Progress) -> None:
         """Unless the last time was so shortly before that saving would take most of the time: a kill loses no more than that."""
@@ -260,7 +329,7 @@ class _Run:
             model.unravel,
             self.grant.statement(*_declared(model, self.asked)),
             num_warmup=int(positions.shape[1] * self.warmup),
-            thin=self.thin,
+            thin=self.thin * self.refinement,
             attributes=self.attributes,
             units=self.units,
             findings=[*self.findings, *findings],
@@ -272,6 +341,12 @@ class _Run:
     def _save(self, result) -> None:
         if self.path is not None and result is not None:
             posteriors.save(result, self.path)
+
+
+def _every(times: int, num_before: int, drawn: Any) -> Any:
+    """Every `times`-th draw, where so many came before these."""
+    first = (times - 1 - num_before) % times
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[first::times], drawn)
 
 
 def _declared(model, plan: Plan) -> list[str]:

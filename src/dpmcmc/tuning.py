@@ -37,7 +37,7 @@ import math
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,6 +137,29 @@ def gaussian_mu(budget: Budgets) -> float:
     return min(map(mu, _every(budget)))
 
 
+def part_of(budget: Budget, share: float) -> Budget:
+    """What a share of the budget's mu^2 would be as a budget of its own: the same delta and a smaller epsilon.
+
+    Gaussian queries alone: their mu^2 add up, as a budget that is shared by "gaussian-dp" counts them.
+    """
+    from dpmcmc.accounting import accountants, gaussian
+
+    if not (is_number(share) and 0 < share <= 1):
+        raise ValueError(f"share={share} must lie in (0, 1]: it is a part of the budget")
+    if share == 1:
+        return budget
+    mu = gaussian_mu(budget) * math.sqrt(share) * (1 - 1e-9)  # less for rounding: all parts together must fit
+    epsilon = gaussian.epsilon((1 - accountants.RESERVE) * budget.delta, mu)
+    if not epsilon > 0:
+        raise ValueError(f"{share:.3g} of {budget} is next to nothing: its delta alone pays for that much")
+    return replace(budget, epsilon=epsilon)
+
+
+def multiplier(budget: Budgets, share: float) -> float:
+    """The noise multiplier of one Gaussian query that takes a share of mu^2."""
+    return _round_up(1 / math.sqrt(share) / gaussian_mu(budget))
+
+
 def _every(budget: Budgets) -> tuple[Budget, ...]:
     return (budget,) if isinstance(budget, Budget) else tuple(budget)
 
@@ -193,11 +216,11 @@ def langevin_for(
     curvature: float | None = None,
 ) -> Recipe:
     """The same for a curator, or a federation: model, capacity and budget are public, and are theirs."""
-    num_rows, budgets = _public_facts(curator, "tuning.langevin(model, num_rows, budget)")
+    num_rows, budgets = public_facts(curator, "tuning.langevin(model, num_rows, budget)")
     return langevin(curator.model, num_rows, budgets, num_chains, stiffness, clip, curvature)
 
 
-def _public_facts(curator: Any, by_hand: str) -> tuple[int, list[Budget]]:
+def public_facts(curator: Any, by_hand: str) -> tuple[int, list[Budget]]:
     """The rows of all owners at most, and the budget of each."""
     owners = list(getattr(curator, "owners", {"": curator}).values())
     if missing := [owner for owner in owners if not isinstance(getattr(owner, "budget", None), Budget)]:
@@ -254,7 +277,7 @@ def noise_aware(
     mu = gaussian_mu(budget)
 
     def asked(kind: Any, bound: float | None, share: float) -> Any:
-        return kind(bound, _round_up(1 / math.sqrt(share) / mu))
+        return kind(bound, multiplier(budget, share))
 
     steps = {asked(make, bound, STEP_SHARE): APPROACH_STEPS, asked(make, bound, LAST_SHARE): 1}
     looks = {asked(dpmcmc.Curvature, model.curvature, LOOK_SHARE): APPROACH_STEPS}
@@ -275,11 +298,20 @@ def noise_aware(
 
 
 def noise_aware_for(
-    curator: Any, num_chains: int = 4, num_steps: int = 1000, clip: float | None = None, curvature: float | None = None
+    curator: Any,
+    num_chains: int = 4,
+    num_steps: int = 1000,
+    clip: float | None = None,
+    curvature: float | None = None,
+    share: float = 1.0,
 ) -> Recipe:
-    """The same for a curator, or a federation: model, capacity and budget are public, and are theirs."""
-    num_rows, budgets = _public_facts(curator, "tuning.noise_aware(model, num_rows, budget)")
-    return noise_aware(curator.model, num_rows, budgets, num_chains, num_steps, clip, curvature)
+    """The same for a curator, or a federation: model, capacity and budget are public, and are theirs.
+
+    `share` is a part of the whole budget's mu^2, for curators with ``shared_by="gaussian-dp"``: with 1/3 each, three runs fit.
+    """
+    num_rows, budgets = public_facts(curator, "tuning.noise_aware(model, num_rows, budget)")
+    parts = [part_of(budget, share) for budget in budgets]
+    return noise_aware(curator.model, num_rows, parts, num_chains, num_steps, clip, curvature)
 
 
 def _check_survey(most_precision: float, noise: float) -> None:

@@ -114,6 +114,13 @@ class Family(NamedTuple):
     center: Array = 0.0  # public: a number, or shape (m,)
 
 
+class Kinds(NamedTuple):
+    """Which of some public kinds a row is of, such as those with one label or the other: what `Count` counts."""
+
+    names: tuple[str, ...]
+    of_row: Callable[[Row], Array]  # of ONE row: an integer, the place of its kind in `names`; any other number is none of them
+
+
 class Model(NamedTuple):
     """What one row says about the parameters, and what is believed before any row is seen."""
 
@@ -129,6 +136,7 @@ class Model(NamedTuple):
     center: Callable[[Position], Array] | None = None  # public: what the gradients of all rows lie around, at a position
     spread: float | None = None  # proved for every allowed row: its gradient is within this distance of `center`, and so is 0
     self_concordance: float | None = None  # proved for every allowed row: |D^3[u, u, v]| <= this * |v| * |D^2[u, u]|
+    kinds: Kinds | None = None  # of rows, for `Count`; without, all are of one kind
 
 
 class Answer(NamedTuple):

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from dpmcmc.accounting import accountants
 from dpmcmc.accounting.costs import Gaussian, to_json
 from dpmcmc.cli import main
+from dpmcmc.ledger import _document
 
 KINDS = {
     "gaussian": "--noise-multiplier 30",
@@ -299,7 +300,8 @@ def test_numbers_beyond_reason_are_refused_in_one_line(question):
         ('{"name": "Smith", "format": "Smith, 03/02/1980"}', "holds no ledger: it must be an object"),
         ('{"format": "dpmcmc-ledger-1", "claim": {}, "neighbours": "Smith"}', "'epsilon' must be of type float, it is missing"),
         ('{"format": "dpmcmc-ledger-1", "entries": []}', "'claim' must be of type dict, it is missing"),
-        ('{"format": "dpmcmc-spends-1", "facts": {}, "grants": []}', "holds no whole ledger: 'neighbours' is missing in it"),
+        (json.dumps(_document({}, [])), "holds no whole ledger: 'neighbours' is missing in it"),
+        ('{"format": "dpmcmc-spends-2", "facts": {"name": "Smith"}, "grants": []}', "is not as a curator wrote it"),
     ],
 )
 def test_a_file_without_a_ledger_is_refused_and_not_shown(text, words, tmp_path):

@@ -16,12 +16,12 @@ import dpmcmc.results.posterior
 from dpmcmc import Budget, cli, findings, forecast, load, statement_of
 from dpmcmc.cli import choices, main
 from dpmcmc.cli.choices import SamplerName
-from dpmcmc.cli.problems import ModelName, Problem, Settings, problem_of
+from dpmcmc.cli.problems import ModelName, Problem, Settings, problem_of, rows_of
 from dpmcmc.curator import noise
 from dpmcmc.curator.curator import Grant
 from dpmcmc.models.robust_linear import HUBER
 from dpmcmc.progress import Progress
-from dpmcmc.tables.columns import Bounds
+from dpmcmc.tables.columns import Bounds, parse_bounds
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -43,6 +43,7 @@ def folder(tmp_path, monkeypatch):
     write(tmp_path / "table.csv", AGE, HEIGHT, LABEL)
     np.save("ages.npy", AGE)
     Path("no.csv.gz").write_text("Smith,58,1")
+    Path("people.xlsx").write_text("Smith,58,1")
     np.savez("both.npz", age=AGE, height=HEIGHT)
     Path("noise.csv").write_text("noise_scale,ill\n" + "1,0\n" * 9)
     Path("intercepts.csv").write_text("intercept,ill\n" + "1,0\n" * 9)
@@ -136,8 +137,52 @@ def test_a_dry_run_tells_the_plan_and_spends_nothing(folder):
     result = invoke(*LANGEVIN, "--ledger", "spent.json", "--dry-run")
     assert result.exit_code == 0 and "Sampler:  sgld" in result.output and "Nothing is spent: this was a dry run." in result.output
     assert not (folder / "spent.json").exists() and not (folder / "posterior.nc").exists()
-    (folder / "posterior.nc").write_text("of another run")
-    assert invoke(*LANGEVIN, "--dry-run").exit_code == 0 and invoke(*LANGEVIN).exit_code == 2
+
+
+def test_a_dry_run_says_all_that_the_run_would_refuse(folder):
+    """After the plan, which is worth a look all the same. It was silent about an output that exists, and about warm-up."""
+    (folder / "paper.csv").write_text("of another run")
+    given = [*LOGISTIC, "--steps", "2", "--out", "paper.csv", "--warmup", "1"]
+    planned = invoke(*given, "--dry-run")
+    assert planned.exit_code == 2 and "Budget:   epsilon = 4" in planned.output
+    assert re.findall("refused: (.*)", planned.output) == [
+        "--out paper.csv exists: name another file, a posterior that was paid for is not replaced",
+        "--out paper.csv must end in .nc: the posterior is a NetCDF file",
+        "warmup=1.0 must lie in [0, 1): it is the share of the draws kept apart",
+    ]
+    without = invoke(*given[:-2], "--dry-run")
+    assert without.exit_code == 2
+    assert without.output.endswith("this was a dry run. The run itself would be refused.\n")
+    found = invoke(*given)
+    assert found.exit_code == 2 and found.output.startswith("refused: --out paper.csv exists")
+
+
+def test_a_dry_run_refuses_names_that_a_file_cannot_have(folder):
+    """What only the rehearsal of the file finds."""
+    text = "chain"
+    (folder / "table.csv").write_text(f"{text},ill\n" + "1,0\n2,1\n" * 40)
+    given = ["logistic", "table.csv", "--label", "ill", "--bounds", f"{text}=0:3", *PROMISE, "--sampler", "barker"]
+    planned, found = (invoke(*given, "--steps", "2", *more) for more in (["--dry-run"], []))
+    assert planned.exit_code == found.exit_code == 2
+    refused = re.search("refused: (.*)", planned.output)[1]
+    assert "could not be made into a posterior" in refused and refused in found.output
+
+
+def test_a_large_epsilon_is_told():
+    given = [*LOGISTIC, "--steps", "2", "--dry-run", "--epsilon"]
+    assert "epsilon = 10.5 is above 10, where a promise protects hardly anything" in invoke(*given, "10.5").output
+    assert "hardly anything" not in invoke(*given, "10").output
+
+
+def test_the_result_of_linear_says_that_it_is_the_line_of_the_bulk(folder):
+    result = invoke(*LINEAR, "--sampler", "barker", "--steps", "2")
+    check_is_done(result)
+    words = "The coefficients describe the bulk of the rows: rows whose height is far off have little pull."
+    _, below = result.output.split("r_hat", 1)
+    assert result.output.count(words) == below.count(words) == 1
+    assert words in load("posterior.nc").posterior.attrs["reading"]
+    assert CliRunner().invoke(main, ["report", "posterior.nc"]).exit_code == 0
+    assert words in Path("posterior.html").read_text()
 
 
 def test_the_file_says_how_to_read_the_parameters():
@@ -165,15 +210,15 @@ def test_text_is_compared_with_its_first_level(folder):
     assert "clip 1.732 (proved: no row reaches it)" in result.output  # the intercept and two columns: each adds 1
     limits, levels = {"age": Bounds(20.0, 60.0)}, {"height": ("f", "m", "x")}
     settings = Settings(("height", "age"), "ill", None, limits, levels, True, 1.0, None, None, None, None)
-    features, _ = problem_of(ModelName.logistic, folder / "text.csv", ",", ".", settings).rows
+    features, _ = rows_of(ModelName.logistic, folder / "text.csv", ",", ".", settings)
     np.testing.assert_array_equal(features[:3, :2], dpmcmc.tables.simplex(3).T[[0, 1, 1]].astype(np.float32))
     assert np.isnan(features[7, :2]).all() and np.isfinite(np.delete(features, 7, 0)).all()
     (folder / "commas.csv").write_text("age;height;ill\n20,5;a,b;1\n30,5;c;0\n")
     commas = settings._replace(levels={"height": ("c", "a,b")})
-    features, _ = problem_of(ModelName.logistic, folder / "commas.csv", ";", ",", commas).rows
+    features, _ = rows_of(ModelName.logistic, folder / "commas.csv", ";", ",", commas)
     np.testing.assert_allclose(features, [[-1, -0.975], [1, -0.475]], rtol=1e-6)
-    without = problem_of(ModelName.logistic, folder / "commas.csv", ";", ",", commas._replace(intercept=False))
-    np.testing.assert_allclose(without.rows[0], [[1, -0.975], [0, -0.475]])
+    without, _ = rows_of(ModelName.logistic, folder / "commas.csv", ";", ",", commas._replace(intercept=False))
+    np.testing.assert_allclose(without, [[1, -0.975], [0, -0.475]])
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -184,13 +229,14 @@ def test_named_parameters_predict_as_the_model_does(model, intercept, folder):
     write(folder / "levels.csv", AGE, np.array(["n", "e", "s", "w"])[places], LABEL)
     limits, levels = {"age": Bounds(20.0, 60.0), "ill": Bounds(0.0, 4.0)}, {"height": ("n", "e", "s", "w")}
     settings = Settings(("age", "height"), "ill", None, limits, levels, intercept, 2.0, None, None, None, None)
-    problem = problem_of(ModelName(model), folder / "levels.csv", ",", ".", settings)
+    problem = problem_of(ModelName(model), settings)
+    rows = rows_of(ModelName(model), folder / "levels.csv", ",", ".", settings)
     position = np.linspace(-0.7, 0.9, problem.model.dimension, dtype=np.float32)
     told = {name: float(value) for name, value in problem.model.unravel(position).items()}
     names = ["intercept"] * intercept + ["age", "height=e", "height=s", "height=w"] + ["noise_scale"] * (model == "linear")
     assert list(told) == names and problem.prior_precision == 0.25
     of_level = np.array([0.0, told["height=e"], told["height=s"], told["height=w"]])[places]
-    found = jax.jit(jax.vmap(problem.model.log_likelihood, (None, 0)))(position, problem.rows)
+    found = jax.jit(jax.vmap(problem.model.log_likelihood, (None, 0)))(position, rows)
     predicted = told.get("intercept", 0.0 if model == "logistic" else 2.0) + told["age"] * (AGE - 40) + of_level
     if model == "logistic":
         wanted = -np.logaddexp(0, np.where(LABEL > 0.5, -predicted, predicted))
@@ -205,7 +251,8 @@ def test_levels_that_are_equally_common_do_not_hide_each_other(folder):
     """Noise is alike in all directions, so what counts is the direction that rows say least about; with 0 and 1 it was a sixth."""
     write(folder / "levels.csv", np.where(np.arange(N) % 2 < 1, 20, 60), np.array(["n", "e", "s", "w"])[np.arange(N) % 4], LABEL)
     settings = Settings(("height",), "ill", None, {}, {"height": ("n", "e", "s", "w")}, True, 1.0, None, None, None, None)
-    rows = np.column_stack([np.ones(N), problem_of(ModelName.logistic, folder / "levels.csv", ",", ".", settings).rows[0]])
+    features, _ = rows_of(ModelName.logistic, folder / "levels.csv", ",", ".", settings)
+    rows = np.column_stack([np.ones(N), features])
     with_zeros = np.column_stack([np.ones(N), np.arange(N)[:, None] % 4 == np.arange(1, 4)])
     least, with_zeros = (np.linalg.eigvalsh(features.T @ features / N)[0] for features in (rows, with_zeros))
     assert least > 0.31 and with_zeros < 0.054
@@ -226,6 +273,48 @@ def test_decimal_commas_are_read(folder, monkeypatch):
     options = ["--delimiter", ";", "--decimal", ",", "--dry-run", "--steps", "1", "--delta", "0.4"]
     assert invoke(*LOGISTIC, *options).exit_code == 0
     np.testing.assert_allclose(seen[0][0], [[-0.475, 0.25 / 30], [0.5, -20 / 30]], rtol=1e-5)
+
+
+def test_dates_are_read_as_days_and_told_so(folder):
+    days = np.datetime64("1970-01-01") + np.arange(N)
+    write(folder / "dates.csv", days, HEIGHT, LABEL)
+    arguments = ["logistic", "dates.csv", "--label", "ill", "--bounds", "age=1970-01-01:1970-06-30", *PROMISE]
+    result = invoke(*arguments, "--sampler", "barker", "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "age: log-odds per day of age" in result.output
+    assert "age within 1970-01-01 and 1970-06-30 (dates, read as days since 1970-01-01)" in result.output
+    limits = parse_bounds("age=1970-01-01:1970-06-30")
+    settings = Settings(("age",), "ill", None, limits, {}, True, 1.0, None, None, None, None)
+    problem = problem_of(ModelName.logistic, settings)
+    features, _ = rows_of(ModelName.logistic, folder / "dates.csv", ",", ".", settings)
+    np.testing.assert_allclose(features[:, 0], np.arange(N) / 90 - 1, atol=1e-6)
+    per_day = problem.model.unravel(np.array([0.0, 9.0]))["age"]
+    np.testing.assert_allclose(per_day, 9 / 90)  # half of the width
+
+
+def test_levels_may_have_commas_and_slashes(folder):
+    """In a NetCDF file a slash would make a group of the parameter."""
+    regions = np.array(["North, East", "South/West", "50%"])[np.arange(N) % 3]
+    write(folder / "levels.csv", AGE, [f'"{region}"' for region in regions], LABEL)
+    declared = 'height="North, East"/"South/West"/50%'
+    arguments = ["logistic", "levels.csv", "--label", "ill", "--levels", declared, *PROMISE]
+    result = invoke(*arguments, "--sampler", "barker", "--steps", "2")
+    check_is_done(result)
+    assert 'height one of "North, East", South/West, 50%' in result.output
+    posterior = load("posterior.nc").posterior
+    assert set(posterior.data_vars) == {"intercept", "height=South|West", "height=50%"}
+    assert posterior["height=South|West"].attrs["unit"] == "log-odds against height=North, East"
+
+
+def test_the_plan_names_the_spellings_of_a_missing_cell():
+    result = invoke(*LOGISTIC, "--dry-run")
+    assert "missing: an empty cell, or one that reads ., ?, na, n/a, nan, <na> or null, in upper or lower case" in result.output
+
+
+def test_a_tsv_file_needs_no_delimiter(folder):
+    (folder / "table.tsv").write_text((folder / "table.csv").read_text().replace(",", "\t"))
+    outputs = [invoke("logistic", f"table.{end}", *LOGISTIC[2:], "--dry-run").output for end in ("csv", "tsv")]
+    assert outputs[1] == outputs[0].replace("table.csv", "table.tsv") and "173 rows" in outputs[1]
 
 
 def test_a_file_name_that_is_no_text_costs_no_draws(folder):
@@ -302,7 +391,7 @@ def test_by_default_all_of_the_budget_goes_to_a_few_looks(folder):
     shared = ["--ledger", "shared.json", "--shared-by", "gaussian-dp", "--steps", "2", "--dry-run", "--out", "shared.nc"]
     assert "Sampler:  sgld" in invoke(*UNNAMED, *shared).output
     refused = invoke(*UNNAMED, *shared, "--sampler", "noise-aware")
-    assert refused.exit_code == 2 and "noise-aware takes the whole budget: leave --shared-by out" in refused.output
+    assert refused.exit_code == 2 and "noise-aware shares a budget by parts: leave --shared-by out" in refused.output
     typed = invoke(*UNNAMED, "--sampler", "noise-aware", "--max-move", "0.1", "--out", "typed.nc")
     assert typed.exit_code == 2 and "noise-aware takes these from public facts" in typed.output
 
@@ -311,14 +400,14 @@ def test_labels_that_could_not_be_read_are_thought_of(folder):
     """The draws themselves are fine, chains of them alike: it is the start that shows it. Said once, and by the exit status."""
     generator = np.random.default_rng(3)
     write(folder / "table.csv", generator.uniform(20, 60, 4000), generator.uniform(140, 200, 4000), ["no", "yes"] * 2000)
-    result = invoke(*UNNAMED, "--steps", "200")
+    result = invoke(*UNNAMED, "--steps", "200", "--no-count")
     assert result.exit_code == NOT_RELIABLE, result.output
     assert "nothing-but-noise" in codes()
     assert result.output.count("DO NOT RELY on these draws:\n  - At the private start the data cannot be told from the") == 1
     assert result.output.count("DO NOT RELY") == 1
     told = [finding.text for finding in findings(load("posterior.nc"))]
     assert all(result.output.count(text) == 1 for text in told)
-    assert "See above how cells are read, and --decimal, --levels and --positive" in result.output
+    assert "See above how cells are read, and --decimal, --levels, --positive and --negative" in result.output
     table, verdict, statement = (result.output.index(words) for words in ("r_hat", "DO NOT RELY", "PRIVACY STATEMENT"))
     assert table < verdict < statement
     # Nothing is known but the prior: every parameter is marked in the table.
@@ -349,7 +438,8 @@ def test_a_run_says_what_it_does(folder):
         "age: log-odds per 1 of age",
         "Table:    table.csv, 173 rows",
         "height within 140 and 200",
-        "ill counts as 1 where it is a number above 1/2, or true, and as 0 where it is one up to 1/2, or false",
+        "ill counts as 1 where it is 1, or true, and as 0 where it is 0, or false;",
+        "Count:    none (only noise-aware takes one)",
         "Sampler:  sgld after a private start",
         "clip 1.732 (proved: no row reaches it)",
         "Budget:   epsilon = 4, delta = 0.0001: ",
@@ -474,10 +564,11 @@ def test_a_linear_row_says_as_much_as_is_guessed_where_noise_and_slopes_are_typi
     np.savez("typical.npz", a=x[:, 0], b=x[:, 1], y=y)
     bounds = dict.fromkeys("aby", Bounds(-1.0, 1.0))
     settings = Settings(("a", "b"), "y", None, bounds, {}, True, 10.0, None, None, None, None)
-    problem = problem_of(ModelName.linear, folder / "typical.npz", ",", ".", settings)
+    problem = problem_of(ModelName.linear, settings)
+    rows = rows_of(ModelName.linear, folder / "typical.npz", ",", ".", settings)
     position = np.array([0.0, 0.32 / noise, -0.24 / noise, (1 / noise - HUBER) / (3 / 2) ** 0.5], np.float32)
     assert float(problem.model.unravel(position)["noise_scale"]) == pytest.approx(noise)
-    hessians = jax.jit(jax.vmap(jax.hessian(problem.model.log_likelihood), (None, 0)))(position, problem.rows)
+    hessians = jax.jit(jax.vmap(jax.hessian(problem.model.log_likelihood), (None, 0)))(position, rows)
     least = np.linalg.eigvalsh(-np.asarray(hessians).mean(0))[0]
     assert 0.8 * least < min(problem.information) < 1.25 * least
     about_intercept = -np.asarray(hessians).mean(0)[0, 0]
@@ -502,7 +593,7 @@ def test_a_noise_that_is_small_or_large_beside_the_bounds_is_found(noise, code, 
     """There are 60 between them. Where it is large all coefficients are lost with it."""
     bounds = {"age": Bounds(20.0, 60.0), "height": Bounds(140.0, 200.0)}
     settings = Settings(("age",), "height", None, bounds, {}, True, 10.0, None, None, None, None)
-    problem = problem_of(ModelName.linear, folder / "table.csv", ",", ".", settings)
+    problem = problem_of(ModelName.linear, settings)
     found = problem.checks(SimpleNamespace(posterior={"noise_scale": xarray.DataArray(np.full((2, 50), noise))}))
     assert [finding.code for finding in found] == [code] * (code is not None)
     assert all(words in finding.text and "--bounds height" in finding.text for finding in found)
@@ -521,7 +612,7 @@ def test_a_run_that_lost_the_noise_scale_is_not_to_be_relied_on(folder):
 def test_a_column_called_intercept_is_not_taken_for_one(folder):
     bounds = {"intercept": Bounds(0.0, 1.0), "ill": Bounds(0.0, 4.0)}
     settings = Settings(("intercept",), "ill", None, bounds, {}, False, 10.0, None, None, None, None)
-    problem = problem_of(ModelName.linear, folder / "intercepts.csv", ",", ".", settings)
+    problem = problem_of(ModelName.linear, settings)
     assert float(problem.model.unravel(np.zeros(2, np.float32))["intercept"]) == 0
 
 
@@ -533,7 +624,7 @@ def test_an_origin_far_larger_than_its_unit_keeps_its_digits(folder):
     linear = Settings(("age",), "height", None, bounds, {}, True, 10.0, None, None, None, None)
     gaussian = Settings(("height",), None, None, bounds, {}, True, 1.0, (100.0,), None, None, None)
     for model, settings, place in ((ModelName.linear, linear, "intercept"), (ModelName.gaussian, gaussian, "height")):
-        problem = problem_of(model, folder / "far.csv", ",", ".", settings)
+        problem = problem_of(model, settings)
         positions = np.linspace(0, 0.1, 101, dtype=np.float32)[:, None] * np.ones(problem.model.dimension, np.float32)
         found = np.asarray(jax.jit(jax.vmap(problem.model.unravel))(positions)[place])
         assert len(set(found)) == 101 and np.all(np.abs(found - 1e8 - 170) < 3)
@@ -546,12 +637,12 @@ def test_a_linear_model_is_in_the_units_of_the_table(decimal, folder):
     (folder / "metric.csv").write_text("\n".join(["age;height", *text]))
     bounds = {"age": Bounds(20.0, 60.0), "height": Bounds(140.0, 200.0)}
     settings = Settings(("age",), "height", None, bounds, {}, True, 10.0, None, None, None, None)
-    problem = problem_of(ModelName.linear, folder / "metric.csv", ";", decimal, settings)
+    problem = problem_of(ModelName.linear, settings)
     position = np.array([0.3, -0.2, 1.5], np.float32)
     told = {name: float(value) for name, value in problem.model.unravel(position).items()}
     error = (HEIGHT - told["intercept"] - told["age"] * (AGE - 40)) / told["noise_scale"]
     huber = np.where(np.abs(error) <= 1.345, error**2 / 2, 1.345 * np.abs(error) - 1.345**2 / 2)
-    features, response = problem.rows
+    features, response = rows_of(ModelName.linear, folder / "metric.csv", ";", decimal, settings)
     found = [float(problem.model.log_likelihood(position, (features[i], response[i]))) for i in range(0, N, 20)]
     np.testing.assert_allclose(found, (np.log(30 / told["noise_scale"]) - huber)[::20], rtol=1e-4, atol=1e-4)
 
@@ -572,7 +663,7 @@ REFUSED = [
      "no bounds for height: declare them, as in --bounds height=LOW:HIGH, from public knowledge"),
     ([*LINEAR, "--levels", "height=short/tall"], "--levels are for the columns that explain, not for height"),
     ([*LINEAR, "--positive", "tall"], "the linear model takes no --positive: leave it out"),
-    ([*LINEAR[:2], "--label", "age", "--bounds", "age=20:60,noise_scale=1:2", *PROMISE], "has no column 'noise_scale'"),
+    ([*LINEAR[:2], "--label", "age", "--bounds", "age=20:60,weight=1:2", *PROMISE], "has no column 'weight'"),
     (["linear", "noise.csv", "--label", "ill", "--bounds", "ill=0:1,noise_scale=1:2", *PROMISE],
      "a column cannot be named noise_scale: that is a parameter of its own; rename it"),
     ([*LINEAR, "--epsilon", "1"], "hopeless: with 173 rows and 3 parameters"),
@@ -591,10 +682,18 @@ REFUSED = [
     ([*UNNAMED, "--sampler", "noise-aware", "--thin", "3", "--dry-run"], "--steps 1000 must be positive, and a multiple of"),
     (
         [*UNNAMED, "--sampler", "noise-aware", "--ledger", "shared.json", "--shared-by", "zcdp", "--steps", "2"],
-        "noise-aware takes the whole budget: leave --shared-by out",
+        "noise-aware shares a budget by parts: leave --shared-by out and give --part",
     ),
+    ([*LOGISTIC, "--part", "1/3"], "barker takes steps and no --part: give --shared-by and --steps, or"),
+    ([*UNNAMED, "--sampler", "noise-aware", "--part", "4/3"], "--part 4/3 must be above 0 and at most 1, as in --part 1/3"),
+    ([*UNNAMED, "--sampler", "noise-aware", "--part", "1/0"], "--part 1/0 must be above 0 and at most 1"),
+    ([*LOGISTIC, "--positive", "yes"], "--positive and --negative go together: declare both levels of ill, as in --positive yes"),
+    ([*LOGISTIC, "--negative", "no"], "--positive and --negative go together"),
+    ([*LINEAR, "--negative", "small"], "the linear model takes no --negative: leave it out"),
     ([*LOGISTIC, "--chains", "0"], "--chains 0 must be at least 1"),
     ([*LOGISTIC[:1], "no.csv.gz", *LOGISTIC[2:]], "no.csv.gz could not be read: it is no whole gzip file"),
+    (["logistic", "people.xlsx", *LOGISTIC[2:]], "people.xlsx must end with one of .csv"),
+    (["gaussian", "both.npz", "--bounds", "a/b=0:1,a|b=0:1", *PROMISE], "every column once"),
     ([*LOGISTIC, "--out", "spent.json"], "--out and --ledger are both spent.json"),
     ([*LOGISTIC, "--variances", "3"], "the logistic model takes no --variances: leave it out"),
     ([*LOGISTIC, "--decimal", ","], "--decimal , must be . or , and not the --delimiter"),
@@ -654,7 +753,7 @@ def test_cells_beyond_the_type_of_rows_are_not_told(model, folder):
     bounds = {"age": Bounds(0.0, 1e50)}
     settings = Settings(("age",), None, None, bounds, {}, True, 1.0, (1.0,), None, None, None)
     with np.errstate(over="raise", invalid="raise"):
-        rows = problem_of(ModelName(model), folder / "wide.csv", ",", ".", settings).rows
+        rows = rows_of(ModelName(model), folder / "wide.csv", ",", ".", settings)
     assert len(rows) == N
 
 
@@ -719,11 +818,11 @@ def settings_of(columns, bounds, **others):
     return Settings(columns=columns, label=None, positive=None, bounds=bounds, levels={}, intercept=True, **given)
 
 
-def log_ratios(problem, old, new):
+def log_ratios(problem, rows, old, new):
     """Of the rows, and of the prior."""
     with jax.enable_x64(True):
         each = jax.vmap(problem.model.log_likelihood, (None, 0))
-        rows, old, new = (jax.numpy.asarray(value, float) for value in (problem.rows, old, new))
+        rows, old, new = (jax.numpy.asarray(value, float) for value in (rows, old, new))
         found = each(new, rows) - each(old, rows), problem.model.log_prior(new) - problem.model.log_prior(old)
         return jax.tree.map(np.asarray, found)
 
@@ -732,7 +831,8 @@ def test_a_gaussian_is_that_of_the_table_and_its_prior_reaches_all_corners(folde
     """Between any two positions, by the means that people get; the radius takes in every allowed row."""
     bounds, variances = {"age": Bounds(20.0, 60.0), "height": Bounds(140.0, 200.0)}, np.array([100.0, 25.0])
     settings = settings_of(("age", "height"), bounds, variances=tuple(variances), prior_scale=0.7)
-    problem = problem_of(ModelName.gaussian, folder / "both.npz", ",", ".", settings)
+    problem = problem_of(ModelName.gaussian, settings)
+    rows = rows_of(ModelName.gaussian, folder / "both.npz", ",", ".", settings)
     old, new = np.array([0.3, -1.0]), np.array([-0.5, 2.0])
     means = [np.array([float(value) for value in problem.model.unravel(np.float32(place)).values()]) for place in (old, new)]
     cells = np.column_stack([AGE, np.clip(HEIGHT, 140, 200)])
@@ -741,7 +841,7 @@ def test_a_gaussian_is_that_of_the_table_and_its_prior_reaches_all_corners(folde
         *((-((cells - mean) ** 2 / variances).sum(1) / 2, -(((mean - middle) / half / 0.7) ** 2).sum() / 2) for mean in means),
         strict=True,
     )
-    ratios, prior_ratio = log_ratios(problem, old, new)
+    ratios, prior_ratio = log_ratios(problem, rows, old, new)
     np.testing.assert_allclose(ratios, logs[1] - logs[0], rtol=1e-4, atol=1e-4)
     assert float(prior_ratio) == pytest.approx(priors[1] - priors[0], rel=1e-5)
     corner = np.float32(0.9999 * half / variances**0.5)
@@ -749,7 +849,7 @@ def test_a_gaussian_is_that_of_the_table_and_its_prior_reaches_all_corners(folde
     np.testing.assert_allclose(problem.prior_precision, variances / (0.7 * half) ** 2)
     np.testing.assert_array_equal(problem.information, 1)
     budget = Budget(8, 1e-4)
-    chosen = choices.langevin(problem, dpmcmc.Curator(problem.rows, problem.model, budget), 2, choices.ByHand(*[None] * 4))
+    chosen = choices.langevin(problem, dpmcmc.Curator(rows, problem.model, budget), 2, choices.ByHand(*[None] * 4))
     expected = 5 * (N * 2**0.5 + max(problem.prior_precision))  # curvature is what is proved: the step is a fifth
     assert 1 / dpmcmc.tuning.step_size(chosen.query, budget) == pytest.approx(expected, rel=2e-3)
 
@@ -757,37 +857,37 @@ def test_a_gaussian_is_that_of_the_table_and_its_prior_reaches_all_corners(folde
 def test_other_models_are_those_of_the_table(folder):
     np.savez("signs.npz", x=np.array([-60.0, 5.0, 99.0]), y=np.array([1.0, 2.0, 3.0]))
     bounds = {"x": Bounds(-60.0, 10.0), "y": Bounds(0.0, 9.0)}
-    circle, mixture, banana = (
-        problem_of(model, folder / "signs.npz", ",", ".", settings_of(columns, bounds, **others))
-        for model, columns, others in (
-            (ModelName.circle, ("x",), {"sharpness": 0.001}),
-            (ModelName.mixture, ("x",), {"variances": (100.0,), "position_bound": 20.0}),
-            (ModelName.banana, ("x", "y"), {"variances": (9.0, 4.0), "curvature": 0.1, "prior_scale": 2.0}),
-        )
-    )
-    for problem, expected in (
-        (circle, dpmcmc.models.circle(0.001, 60.0)),
-        (mixture, dpmcmc.models.mixture(100.0, 60.0, 20.0)),
-        (banana, dpmcmc.models.banana([9.0, 4.0], 0.1, prior_scale=2.0)),
+    given = {
+        ModelName.circle: settings_of(("x",), bounds, sharpness=0.001),
+        ModelName.mixture: settings_of(("x",), bounds, variances=(100.0,), position_bound=20.0),
+        ModelName.banana: settings_of(("x", "y"), bounds, variances=(9.0, 4.0), curvature=0.1, prior_scale=2.0),
+    }
+    circle, mixture, banana = (problem_of(model, settings) for model, settings in given.items())
+    table = folder / "signs.npz"
+    of_circle, of_mixture, of_banana = (rows_of(model, table, ",", ".", settings) for model, settings in given.items())
+    for problem, rows, expected in (
+        (circle, of_circle, dpmcmc.models.circle(0.001, 60.0)),
+        (mixture, of_mixture, dpmcmc.models.mixture(100.0, 60.0, 20.0)),
+        (banana, of_banana, dpmcmc.models.banana([9.0, 4.0], 0.1, prior_scale=2.0)),
     ):
         assert problem.model.lipschitz == expected.lipschitz
         for found, wanted in zip(
-            log_ratios(problem, np.array([3.0, 4.0]), np.array([-5.0, 15.0])),
-            log_ratios(problem._replace(model=expected), np.array([3.0, 4.0]), np.array([-5.0, 15.0])),
+            log_ratios(problem, rows, np.array([3.0, 4.0]), np.array([-5.0, 15.0])),
+            log_ratios(problem._replace(model=expected), rows, np.array([3.0, 4.0]), np.array([-5.0, 15.0])),
             strict=True,
         ):
             np.testing.assert_array_equal(found, wanted)
         assert np.isfinite(problem.model.log_prior(jax.numpy.asarray(problem.start, np.float32)))
-    for problem in (circle, mixture):
-        np.testing.assert_array_equal(problem.rows, [-60, 5, 10])
-    np.testing.assert_array_equal(banana.rows, [[-60, 1], [5, 2], [10, 3]])
+    for rows in (of_circle, of_mixture):
+        np.testing.assert_array_equal(rows, [-60, 5, 10])
+    np.testing.assert_array_equal(of_banana, [[-60, 1], [5, 2], [10, 3]])
     # At half the largest radius the ring has the precision 8 n a r^2, and at a mode of the mixture a quarter of what is said.
     np.testing.assert_allclose([*circle.information, *mixture.information], [2 * 0.001 * 3600] * 2 + [1 / 400] * 2)
 
 
 def test_a_walk_asks_what_was_chosen_and_pays_for_its_longest_move():
     model, budget = dpmcmc.models.logistic(2, radius=3.0), Budget(4, 1e-4)
-    problem = Problem(model, None, np.zeros(2), np.array([0.5, 0.2]), 2.0)
+    problem = Problem(model, np.zeros(2), np.array([0.5, 0.2]), 2.0)
     curator = SimpleNamespace(capacity=1000, budget=budget)
     public = dpmcmc.tuning.walk([0.5, 0.2], 2.0, 1000).max_move
     for typed, longest, clip in (
@@ -814,7 +914,7 @@ def test_a_walk_asks_what_was_chosen_and_pays_for_its_longest_move():
 
 def test_what_steps_are_worth_is_told_of_all_chains_and_of_lazy_ones():
     model, budget = dpmcmc.models.logistic(2, radius=3.0), Budget(4, 1e-4)
-    problem = Problem(model, None, np.zeros(2), np.array([0.5, 0.2]), 2.0, is_measured=True)
+    problem = Problem(model, np.zeros(2), np.array([0.5, 0.2]), 2.0, is_measured=True)
     curator = SimpleNamespace(capacity=10**6, budget=budget, max_steps=lambda initial, plan: 700)
     for name in (SamplerName.barker, SamplerName.lazy_barker):
         chosen = choices.Chosen(None, None, name, "")

@@ -33,6 +33,7 @@ QUERIES = {
     dpmcmc.ExactGradient(): ONE,
     dpmcmc.Curvature(1.0, 1.0): ONE,
     dpmcmc.SufficientStatistic(1.0): ONE,
+    dpmcmc.Count(1.0): ONE,
     dpmcmc.Accept(Barker(), 1.0): THREE,
     dpmcmc.ExactAccept(Barker()): THREE,
     dpmcmc.PenaltyAccept(1.0, 1.0, 1.0): THREE,

@@ -3,7 +3,6 @@
 The statistical tests have a false-alarm rate of 1e-3 each.
 """
 
-import copy
 import dataclasses
 import functools
 import json
@@ -53,9 +52,8 @@ from dpmcmc.accounting import costs, verify
 from dpmcmc.cli import main
 from dpmcmc.curator import federation as federations
 from dpmcmc.curator import noise
+from dpmcmc.curator.curator import granted_of
 from dpmcmc.curator.exact_sum import BITS
-from dpmcmc.curator.federation import FederatedGrant
-from dpmcmc.curator.program import Executable
 from dpmcmc.curator.queries import log_ratio_sum
 from dpmcmc.progress import Progress
 from dpmcmc.types import Answer
@@ -185,6 +183,11 @@ def test_gradients_add_also_with_a_linear_predictor():
     np.testing.assert_allclose(found, expected, atol=5e-3)  # seventeen deviations of the noise
 
 
+def records(grant):
+    """What is left of each owner's grant."""
+    return {name: granted_of(one) for name, one in federations._granted_of(grant).grants.items()}
+
+
 def test_one_ask_is_on_every_owners_bill_once():
     federation = Federation(owners())
     keys = jax.random.split(jax.random.key(0), 3)
@@ -192,7 +195,7 @@ def test_one_ask_is_on_every_owners_bill_once():
     block = federation.trace(loop.block_program(tiny.PENALTY, 5), keys, *begin.shapes, jnp.int32(0))
     assert block.plan == {tiny.RATIO: 15}
     grant = federation.grant(block.plan)
-    assert [dict(one._left) for one in grant._grants.values()] == [block.plan] * 3
+    assert [dict(one.left) for one in records(grant).values()] == [block.plan] * 3
 
 
 # -- noise ---------------------------------------------------------------------------------------------------------------------
@@ -226,7 +229,7 @@ def test_every_grant_of_every_owner_has_its_own_secret():
     federation = Federation(equal_owners())
     for owner in federation.owners.values():
         owner._fixed_secret = None
-    secrets = [grant._secret for _ in range(3) for grant in federation.grant({tiny.RATIO: 1})._grants.values()]
+    secrets = [one.secret for _ in range(3) for one in records(federation.grant({tiny.RATIO: 1})).values()]
     assert len({np.asarray(secret).tobytes() for secret in secrets}) == 9
 
 
@@ -509,9 +512,9 @@ def test_an_owner_whose_grant_runs_out_ends_the_run(monkeypatch):
     grant = federation.grant
 
     def short_grant(plan):
-        grants = dict(grant(plan)._grants)
-        grants["south"]._left[tiny.RATIO] -= 7
-        return FederatedGrant(federation, grants)
+        granted = grant(plan)
+        records(granted)["south"].left[tiny.RATIO] -= 7
+        return granted
 
     monkeypatch.setattr(federation, "grant", short_grant)
     runs = count_runs(monkeypatch)
@@ -526,10 +529,10 @@ def test_nothing_is_taken_off_any_grant_when_one_is_short():
     keys = jax.random.split(jax.random.key(0), 4)
     traced = federation.trace(lambda ask, keys: jax.vmap(lambda key: ask(key, tiny.RATIO, *POINTS_1D))(keys), keys)
     grant = federation.grant({tiny.RATIO: 4})
-    grant._grants["west"]._left[tiny.RATIO] = 3
+    records(grant)["west"].left[tiny.RATIO] = 3
     with pytest.raises(BudgetExceeded, match="owner west: the program asks .* 4 times, 3 are left of the grant"):
-        grant.run(Executable(traced.plan, None, federation), keys)
-    assert [one._left[tiny.RATIO] for one in grant._grants.values()] == [4, 4, 3]
+        grant.run(traced.compile(), keys)
+    assert [one.left[tiny.RATIO] for one in records(grant).values()] == [4, 4, 3]
 
 
 def test_a_program_of_other_owners_is_refused():
@@ -537,7 +540,7 @@ def test_a_program_of_other_owners_is_refused():
     first, second = Federation(owners()), Federation(owners())
     traced = first.trace(lambda ask, key: ask(key, tiny.RATIO, *POINTS_1D), jax.random.key(0))
     with pytest.raises(PrivacyRefusal, match="traced by another curator"):
-        second.grant(traced.plan).run(Executable(traced.plan, None, first), jax.random.key(0))
+        second.grant(traced.plan).run(traced.compile(), jax.random.key(0))
 
 
 POINTS_1D = np.zeros(1, np.float32), np.ones(1, np.float32)
@@ -603,7 +606,6 @@ TABLES = [
     ({"north": tiny.ROWS}, TypeError, "owner north is a ndarray: it must be a Curator"),
     ([Federation([ONE_OWNER])], TypeError, "owner 1 is a Federation: it must be a Curator"),
     ([ONE_OWNER, ONE_OWNER], ValueError, "owners 1 and 2 are the same curator: each owner needs its own"),
-    ([ONE_OWNER, copy.copy(ONE_OWNER)], ValueError, "owners 1 and 2 are the same curator: each owner needs its own"),
     ([tiny.make_curator(), tiny.make_curator()], ValueError, "have the same fixed secret, so their noise would be the same"),
     (
         [tiny.make_curator(), tiny.make_curator(fixed_secret=tiny.SECRET.copy())],
@@ -660,7 +662,7 @@ def test_the_statement_has_every_owners_promise(saved):
     for part, epsilon in zip(parts, (3, 1, 2), strict=True):
         assert f"Budget:    epsilon = {epsilon}" in part and f"24 x {tiny.RATIO}" in part
         assert "added its noise in full, with a secret of its own" in part
-    assert "added or removed (the number of rows is private)" in parts[0] and "several runs share this budget" in parts[0]
+    assert "added or removed (the number of rows is private)" in parts[0] and "may share this budget" in parts[0]
     assert "the number of rows, 10, is public" in parts[1]
     assert "one person with at most 3 rows" in parts[2]
 

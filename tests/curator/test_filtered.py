@@ -25,6 +25,7 @@ from dpmcmc import (
 from dpmcmc.accounting import costs
 from dpmcmc.curator import filtered
 from dpmcmc.curator.accept import ROUNDING, SMALLEST
+from dpmcmc.curator.curator import granted_of
 from dpmcmc.curator.filtered import Meter
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.types import Unit
@@ -180,7 +181,7 @@ def test_short_moves_have_a_grid_that_the_prior_fits():
         traced = curator.trace(program(query, log_ratio), jax.random.key(0), proposals)
         grant = curator.grant(traced.plan)
         assert np.any(grant.run(traced.compile(), jax.random.key(0), proposals)[0]) == some
-        assert grant._meter.spent(query) == pytest.approx(100 * (2 * SMALLEST) ** 2 / 8, rel=1e-4, abs=0)
+        assert granted_of(grant).meter.spent(query) == pytest.approx(100 * (2 * SMALLEST) ** 2 / 8, rel=1e-4, abs=0)
 
 
 @pytest.mark.parametrize("as_told", [lambda info: info, lambda info: info._asdict()], ids=["a NamedTuple", "a dict"])

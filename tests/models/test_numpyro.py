@@ -341,6 +341,15 @@ def test_rows_are_arrays(rows):
         models.from_numpyro(normal, rows)
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [(np.zeros(3), np.zeros(4)), {"x": np.zeros((3, 2)), "y": np.zeros(4)}, (np.zeros(3), jax.ShapeDtypeStruct((4,), float))],
+)
+def test_columns_have_equally_many_rows(rows):
+    with pytest.raises(ValueError, match="the columns of rows have different numbers of rows: they must agree"):
+        models.from_numpyro(lambda x, y: normal(y), rows)
+
+
 def test_numpyro_is_optional(monkeypatch):
     monkeypatch.setitem(sys.modules, "numpyro", None)
     with pytest.raises(ImportError, match="pip install numpyro"):

@@ -1,7 +1,9 @@
 """The posterior as InferenceData: named parameters, released statistics, the statement, and a round trip through NetCDF."""
 
+import errno
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +12,7 @@ import h5py
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray
 from typer.testing import CliRunner
 
 from dpmcmc import findings, load, save, statement_of
@@ -97,6 +100,39 @@ def test_what_is_no_posterior_is_named(tmp_path):
         load(tmp_path / "nowhere.nc")
     with pytest.raises(ValueError, match="its folder does not exist; make it first"):
         save(make()[0], tmp_path / "missing" / "posterior.nc")
+
+
+@pytest.mark.parametrize("read", [load, verify.read], ids=["load", "ledger"])
+def test_a_damaged_posterior_is_named_as_one(read, tmp_path):
+    """In the words of this library: those of HDF5 are about its object headers and its links."""
+    path = tmp_path / "posterior.nc"
+    save(tiny.run(num_steps=8), path)
+    whole, generator, num_refused = path.read_bytes(), np.random.default_rng(0), 0
+    for size in (100, len(whole) // 2, *(len(whole),) * 8):
+        damaged = np.frombuffer(whole[:size], np.uint8).copy()
+        damaged[generator.integers(8, size, 100)] ^= 0xFF
+        path.write_bytes(damaged.tobytes())
+        try:
+            read(path)
+        except json.JSONDecodeError:  # in the text of the ledger
+            pass
+        except ValueError as error:
+            assert "posterior.nc is no posterior: it must be a NetCDF file" in str(error)
+            num_refused += 1
+    assert num_refused >= 5
+
+
+def test_a_file_of_other_arrays_is_no_posterior(tmp_path):
+    xarray.Dataset({"x": ("row", np.zeros(3))}).to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
+    with pytest.raises(ValueError, match=r"other\.nc is no posterior: it must be a NetCDF file"):
+        load(tmp_path / "other.nc")
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no folder in which nobody can make a file")
+def test_a_file_that_cannot_be_made_is_named_with_the_reason():
+    with pytest.raises(OSError, match=re.escape(f"{os.strerror(errno.ENOENT)}: '/proc/posterior.nc'")) as caught:
+        save(make()[0], "/proc/posterior.nc")
+    assert "synchronously" not in str(caught.value)
 
 
 def test_saving_again_replaces_the_file(tmp_path):
@@ -365,7 +401,7 @@ def test_one_owner_that_shares_its_budget_is_not_enough(tmp_path):
     mixed.to_netcdf(str(tmp_path / "mixed.nc"), engine="h5netcdf")
     told = CliRunner().invoke(main, ["account", "ledger", str(tmp_path / "mixed.nc")])
     assert told.exit_code == 1 and "draws more than the run" in told.output
-    assert "several runs share this budget" in statement_of(shared)
+    assert "may share this budget" in statement_of(shared)
     assert CliRunner().invoke(main, ["account", "ledger", str(saved(shared, tmp_path))]).exit_code == 0
 
 
@@ -376,7 +412,7 @@ def test_draws_that_share_a_budget_may_be_put_together(tmp_path):
     bills = ({tiny.RATIO: count} for count in (2, 3))  # of different bills ArviZ makes a list, which is no ledger
     parts = [results.from_draws(POSITIONS, INFO, unravel, curator.grant(bill).statement()) for bill in bills]
     together = arviz.concat(*parts, dim="chain", reset_dim=True)
-    assert "several runs share this budget" in statement_of(together)
+    assert "may share this budget" in statement_of(together)
     assert CliRunner().invoke(main, ["account", "ledger", str(saved(together, tmp_path))]).exit_code == 0
 
 

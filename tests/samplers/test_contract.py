@@ -26,6 +26,14 @@ def chain(sampler, ask, rng_key, position):
     return jax.lax.scan(step, sampler.init(keys[0], position, ask), keys[1:])[1]
 
 
+def begun(case, ask, position):
+    """The sampler, and where it begins: of a private start, as that has found it."""
+    if case.start is None:
+        return case.sampler, position
+    found = case.start(jax.random.key(11), position, ask)
+    return case.sampler(found), found.position
+
+
 def recording(ask, answers):
     """`ask` that also writes each answer down, by its key."""
 
@@ -79,7 +87,9 @@ def test_the_contract(case):
         return recording(noted, answers)
 
     def together(ask, keys, positions):
-        return jax.vmap(lambda key, position: chain(case.sampler, noting(ask), key, position))(keys, positions)
+        sampler, position = begun(case, noting(ask), positions[0])
+        positions = positions if case.start is None else jnp.broadcast_to(position, positions.shape)
+        return jax.vmap(lambda key, position: chain(sampler, noting(ask), key, position))(keys, positions)
 
     start = jnp.full(case.model.dimension, 0.2)
     keys, starts = jax.random.split(jax.random.key(7), 2), jnp.stack([start, start + 0.5])
@@ -87,16 +97,26 @@ def test_the_contract(case):
     # Types: flat float32 positions (a scan has carried the state), and a NamedTuple of released values.
     assert states.position.shape == (2, NUM_STEPS, case.model.dimension) and states.position.dtype == jnp.float32
     assert hasattr(info, "_fields") and all(leaf.shape[:2] == (2, NUM_STEPS) for leaf in jax.tree.leaves(info))
-    assert len(answers) == 2 * (sum(case.at_start.values()) + NUM_STEPS * sum(case.per_step.values()))
+    of_chains = 2 * (sum(case.at_start.values()) + NUM_STEPS * sum(case.per_step.values()))
+    assert len(answers) == sum(case.by_the_start.values()) + of_chains
+
     # Rows withheld, one chain at a time: the answers played back outside of any curator give the same chains.
-    replay = jax.jit(lambda key, start: chain(case.sampler, playing(answer_shapes, answers), key, start))
+    def alone(key, position):
+        play = playing(answer_shapes, answers)
+        sampler, position = begun(case, play, position)
+        return chain(sampler, play, key, position)
+
+    replay = jax.jit(alone)
     for index in range(2):
-        assert_close(replay(keys[index], starts[index]), jax.tree.map(lambda leaf: leaf[index], (states, info)))  # noqa: B023
+        begin = starts[index if case.start is None else 0]
+        assert_close(replay(keys[index], begin), jax.tree.map(lambda leaf: leaf[index], (states, info)))  # noqa: B023
 
 
 @EACH
 def test_a_key_used_twice_is_refused(case):
     def twice(ask, key, position):
+        if case.start is not None:
+            return [case.start(key, position, ask).position for _ in range(2)]
         state = case.sampler.init(jax.random.fold_in(key, 1), position, ask)
         state, _ = case.sampler.step(key, state, ask)
         return case.sampler.step(key, state, ask)[0].position

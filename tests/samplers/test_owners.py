@@ -19,7 +19,7 @@ def adds(case) -> bool:
     # A batch of fixed size is drawn from one owner's public number of rows: such queries have a test of their own below.
     return all(
         getattr(query, "adds", False) and not isinstance(getattr(query, "batch", None), FixedBatch)
-        for query in {**case.per_step, **case.at_start}
+        for query in {**case.per_step, **case.at_start, **case.by_the_start}
     )
 
 
@@ -39,7 +39,8 @@ def moments_of_one(name):
 
 
 def moments(case, seed, curator=None):
-    chains = run_chains(case.sampler, case.query, num_steps=NUM_STEPS, seed=seed, curator=curator)[0] - EXACT_MEAN
+    chains, _ = run_chains(case.sampler, case.query, num_steps=NUM_STEPS, seed=seed, curator=curator, start=case.start)
+    chains = chains - EXACT_MEAN
     products = [chains[..., i] * chains[..., j] for i, j in ((0, 0), (0, 1), (1, 1))]
     return np.stack([chains[..., 0], chains[..., 1], *products], axis=-1).mean(axis=1)
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import dpmcmc
 from dpmcmc import Curator
 from dpmcmc.ask import is_standing
 from dpmcmc.loop import begin_program, block_program
@@ -17,10 +18,22 @@ SLOW = [case for case in GRID if case not in CONTRACT and not case.name.endswith
 def test_plan_is_the_hand_count(case):
     curator = Curator(case.rows, case.model, None)
     keys = jax.random.split(jax.random.key(0), 3)
-    begin = curator.trace(begin_program(case.sampler), keys, jnp.zeros((3, case.model.dimension)))
+    begin = curator.trace(begin_program(case.sampler, case.start), keys, jnp.zeros((3, case.model.dimension)))
     block = curator.trace(block_program(case.sampler, 5), keys, *begin.shapes, jnp.int32(0))
-    assert begin.plan == {query: 3 * count for query, count in case.at_start.items()}
+    assert begin.plan == {query: 3 * count for query, count in case.at_start.items()} | dict(case.by_the_start)
     assert block.plan == {query: (1 if is_standing(query) else 15) * count for query, count in case.per_step.items()}
+
+
+def test_every_sampler_and_start_is_in_the_table():
+    """By the function that made it: noise_aware, survey and newton_start were in no table."""
+    samplers = [case.sampler.step if case.start is None else case.sampler for case in CONTRACT]
+    starts = [case.start for case in CONTRACT if case.start is not None]
+    made = {step.__qualname__.partition(".")[0] for step in (*samplers, *starts)}
+    made |= {name for step in samplers for name in step.__code__.co_names}  # called by a function of what the start finds
+    listed = {
+        name for module, names in dpmcmc._NAMES.items() for name in names if module.startswith("samplers.") and name.islower()
+    }
+    assert listed - made == {"guided_walk", "one_component", "random_walk"}  # proposals, which the grid has
 
 
 def test_thinning_does_not_change_the_bill():

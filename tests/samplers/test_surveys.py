@@ -158,7 +158,7 @@ def test_draws_have_the_law_that_they_should_have(variance):
     """From next to no noise to little else. 3 600 draws that are nearly independent: false alarm 1e-3 for each of 9 figures."""
     draws, is_accepted = draw(log_prior, released(variance, of_curvature=1e-6))
     mean, covariance = closed_form(variance)
-    assert is_accepted > 0.9
+    assert 0.7 < is_accepted < 0.95  # the chain has chosen its steps for 0.8
     deviations = np.sqrt(np.diag(covariance))
     assert np.abs((draws.mean(axis=0) - mean) / deviations).max() < 4 / np.sqrt(1800)
     assert np.abs(np.cov(draws.T) / np.outer(deviations, deviations) - covariance / np.outer(deviations, deviations)).max() < 0.15

@@ -22,6 +22,11 @@ FLOATING_POINT = (
 )
 NOT_OURS = "{} is no query of this library: what it costs, and how it computes, is its author's word"
 NOBODY_HAS_MORE = "nobody has more than {} rows: this was declared, and is not checked"
+ROWS_OF_FILE = (
+    "each row was made from one row of the holder's table. If the table was a CSV file, it is a "
+    "well-formed export (RFC 4180: a cell with a quote, a delimiter or a line break stands in quotes, and "
+    "quotes in it are doubled), so that no cell can make another row"
+)
 SINGLE_ROWS = "the promise is to single rows: a person with several of them is protected less"
 CHANGES = "a change of values counts as one removed and one added: for it the promise is (2 epsilon, (1 + e^epsilon) delta)"
 FIRST_OF_EACH = (
@@ -37,7 +42,7 @@ LARGE_DELTA_OF_PLACES = (
 CHOICES = "no choice of model, columns, bounds, settings or start came from a look at the rows: such a look is not on the bill"
 OTHER_RELEASES = "the promise is about {}: whatever else is released from the same rows adds to epsilon and delta"
 TIME = "the time a run takes is not part of the release, and is not protected"
-SHARED_BUDGET = "several runs share this budget: the promise is about all of them together"
+SHARED_BUDGET = "other releases may share this budget, such as runs and counts of rows: the promise is about all of them together"
 IN_RETROSPECT = "none was made in advance. By itself this run has {}; other runs on these rows add to it"
 SECOND, BOTH_HOLD = ", as a second opinion", " (both are upper bounds: the smaller one holds)"
 MEANS = {

@@ -5,11 +5,12 @@ The ledger of a federation holds one ledger, with its own claim, for each owner.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -179,9 +180,7 @@ def _is_same(ledger: Any, document: dict[str, Any]) -> bool:
 
 def _added_draws(path: Path) -> int:
     """How many more draws a saved posterior has than its run: those of another run are not on this bill."""
-    import h5py
-
-    with h5py.File(path, "r") as file:
+    with open_netcdf(path) as file:
         groups = [file[name] for name in ("posterior", "warmup_posterior") if name in file]
         sizes = [math.prod(group[axis].size for axis in ("chain", "draw")) for group in groups if {"chain", "draw"} <= set(group)]
         told = [np.asarray(group.attrs[NUM_DRAWS]) for group in groups if NUM_DRAWS in group.attrs]
@@ -263,11 +262,23 @@ def _is_netcdf(path: Path) -> bool:
         return file.read(8).startswith(b"\x89HDF")
 
 
-def _netcdf_attributes(path: Path) -> list[dict[str, Any]]:
-    """Of the posterior, of the whole file and of whatever in it has a ledger or a statement: those with a ledger first."""
+@contextlib.contextmanager
+def open_netcdf(path: Path) -> Iterator[Any]:
+    """A saved posterior in HDF5. What that library says of a file that is damaged helps nobody here."""
     import h5py
 
-    with h5py.File(path, "r") as file:
+    with path.open("rb"):  # whether it may be read at all, the system says better
+        pass
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except Exception as error:
+        raise ValueError(f"{path} is no posterior: it must be a NetCDF file as `save` writes it, and not a damaged one") from error
+
+
+def _netcdf_attributes(path: Path) -> list[dict[str, Any]]:
+    """Of the posterior, of the whole file and of whatever in it has a ledger or a statement: those with a ledger first."""
+    with open_netcdf(path) as file:
         places: list[Any] = [file["posterior"]] if "posterior" in file else []
         places.append(file)
         others: list[Any] = []

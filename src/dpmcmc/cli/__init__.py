@@ -9,9 +9,10 @@ import typer
 
 from dpmcmc import __version__
 from dpmcmc.cli import account, run
-from dpmcmc.cli.options import Relation, refusals
+from dpmcmc.cli.options import Commands, Relation, refusals, say
 
 main = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,  # local values are rows; some versions of typer show them by default
@@ -48,7 +49,8 @@ def plan(
     with refusals(as_json=as_json):
         budget = Budget(epsilon, delta, neighbours.neighbours)
         tell = forecast.plan_json if as_json else forecast.plan_text
-        typer.echo(tell(rows, dimension, budget))
+        text = tell(rows, dimension, budget)
+    typer.echo(text) if as_json else say(text)
 
 
 @main.command()
@@ -64,7 +66,7 @@ def report(
     page = file.with_suffix(".html") if out is None else out
     with refusals(OSError):
         write(load(file), page, file.stem if title is None else title)
-    typer.echo(f"Written to {page}.")
+    say(f"Written to {page}.")
 
 
 @main.callback(invoke_without_command=True)

@@ -8,7 +8,7 @@
 No rows are needed for any of it. `--json` prints one object with at least steps, epsilon, delta, method and relation.
 A refusal is one line on standard error; with `--json` also one object with the field error.
 Exit codes: 0 answered; 1 a ledger's claim is not reproduced, or the spends of a table are over its budget; 2 refused (no bound
-exists, or an argument is out of range).
+exists, an argument is out of range, or a table's ledger is not as a curator wrote it).
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ def ledger(
 ) -> None:
     """Recompute the claim of a statement's ledger, of each owner if there are several; or add up a table's spends.
 
-    Exit code 1 if a claim is not reproduced, or the spends are over the budget.
+    Exit code 1 if a claim is not reproduced, or the spends are over the budget; 2 if the file of a table's spends was changed.
     """
     with _refusals(as_json):
         from dpmcmc.accounting import verify

@@ -35,6 +35,21 @@ class Chosen(NamedTuple):
     thin: int = 1
     warmup: float = 0.5
     num_steps: int | None = None  # where they cost nothing; else all that the budget allows
+    part: float = 1.0  # of the budget, that the run takes
+    counting: Any = None  # a count of rows that comes before all else
+    no_count: str = "only noise-aware takes one"  # why there is none
+
+    @property
+    def share(self) -> float:
+        """The part of the budget that is left for the sampler."""
+        from dpmcmc import counting
+
+        return self.part * (1 if self.counting is None else 1 - counting.SHARE)
+
+    @property
+    def once(self) -> dict[Any, int]:
+        """All that is asked once, the count included."""
+        return {**self.initial, **({} if self.counting is None else self.counting.plan)}
 
     def per_step(self, chains: int) -> dict[Any, int]:
         """What a step of all chains asks."""
@@ -55,49 +70,73 @@ class ByHand(NamedTuple):
         return [f"--{name.replace('_', '-')}" for name, value in self._asdict().items() if value is not None]
 
 
-def choose(
-    name: SamplerName | None, problem: Problem, curator: Any, chains: int, by_hand: ByHand, kappa: float, is_shared: bool = False
-) -> Chosen:
-    """The sampler of this name, or else the one that gets furthest, which is refused if even that is hopeless."""
+def name_of(name: SamplerName | None, problem: Problem, by_hand: ByHand, is_shared: bool) -> SamplerName:
+    """The sampler of this name, or else the one that gets furthest."""
     has_bounds = problem.model.lipschitz is not None and problem.model.curvature is not None
-    best = SamplerName.barker
-    if has_bounds and not by_hand.given:
-        best = SamplerName.sgld if is_shared else SamplerName.noise_aware  # which takes all of a budget at once
-    if (name or best) is SamplerName.noise_aware:
-        chosen = noise_aware(problem, curator, chains, by_hand)
-    elif (name or best) is SamplerName.sgld:
+    if name is not None or not has_bounds or by_hand.given:
+        return name or SamplerName.barker
+    return SamplerName.sgld if is_shared else SamplerName.noise_aware  # which asks nothing by the step
+
+
+def choose(
+    name: SamplerName,
+    is_named: bool,
+    problem: Problem,
+    curator: Any,
+    chains: int,
+    by_hand: ByHand,
+    kappa: float,
+    part: float = 1.0,
+    is_counted: bool = False,
+) -> Chosen:
+    """The settings of the sampler. One that nobody has named is refused where it is hopeless."""
+    if name is SamplerName.noise_aware:
+        chosen = noise_aware(problem, curator, chains, by_hand, part, is_counted)
+    elif name is SamplerName.sgld:
         chosen = langevin(problem, curator, chains, by_hand)
     else:
-        chosen = walk(name or best, problem, curator, by_hand, kappa)
-    if name is None and not by_hand.given:
+        chosen = walk(name, problem, curator, by_hand, kappa)
+    if not is_named and not by_hand.given:
         check_hope(curator, chosen, problem, chains, kappa)
     return chosen
 
 
-def noise_aware(problem, curator, chains: int, by_hand: ByHand) -> Chosen:
-    """The posterior given a noisy survey."""
-    from dpmcmc import tuning
+def noise_aware(problem, curator, chains: int, by_hand: ByHand, part: float, is_counted: bool) -> Chosen:
+    """The posterior given a noisy survey, after a count of the rows that can be used."""
+    from dpmcmc import counting, tuning
 
     _check_nothing_given(by_hand, SamplerName.noise_aware)
+    count = counting.counting_for(curator, counting.SHARE * part)
+    no_count = "" if is_counted else "--no-count"
+    if not no_count and not count.is_decisive:
+        no_count = f"a hundredth of the budget adds a noise of +-{count.deviation:.0f}, too much for so few rows"
+    chosen = Chosen(None, None, SamplerName.noise_aware, "", part=part, counting=None if no_count else count, no_count=no_count)
     with warnings.catch_warnings(action="ignore"):  # what there is to hope for the plan tells, and better
-        recipe = tuning.noise_aware_for(curator, max(1, chains))
+        recipe = tuning.noise_aware_for(curator, max(1, chains), share=chosen.share)
     looks, bounds = sum(recipe.initial.values()), sorted({getattr(query, "clip", 0.0) for query in recipe.initial})
     words = (
         f"noise-aware: {looks} noisy looks at slopes and curvatures, clips {' and '.join(f'{bound:.4g}' for bound in bounds)} "
         "(proved: no row reaches them)"
     )
-    name = SamplerName.noise_aware
-    return Chosen(recipe.sampler, None, name, words, recipe.start, recipe.initial, recipe.thin, recipe.warmup, recipe.num_steps)
+    return chosen._replace(
+        sampler=recipe.sampler,
+        words=words,
+        start=recipe.start,
+        initial=recipe.initial,
+        thin=recipe.thin,
+        warmup=recipe.warmup,
+        num_steps=recipe.num_steps,
+    )
 
 
-def expected_widening(problem, curator) -> float:
+def expected_widening(problem, curator, share: float) -> float:
     """How much wider than without privacy the posterior will be, roughly; of the worst parameter where that can be told."""
     from dpmcmc import forecast, tuning
 
     if problem.is_measured:
-        return forecast.expected_widening(curator.capacity, problem.model.dimension, curator.budget)
+        return forecast.expected_widening(curator.capacity, problem.model.dimension, tuning.part_of(curator.budget, share))
     chosen = langevin(problem, curator, 1, ByHand(None, None, None, None))
-    return tuning.widening_for(most_draws(curator, chosen, problem, 1, 1.0))
+    return tuning.widening_for(share * most_draws(curator, chosen, problem, 1, 1.0))
 
 
 def _check_nothing_given(by_hand: ByHand, name: SamplerName) -> None:
@@ -158,7 +197,7 @@ def check_hope(curator: Any, chosen: Chosen, problem: Problem, chains: int, kapp
 
     rows, budget, dimension = curator.capacity, curator.budget, problem.model.dimension
     if chosen.query is None:
-        widening = expected_widening(problem, curator)
+        widening = expected_widening(problem, curator, chosen.share)
         how_wide = f"some {widening:.2g} times as wide as without privacy" if widening < math.inf else "that is the prior"
         found = f"a posterior {how_wide}" if widening > tuning.MAX_WIDENING else None
     else:

@@ -1,4 +1,8 @@
-"""What `dpmcmc run` makes of a table: a built-in model, its rows, and public facts about both."""
+"""What `dpmcmc run` makes of a table: a built-in model with public facts about it, and the rows.
+
+The two are made apart: the model and the facts from what was typed, the rows from the file. So nothing that is
+printed, kept with the draws or named in an error can hold a cell.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +45,7 @@ class Settings(NamedTuple):
     curvature: float | None
     sharpness: float | None
     position_bound: float | None
+    negative: str | None = None
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -51,16 +56,16 @@ class Settings(NamedTuple):
         """What is declared of these columns, in words."""
         for name in names:
             if name in self.bounds:
-                yield f"{name} within {self.bounds[name].low:g} and {self.bounds[name].high:g}"
+                yield f"{name} within {self.bounds[name].words}"
             else:
-                yield f"{name} one of {', '.join(self.levels[name])}"
+                levels = (f'"{level}"' if "," in level else level for level in self.levels[name])
+                yield f"{name} one of {', '.join(levels)}"
 
 
 class Problem(NamedTuple):
-    """A model, its rows, and public facts about both."""
+    """A model, and public facts about it and its rows. It has no rows: those are for the curator alone."""
 
     model: Any
-    rows: Any
     start: Any
     information: Any  # what one row is guessed to say about each component: an inverse variance
     prior_precision: Any  # a number, or one for each component
@@ -72,27 +77,42 @@ class Problem(NamedTuple):
     is_measured: bool = False  # `dpmcmc.forecast` was measured on such models
     is_round: bool = True  # the posterior is like a normal one; else some steps are worth fewer draws than can be told
     checks: Callable[[Any], list[Finding]] | None = None  # of the result: findings about draws of such a model
+    reading: str = ""  # what to bear in mind when reading the result: said beside it
 
 
-def problem_of(model: ModelName, table: Path, delimiter: str, decimal: str, settings: Settings) -> Problem:
-    """The model with the rows of a file."""
-    from dpmcmc.tables import read_columns
-
+def problem_of(model: ModelName, settings: Settings) -> Problem:
+    """The model and the public facts that follow from the settings. The table is not read."""
     _check_columns(model, settings)
-    if decimal not in (".", ",") or decimal == delimiter:
-        raise ValueError(f"--decimal {decimal} must be . or , and not the --delimiter")
     for option in _OPTIONS - _TAKEN[model]:
         if getattr(settings, option) is not None:
             raise ValueError(f"the {model.value} model takes no --{option.replace('_', '-')}: leave it out")
-    names = settings.columns if settings.label is None else (*settings.columns, settings.label)
-    cells = read_columns(table, names, delimiter)
-    used = names if model is ModelName.linear else settings.columns  # a label of the logistic model has no bounds
-    if decimal == ",":
-        numeric = [name for name in used if name in settings.bounds and _is_text(cells[name])]
-        cells |= {name: [cell.replace(",", ".") for cell in cells[name]] for name in numeric}
-    problem, allowed = _PROBLEMS[model](cells, settings), tuple(settings.allowed(used))
+    problem = _PROBLEMS[model](settings)
+    allowed = tuple(settings.allowed(_bounded_columns(model, settings)))
     declared = f"{', '.join(allowed)} (a row with a missing cell says nothing)"
     return problem._replace(model=problem.model._replace(declared=declared), allowed=allowed)
+
+
+def rows_of(model: ModelName, table: Path, delimiter: str, decimal: str, settings: Settings) -> Any:
+    """The rows of a file as the model of `problem_of` has them: for the curator, and for nobody else."""
+    from dpmcmc.tables import read_columns
+
+    if decimal not in (".", ",") or decimal == delimiter:
+        raise ValueError(f"--decimal {decimal} must be . or , and not the --delimiter")
+    names = settings.columns if settings.label is None else (*settings.columns, settings.label)
+    cells = read_columns(table, names, delimiter)
+    if decimal == ",":
+        used = _bounded_columns(model, settings)
+        numeric = [name for name in used if name in settings.bounds and _is_text(cells[name])]
+        cells |= {name: [cell.replace(",", ".") for cell in cells[name]] for name in numeric}
+    return _ROWS[model](cells, settings)
+
+
+def _bounded_columns(model: ModelName, settings: Settings) -> tuple[str, ...]:
+    """The columns with bounds or levels. A label of the logistic model has none."""
+    if model is not ModelName.linear:
+        return settings.columns
+    assert settings.label is not None
+    return (*settings.columns, settings.label)
 
 
 def _check_columns(model: ModelName, settings: Settings) -> None:
@@ -102,12 +122,17 @@ def _check_columns(model: ModelName, settings: Settings) -> None:
         raise ValueError(
             f"name the columns{besides} by their public limits with --bounds, those of text by their values with --levels"
         )
-    if len(set(settings.columns)) < len(settings.columns) or settings.label in settings.columns:
+    if len(set(map(parameter, settings.columns))) < len(settings.columns) or settings.label in settings.columns:
         raise ValueError(f"--features {','.join(settings.columns)}: every column once, and the label not among them")
     if model in REGRESSIONS and settings.label is None:
         raise ValueError(f"the {model.value} model needs --label: the column to explain")
     if model not in REGRESSIONS and settings.label is not None:
         raise ValueError(f"the {model.value} model takes no --label: it has nothing to explain")
+    if model is ModelName.logistic and (settings.positive is None) != (settings.negative is None):
+        raise ValueError(
+            f"--positive and --negative go together: declare both levels of {settings.label}, as in --positive yes --negative no. "
+            "A label of 1 and 0, or true and false, needs neither"
+        )
     if settings.label in settings.levels:
         raise ValueError(f"--levels are for the columns that explain, not for {settings.label}: leave its levels out")
     if model is ModelName.linear and settings.label not in settings.bounds:
@@ -128,14 +153,19 @@ def _check_columns(model: ModelName, settings: Settings) -> None:
         raise ValueError(f"the {model.value} model takes no --levels: leave them out")
 
 
+def parameter(name: str) -> str:
+    """The name of a parameter: in a NetCDF file a slash would make a group of it."""
+    return name.replace("/", "|")
+
+
 def _is_text(cells: Any) -> bool:
     return isinstance(cells, list)  # of a CSV file: those of arrays have types
 
 
 class _Features(NamedTuple):
-    """What a regression makes of its columns. A model has scaled columns and, beside an intercept, corners of simplices."""
+    """Public facts about a regression's columns: scaled ones and, beside an intercept, corners of simplices."""
 
-    rows: Any  # (n, k)
+    num_columns: int  # of the model
     radius: float
     units: dict[str, str]  # of what people get, the intercept first
     matrix: Any  # from the model's coefficients to that
@@ -152,27 +182,26 @@ class _Features(NamedTuple):
             return dict(zip(self.units, jnp.asarray(self.matrix) @ jnp.asarray(coefficients, jnp.float64), strict=True))
 
 
-def _features(columns: dict[str, Any], settings: Settings, told: str) -> _Features:
+def _features(settings: Settings, told: str) -> _Features:
     import numpy as np
     from scipy import linalg
 
-    from dpmcmc.tables import corners, indicators, scaled, simplex
+    from dpmcmc.tables import simplex
 
-    rows, units, information, blocks = [], [], [], []
+    units: list[tuple[str, str]] = []
+    information, blocks = [], []
     at_first = [np.ones((1, 1))]  # what the coefficients add up to at the middle of all bounds and the first of all levels
     for name in settings.columns:
         if name in settings.bounds:
             half = settings.bounds[name].half
-            rows.append(scaled(columns, {name: settings.bounds[name]}))
-            units.append((name, f"{told} per 1 of {name}"))
+            units.append((parameter(name), f"{told} per {settings.bounds[name].step} of {name}"))
             information.append(1 / 5)  # a scaled feature has a square of about that on average
             blocks.append(np.array([[1 / half]]))
             at_first.append(np.zeros((1, 1)))
             continue
         first, *others = levels = settings.levels[name]
-        units += [(f"{name}={level}", f"{told} against {name}={first}") for level in others]
+        units += [(parameter(f"{name}={level}"), f"{told} against {name}={first}") for level in others]
         places = simplex(len(levels)).T if settings.intercept else np.eye(len(levels), len(others), -1)
-        rows.append((corners if settings.intercept else indicators)(columns[name], levels))
         information += [float(np.mean(places[:, 0] ** 2))] * len(others)
         blocks.append(places[1:] - places[0])
         at_first.append(places[:1])
@@ -183,11 +212,28 @@ def _features(columns: dict[str, Any], settings: Settings, told: str) -> _Featur
     if len(dict(units)) < len(units):
         raise ValueError("two parameters would have one name (intercept, COLUMN or COLUMN=LEVEL): rename a column")
     matrix = linalg.block_diag(*blocks)
+    num_columns = matrix.shape[1]
     if settings.intercept:
         matrix = np.block([[np.concatenate(at_first, axis=1)], [np.zeros((len(matrix), 1)), matrix]])
     # Each column adds 1 at most to the square of a row's length.
     radius = math.sqrt(len(settings.columns))
-    return _Features(np.concatenate(rows, axis=1), radius, dict(units), matrix, information, place, _scales(settings))
+    return _Features(num_columns, radius, dict(units), matrix, information, place, _scales(settings))
+
+
+def _feature_rows(cells: dict[str, Any], settings: Settings) -> Any:
+    """The columns that the facts of `_features` are about, shape (rows, num_columns)."""
+    import numpy as np
+
+    from dpmcmc.tables import corners, indicators, scaled
+
+    encode = corners if settings.intercept else indicators
+    return np.concatenate(
+        [
+            scaled(cells, {name: settings.bounds[name]}) if name in settings.bounds else encode(cells[name], settings.levels[name])
+            for name in settings.columns
+        ],
+        axis=1,
+    )
 
 
 def _scales(settings: Settings) -> str:
@@ -204,35 +250,38 @@ def _scales(settings: Settings) -> str:
     return f"{', '.join(before)} and {last}" if before else last
 
 
-def _logistic(columns: dict[str, Any], settings: Settings) -> Problem:
+def _logistic(settings: Settings) -> Problem:
     import numpy as np
 
     from dpmcmc import forecast, models
-    from dpmcmc.tables import labels
 
-    assert settings.label is not None
-    features = _features(columns, settings, "log-odds")
-    model = models.logistic(features.rows.shape[1], features.radius, settings.prior_scale, settings.intercept)
+    features = _features(settings, "log-odds")
+    model = models.logistic(features.num_columns, features.radius, settings.prior_scale, settings.intercept)
     model = model._replace(unravel=features.named)
-    rows = features.rows, labels(columns[settings.label], settings.positive)
     prior = f"prior, normal around 0 with a standard deviation of {settings.prior_scale:g}: {features.prior}"
     notes = (*(f"{name}: {unit}" for name, unit in features.units.items()), prior)
     information = np.array(features.information) / 5  # a row says at most 1/4 about its logit
     precision, start = settings.prior_scale**-2, np.zeros(model.dimension)
-    return Problem(model, rows, start, information, precision, notes, features.units, forecast.FILLED, is_measured=True)
+    return Problem(model, start, information, precision, notes, features.units, forecast.FILLED, is_measured=True)
 
 
-def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
+def _logistic_rows(cells: dict[str, Any], settings: Settings) -> Any:
+    from dpmcmc.tables import labels
+
+    assert settings.label is not None
+    return _feature_rows(cells, settings), labels(cells[settings.label], settings.positive, settings.negative)
+
+
+def _linear(settings: Settings) -> Problem:
     import numpy as np
 
     from dpmcmc import forecast, models
     from dpmcmc.models.robust_linear import CENTER, HUBER, NOISE, NOISE_PRIOR, SHARE
-    from dpmcmc.tables import scaled
 
     assert settings.label is not None
     label, limits = settings.label, settings.bounds[settings.label]
-    features = _features(columns, settings, label)
-    model = models.robust_linear(features.rows.shape[1], features.radius, 1.0, settings.prior_scale, settings.intercept)
+    features = _features(settings, label)
+    model = models.robust_linear(features.num_columns, features.radius, 1.0, settings.prior_scale, settings.intercept)
     if NOISE in features.units:
         raise ValueError(f"a column cannot be named {NOISE}: that is a parameter of its own; rename it")
     units = features.units | {
@@ -248,7 +297,6 @@ def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
         origins = {"intercept": limits.middle} if settings.intercept else {}
         return {name: _in_table_units(value, limits.half, origins.get(name, 0.0)) for name, value in named.items()}
 
-    rows = features.rows, scaled(columns, {label: limits})[:, 0]
     size = features.radius**2 + settings.intercept  # of a row, at most
     through = "the intercept around" if settings.intercept else f"there is no intercept: {label} at {features.place} is"
     notes = (
@@ -263,15 +311,32 @@ def _linear(columns: dict[str, Any], settings: Settings) -> Problem:
     information = np.array([*(0.8 * each for each in features.information), of_noise])
     return Problem(
         model._replace(unravel=unravel),
-        rows,
         np.zeros(model.dimension),
         information,
         settings.prior_scale**-2,
         notes,
         units,
+        reading=_line_of_the_bulk(label),
         where=f"{forecast.FILLED}, and {NOISE} is {TYPICAL_NOISE * limits.half:g}; a quarter as many where it is half of that",
         checks=lambda result: _of_noise(result.posterior[NOISE], 2 * limits.half, label),
     )
+
+
+def _line_of_the_bulk(label: str) -> str:
+    """The noise has heavy tails, so that the line is not that of least squares."""
+    return (
+        f"The coefficients describe the bulk of the rows: rows whose {label} is far off have little pull. "
+        "So this is not the line of the means, which least squares estimates: the two differ where "
+        f"the values of {label} around the line are skewed, or outliers lie on one side of it."
+    )
+
+
+def _linear_rows(cells: dict[str, Any], settings: Settings) -> Any:
+    from dpmcmc.tables import scaled
+
+    assert settings.label is not None
+    label = scaled(cells, {settings.label: settings.bounds[settings.label]})
+    return _feature_rows(cells, settings), label[:, 0]
 
 
 def _of_noise(noise: Any, width: float, label: str) -> list[Finding]:
@@ -310,34 +375,48 @@ def _in_table_units(value: Any, unit: float, origin: float) -> Any:
         return origin + unit * jnp.asarray(value, jnp.float64)
 
 
-def _gaussian(columns: dict[str, Any], settings: Settings) -> Problem:
+def _gaussian(settings: Settings) -> Problem:
     import numpy as np
 
     from dpmcmc import models
-    from dpmcmc.tables import scaled
 
     count = len(settings.columns)
-    half = np.array([limits.half for limits in settings.limits.values()])
     middle = np.array([limits.middle for limits in settings.limits.values()])
+    means = [parameter(name) for name in settings.columns]
     # In units of its standard deviation every column says as much as any other, and gradients have the same size in all of them.
     deviation = np.sqrt(_variances(settings, count))
-    width = half / deviation
+    width = _widths(settings)
     model = models.gaussian(np.ones(count), settings.prior_scale * width, radius=math.sqrt(math.fsum(width**2)))
 
     def unravel(position):
-        return {name: _in_table_units(position[i], deviation[i], middle[i]) for i, name in enumerate(settings.columns)}
+        return {name: _in_table_units(position[i], deviation[i], middle[i]) for i, name in enumerate(means)}
 
     prior = f"prior: normal around the middle of the bounds, with a standard deviation of {settings.prior_scale:g} half widths"
     notes = ("the parameters are means, in the units of the table", prior)
-    with np.errstate(all="ignore"):
-        rows = scaled(columns, settings.limits) * width.astype(np.float32)
     precision = (settings.prior_scale * width) ** -2
     named = model._replace(unravel=unravel)
-    units = dict.fromkeys(settings.columns, "mean, in the units of the table")
-    return Problem(named, rows, np.zeros(count), np.ones(count), precision, notes, units, is_exact=True)
+    units = dict.fromkeys(means, "mean, in the units of the table")
+    return Problem(named, np.zeros(count), np.ones(count), precision, notes, units, is_exact=True)
 
 
-def _banana(columns: dict[str, Any], settings: Settings) -> Problem:
+def _widths(settings: Settings) -> Any:
+    """Half the width of the bounds of each column, in its standard deviations."""
+    import numpy as np
+
+    half = np.array([limits.half for limits in settings.limits.values()])
+    return half / np.sqrt(_variances(settings, len(settings.columns)))
+
+
+def _gaussian_rows(cells: dict[str, Any], settings: Settings) -> Any:
+    import numpy as np
+
+    from dpmcmc.tables import scaled
+
+    with np.errstate(all="ignore"):  # whether a cell is too large or too small for its type is not told
+        return scaled(cells, settings.limits) * _widths(settings).astype(np.float32)
+
+
+def _banana(settings: Settings) -> Problem:
     import numpy as np
 
     from dpmcmc import models
@@ -350,10 +429,10 @@ def _banana(columns: dict[str, Any], settings: Settings) -> Problem:
     variances = _variances(settings, count)
     model = models.banana(variances, settings.curvature, prior_scale=settings.prior_scale)
     prior = f"prior: normal around 0 along the parabola, with a standard deviation of {settings.prior_scale:g}"
-    return Problem(model, _plain(columns, settings), np.zeros(count), 1 / variances, settings.prior_scale**-2, (prior,))
+    return Problem(model, np.zeros(count), 1 / variances, settings.prior_scale**-2, (prior,))
 
 
-def _circle(columns: dict[str, Any], settings: Settings) -> Problem:
+def _circle(settings: Settings) -> Problem:
     from dpmcmc import models
 
     if settings.sharpness is None:
@@ -361,38 +440,36 @@ def _circle(columns: dict[str, Any], settings: Settings) -> Problem:
     radius = _largest_size(settings)
     # A ring of radius r has the width 1 / sqrt(8 n a r^2); r is guessed as half of the largest.
     information = [2 * settings.sharpness * radius**2] * 2
-    rows = _plain(columns, settings)[:, 0]
     notes = ("x, y: a point whose distance from 0 is what the rows tell; all directions are alike",)
     model = models.circle(settings.sharpness, radius)
-    return Problem(model, rows, [radius / 2, 0.0], information, 0.0, notes, is_round=False)
+    return Problem(model, [radius / 2, 0.0], information, 0.0, notes, is_round=False)
 
 
-def _mixture(columns: dict[str, Any], settings: Settings) -> Problem:
+def _mixture(settings: Settings) -> Problem:
     from dpmcmc import models
 
     row_bound = _largest_size(settings)
     (variance,) = _variances(settings, 1)
     bound = row_bound if settings.position_bound is None else settings.position_bound
-    rows = _plain(columns, settings)[:, 0]
     # The two components overlap, which costs about three quarters of the information.
     notes = (
         "rows come from two equal normals: theta_1 is the mean of one, theta_1 + theta_2 that of the other",
         "nobody knows which is which: (theta_1 + theta_2, -theta_2) is as likely as (theta_1, theta_2), and a run may see one only",
     )
     model = models.mixture(variance, row_bound, bound)
-    return Problem(model, rows, [0.0, bound / 3], [1 / (4 * variance)] * 2, 0.0, notes, is_round=False)
+    return Problem(model, [0.0, bound / 3], [1 / (4 * variance)] * 2, 0.0, notes, is_round=False)
 
 
-_OPTIONS = {"positive", "variances", "curvature", "sharpness", "position_bound"}
+_OPTIONS = {"positive", "negative", "variances", "curvature", "sharpness", "position_bound"}
 _TAKEN = {
-    ModelName.logistic: {"positive"},
+    ModelName.logistic: {"positive", "negative"},
     ModelName.linear: set(),
     ModelName.gaussian: {"variances"},
     ModelName.banana: {"variances", "curvature"},
     ModelName.circle: {"sharpness"},
     ModelName.mixture: {"variances", "position_bound"},
 }
-_PROBLEMS: dict[ModelName, Callable[[dict[str, Any], Settings], Problem]] = {
+_PROBLEMS: dict[ModelName, Callable[[Settings], Problem]] = {
     ModelName.logistic: _logistic,
     ModelName.linear: _linear,
     ModelName.gaussian: _gaussian,
@@ -402,15 +479,30 @@ _PROBLEMS: dict[ModelName, Callable[[dict[str, Any], Settings], Problem]] = {
 }
 
 
-def _plain(columns: dict[str, Any], settings: Settings) -> Any:
+def _plain_rows(cells: dict[str, Any], settings: Settings) -> Any:
     """The columns within their bounds, shape (rows, columns)."""
     import numpy as np
 
     from dpmcmc.tables.columns import numbers
 
-    values = [numbers(columns[name], limits) for name, limits in settings.limits.items()]
+    values = [numbers(cells[name], limits) for name, limits in settings.limits.items()]
     with np.errstate(all="ignore"):  # whether a cell is too large or too small for its type is not told
         return np.stack(values, axis=1).astype(np.float32)
+
+
+def _numbers(cells: dict[str, Any], settings: Settings) -> Any:
+    """The one column within its bounds, shape (rows,)."""
+    return _plain_rows(cells, settings)[:, 0]
+
+
+_ROWS: dict[ModelName, Callable[[dict[str, Any], Settings], Any]] = {
+    ModelName.logistic: _logistic_rows,
+    ModelName.linear: _linear_rows,
+    ModelName.gaussian: _gaussian_rows,
+    ModelName.banana: _plain_rows,
+    ModelName.circle: _numbers,
+    ModelName.mixture: _numbers,
+}
 
 
 def _variances(settings: Settings, count: int) -> Any:

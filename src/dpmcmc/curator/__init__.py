@@ -2,6 +2,6 @@
 
 In the order of the flow: `curator` owns the rows and grants runs; `door` tries the model on made-up rows, `layouts` and `rowwise`
 see that no row computes with another; `program` puts answers in the place of asks, `fused` for GPUs; the queries (`queries`,
-`accept`, `gradient`, `curvature`, `statistic`, `batches`, `fixed_batch`, `tuna`, `filtered`, `exact`) clip, `exact_sum` adds, and
-`noise` draws; `account` keeps the bill, `federation` asks several curators.
+`accept`, `gradient`, `curvature`, `statistic`, `count`, `batches`, `fixed_batch`, `tuna`, `filtered`, `exact`) clip, `exact_sum`
+adds, and `noise` draws; `account` keeps the bill, `federation` asks several curators.
 """

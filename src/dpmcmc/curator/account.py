@@ -30,6 +30,7 @@ from dpmcmc.accounting.statement import (
     NOBODY_HAS_MORE,
     NOT_OURS,
     OTHER_RELEASES,
+    ROWS_OF_FILE,
     SHARED_BUDGET,
     SINGLE_ROWS,
     TIME,
@@ -125,6 +126,13 @@ class Account:
             return str(self.budget)
         return f"what is left of {self.budget}, {self.filter.left:.3g} of {self.filter.total:.3g} {self.filter.unit},"
 
+    @property
+    def share_left(self) -> float:
+        """What part of the budget is left, in the measure that its spends are added up in."""
+        if self.filter is None:
+            return 0.0 if self.ledger.grants and self.budget is not None else 1.0
+        return self.filter.left / self.filter.total if self.filter.total > 0 else 0.0
+
     def check_consent(self) -> None:
         """Refuse to run anything, whatever was granted, once the rows were withdrawn or in a copy of the process."""
         if self.is_withdrawn:
@@ -180,11 +188,12 @@ class Account:
 
     def _limits(self) -> list[str]:
         """What a promise is not about."""
-        limits = [CHANGES] if self.unit.neighbours is Neighbours.ADD_OR_REMOVE_ONE else []
+        limits = [ROWS_OF_FILE]
+        limits += [CHANGES] if self.unit.neighbours is Neighbours.ADD_OR_REMOVE_ONE else []
         limits += [SINGLE_ROWS, CHOICES] if self.unit.rows_per_person == 1 and not self.is_enforced else [CHOICES]
         if self.budget is None:
             return limits  # where it says that other runs add to it
-        return [*limits, OTHER_RELEASES.format("this run alone" if self.filter is None else "the runs that share this budget")]
+        return [*limits, OTHER_RELEASES.format("this run alone" if self.filter is None else "all that shares this budget")]
 
     def _claim(self, bill: tuple[Entry, ...], is_secret_fixed: bool) -> tuple[float, str, float | None, str | None]:
         """epsilon and its method, then a second figure and what it is, where there is one."""

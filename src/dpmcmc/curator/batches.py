@@ -13,6 +13,13 @@ Repeated draws are masked, and so are slots without a row.
 B ~ Poisson(s rate) and B uniform draws with replacement: rows are then fetched from the piece they are in, and from no other. The
 numbers of draws, in a piece and in all, are cut off as above.
 
+**Places.** Compiled code may round a row's value differently in different places of a batch: a product of a matrix and a vector
+does, in the rows left over after whole vectors. What a drawn row adds is accounted for given what all others add, so the places of
+the others must not depend on whether it is drawn. Of a fixed-size batch they do not: with the row swapped for another one, all
+others stay. In a list of a Poisson number of draws those behind it would move up by one. So such draws are put into places at
+random, all orders with the empty places equally likely: taking a row's draws out leaves the others where they are, at random as
+before.
+
 How far all this is from the ideal law is charged: `DISTANCE`.
 """
 
@@ -40,9 +47,10 @@ from dpmcmc.types import Unit, is_number
 TAIL_BITS = 80
 MAX_DRAWS = 2**24
 COLUMNS = 16  # of float32, one line of a processor's cache
+PLACE_BITS, ORDER_PASSES = 24, 3  # a place below MAX_DRAWS and 40 random bits make one word to sort by, three times
 # Tails of B, in a piece and in all, or a sequence that falls short; 127-bit probabilities; 128-bit words cut into at most 2^31
-# slots.
-DISTANCE = 4 * 2.0**-TAIL_BITS + MAX_DRAWS * (2.0**-127 + 2.0**-96)
+# slots; two places with the same 120 bits.
+DISTANCE = 4 * 2.0**-TAIL_BITS + MAX_DRAWS * (2.0**-127 + 2.0**-96) + MAX_DRAWS**2 * 2.0**-121
 RATE_ROUNDING = 2.0**-40  # a rate is a float64, and so is the mean of the number of draws that stands for it
 
 
@@ -92,11 +100,12 @@ class PoissonBatch:
         """Slots and whether each counts."""
         num_slots = table.num_slots if table.capacity is None else table.capacity
         mean = -num_slots * math.log1p(-self.rate)
-        key_number, key_slots = noise.random_words(key, (2, 8))
+        key_number, key_slots, key_places = noise.random_words(key, (3, 8))
         number, num_draws = _poisson_number(noise.random_words(key_number, (4,)), mean), _checked_draws(_most_draws(mean), self)
         slots = _uniform_slots(noise.random_words(key_slots, (num_draws, 4)), num_slots)
         ordered = jnp.sort(jnp.where(jnp.arange(num_draws) < number, slots, num_slots))
-        return ordered, _is_first(ordered) & (ordered < num_slots)
+        order = _random_order(noise.random_words(key_places, (num_draws, 2 * ORDER_PASSES)))
+        return ordered[order], (_is_first(ordered) & (ordered < num_slots))[order]
 
 
 @dataclass(frozen=True)
@@ -144,6 +153,7 @@ class Draws(NamedTuple):
     places: Any  # (draws,) in the piece; those after the last end do not count
     words: Any  # (draws, 2): secret words for a coin of each draw
     width: int  # no piece has more draws
+    key: Any  # of the places where values are computed
 
 
 def repeated_draws(key, table: Table, rate: float) -> Draws:
@@ -152,10 +162,10 @@ def repeated_draws(key, table: Table, rate: float) -> Draws:
     width, most = _most_draws(size * rate), _most_draws(num_pieces * size * rate)
     if num_pieces * width > MAX_DRAWS:
         raise ValueError(f"{rate:.3g} draws a row are more than {MAX_DRAWS} in all: choose a smaller bound, or use all rows")
-    key_numbers, key_draws = noise.random_words(key, (2, 8))
+    key_numbers, key_draws, key_places = noise.random_words(key, (3, 8))
     numbers = _poisson_number(noise.random_words(key_numbers, (num_pieces, 4)), size * rate)
     words = noise.random_words(key_draws, (most, 6))
-    return Draws(jnp.cumsum(numbers), _uniform_slots(words[:, :4], size), words[:, 4:], width)
+    return Draws(jnp.cumsum(numbers), _uniform_slots(words[:, :4], size), words[:, 4:], width, key_places)
 
 
 def map_drawn(values, table: Table, draws: Draws):
@@ -176,8 +186,16 @@ def map_drawn(values, table: Table, draws: Draws):
         found = jnp.concatenate([_take(piece, own) for piece, own in zip(table.occupied, places, strict=True)])
         is_real = is_real & (_take(found, order) != 0)
     if num_pieces * width > 2 * most:  # many pieces and few draws: the filling would be most of the work
-        return values(jax.tree.map(functools.partial(_take, places=order), rows)), is_real
-    return _take(values(rows), order), is_real
+        rows, num_places = jax.tree.map(functools.partial(_take, places=order), rows), most
+        order = jnp.arange(most)
+    else:
+        num_places = num_pieces * width
+    # Of each device its own: with one order for all, places there would tell how many draws there are here.
+    num_devices, device = (1, 0) if table.axis is None else (lax.axis_size(table.axis), table.device[0])
+    key = noise.random_words(draws.key, (num_devices, 8))[device]
+    mixed = _random_order(noise.random_words(key, (num_places, 2 * ORDER_PASSES)))
+    found = values(jax.tree.map(functools.partial(_take, places=mixed), rows))
+    return _take(found, _inverse(mixed)[order]), is_real
 
 
 def _order(table: Table, draws: Draws, bounds):
@@ -236,6 +254,22 @@ def _choose(condition, yes, no):
 
 def _is_first(ordered):
     return jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+
+
+def _random_order(words):
+    """A permutation of the places, all equally likely, from six words along the last axis: sorted by 120 bits, 40 at a time."""
+    order = jnp.arange(words.shape[0], dtype=jnp.int32)
+    places = order.astype(jnp.uint64)
+    for high, low in zip(words.T[::2], words.T[1::2], strict=True):
+        random = high.astype(jnp.uint64) << 32 | low.astype(jnp.uint64)
+        # Each pass keeps the order of those that are equal in it: the place is in the last bits.
+        mixed = jnp.sort((random >> PLACE_BITS << PLACE_BITS)[order] | places)
+        order = order[(mixed & (2**PLACE_BITS - 1)).astype(jnp.int32)]
+    return order
+
+
+def _inverse(order):
+    return jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0], dtype=order.dtype), unique_indices=True)
 
 
 def _uniform_slots(words, num_slots: int):

@@ -17,9 +17,10 @@ import itertools
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -42,13 +43,14 @@ from dpmcmc.curator.program import (
     Held,
     Program,
     Traced,
-    check_traced_by,
+    compiled_by,
     execute,
     silently,
     trace,
 )
+from dpmcmc.curator.records import Handle, keep, record_of
 from dpmcmc.curator.statistic import with_statistic
-from dpmcmc.errors import BudgetExceeded
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
 from dpmcmc.ledger import record_all
 from dpmcmc.precision import is_double, own_settings
 from dpmcmc.types import Answer, Budget, Model, Plan, Query, Unit, is_standing
@@ -133,6 +135,12 @@ class Curator:
     def __repr__(self) -> str:
         return f"Curator(capacity={self.capacity}, budget={self.budget!r})"
 
+    def __reduce__(self) -> NoReturn:
+        raise PrivacyRefusal(
+            "a curator cannot be pickled or copied: make one where it is needed. Its rows would go with it, and its budget would "
+            "be there twice; processes that share a budget share a ledger="
+        )
+
     # Read only: a promise does not change once it was made.
 
     @property
@@ -183,6 +191,11 @@ class Curator:
     def what_is_left(self) -> str:
         """The budget in words, or what is left of one that several grants share."""
         return self._account.what_is_left()
+
+    @property
+    def share_left(self) -> float:
+        """What part of the budget is left for further grants: of mu^2 where it is shared by "gaussian-dp"."""
+        return self._account.share_left
 
     def grant(self, plan: Plan) -> Grant:
         """Bill the whole plan at once. Nothing is refunded."""
@@ -240,39 +253,54 @@ class Curator:
         return noise.fresh_secret() if self._fixed_secret is None else np.asarray(self._fixed_secret, np.uint32)
 
 
-class Grant:
-    """A billed plan and the fresh secret that its answers are made with."""
+@dataclass(eq=False)
+class Granted:
+    """A grant, as it is kept in `records`."""
 
-    def __init__(self, curator: Curator, plan: Plan, statement: Statement) -> None:
-        self._curator, self._statement = curator, statement
-        self._left = Counter(plan)
-        self._secret, self._runs = curator._fresh_secret(), itertools.count()
-        self._meter = Meter()
-
-    def run(self, executable: Executable, *arguments: Any) -> Any:
-        """Run a compiled program once. Its asks are taken off the grant before a row is touched."""
-        check_traced_by(self._curator, executable)
-        with self._curator._lock:
-            self.check(executable.plan)
-            self._curator._meter = self._meter
-            return execute(executable, self._take(executable.plan), arguments)
+    curator: Curator
+    statement: Statement
+    left: Counter[Query]
+    secret: np.ndarray
+    runs: Iterator[int]
+    meter: Meter
 
     def check(self, plan: Plan) -> None:
         """Refuse a program that asks more than is left, or any once the rows were withdrawn."""
-        self._curator._account.check_consent()
+        self.curator._account.check_consent()
         for query, count in plan.items():
-            if count > self._left[query]:
-                raise BudgetExceeded(f"the program asks {query} {count} times, {self._left[query]} are left of the grant")
+            if count > self.left[query]:
+                raise BudgetExceeded(f"the program asks {query} {count} times, {self.left[query]} are left of the grant")
 
-    def _take(self, plan: Plan) -> tuple[Any, Any, Any]:
+    def take(self, plan: Plan) -> tuple[Any, Any, Any]:
         """Take a checked program's asks off the grant; return what it runs on: rows, their number, the secret."""
-        self._left.subtract({query: count for query, count in plan.items() if not is_standing(query)})
-        secret = jnp.asarray(noise.secret_of(self._secret, next(self._runs)), jnp.uint32)
-        return self._curator._rows, self._curator._num_rows, secret
+        self.left.subtract({query: count for query, count in plan.items() if not is_standing(query)})
+        words = jnp.asarray(noise.secret_of(self.secret, next(self.runs)), jnp.uint32)
+        return self.curator._rows, self.curator._num_rows, words
+
+
+class Grant(Handle):
+    """A billed plan, and the fresh secret that its answers are made with. What is left of it is kept in `records`."""
+
+    __slots__ = ()
+
+    def run(self, executable: Executable, *arguments: Any) -> Any:
+        """Run a compiled program once. Its asks are taken off the grant before a row is touched."""
+        granted = granted_of(self)
+        curator, program = granted.curator, compiled_by(granted.curator, executable)
+        with curator._lock:
+            granted.check(program.plan)
+            curator._meter = granted.meter
+            return execute(program.compiled, granted.take(program.plan), arguments)
 
     def statement(self, *notes: str) -> Statement:
         """What this grant promised, with its bill."""
-        return dataclasses.replace(self._statement, notes=self._statement.notes + notes)
+        statement = granted_of(self).statement
+        return dataclasses.replace(statement, notes=statement.notes + notes)
+
+
+def granted_of(grant: Grant) -> Granted:
+    """The record of a grant, or a refusal."""
+    return record_of(grant, Granted, "a grant that a curator has given out (curator.grant(plan))")
 
 
 # -- what one owner and several have in common -------------------------------------------------------------------------------
@@ -298,8 +326,14 @@ def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
         owner._account.statement(plan, bill, owner._fixed_secret is not None) for owner, bill in zip(owners, bills, strict=True)
     ]
     assert all(str(statement) and statement.ledger_json() for statement in statements)
-    grants = [Grant(owner, plan, statement) for owner, statement in zip(owners, statements, strict=True)]
+    granted = [
+        Granted(owner, statement, Counter(plan), owner._fresh_secret(), itertools.count(), Meter())
+        for owner, statement in zip(owners, statements, strict=True)
+    ]
+    grants = [Grant() for _ in owners]
     record_all([account.ledger for account in accounts], bills)
+    for grant, record in zip(grants, granted, strict=True):
+        keep(grant, record)
     for account, bill in zip(accounts, bills, strict=True):
         if account.filter is not None:
             account.filter.spend(total_costs(bill))

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.curator.exact_sum import MAX_ROWS
+from dpmcmc.curator.queries import MAX_DIMENSION
 from dpmcmc.curator.rowwise import check_apart, has_rules
 from dpmcmc.errors import in_brief
 from dpmcmc.precision import is_double, own_settings
-from dpmcmc.types import Model, Query, Unit
+from dpmcmc.types import Kinds, Model, Query, Unit
 
 
 def as_column(leaf: Any) -> np.ndarray:
@@ -150,6 +151,8 @@ def check_model(model: Model, row: Any) -> None:
             _check_scalar("linear.predictor", model.linear.predictor, position, row)
             _check_scalar("linear.log_likelihood", model.linear.log_likelihood, number, row)
             _check_features(model, _check_silent("linear.features", model.linear.features, row))
+        if model.kinds is not None:
+            _check_kinds(model.kinds, row)
         _check_indices("log_prior", model, np.zeros(model.dimension, dtype))
         zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), row)
         _check_indices("log_likelihood", model, np.zeros(model.dimension, dtype), zeros)
@@ -182,6 +185,17 @@ def _check_center(model: Model, position: Any) -> None:
         ) from error
     if getattr(found, "shape", None) != position.shape or not jnp.issubdtype(found.dtype, jnp.floating):
         raise ValueError(f"the model's center must return {model.dimension} numbers, it returned {_told(found)}")
+
+
+def _check_kinds(kinds: Kinds, row: Any) -> None:
+    """Noise is charged for as many counts as a vector may have entries."""
+    names = kinds.names
+    are_texts = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
+    if not are_texts or not 1 <= len(set(names)) == len(names) <= MAX_DIMENSION:
+        raise ValueError(f"kinds.names={names!r} must be a tuple of 1 to {MAX_DIMENSION} different texts")
+    found = _check_silent("kinds.of_row", kinds.of_row, row)
+    if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.integer):
+        raise ValueError(f"kinds.of_row must return one integer for one row, it returned {_told(found)}")
 
 
 def _check_features(model: Model, found: Any) -> None:

@@ -21,23 +21,24 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from dpmcmc.accounting.statement import SEVERAL_OWNERS, FederatedStatement
-from dpmcmc.curator.curator import Curator, Grant, bill_all
+from dpmcmc.curator.curator import Curator, Grant, bill_all, granted_of
 from dpmcmc.curator.program import (
     SECRET_SHAPE,
     Executable,
     Held,
     Program,
     Traced,
-    check_traced_by,
+    compiled_by,
     execute,
     trace,
 )
+from dpmcmc.curator.records import Handle, keep, record_of
 from dpmcmc.curator.statistic import SufficientStatistic, same_family
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.types import Answer, Budget, Model, Plan, Query, traits
@@ -60,13 +61,25 @@ class Federation:
         if isinstance(owners, Curator):
             raise TypeError("a federation is of several curators: give them in a list, or by name; a single one needs none")
         by_name = owners if isinstance(owners, Mapping) else {str(number): owner for number, owner in enumerate(owners, 1)}
-        self.owners: Mapping[str, Curator] = MappingProxyType(dict(by_name))  # read only: they were checked
+        self._owners: Mapping[str, Curator] = MappingProxyType(dict(by_name))
         _check_owners(self.owners)
-        self.model = _shared_model(self.owners)
+        self._model = _shared_model(self.owners)
         self._other_family = _other_family(self.owners)
 
     def __repr__(self) -> str:
         return f"Federation({dict(self.owners)})"
+
+    # Read only: owners were checked together, and a program is compiled for their units.
+
+    @property
+    def owners(self) -> Mapping[str, Curator]:
+        """The curators by name."""
+        return self._owners
+
+    @property
+    def model(self) -> Model:
+        """The first owner's, with bounds that hold for the rows of all."""
+        return self._model
 
     @property
     def row(self) -> Any:
@@ -109,7 +122,10 @@ class Federation:
     def grant(self, plan: Plan) -> FederatedGrant:
         """Bill the whole plan at once, to every owner or to none. Nothing is refunded."""
         self.check(plan)
-        return FederatedGrant(self, dict(zip(self.owners, bill_all(list(self.owners.values()), plan), strict=True)))
+        grants = dict(zip(self.owners, bill_all(list(self.owners.values()), plan), strict=True))
+        grant = FederatedGrant()
+        keep(grant, _Granted(self, grants, threading.Lock()))
+        return grant
 
     # -- how it is answered ------------------------------------------------------------------------------------------------
 
@@ -129,21 +145,30 @@ class Federation:
         return {name: owner.hold(*own) for (name, owner), *own in mine}
 
 
-class FederatedGrant:
+class _Granted(NamedTuple):
+    """A grant of several owners, as their federation keeps it."""
+
+    federation: Federation
+    grants: Mapping[str, Grant]
+    lock: threading.Lock
+
+
+class FederatedGrant(Handle):
     """Every owner's grant of one plan, each with a secret of its own."""
 
-    def __init__(self, federation: Federation, grants: Mapping[str, Grant]) -> None:
-        self._federation, self._grants, self._lock = federation, dict(grants), threading.Lock()
+    __slots__ = ()
 
     def run(self, executable: Executable, *arguments: Any) -> Any:
         """Run a compiled program once. Its asks are taken off every owner's grant, or off none, before a row is touched."""
-        check_traced_by(self._federation, executable)
-        with self._lock:
-            for name, grant in self._grants.items():
+        granted = _granted_of(self)
+        program, records = compiled_by(granted.federation, executable), {}
+        with granted.lock:
+            for name, grant in granted.grants.items():
+                records[name] = granted_of(grant)
                 with _told_by(name):
-                    grant.check(executable.plan)
-            held = [grant._take(executable.plan) for grant in self._grants.values()]
-        return execute(executable, _together(held), arguments)
+                    records[name].check(program.plan)
+            held = [record.take(program.plan) for record in records.values()]
+        return execute(program.compiled, _together(held), arguments)
 
     def statement(self, *notes: str) -> FederatedStatement:
         """What each owner promised, with its bill."""
@@ -154,7 +179,11 @@ class FederatedGrant:
                 return statement  # there may be no noise, or no secret
             return dataclasses.replace(statement, assumptions=(*statement.assumptions, SEVERAL_OWNERS))
 
-        return FederatedStatement({name: one(grant) for name, grant in self._grants.items()})
+        return FederatedStatement({name: one(grant) for name, grant in _granted_of(self).grants.items()})
+
+
+def _granted_of(grant: FederatedGrant) -> _Granted:
+    return record_of(grant, _Granted, "a grant that a federation has given out (federation.grant(plan))")
 
 
 def add(answers: Sequence[Answer]) -> Answer:
@@ -208,7 +237,7 @@ def _check_owners(owners: Mapping[str, Curator]) -> None:
         _check_owner(name, owner)
     for name, owner in others:
         _check_shapes(first, (name, owner))
-    _check_apart("are the same curator", {name: id(owner._account) for name, owner in owners.items()})  # or a copy of it
+    _check_apart("are the same curator", {name: id(owner._account) for name, owner in owners.items()})
     paths = {name: owner._account.ledger.path for name, owner in owners.items()}
     _check_apart("keep one ledger file", {name: path.resolve() for name, path in paths.items() if path is not None})
     secrets = {name: owner._fixed_secret for name, owner in owners.items()}
@@ -237,7 +266,10 @@ def _check_shapes(first: tuple[str, Curator], other: tuple[str, Curator]) -> Non
 def _shapes(owner: Curator) -> dict[str, Any]:
     dimension = owner.model.dimension
     named = jax.eval_shape(owner.model.unravel, jax.ShapeDtypeStruct((dimension,), np.float32))
-    return {"dimension": dimension} | jax.tree.map(lambda leaf: leaf.shape, {"parameters": named, "rows": owner.row})
+    kinds = None if owner.model.kinds is None else owner.model.kinds.names
+    return {"dimension": dimension, "kinds": kinds} | jax.tree.map(
+        lambda leaf: leaf.shape, {"parameters": named, "rows": owner.row}
+    )
 
 
 def _shared_model(owners: Mapping[str, Curator]) -> Model:

@@ -14,6 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from dpmcmc.ask import asked, count_queries, put_answers, speaks
 from dpmcmc.bill import is_ours
+from dpmcmc.curator.records import Handle, keep, record_of
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.precision import in_double, own_settings
 from dpmcmc.types import Answer, Plan, Query, is_standing
@@ -25,25 +26,66 @@ SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
 EXACTLY = {"xla_cpu_enable_fast_math": False}
 
 
-class Executable(NamedTuple):
-    """A compiled program and the bill read off it."""
+class Executable(Handle):
+    """A compiled program. Its bill is the one that was read off what is compiled: both are kept in `records`."""
 
+    __slots__ = ()
+
+    @property
+    def plan(self) -> Plan:
+        """How often it asks each query."""
+        return _compiled_of(self).plan
+
+    @property
+    def compiled(self) -> Any:
+        """What JAX has compiled, for a look at its memory or its text."""
+        return _compiled_of(self).compiled
+
+
+class Traced(Handle):
+    """A traced program: what it asks and what it returns. Both are kept in `records`."""
+
+    __slots__ = ()
+
+    @property
+    def plan(self) -> Plan:
+        """How often it asks each query."""
+        return _traced_of(self).plan
+
+    @property
+    def shapes(self) -> Any:
+        """Of what it returns."""
+        return _traced_of(self).shapes
+
+    def compile(self) -> Executable:
+        """The program with the answers in their places, or a refusal."""
+        traced = _traced_of(self)
+        with own_settings():
+            compiled = traced.with_answers().lower().compile(EXACTLY)
+        executable = Executable()
+        keep(executable, _Compiled(traced.plan, compiled, traced.owner))
+        return executable
+
+
+class _Compiled(NamedTuple):
     plan: Plan
     compiled: Any
     owner: Any  # the curator, or federation, whose unit, model and capacity are compiled in
 
 
-class Traced(NamedTuple):
-    """A traced program: what it asks and what it returns."""
-
+class _Traced(NamedTuple):
     plan: Plan
-    shapes: Any  # of what it returns
+    shapes: Any
     with_answers: Callable[[], Any]  # the same, traced again with the answers of its owner put in
     owner: Any
 
-    def compile(self) -> Executable:
-        with own_settings():
-            return Executable(self.plan, self.with_answers().lower().compile(EXACTLY), self.owner)
+
+def _compiled_of(executable: Any) -> _Compiled:
+    return record_of(executable, _Compiled, "a program that a curator has compiled (curator.trace(program, ...).compile())")
+
+
+def _traced_of(traced: Any) -> _Traced:
+    return record_of(traced, _Traced, "a program that a curator has traced (curator.trace(program, ...))")
 
 
 def trace(
@@ -57,6 +99,7 @@ def trace(
     is_user_double = in_double()  # the sampler is user code: it sees the precision its author set, not the curator's
     with own_settings(is_user_double):
         shapes = jax.eval_shape(lambda *values: values, *arguments)
+    stored = jax.tree.map(_shape_of, stored)  # what was traced refers to no row
     with own_settings():
         on_no_device = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), stored)
         held = jax.eval_shape(owner.hold, *on_no_device)
@@ -69,7 +112,15 @@ def trace(
             return _unflattened(asking.out_info, put_answers(asking.jaxpr, jax.tree.leaves(arguments), find))
 
         run = functools.partial(run, owner.hold) if spread is None else spread(run)
-        return Traced(plan, asking.out_info, lambda: jax.jit(run).trace(*stored, *shapes), owner)
+        traced = Traced()
+        keep(traced, _Traced(plan, asking.out_info, lambda: jax.jit(run).trace(*stored, *shapes), owner))
+        return traced
+
+
+def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+    """What is compiled in of an array: its shape and type, and how it is spread over devices."""
+    sharding = leaf.sharding if isinstance(leaf.sharding, jax.NamedSharding) else None
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
 def _trace_asking(program: Callable[..., Any], shapes: tuple[Any, ...]) -> Any:
@@ -162,17 +213,19 @@ def refuse_speech(jaxpr: Any) -> None:
         )
 
 
-def check_traced_by(owner: Any, executable: Executable) -> None:
-    """Refuse a program of another curator or federation."""
-    if executable.owner is not owner:
+def compiled_by(owner: Any, executable: Executable) -> _Compiled:
+    """What runs and what it costs, from our own record; refuses a program of another curator or federation."""
+    program = _compiled_of(executable)
+    if program.owner is not owner:
         raise PrivacyRefusal("this program was traced by another curator, with its noise: trace it with the one that granted")
+    return program
 
 
-def execute(executable: Executable, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
+def execute(compiled: Any, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
     """Run the compiled program on what its owners hold."""
     arguments = jax.tree.map(jnp.asarray, arguments)
     with own_settings():
-        return jax.block_until_ready(executable.compiled(*held, *arguments))
+        return jax.block_until_ready(compiled(*held, *arguments))
 
 
 def _narrow(value, dtype):

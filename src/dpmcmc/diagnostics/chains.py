@@ -11,7 +11,8 @@ import numpy as np
 from dpmcmc.finding import Finding, severe
 
 MAX_DRIFT, FEWEST_FOR_DRIFT = 5.0, 50  # standard deviations, and draws to have any
-MAX_TIES, MIN_RETURNS = 0.01, 2  # share of the draws at their largest or smallest value, and how often they must come back to it
+MAX_TIES = 0.01  # share of the draws at their largest or smallest value
+MIN_RETURNS = 5  # times that chains must come back there: one may return to its last place by chance
 ROUNDING = 1e-12  # of a mean in double precision
 MOST_NAMES = 5
 
@@ -25,6 +26,14 @@ class Limits(NamedTuple):
 
 PAID = Limits(1.1, 15)  # where each step costs privacy budget
 FREE = Limits(1.01, 400)  # where more steps cost nothing but time
+UNCONVERGED = {
+    "never-moved",
+    "drift",
+    "r-hat",
+    "no-effective-draws",
+    "few-effective-draws",
+    "few-tail-draws",
+}  # more steps may help
 
 
 def of_chains(variables: Mapping[str, np.ndarray], measures: Mapping[str, Mapping[str, float]], limits: Limits) -> list[Finding]:

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from dpmcmc.models import _regression
-from dpmcmc.types import Array, Key, Model, Row, whole
+from dpmcmc.types import Array, Key, Kinds, Model, Row, whole
 
 
 def logistic(
@@ -61,6 +61,7 @@ def logistic(
         curvature=lipschitz**2 / 4,
         self_concordance=lipschitz,
         linear=linear,
+        kinds=Kinds(("label 0", "label 1"), lambda row: (row[1] > 0.5).astype(jnp.int32)),
         declared=f"|x| <= {radius:g} (y > 1/2 is one class, y <= 1/2 the other)",
     )
 

@@ -158,6 +158,8 @@ def _check_rows(rows: Any) -> None:
                 "(of a DataFrame, a dict of np.asarray(table[name], np.float32)); give a program its other arguments beforehand, "
                 "as in functools.partial(program, num_groups=3)"
             )
+    if len({leaf.shape[0] for leaf in jax.tree.leaves(rows)}) > 1:
+        raise ValueError("the columns of rows have different numbers of rows: they must agree")
 
 
 def _made_up(rows: Any, fill: Sequence[float]) -> Any:

@@ -70,6 +70,9 @@ def robust_linear(
 
     The position has the coefficients over the noise, the intercept first if there is one, and then what stands for the noise; it
     may start at zero. People get the coefficients, by `names` if given, and `noise_scale`. `threshold` is K.
+
+    The coefficients describe the bulk of the rows, as outliers have little pull: not the line of the means, which least squares
+    estimates, where errors are skewed.
     """
     num_features = whole("num_features", num_features, 1, "the number of columns of x")
     bound = positive("response_bound", response_bound, "it bounds |y| of every row; move y by a public constant to fit")

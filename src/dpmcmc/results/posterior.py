@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from dpmcmc.accounting.statement import ATTRIBUTE, DIFFERS, JOINED, NUM_DRAWS, FederatedStatement, Statement, is_one_promise
+from dpmcmc.accounting.verify import open_netcdf
 from dpmcmc.diagnostics import PAID, Limits, of_chains, prior_widths
 from dpmcmc.diagnostics.chains import entries
 from dpmcmc.errors import in_brief
@@ -137,6 +138,7 @@ def rehearse(
 ) -> None:
     """Fail now, with zeros of these shapes, rather than after the budget is spent. With a path they are written beside it once."""
     _check_info(info)
+    _arviz()  # its own failure is none of these draws'
     positions, infos = jax.tree.map(lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info))
     try:
         result = _inference_data(_named(positions, unravel), infos, num_warmup=1)
@@ -322,8 +324,12 @@ def _write(result: Any, path: str | Path) -> Path:
     draft = Path(path).with_name(f"{Path(path).name}.{secrets.token_hex(4)}.draft")
     try:
         result.to_netcdf(str(draft), engine="h5netcdf")
-    except BaseException:
-        draft.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        if isinstance(error, OSError) and error.errno is not None:
+            # HDF5 says the same in its own words, with flags and addresses.
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
     return draft
 
@@ -362,10 +368,11 @@ def load(path: str | Path):
         raise FileNotFoundError(f"{path} is no file")
     if Path(path).stat().st_size == 0:
         raise ValueError(f"{path} {EMPTY}")
-    try:
-        result = _arviz().from_netcdf(str(path), engine="h5netcdf")
-    except OSError as error:
-        raise ValueError(f"{path} is no posterior: it must be a NetCDF file as `save` writes it") from error
+    arviz = _arviz()
+    with open_netcdf(Path(path)) as file:
+        if "posterior" not in file:
+            raise ValueError("it has no group named posterior")
+        result = arviz.from_netcdf(str(path), engine="h5netcdf").load()
     if ORDER in getattr(getattr(result, "posterior", None), "attrs", {}):
         _order(result, _names(result))
     return result
@@ -375,7 +382,13 @@ def _arviz():
     with warnings.catch_warnings():
         # It announces its next major version, which the requirements exclude.
         warnings.simplefilter("ignore", FutureWarning)
-        import arviz
+        try:
+            import arviz
+        except OSError as error:  # it makes a folder of its own when it is imported
+            raise OSError(
+                f"ArviZ, which keeps the draws, cannot be imported: it writes to a cache folder, which failed ({error}). Set HOME "
+                "or XDG_CACHE_HOME to a folder that can be written"
+            ) from error
     return arviz
 
 

@@ -91,7 +91,7 @@ def sections(result: Any) -> list[str]:
     statement, attributes = posterior.statement_of(result), result.posterior.attrs
     doubts = verify.doubts(attributes)
     is_private = not doubts and math.isfinite(float(attributes["epsilon"]))
-    plan = escape(attributes.get("plan", ""))
+    plan, reading = (escape(attributes.get(name, "")) for name in ("plan", "reading"))
     draws = posterior.scalars(result)
     return [
         *(f"<p>{escape(line)}</p>" for line in _promise(statement, attributes)),
@@ -99,6 +99,7 @@ def sections(result: Any) -> list[str]:
         _verdict(result),
         "<h2>Parameters</h2>",
         _table(result, [values.attrs.get("unit", "") for values in draws.values()]),
+        f"<p>{reading}</p>" if reading else "",
         f'<p class="small">{GLOSSARY}</p>',
         "<h2>The draws</h2>",
         image(

@@ -105,15 +105,19 @@ def hmc(
         first = state.gradient if reuse else ask(key_first, gradient, state.position).value
         start = jax.random.normal(key_momentum, state.position.shape, state.position.dtype)
 
-        def leap(path, key):
-            position, momentum, _ = path
-            position = (position + h * metric.out_of(roots * momentum)).astype(position.dtype)
+        def kick(key, position):
             released = ask(key, gradient, position).value
-            return (position, momentum + h * slope(position, released), released), None
+            return slope(position, released), released
 
-        path = (state.position, start + h / 2 * slope(state.position, first), first)
-        (end, momentum, last), _ = lax.scan(leap, path, jax.random.split(key_path, num_leapfrog))
-        momentum = momentum - h / 2 * slope(end, last)
+        end, momentum, last = leapfrog(
+            kick,
+            lambda momentum: metric.out_of(roots * momentum),
+            state.position,
+            start,
+            (slope(state.position, first), first),
+            h,
+            jax.random.split(key_path, num_leapfrog),
+        )
 
         public = log_prior(end) - log_prior(state.position) + (jnp.sum(start**2) - jnp.sum(momentum**2)) / 2
         is_divergent = ~(jnp.all(jnp.isfinite(end)) & jnp.isfinite(public))
@@ -127,6 +131,33 @@ def hmc(
         ), HMCInfo(is_accepted, is_divergent, jnp.linalg.norm(proposal - state.position))
 
     return Sampler(init, step)
+
+
+def leapfrog(
+    kick: Callable[[Any, Array], tuple[Array, Any]],
+    velocity: Callable[[Array], Array],
+    position: Position,
+    momentum: Array,
+    first: tuple[Array, Any],
+    step_size: Array,
+    keys: Array,
+) -> tuple[Position, Array, Any]:
+    """The end of a path: position, momentum, and what the last kick was made of.
+
+    `kick(key, position)` returns the gradient there and what to keep of it; `first` is that at the path's start. One step for each
+    of the keys.
+    """
+
+    def leap(path, key):
+        position, momentum, _ = path
+        position = (position + step_size * velocity(momentum)).astype(position.dtype)
+        gradient, kept = kick(key, position)
+        return (position, momentum + step_size * gradient, (gradient, kept)), None
+
+    gradient, _ = first
+    path = position, momentum + step_size / 2 * gradient, first
+    (position, momentum, (gradient, kept)), _ = lax.scan(leap, path, keys)
+    return position, momentum - step_size / 2 * gradient, kept
 
 
 def _decide(rng_key, test: Query, position, proposal, public, ask):

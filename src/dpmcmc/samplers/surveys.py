@@ -16,27 +16,22 @@ The slopes that have led to t are heard too, as far as they agree (`samplers.sta
 precision, and t the mean of their points. Where the noise in C outweighs that in G nothing is gained by it, for that mean is
 farther from the posterior.
 
-No row is asked about any more, so a chain on it may be as long as one likes. It is Hamiltonian Monte Carlo, whose gradients and
-ratios come from the survey. The eigenvectors of C make the covariance diagonal, but for one direction.
+Sampling this posterior costs no further privacy budget, so a chain may be as long as it takes (`samplers.known_density`). The
+eigenvectors of C make the covariance diagonal, but for one direction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from dpmcmc.samplers import roles
-from dpmcmc.samplers.hmc import hmc
+from dpmcmc.samplers.known_density import known_density
 from dpmcmc.samplers.start import Seen
 from dpmcmc.types import Answer, Array, Ask, Key, Position, Query, Sampler
-
-NUM_LEAPFROG, STEP_SIZE = 8, 0.4  # in posterior standard deviations: half an orbit at most
-NEWTON_STEPS, LEAST = 10, 1e-6  # to the highest density; of the largest curvature
 
 
 class Survey(NamedTuple):
@@ -78,7 +73,7 @@ def survey(start: Callable[[Key, Position, Ask], Any], gradient: Query, curvatur
 
 
 def noise_aware(log_prior: Callable[[Position], Array], found: Survey) -> Sampler:
-    """Hamiltonian sampler of the posterior given a `survey`: its steps ask nothing, so any number of them costs the same.
+    """Sampler of the posterior given a `survey`: its steps ask nothing, so any number of them costs the same.
 
     To be made of what the start has released: ``sample(rng_key, lambda found: noise_aware(log_prior, found), curator, position,
     start=survey(...), num_steps=1000)``.
@@ -87,26 +82,7 @@ def noise_aware(log_prior: Callable[[Position], Array], found: Survey) -> Sample
     if not isinstance(found, Survey):
         raise TypeError(f"noise_aware needs what a survey has released, not a {type(found).__name__}: give start=survey(...)")
     law = log_likelihood(found)
-
-    def answer(rng_key, query, *points):
-        """What the survey says, in place of the rows."""
-        return Answer(jax.grad(law)(*points) if query == SLOPE else law(points[1]) - law(points[0]), jnp.zeros(()))
-
-    walk = hmc(log_prior, SLOPE, RATIO, STEP_SIZE, NUM_LEAPFROG, _precision(log_prior, law, found.position))
-    return Sampler(
-        lambda key, position, ask: walk.init(key, position, answer), lambda key, state, ask: walk.step(key, state, answer)
-    )
-
-
-@dataclass(frozen=True)
-class _Public:
-    """A question that needs no rows."""
-
-    name: str
-
-
-SLOPE: Any = _Public("slope")
-RATIO: Any = _Public("ratio")
+    return known_density(lambda position: law(position) + log_prior(position), found.position)
 
 
 def log_likelihood(found: Survey) -> Callable[[Position], Array]:
@@ -124,26 +100,3 @@ def log_likelihood(found: Survey) -> Callable[[Position], Array]:
         return -(square + jnp.sum(jnp.log(spread)) + jnp.log(along)) / 2
 
     return law
-
-
-def _precision(log_prior: Callable[[Position], Array], law: Callable[[Position], Array], position: Position) -> Array:
-    """The curvature of the log posterior where it is highest, to scale steps by: positive, whatever its sign."""
-
-    def density(position):
-        return law(position) + log_prior(position)
-
-    def curved(position):
-        values, axes = jnp.linalg.eigh(-jax.hessian(density)(position))
-        size = jnp.abs(values)
-        return axes, jnp.maximum(size, LEAST * jnp.max(size))
-
-    def newton(_, reached):
-        position, *_ = reached
-        axes, sizes = curved(position)
-        further = position + axes @ ((axes.T @ jax.grad(density)(position)) / sizes)
-        return jnp.where(density(further) > density(position), further, position), axes, sizes
-
-    nothing = jnp.zeros_like(position)
-    _, axes, sizes = lax.fori_loop(0, NEWTON_STEPS + 1, newton, (position, jnp.diag(nothing), nothing))
-    half = axes * jnp.sqrt(sizes)
-    return half @ half.T
