@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc import Accept, Barker, Curator, Gradient, LogRatio, accept_walk, models, penalty, random_walk, sgld
-from dpmcmc.curator import exact_sum, fused, gradient, linear_rows, queries
-from dpmcmc.curator.exact_sum import piece_layout
-from dpmcmc.loop import begin_program, block_program
+from dpmcmc.curator.queries import gradient, log_ratio
+from dpmcmc.curator.sums import exact_sum, fused, linear_rows
+from dpmcmc.curator.sums.exact_sum import piece_layout
+from dpmcmc.run.loop import begin_program, block_program
 
 NUM_STEPS = 20
 
@@ -76,7 +77,7 @@ def sums(curator: Curator, model, positions, proposals, bound: float):
     def run(pieces, num_rows, positions, proposals):
         table = exact_sum.Table(pieces, num_rows, curator.unit, capacity=curator.capacity, by_columns=curator._by_columns)
         table = gradient.with_scales(table, model)
-        ratios = jax.vmap(lambda before, after: queries.log_ratio_sum(model, table, before, after, bound))(positions, proposals)
+        ratios = jax.vmap(lambda before, after: log_ratio.log_ratio_sum(model, table, before, after, bound))(positions, proposals)
         return ratios, jax.vmap(lambda position: gradient.all_rows_sum(model, table, position, 1.0))(positions)
 
     with jax.enable_x64(True):

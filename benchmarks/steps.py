@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 
 from dpmcmc import Accept, Barker, Curator, Gradient, LogRatio, accept_walk, models, penalty, random_walk, sgld
-from dpmcmc.loop import begin_program, block_program
+from dpmcmc.run.loop import begin_program, block_program
 
 SIZES = [(10**5, 10, 100), (10**6, 50, 8)]  # rows, dimension, steps in a block
 ROUNDS = 7

@@ -48,8 +48,8 @@ from dpmcmc import (
     sgnht,
     survey,
 )
-from dpmcmc.curator.program import EXACTLY, Executable
-from dpmcmc.loop import begin_program, block_program
+from dpmcmc.curator.programs.program import EXACTLY, Executable
+from dpmcmc.run.loop import begin_program, block_program
 
 SECRET = np.arange(16, dtype=np.uint32)
 

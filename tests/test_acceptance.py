@@ -8,8 +8,8 @@ import pytest
 from scipy import special, stats
 
 from dpmcmc.acceptance import Barker, LazyBarker, Metropolis, Penalty
-from dpmcmc.curator.accept import clamped_log_ratio
-from dpmcmc.curator.exact_sum import BITS
+from dpmcmc.curator.queries.accept import clamped_log_ratio
+from dpmcmc.curator.sums.exact_sum import BITS
 
 TESTS = [Metropolis(), Barker(), LazyBarker(0.3), LazyBarker(1.0), Penalty(0.05), Penalty(0.5), Penalty(2.0), Penalty(6.0)]
 BITS_TESTS = TESTS[1:]

@@ -41,7 +41,7 @@ from dpmcmc import (
     summary,
     tuning,
 )
-from dpmcmc.curator.exact import ExactGradient
+from dpmcmc.curator.queries.nonprivate import ExactGradient
 from dpmcmc.diagnostics import FREE, PAID, of_chains
 from dpmcmc.finding import Finding, Severity, in_words
 from dpmcmc.results import posterior

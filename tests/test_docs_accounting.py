@@ -3,8 +3,9 @@
 import re
 from pathlib import Path
 
-from dpmcmc.accounting import accountants, gaussian, guess, papers
+from dpmcmc.accounting import accountants, guess, papers
 from dpmcmc.accounting.costs import Gaussian
+from dpmcmc.accounting.laws import gaussian
 from dpmcmc.accounting.statement import percent
 
 PAGE = Path(__file__).parents[1] / "docs" / "accounting.md"

@@ -35,11 +35,9 @@ from dpmcmc import (
     guided_walk,
     hmc,
     load,
-    loop,
     models,
     newton_start,
     penalty,
-    progress,
     random_walk,
     sample,
     save,
@@ -49,6 +47,7 @@ from dpmcmc import (
 )
 from dpmcmc.acceptance import Metropolis
 from dpmcmc.accounting.statement import Statement
+from dpmcmc.run import loop, progress
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

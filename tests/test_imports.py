@@ -16,35 +16,31 @@ ALLOWED = {  # layer -> the layers of ours it may import; a layer is a folder or
     "types": set(),
     "errors": set(),
     "acceptance": set(),
-    "finding": {"errors", "accounting"},
-    "progress": {"types", "finding"},
     "precision": set(),
-    "ask": {"types", "errors"},
+    "finding": {"accounting", "errors"},
     "models": {"types"},
+    "tables": {"types", "errors"},
     "accounting": {"types", "errors", "acceptance"},
-    "bill": {"types", "accounting"},
-    "ledger": {"bill", "errors", "accounting"},
-    "curator": {"types", "errors", "ask", "acceptance", "accounting", "bill", "ledger", "precision"},
+    "curator": {"types", "errors", "acceptance", "accounting", "precision"},
     "samplers": {"types", "acceptance", "precision"},
     "diagnostics": {"types", "precision", "finding"},
-    "loop": {"types", "errors", "ask", "accounting", "progress", "results", "diagnostics", "finding"},
     "results": {"types", "errors", "accounting", "diagnostics", "finding", "__init__"},
-    "tables": {"types", "errors"},
+    "run": {"types", "errors", "accounting", "curator", "results", "diagnostics", "finding"},
     "tuning": {"types", "accounting", "__init__"},
-    "counting": {"types", "tuning", "__init__"},
-    "forecast": {"types", "acceptance", "accounting", "bill", "tuning", "__init__"},
-    "audit": {"types", "errors", "accounting", "bill", "__init__"},
-    "experiments": {"types", "models", "acceptance", "accounting", "results", "__init__"},
-    "demo": {"types", "finding", "models", "results", "tables", "tuning", "forecast", "__init__"},
+    "counting": {"types", "accounting", "tuning", "__init__"},
+    "forecast": {"types", "acceptance", "accounting", "tuning", "__init__"},
+    "audit": {"types", "errors", "accounting", "__init__"},
+    "papers": {"types", "models", "acceptance", "accounting", "results", "__init__"},
+    "demo": {"types", "models", "results", "tables", "tuning", "forecast", "finding", "__init__"},
 }
 HEAVY_HOMES = {
     "arviz": {"results/posterior.py"},
     "h5py": {"accounting/verify.py"},
     "matplotlib": {"results/plots.py"},
     "numpyro": {"models/numpyro.py"},
-    "rich": {"progress.py", "cli/account.py"},
+    "rich": {"run/progress.py", "cli/account.py"},
 }
-NO_JAX = {"types", "errors", "acceptance", "accounting", "bill", "ledger", "finding", "progress", "__init__"}
+NO_JAX = {"types", "errors", "acceptance", "accounting", "finding", "__init__"}
 
 
 def layer(path: Path) -> str:

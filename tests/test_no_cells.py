@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 import dpmcmc
 from dpmcmc import Budget, Curator, Federation, Gradient, Model, PrivacyRefusal, models, tables, tuning
 from dpmcmc.cli import main
-from dpmcmc.curator.curator import Grant
-from dpmcmc.loop import begin_program
+from dpmcmc.curator.owner import Grant
+from dpmcmc.run.loop import begin_program
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -180,7 +180,7 @@ def test_a_posterior_and_the_error_of_a_run_that_broke_off_hold_no_cell(monkeypa
     def strike(self, num_steps, info):
         raise OSError("disk")
 
-    monkeypatch.setattr("dpmcmc.progress.Progress.advance", strike)
+    monkeypatch.setattr("dpmcmc.run.progress.Progress.advance", strike)
     with pytest.raises(dpmcmc.RunFailed) as caught:
         tiny.run(tiny.make_curator(first))
     assert not has_cell("".join(traceback.format_exception(caught.value)))

@@ -14,9 +14,9 @@ import pytest
 
 from dpmcmc import Budget, Curator, demo, tuning
 from dpmcmc.accounting import accountants
-from dpmcmc.bill import entries, to_json, total_costs
+from dpmcmc.accounting.bill import entries, to_json, total_costs
 from dpmcmc.errors import PrivacyRefusal
-from dpmcmc.loop import begin_program, block_program
+from dpmcmc.run.loop import begin_program, block_program
 from dpmcmc.types import Unit
 from tests.table import ALL, SECRET, compiled
 

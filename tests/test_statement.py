@@ -27,12 +27,12 @@ from dpmcmc import (
     PoissonBatch,
     SufficientStatistic,
     UnsupportedQuery,
-    loop,
     models,
 )
 from dpmcmc.accounting import verify
 from dpmcmc.accounting.costs import Gaussian, SubsampledGaussian, to_json
 from dpmcmc.accounting.statement import FederatedStatement, weakest
+from dpmcmc.run import loop
 from tests import tiny
 
 PENALTY_BIT = PenaltyAccept(clip=0.05, noise_multiplier=20.0, max_move=1.0)

@@ -21,7 +21,7 @@ from dpmcmc.accounting.costs import (
     PoissonMixture,
     SubsampledGaussian,
 )
-from dpmcmc.accounting.minibatch import loss_range
+from dpmcmc.accounting.laws.minibatch import loss_range
 from dpmcmc.types import Neighbours
 
 DELTA = 1e-6

@@ -13,22 +13,22 @@ __version__ = "0.1.0"
 
 _NAMES = {  # by the module that they are from
     "acceptance": ("Barker", "LazyBarker", "Metropolis", "Penalty"),
-    "curator.accept": ("Accept", "PenaltyAccept"),
-    "curator.batches": ("FixedBatch", "PoissonBatch"),
-    "curator.count": ("Count",),
-    "curator.curator": ("Curator",),
-    "curator.curvature": ("Curvature",),
-    "curator.exact": ("ExactAccept", "ExactGradient", "ExactRatio"),
+    "curator.queries.accept": ("Accept", "PenaltyAccept"),
+    "curator.queries.batches": ("FixedBatch", "PoissonBatch"),
+    "curator.queries.count": ("Count",),
+    "curator.owner": ("Curator",),
+    "curator.queries.curvature": ("Curvature",),
+    "curator.queries.nonprivate": ("ExactAccept", "ExactGradient", "ExactRatio"),
     "curator.federation": ("Federation",),
-    "curator.filtered": ("FilteredAccept",),
-    "curator.fixed_batch": ("BatchBarker", "BatchRatio"),
-    "curator.gradient": ("CenteredGradient", "Gradient"),
-    "curator.queries": ("LogRatio",),
-    "curator.statistic": ("SufficientStatistic",),
-    "curator.tuna": ("PublishedFastMH", "TunaBarker", "TunaMetropolis", "TunaRatio"),
+    "curator.queries.filtered": ("FilteredAccept",),
+    "curator.queries.fixed_batch": ("BatchBarker", "BatchRatio"),
+    "curator.queries.gradient": ("CenteredGradient", "Gradient"),
+    "curator.queries.log_ratio": ("LogRatio",),
+    "curator.queries.statistic": ("SufficientStatistic",),
+    "curator.queries.tuna": ("PublishedFastMH", "TunaBarker", "TunaMetropolis", "TunaRatio"),
     "errors": ("BudgetExceeded", "PrivacyRefusal", "RunFailed", "UnboundedQueries", "UnsupportedQuery"),
     "finding": ("Finding", "Severity"),
-    "loop": ("sample",),
+    "run.loop": ("sample",),
     "results.posterior": ("findings", "load", "save", "statement_of", "summary"),
     "results.report": ("report",),
     "samplers.accept": ("accept_walk",),
@@ -57,28 +57,28 @@ if TYPE_CHECKING:
     from dpmcmc.acceptance import LazyBarker as LazyBarker
     from dpmcmc.acceptance import Metropolis as Metropolis
     from dpmcmc.acceptance import Penalty as Penalty
-    from dpmcmc.curator.accept import Accept as Accept
-    from dpmcmc.curator.accept import PenaltyAccept as PenaltyAccept
-    from dpmcmc.curator.batches import FixedBatch as FixedBatch
-    from dpmcmc.curator.batches import PoissonBatch as PoissonBatch
-    from dpmcmc.curator.count import Count as Count
-    from dpmcmc.curator.curator import Curator as Curator
-    from dpmcmc.curator.curvature import Curvature as Curvature
-    from dpmcmc.curator.exact import ExactAccept as ExactAccept
-    from dpmcmc.curator.exact import ExactGradient as ExactGradient
-    from dpmcmc.curator.exact import ExactRatio as ExactRatio
     from dpmcmc.curator.federation import Federation as Federation
-    from dpmcmc.curator.filtered import FilteredAccept as FilteredAccept
-    from dpmcmc.curator.fixed_batch import BatchBarker as BatchBarker
-    from dpmcmc.curator.fixed_batch import BatchRatio as BatchRatio
-    from dpmcmc.curator.gradient import CenteredGradient as CenteredGradient
-    from dpmcmc.curator.gradient import Gradient as Gradient
-    from dpmcmc.curator.queries import LogRatio as LogRatio
-    from dpmcmc.curator.statistic import SufficientStatistic as SufficientStatistic
-    from dpmcmc.curator.tuna import PublishedFastMH as PublishedFastMH
-    from dpmcmc.curator.tuna import TunaBarker as TunaBarker
-    from dpmcmc.curator.tuna import TunaMetropolis as TunaMetropolis
-    from dpmcmc.curator.tuna import TunaRatio as TunaRatio
+    from dpmcmc.curator.owner import Curator as Curator
+    from dpmcmc.curator.queries.accept import Accept as Accept
+    from dpmcmc.curator.queries.accept import PenaltyAccept as PenaltyAccept
+    from dpmcmc.curator.queries.batches import FixedBatch as FixedBatch
+    from dpmcmc.curator.queries.batches import PoissonBatch as PoissonBatch
+    from dpmcmc.curator.queries.count import Count as Count
+    from dpmcmc.curator.queries.curvature import Curvature as Curvature
+    from dpmcmc.curator.queries.filtered import FilteredAccept as FilteredAccept
+    from dpmcmc.curator.queries.fixed_batch import BatchBarker as BatchBarker
+    from dpmcmc.curator.queries.fixed_batch import BatchRatio as BatchRatio
+    from dpmcmc.curator.queries.gradient import CenteredGradient as CenteredGradient
+    from dpmcmc.curator.queries.gradient import Gradient as Gradient
+    from dpmcmc.curator.queries.log_ratio import LogRatio as LogRatio
+    from dpmcmc.curator.queries.nonprivate import ExactAccept as ExactAccept
+    from dpmcmc.curator.queries.nonprivate import ExactGradient as ExactGradient
+    from dpmcmc.curator.queries.nonprivate import ExactRatio as ExactRatio
+    from dpmcmc.curator.queries.statistic import SufficientStatistic as SufficientStatistic
+    from dpmcmc.curator.queries.tuna import PublishedFastMH as PublishedFastMH
+    from dpmcmc.curator.queries.tuna import TunaBarker as TunaBarker
+    from dpmcmc.curator.queries.tuna import TunaMetropolis as TunaMetropolis
+    from dpmcmc.curator.queries.tuna import TunaRatio as TunaRatio
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded
     from dpmcmc.errors import PrivacyRefusal as PrivacyRefusal
     from dpmcmc.errors import RunFailed as RunFailed
@@ -86,13 +86,13 @@ if TYPE_CHECKING:
     from dpmcmc.errors import UnsupportedQuery as UnsupportedQuery
     from dpmcmc.finding import Finding as Finding
     from dpmcmc.finding import Severity as Severity
-    from dpmcmc.loop import sample as sample
     from dpmcmc.results.posterior import findings as findings
     from dpmcmc.results.posterior import load as load
     from dpmcmc.results.posterior import save as save
     from dpmcmc.results.posterior import statement_of as statement_of
     from dpmcmc.results.posterior import summary as summary
     from dpmcmc.results.report import report as report
+    from dpmcmc.run.loop import sample as sample
     from dpmcmc.samplers.accept import accept_walk as accept_walk
     from dpmcmc.samplers.exponential import exponential_penalty as exponential_penalty
     from dpmcmc.samplers.hmc import hmc as hmc

@@ -34,9 +34,9 @@ from scipy import stats
 
 from dpmcmc import Curator
 from dpmcmc.accounting import accountants
+from dpmcmc.accounting.bill import costs_of
 from dpmcmc.accounting.costs import Cost as KnownCost
 from dpmcmc.accounting.costs import NonPrivate
-from dpmcmc.bill import costs_of
 from dpmcmc.errors import PrivacyRefusal
 from dpmcmc.types import Ask, Budget, Cost, Key, Model, Neighbours, Query, Unit, is_number, is_standing, whole
 

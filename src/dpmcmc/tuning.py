@@ -128,7 +128,8 @@ class Recipe:
 
 def gaussian_mu(budget: Budgets) -> float:
     """The Gaussian-DP parameter that the whole budget buys (of several, the least), as far as noise is near enough to ideal."""
-    from dpmcmc.accounting import accountants, gaussian
+    from dpmcmc.accounting import accountants
+    from dpmcmc.accounting.laws import gaussian
 
     def mu(one: Budget) -> float:
         usable = max(1.0, math.log(accountants.RESERVE * one.delta / DISTANCE))
@@ -142,7 +143,8 @@ def part_of(budget: Budget, share: float) -> Budget:
 
     Gaussian queries alone: their mu^2 add up, as a budget that is shared by "gaussian-dp" counts them.
     """
-    from dpmcmc.accounting import accountants, gaussian
+    from dpmcmc.accounting import accountants
+    from dpmcmc.accounting.laws import gaussian
 
     if not (is_number(share) and 0 < share <= 1):
         raise ValueError(f"share={share} must lie in (0, 1]: it is a part of the budget")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpmcmc.acceptance import Barker, LazyBarker, Penalty
-from dpmcmc.accounting import accountants, calibrate, filters, gaussian
+from dpmcmc.accounting import accountants, calibrate, filters
 from dpmcmc.accounting.costs import (
     ZCDP,
     AcceptBit,
@@ -21,6 +21,7 @@ from dpmcmc.accounting.costs import (
     Pure,
     SubsampledGaussian,
 )
+from dpmcmc.accounting.laws import gaussian
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 from dpmcmc.types import Neighbours
 from tests.timing import quickest

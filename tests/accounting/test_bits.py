@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpmcmc.acceptance import Barker, LazyBarker, Metropolis, Penalty
-from dpmcmc.accounting import accountants, bits, calibrate, gaussian
+from dpmcmc.accounting import accountants, calibrate
 from dpmcmc.accounting.costs import AcceptBit
+from dpmcmc.accounting.laws import bits, gaussian
 from dpmcmc.errors import UnsupportedQuery
 
 TESTS = [

@@ -50,7 +50,7 @@ def test_the_penalty_bit_wants_the_renyi_filter():
 def test_the_total_is_the_best_conversion_solved_for_rho():
     for epsilon in (0.1, 1.0, 8.0):
         rho = filters.largest_rho(epsilon, DELTA)
-        from dpmcmc.accounting import renyi
+        from dpmcmc.accounting.laws import renyi
 
         assert renyi.zcdp_epsilon(rho, DELTA) <= epsilon < renyi.zcdp_epsilon(rho * (1 + 1e-6), DELTA)
 
@@ -147,7 +147,7 @@ def test_a_budget_is_an_epsilon_and_a_delta(make, epsilon, delta):
 )
 def test_no_total_is_more_than_its_conversion_proves(make, epsilon, delta):
     """Where the search for a total ends without one, nothing is granted."""
-    from dpmcmc.accounting import gaussian, renyi
+    from dpmcmc.accounting.laws import gaussian, renyi
 
     total = make(epsilon, delta).total
     if make is filters.gaussian_filter:

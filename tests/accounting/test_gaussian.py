@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from dpmcmc.accounting import accountants, calibrate, gaussian
+from dpmcmc.accounting import accountants, calibrate
 from dpmcmc.accounting.costs import Gaussian
+from dpmcmc.accounting.laws import gaussian
 from tests.timing import quickest
 
 

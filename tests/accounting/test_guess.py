@@ -5,8 +5,9 @@ import math
 import pytest
 from scipy import special, stats
 
-from dpmcmc.accounting import filters, gaussian, guess, renyi
+from dpmcmc.accounting import filters, guess
 from dpmcmc.accounting.costs import ZCDP, Gaussian, Pure
+from dpmcmc.accounting.laws import gaussian, renyi
 
 DELTA = 1e-6
 SLACK = {"gaussian-filter": 1e-5, "zcdp-filter": 0.15, "renyi-filter": 0.4}

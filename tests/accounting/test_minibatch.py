@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy import special
 
 from dpmcmc.acceptance import Barker, LazyBarker
-from dpmcmc.accounting import bits, calibrate, minibatch
+from dpmcmc.accounting import calibrate
 from dpmcmc.accounting.costs import AcceptBit, MinibatchBarker
+from dpmcmc.accounting.laws import bits, minibatch
 from tests.timing import quickest
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from dpmcmc.accounting import accountants, calibrate, gaussian, pld, profiles
+from dpmcmc.accounting import accountants, calibrate
 from dpmcmc.accounting.costs import Gaussian, PoissonMixture, Pure, SubsampledGaussian
+from dpmcmc.accounting.laws import gaussian, pld, profiles
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Neighbours
 from tests.timing import quickest

@@ -9,8 +9,9 @@ import pytest
 from scipy import special
 
 from dpmcmc.acceptance import Barker, LazyBarker, Penalty
-from dpmcmc.accounting import accountants, calibrate, recursion
+from dpmcmc.accounting import accountants, calibrate
 from dpmcmc.accounting.costs import AcceptBit, Gaussian, MinibatchBarker
+from dpmcmc.accounting.laws import recursion
 from dpmcmc.accounting.search import largest
 from dpmcmc.errors import UnsupportedQuery
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy import special
 
-from dpmcmc.accounting import accountants, renyi, sampled
+from dpmcmc.accounting import accountants
 from dpmcmc.accounting.costs import DPBarker, Gaussian, SubsampledGaussian
+from dpmcmc.accounting.laws import renyi, sampled
 from dpmcmc.types import Neighbours
 
 

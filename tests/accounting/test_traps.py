@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from dpmcmc.acceptance import Barker
-from dpmcmc.accounting import accountants, calibrate, filters, pld
+from dpmcmc.accounting import accountants, calibrate, filters
 from dpmcmc.accounting.costs import AcceptBit, Gaussian, Pure, SubsampledGaussian
+from dpmcmc.accounting.laws import pld
 from dpmcmc.types import Neighbours
 
 

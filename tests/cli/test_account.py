@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from dpmcmc.accounting import accountants
 from dpmcmc.accounting.costs import Gaussian, to_json
+from dpmcmc.accounting.ledger import _document
 from dpmcmc.cli import main
-from dpmcmc.ledger import _document
 
 KINDS = {
     "gaussian": "--noise-multiplier 30",

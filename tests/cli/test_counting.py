@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from dpmcmc import Budget, load, statement_of, tuning
+from dpmcmc.accounting.ledger import audit
 from dpmcmc.cli import main
-from dpmcmc.curator import noise
-from dpmcmc.ledger import audit
+from dpmcmc.curator.noise import noise
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -17,10 +17,10 @@ from dpmcmc import Budget, cli, findings, forecast, load, statement_of
 from dpmcmc.cli import choices, main
 from dpmcmc.cli.choices import SamplerName
 from dpmcmc.cli.problems import ModelName, Problem, Settings, problem_of, rows_of
-from dpmcmc.curator import noise
-from dpmcmc.curator.curator import Grant
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.owner import Grant
 from dpmcmc.models.robust_linear import HUBER
-from dpmcmc.progress import Progress
+from dpmcmc.run.progress import Progress
 from dpmcmc.tables.columns import Bounds, parse_bounds
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

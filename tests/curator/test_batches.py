@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpmcmc.curator import batches
+from dpmcmc.curator.queries import batches
 
 RARE = 2.0**-batches.TAIL_BITS
 

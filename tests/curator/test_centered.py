@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpmcmc import Budget, CenteredGradient, Curator, Federation, Gradient, Model, Neighbours, UnsupportedQuery, models, tuning
-from dpmcmc.curator import gradient
-from dpmcmc.curator.exact_sum import BITS
+from dpmcmc.curator.queries import gradient
+from dpmcmc.curator.sums.exact_sum import BITS
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -12,9 +12,10 @@ from scipy import stats
 from dpmcmc import Accept, Barker, ExactAccept, LazyBarker, PenaltyAccept, TunaBarker, models
 from dpmcmc.acceptance import Penalty
 from dpmcmc.accounting import calibrate
-from dpmcmc.curator import accept, noise
-from dpmcmc.curator.accept import SHORTEST, SMALLEST
-from dpmcmc.curator.exact_sum import Table
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.queries import accept
+from dpmcmc.curator.queries.accept import SHORTEST, SMALLEST
+from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.types import Neighbours, Unit
 
 BITS = 192

@@ -7,8 +7,8 @@ import pytest
 from scipy import special, stats
 from scipy.optimize import linprog
 
-from dpmcmc.curator import noise
-from dpmcmc.curator.correction import CORRECTIONS, Correction, draw
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.queries.correction import CORRECTIONS, Correction, draw
 from tests.statistics import accept_probability
 
 SPACING, END = 1e-3, 60.0

@@ -11,8 +11,9 @@ from scipy import stats
 
 from dpmcmc import Budget, Count, Curator, Federation, Kinds, Model, Neighbours, models
 from dpmcmc.accounting import costs
-from dpmcmc.curator import count, noise
-from dpmcmc.curator.exact_sum import Table
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.queries import count
+from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.types import Unit
 
 REPLACE, ADD = Unit(), Unit(Neighbours.ADD_OR_REMOVE_ONE)

@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 from dpmcmc import Accept, Barker, Curator, Curvature, Gradient, hmc, models, newton_start, random_walk, sample, sgld
-from dpmcmc.curator import noise
-from dpmcmc.curator.curvature import curvature_sum
-from dpmcmc.curator.exact_sum import BITS, Table
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.queries.curvature import curvature_sum
+from dpmcmc.curator.sums.exact_sum import BITS, Table
 from dpmcmc.samplers import start as start_module
 from dpmcmc.samplers.start import corrected, lift
 from dpmcmc.types import Answer, Unit

@@ -10,10 +10,12 @@ from jax.experimental import checkify
 
 import dpmcmc
 from dpmcmc import Barker, Curator, UnboundedQueries, models
-from dpmcmc.curator import door, noise, program
-from dpmcmc.curator.curator import AXIS
-from dpmcmc.curator.exact_sum import Table
-from dpmcmc.curator.rowwise import rowwise
+from dpmcmc.curator import checks
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.owner import AXIS
+from dpmcmc.curator.programs import program
+from dpmcmc.curator.sums.exact_sum import Table
+from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.types import Unit
 from tests import tiny
 
@@ -403,4 +405,4 @@ def test_what_sees_rows_is_called_once_and_is_what_was_looked_at():
 
 def test_a_wide_number_that_overflows_is_not_told():
     with np.errstate(all="raise"):
-        assert door.as_column(np.full(2, np.finfo(np.longdouble).max)).dtype == np.float32
+        assert checks.as_column(np.full(2, np.finfo(np.longdouble).max)).dtype == np.float32

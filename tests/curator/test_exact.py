@@ -29,7 +29,9 @@ from dpmcmc import (
     sgld,
 )
 from dpmcmc.accounting import verify
-from dpmcmc.curator import exact, exact_sum, gradient, noise, queries
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.queries import gradient, log_ratio, nonprivate
+from dpmcmc.curator.sums import exact_sum
 from dpmcmc.types import Unit
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -84,7 +86,7 @@ def test_a_clipped_ratio_is_the_private_one_without_its_noise():
     bound = clip * np.linalg.norm(PROPOSAL.astype(float) - POSITION.astype(float))
     value, _ = answer(ExactRatio(clip), POSITION, PROPOSAL)
     with jax.enable_x64(True):
-        integers = jax.jit(lambda *points: queries.log_ratio_sum(MODEL, table(), *points, bound))(POSITION, PROPOSAL)
+        integers = jax.jit(lambda *points: log_ratio.log_ratio_sum(MODEL, table(), *points, bound))(POSITION, PROPOSAL)
     assert value == pytest.approx(bound * int(integers) / 2**exact_sum.BITS, rel=1e-6)
     assert value == pytest.approx(np.clip(RATIOS, -bound, bound).sum(), abs=1e-3) != pytest.approx(RATIOS.sum(), abs=1e-2)
 
@@ -200,7 +202,7 @@ def test_the_statement_says_infinity_and_why(query):
 
 
 def test_private_queries_get_no_such_note():
-    statement = Curator(ROWS, MODEL, None).grant({queries.LogRatio(1.0, 30.0): 3}).statement()
+    statement = Curator(ROWS, MODEL, None).grant({log_ratio.LogRatio(1.0, 30.0): 3}).statement()
     assert statement.notes == () and math.isfinite(statement.epsilon)
 
 
@@ -218,4 +220,4 @@ def test_bad_settings_are_named(make, text):
 
 
 def test_their_answers_add_where_those_of_the_private_queries_do():
-    assert exact.ExactRatio.adds and exact.ExactGradient.adds and not hasattr(exact.ExactAccept, "adds")
+    assert nonprivate.ExactRatio.adds and nonprivate.ExactGradient.adds and not hasattr(nonprivate.ExactAccept, "adds")

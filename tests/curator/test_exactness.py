@@ -24,9 +24,9 @@ from dpmcmc import (
     random_walk,
     sample,
 )
-from dpmcmc.curator import exact_sum
-from dpmcmc.loop import begin_program, block_program
+from dpmcmc.curator.sums import exact_sum
 from dpmcmc.precision import always_double
+from dpmcmc.run.loop import begin_program, block_program
 from tests.table import SECRET
 
 KEY = jax.random.key(3)

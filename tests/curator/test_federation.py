@@ -41,7 +41,6 @@ from dpmcmc import (
     findings,
     hmc,
     load,
-    loop,
     models,
     newton_start,
     penalty,
@@ -51,11 +50,12 @@ from dpmcmc import (
 from dpmcmc.accounting import costs, verify
 from dpmcmc.cli import main
 from dpmcmc.curator import federation as federations
-from dpmcmc.curator import noise
-from dpmcmc.curator.curator import granted_of
-from dpmcmc.curator.exact_sum import BITS
-from dpmcmc.curator.queries import log_ratio_sum
-from dpmcmc.progress import Progress
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.owner import granted_of
+from dpmcmc.curator.queries.log_ratio import log_ratio_sum
+from dpmcmc.curator.sums.exact_sum import BITS
+from dpmcmc.run import loop
+from dpmcmc.run.progress import Progress
 from dpmcmc.types import Answer
 from tests import tiny
 from tests.statistics import effective_size, moment_z_scores, threshold

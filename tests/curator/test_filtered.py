@@ -23,10 +23,10 @@ from dpmcmc import (
     sample,
 )
 from dpmcmc.accounting import costs
-from dpmcmc.curator import filtered
-from dpmcmc.curator.accept import ROUNDING, SMALLEST
-from dpmcmc.curator.curator import granted_of
-from dpmcmc.curator.filtered import Meter
+from dpmcmc.curator.owner import granted_of
+from dpmcmc.curator.queries import filtered
+from dpmcmc.curator.queries.accept import ROUNDING, SMALLEST
+from dpmcmc.curator.queries.filtered import Meter
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.types import Unit
 from tests.table import MODEL, ROWS, SECRET

@@ -14,10 +14,11 @@ from scipy import stats
 
 from dpmcmc import BatchBarker, BatchRatio, Budget, Curator, FixedBatch, Gradient, Model, Neighbours, UnsupportedQuery
 from dpmcmc.accounting import accountants, calibrate, costs
-from dpmcmc.curator import batches, noise
-from dpmcmc.curator.correction import CORRECTIONS
-from dpmcmc.curator.exact_sum import BITS, Table
-from dpmcmc.curator.fixed_batch import BELOW, BIT_BELOW, BatchSums, batch_sums, coarse_bits
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.queries import batches
+from dpmcmc.curator.queries.correction import CORRECTIONS
+from dpmcmc.curator.queries.fixed_batch import BELOW, BIT_BELOW, BatchSums, batch_sums, coarse_bits
+from dpmcmc.curator.sums.exact_sum import BITS, Table
 from dpmcmc.types import Unit
 from tests.statistics import accept_probability
 

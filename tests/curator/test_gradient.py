@@ -13,8 +13,9 @@ from scipy import stats
 
 from dpmcmc import Budget, Curator, FixedBatch, Gradient, Model, Neighbours, PoissonBatch, UnsupportedQuery
 from dpmcmc.accounting import costs
-from dpmcmc.curator import batches, exact_sum, gradient, linear_rows
-from dpmcmc.curator.clipping import clip_to_unit_ball
+from dpmcmc.curator.queries import batches, gradient
+from dpmcmc.curator.sums import exact_sum, linear_rows
+from dpmcmc.curator.sums.clipping import clip_to_unit_ball
 from dpmcmc.models import (
     linear,
     logistic,

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from dpmcmc import Curator, LogRatio, Model, models, penalty, random_walk, sample
-from dpmcmc.curator import fused, gradient, layouts, linear_rows, noise
-from dpmcmc.curator.exact_sum import BITS, Table, piece_layout
-from dpmcmc.curator.queries import log_ratio_sum
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.queries import gradient
+from dpmcmc.curator.queries.log_ratio import log_ratio_sum
+from dpmcmc.curator.sums import fused, layouts, linear_rows
+from dpmcmc.curator.sums.exact_sum import BITS, Table, piece_layout
 from dpmcmc.types import Unit
 from tests.curator.test_gradient import adversarial_rows, inner_product, too_long
 from tests.table import SECRET

@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from dpmcmc.acceptance import Barker, LazyBarker, Penalty
-from dpmcmc.curator import noise, queries
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.queries import log_ratio
 from dpmcmc.types import Neighbours, Unit
 
 SECRET = jnp.arange(16, dtype=jnp.uint32)
@@ -265,4 +266,4 @@ def test_many_blocks_are_the_same_stream_as_few():
 def test_a_narrow_integer_does_not_make_noise_small():
     """Of a query that does not check its numbers."""
     unit = Unit(Neighbours.ADD_OR_REMOVE_ONE, rows_per_person=3)
-    assert queries.integer_sigma(np.int8(100), unit) == 300 * 2.0**queries.BITS
+    assert log_ratio.integer_sigma(np.int8(100), unit) == 300 * 2.0**log_ratio.BITS

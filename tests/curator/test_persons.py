@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 from dpmcmc import Budget, BudgetExceeded, Curator, Neighbours, tables
-from dpmcmc.curator import door
+from dpmcmc.curator import checks
 from dpmcmc.types import Unit
 from tests import tiny
 
@@ -20,7 +20,7 @@ PERSONS = np.array([7, 3, 7, -1, 7, 3, 5, 3, -1])
 
 def used(persons, rows_per_person=2):
     persons = np.asarray(persons)
-    return np.flatnonzero(door.first_of_each(persons, len(persons), Unit(rows_per_person=rows_per_person))).tolist()
+    return np.flatnonzero(checks.first_of_each(persons, len(persons), Unit(rows_per_person=rows_per_person))).tolist()
 
 
 def test_the_first_rows_of_each_are_used_and_none_of_nobody():

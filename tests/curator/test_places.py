@@ -14,8 +14,9 @@ import pytest
 from scipy import stats
 
 from dpmcmc import FixedBatch, PoissonBatch
-from dpmcmc.curator import batches, noise
-from dpmcmc.curator.exact_sum import Table
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.queries import batches
+from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.types import Unit
 
 NUM_ROWS, NUM_KEYS = 8, 10_000

@@ -15,7 +15,7 @@ from jax.interpreters import batching
 from jax.scipy import special, stats
 
 from dpmcmc import Curator, Family, LogRatio, Model, SufficientStatistic, models
-from dpmcmc.curator.rowwise import APART, _own, _some_of_everything, check_apart, rowwise
+from dpmcmc.curator.sums.rowwise import APART, _own, _some_of_everything, check_apart, rowwise
 
 SIZE = 4
 POINT = jnp.array([0.3, -0.2, 0.5, 0.1])
@@ -143,8 +143,8 @@ def test_operations_behind_one_primitive_are_told_apart(monkeypatch):
     with pytest.raises(ValueError, match="uses `call_hi_primitive`"):
         rowwise(root)(ROWS)
     rowwise(KEPT_APART["interval"], (None, 0))(POINT, ROWS)
-    monkeypatch.setattr("dpmcmc.curator.rowwise._operation", lambda equation: (equation.primitive, NoneType))
-    monkeypatch.setattr("dpmcmc.curator.rowwise._own", functools.cache(_own.__wrapped__))
+    monkeypatch.setattr("dpmcmc.curator.sums.rowwise._operation", lambda equation: (equation.primitive, NoneType))
+    monkeypatch.setattr("dpmcmc.curator.sums.rowwise._own", functools.cache(_own.__wrapped__))
     with pytest.raises(ValueError, match="uses `call_hi_primitive`"):  # should their types be elsewhere one day
         rowwise(KEPT_APART["interval"], (None, 0))(POINT, ROWS)
 

@@ -27,10 +27,11 @@ from dpmcmc import (
     TunaRatio,
     models,
 )
-from dpmcmc.curator import batches, noise
-from dpmcmc.curator.clipping import clip_to_unit
-from dpmcmc.curator.exact_sum import BITS, Table, fixed_point, sum_rows
-from dpmcmc.curator.queries import MAX_DIMENSION, log_ratio_sum
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.queries import batches
+from dpmcmc.curator.queries.log_ratio import MAX_DIMENSION, log_ratio_sum
+from dpmcmc.curator.sums.clipping import clip_to_unit
+from dpmcmc.curator.sums.exact_sum import BITS, Table, fixed_point, sum_rows
 from dpmcmc.types import Model, Unit
 
 UNIT = Unit()

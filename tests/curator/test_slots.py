@@ -7,9 +7,11 @@ import pytest
 from scipy import stats
 
 from dpmcmc import Budget, Curator, Neighbours, models
-from dpmcmc.curator import batches, curvature, fused, gradient, noise, queries, statistic
-from dpmcmc.curator.exact_sum import Table, transposed
-from dpmcmc.curator.queries import log_ratio_sum, unit_ratios
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.queries import batches, curvature, gradient, log_ratio, statistic
+from dpmcmc.curator.queries.log_ratio import log_ratio_sum, unit_ratios
+from dpmcmc.curator.sums import fused
+from dpmcmc.curator.sums.exact_sum import Table, transposed
 from dpmcmc.precision import own_settings
 
 BUDGET = Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
@@ -85,7 +87,7 @@ def slanted(*arguments):
 @pytest.mark.parametrize("ratios", [unit_ratios, slanted])
 def test_a_row_that_is_gone_leaves_the_others_in_their_slots(ratios, monkeypatch):
     """The row itself says nothing, so the sums must be equal; if the others moved up by one slot, they would not be."""
-    monkeypatch.setattr(queries, "unit_ratios", ratios)
+    monkeypatch.setattr(log_ratio, "unit_ratios", ratios)
     monkeypatch.setattr(fused, "row_layout", lambda *_: None)
     rows = tuple(np.zeros_like(leaf) for leaf in ROWS)
     for leaf, given in zip(rows, ROWS, strict=True):

@@ -23,8 +23,10 @@ from dpmcmc import (
     random_walk,
 )
 from dpmcmc.accounting import costs
-from dpmcmc.curator import exact_sum, noise, statistic
-from dpmcmc.loop import begin_program, block_program
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.queries import statistic
+from dpmcmc.curator.sums import exact_sum
+from dpmcmc.run.loop import begin_program, block_program
 from dpmcmc.types import Unit
 from tests.curator.test_gradient import adversarial_rows, too_long
 

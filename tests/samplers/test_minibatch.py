@@ -18,11 +18,11 @@ from scipy import stats
 
 from dpmcmc import BatchBarker, BatchRatio, Curator, FixedBatch, accept_walk, models, penalty, random_walk
 from dpmcmc.acceptance import penalty_probability
-from dpmcmc.curator import noise
-from dpmcmc.curator.correction import Correction
-from dpmcmc.curator.exact_sum import Table
-from dpmcmc.curator.fixed_batch import batch_sums
-from dpmcmc.loop import begin_program, block_program
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.queries.correction import Correction
+from dpmcmc.curator.queries.fixed_batch import batch_sums
+from dpmcmc.curator.sums.exact_sum import Table
+from dpmcmc.run.loop import begin_program, block_program
 from dpmcmc.types import Unit
 from tests.statistics import accept_probability, threshold
 from tests.table import APPROXIMATE, COINS, COINS_MODEL, run_chains

@@ -31,11 +31,13 @@ from dpmcmc import (
     penalty,
 )
 from dpmcmc.acceptance import penalty_probability
-from dpmcmc.accounting import calibrate, minibatch
+from dpmcmc.accounting import calibrate
 from dpmcmc.accounting.costs import MinibatchBarker, NonPrivate, PoissonMixture
-from dpmcmc.curator import batches, noise, tuna
-from dpmcmc.curator.accept import ROUNDING
-from dpmcmc.curator.exact_sum import BITS, Table
+from dpmcmc.accounting.laws import minibatch
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.queries import batches, tuna
+from dpmcmc.curator.queries.accept import ROUNDING
+from dpmcmc.curator.sums.exact_sum import BITS, Table
 from dpmcmc.types import Answer, Unit
 from tests.statistics import moment_z_scores, threshold
 from tests.table import BATCH_PROPOSAL, EXACT_COVARIANCE, EXACT_MEAN, MODEL, run_chains

@@ -28,8 +28,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmcmc.accounting import gaussian, papers, profiles, renyi
+from dpmcmc.accounting import papers
 from dpmcmc.accounting.costs import Cost, Costs, Gaussian, NonPrivate, SubsampledGaussian
+from dpmcmc.accounting.laws import gaussian, profiles, renyi
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 
 RESERVE = 0.01  # part of delta that pays for distances from the ideal laws
@@ -117,7 +118,7 @@ def pure_epsilon(costs: Costs, delta: float) -> float:
 
 def pld_epsilon(costs: Costs, delta: float) -> float:
     """Privacy-loss distributions of the exact profiles."""
-    from dpmcmc.accounting import pld
+    from dpmcmc.accounting.laws import pld
 
     _check_number(costs)
     return pld.epsilon(costs, delta)
@@ -126,7 +127,7 @@ def pld_epsilon(costs: Costs, delta: float) -> float:
 def pld_pair_epsilon(costs: Costs, delta: float) -> float:
     """The same with the looser pair (1-q) N(0,1) + q N(+-mu,1) for fixed-size batches, as the papers' Fourier
     accountant."""
-    from dpmcmc.accounting import pld
+    from dpmcmc.accounting.laws import pld
 
     if not any(isinstance(cost, SubsampledGaussian) and cost.scheme == "fixed" for cost in costs):
         raise UnsupportedQuery("this ledger has no fixed-size batch: the pair is the same as pld")
@@ -153,7 +154,7 @@ def _loosened(cost: Any) -> Any:
 
 def recursion_epsilon(costs: Costs, delta: float) -> float:
     """The exact recursion for accept bits of one kind."""
-    from dpmcmc.accounting import recursion
+    from dpmcmc.accounting.laws import recursion
 
     return recursion.ledger_epsilon(costs, delta)
 
@@ -270,7 +271,7 @@ def _deltas(costs: Costs, epsilon: float) -> list[float]:
     convert = functools.partial(renyi.best_log_delta, epsilon=epsilon)
     found = [math.exp(renyi.least(curve(costs), convert))]
     with contextlib.suppress(UnsupportedQuery):
-        from dpmcmc.accounting import pld
+        from dpmcmc.accounting.laws import pld
 
         _check_number(costs)
         found.append(pld.delta(costs, epsilon))

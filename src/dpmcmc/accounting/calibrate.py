@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from dpmcmc.accounting import accountants, gaussian
+from dpmcmc.accounting import accountants
 from dpmcmc.accounting.costs import Costs
+from dpmcmc.accounting.laws import gaussian
 from dpmcmc.accounting.search import LIMIT, largest_within
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 
@@ -146,7 +147,7 @@ def _guess(per_step: Costs, epsilon: float, delta: float) -> int:
 
 def _recursion_steps(per_step: Costs, epsilon: float, delta: float, start: Costs) -> int:
     """One run of the recursion answers for every number of steps on its way."""
-    from dpmcmc.accounting import recursion
+    from dpmcmc.accounting.laws import recursion
 
     cost = recursion.only_bit(combined(start, per_step))
     if cost.distance == 0:

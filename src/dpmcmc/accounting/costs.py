@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpmcmc.acceptance import Barker, LazyBarker, Metropolis, Penalty
-from dpmcmc.accounting import bits, minibatch, profiles, renyi, sampled
+from dpmcmc.accounting.laws import bits, minibatch, profiles, renyi, sampled
 from dpmcmc.accounting.search import LIMIT
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Neighbours

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from dpmcmc.accounting import accountants, calibrate, gaussian, renyi
+from dpmcmc.accounting import accountants, calibrate
 from dpmcmc.accounting.costs import Costs, Gaussian, NonPrivate
+from dpmcmc.accounting.laws import gaussian, renyi
 from dpmcmc.accounting.search import largest, largest_exponential
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import math
 
-from dpmcmc.accounting import accountants, filters, gaussian
+from dpmcmc.accounting import accountants, filters
 from dpmcmc.accounting.costs import Costs
+from dpmcmc.accounting.laws import gaussian
 
 
 def chance(costs: Costs, epsilon: float, delta: float, method: str) -> float:

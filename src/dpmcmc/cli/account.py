@@ -221,7 +221,7 @@ def minibatch_barker(
 ) -> Question:
     """Accept bits of Barker's test on a minibatch; one row is replaced."""
     from dpmcmc.accounting.costs import ZCDP, MinibatchBarker
-    from dpmcmc.accounting.minibatch import loss_range
+    from dpmcmc.accounting.laws.minibatch import loss_range
 
     per_step = {MinibatchBarker(row_bound, ratio): 1}
     if method is MinibatchMethod.pure:
@@ -277,8 +277,8 @@ def ledger(
     """
     with _refusals(as_json):
         from dpmcmc.accounting import verify
+        from dpmcmc.accounting.ledger import is_kept
         from dpmcmc.accounting.statement import one_line
-        from dpmcmc.ledger import is_kept
 
         with _no_ledger(file):
             if is_kept(file):
@@ -318,7 +318,7 @@ def _no_ledger(file: Path) -> Iterator[None]:
 
 def _show_spends(file: Path, as_json: bool) -> int:
     """Say what the grants of a table add up to. Returns the exit code."""
-    from dpmcmc.ledger import audit
+    from dpmcmc.accounting.ledger import audit
 
     found = audit(file)
     answer = {
@@ -514,7 +514,7 @@ def _length(asked: Question, given: Given) -> float:
 def _announce(asked: Question, given: Given) -> None:
     """Warn before a recursion that takes more than about half a minute, unless it will be refused."""
     if asked.method == "recursion":
-        from dpmcmc.accounting.recursion import MOST_STEPS
+        from dpmcmc.accounting.laws.recursion import MOST_STEPS
 
         length = _length(asked, given)
         if MOST_RECURSION_STEPS < length <= 1.2 * MOST_STEPS:

@@ -324,8 +324,8 @@ def _thin(wanted: int, steps: int | None) -> int:
 
 
 def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: int) -> int:
-    from dpmcmc.ask import total_plan
-    from dpmcmc.loop import check_fits
+    from dpmcmc.curator.programs.asked import total_plan
+    from dpmcmc.run.loop import check_fits
 
     for name, value in (("--chains", chains), ("--thin", thin)):
         if value < 1:
@@ -349,7 +349,7 @@ def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: in
 def _plan_lines(model, table, settings, problem, curator, chosen, num_steps, chains, draws, person) -> Iterator[str]:
     from dpmcmc import forecast, tuning
     from dpmcmc.accounting import calibrate
-    from dpmcmc.bill import costs_of
+    from dpmcmc.accounting.bill import costs_of
     from dpmcmc.curator.account import doubtful_delta
     from dpmcmc.tables.columns import MISSING
 
@@ -511,7 +511,7 @@ def _arguments(
 def _end_dry_run(arguments: tuple[Any, ...], options: dict[str, Any], is_refused: bool) -> None:
     """Prepare the run as far as it goes without the budget: what it would be refused for, and its notes."""
     from dpmcmc.finding import in_words
-    from dpmcmc.loop import prepare
+    from dpmcmc.run.loop import prepare
 
     with refusals(*UNREADABLE):
         found = prepare(*arguments, **options).findings

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from dpmcmc.accounting import accountants, calibrate, filters, guess
+from dpmcmc.accounting.bill import Entry, entries, is_ours, to_json, total_costs
 from dpmcmc.accounting.costs import NonPrivate
+from dpmcmc.accounting.ledger import Ledger
 from dpmcmc.accounting.statement import (
     ALONE,
     AT_MOST,
@@ -36,10 +38,8 @@ from dpmcmc.accounting.statement import (
     TIME,
     Statement,
 )
-from dpmcmc.bill import Entry, entries, is_ours, to_json, total_costs
-from dpmcmc.curator import noise
+from dpmcmc.curator.noise import noise
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
-from dpmcmc.ledger import Ledger
 from dpmcmc.types import Budget, Neighbours, Plan, Unit, is_standing
 
 DELTA = 1e-6  # that statements are about where there is no budget

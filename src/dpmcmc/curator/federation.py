@@ -27,19 +27,10 @@ import jax
 import numpy as np
 
 from dpmcmc.accounting.statement import SEVERAL_OWNERS, FederatedStatement
-from dpmcmc.curator.curator import Curator, Grant, bill_all, granted_of
-from dpmcmc.curator.program import (
-    SECRET_SHAPE,
-    Executable,
-    Held,
-    Program,
-    Traced,
-    compiled_by,
-    execute,
-    trace,
-)
+from dpmcmc.curator.owner import Curator, Grant, bill_all, granted_of
+from dpmcmc.curator.programs.program import SECRET_SHAPE, Executable, Held, Program, Traced, compiled_by, execute, trace
+from dpmcmc.curator.queries.statistic import SufficientStatistic, same_family
 from dpmcmc.curator.records import Handle, keep, record_of
-from dpmcmc.curator.statistic import SufficientStatistic, same_family
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.types import Answer, Budget, Model, Plan, Query, traits
 

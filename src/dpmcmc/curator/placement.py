@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from dpmcmc.curator import fused
-from dpmcmc.curator.exact_sum import piece_layout
+from dpmcmc.curator.sums import fused
+from dpmcmc.curator.sums.exact_sum import piece_layout
 from dpmcmc.precision import own_settings
 from dpmcmc.types import Model
 

@@ -1,0 +1,341 @@
+"""The curator: it alone holds the rows. It reads the bill off a program, grants it within the budget, and runs it.
+
+    traced     = curator.trace(program, *arguments)     its bill: traced.plan; no row is touched, shapes are enough
+    executable = traced.compile()                       that program, with the answers in their places, or a refusal
+    grant      = curator.grant(plan)                    the ledger has it before this returns
+    result     = grant.run(executable, *arguments)      refused when it asks more than is left of the grant
+
+`program(ask, *arguments)` is a pure JAX function; `ask(rng_key, query, *points)` is its only way to learn about the rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from dpmcmc.accounting import filters
+from dpmcmc.accounting.bill import checked, total_costs
+from dpmcmc.accounting.ledger import record_all
+from dpmcmc.accounting.statement import Statement
+from dpmcmc.curator import checks
+from dpmcmc.curator.account import Account, doubtful_delta, unit_of
+from dpmcmc.curator.noise import noise
+from dpmcmc.curator.placement import AXIS, place
+from dpmcmc.curator.programs.program import SECRET_SHAPE, Executable, Held, Program, Traced, compiled_by, execute, silently, trace
+from dpmcmc.curator.queries.filtered import Meter, charging
+from dpmcmc.curator.queries.gradient import with_scales
+from dpmcmc.curator.queries.statistic import with_statistic
+from dpmcmc.curator.records import Handle, keep, record_of
+from dpmcmc.curator.sums import linear_rows
+from dpmcmc.curator.sums.exact_sum import Table, one_row
+from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
+from dpmcmc.precision import is_double, own_settings
+from dpmcmc.types import Answer, Budget, Model, Plan, Query, Unit, is_standing
+
+
+class Curator:
+    """Holds rows and answers queries about them, within one budget.
+
+    Parameters
+    ----------
+    rows
+        an array, or a pytree of arrays with a common leading axis. They are copied. The arrays' types are public:
+        floats are taken as they are (half and extended precision as float32), integers and booleans as 32-bit integers, larger ones
+        as the largest.
+    model
+        says what one row contributes.
+    budget
+        the promise. ``None`` promises nothing, and every statement says so.
+    capacity
+        a public bound on the number of rows. Needed when that number is private: under add-or-remove, or with several rows per
+        person (then persons times rows per person). Otherwise the number of rows is public and is the capacity.
+    persons
+        whose row each is, as whole numbers (`tables.persons` makes them of a column): only the first ``rows_per_person`` rows of
+        each are used, and none of a negative one, which stands for nobody. Without it the bound is declared, and nobody checks.
+    shared_by
+        ``None``: one grant, accounted as tightly as we can, then the curator is closed. ``"gaussian-dp"`` or ``"zcdp"``: several
+        grants, each chosen after seeing the last, share the budget under this filter, which is fixed here (or ``"renyi"``, which
+        is kinder to accept bits of the penalty test and of the lazy one).
+    ledger
+        a file that keeps the spends, so that another process opening the same table goes on where this one stopped.
+    devices
+        spread the rows over these devices.
+    unit
+        whom noise and figures are for where there is no budget to say it, such as ``budget.unit`` of one that there could be. One
+        row that is replaced, if left out.
+    fixed_secret
+        512 bits that replace the operating system's, for tests and figures only: the statement then promises nothing.
+    """
+
+    def __init__(
+        self,
+        rows: Any,
+        model: Model,
+        budget: Budget | None,
+        *,
+        capacity: int | None = None,
+        persons: np.ndarray | None = None,
+        shared_by: str | None = None,
+        ledger: str | Path | None = None,
+        devices: Sequence[Any] | None = None,
+        unit: Unit | None = None,
+        fixed_secret: np.ndarray | None = None,
+    ) -> None:
+        if budget is not None and not isinstance(budget, Budget):
+            raise TypeError(f"the budget is a {type(budget).__name__}: give a Budget(epsilon, delta), or None to promise nothing")
+        if not isinstance(model, Model):
+            raise TypeError(f"the model is a {type(model).__name__}: it must be a Model, such as models.logistic(2, radius=1.0)")
+        if fixed_secret is not None and np.shape(fixed_secret) != SECRET_SHAPE.shape:
+            raise ValueError(f"fixed_secret of shape {np.shape(fixed_secret)} must be 16 words of 32 bits")
+        if shared_by is not None and shared_by not in filters.FILTERS:
+            raise ValueError(f"shared_by={shared_by!r} must be None or one of {sorted(filters.FILTERS)}")
+        self._fixed_secret = fixed_secret
+        self._lock, self._meter = threading.Lock(), Meter()  # the meter of the grant that runs
+        unit, leaves = unit_of(budget, unit), jax.tree.map(checks.as_column, rows)
+        if persons is not None:
+            is_used = checks.first_of_each(persons, checks.count_rows(leaves, unit), unit)
+            leaves = jax.tree.map(lambda leaf: leaf[is_used], leaves)
+        num_rows = checks.count_rows(leaves, unit)
+        capacity = checks.check_capacity(num_rows, capacity, unit)
+        for doubt in doubtful_delta(budget, capacity):
+            warnings.warn(doubt, stacklevel=2)
+        self._mesh = None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
+        self._row = one_row(leaves)
+        checks.check_model(model, self._row)
+        with own_settings(is_double(self._row)):
+            self._model = linear_rows.settled(model, self._row)
+        slots = None if unit.is_count_public else noise.random_order(capacity, fixed_secret)[:num_rows]
+        placed = place(self._model, leaves, num_rows, capacity, slots, self._mesh)
+        self._rows, self._num_rows, self._by_columns = placed
+        self._account = Account(budget, unit, capacity, shared_by, ledger, is_enforced=persons is not None)
+
+    def __repr__(self) -> str:
+        return f"Curator(capacity={self.capacity}, budget={self.budget!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise PrivacyRefusal(
+            "a curator cannot be pickled or copied: make one where it is needed. Its rows would go with it, and its budget would "
+            "be there twice; processes that share a budget share a ledger="
+        )
+
+    # Read only: a promise does not change once it was made.
+
+    @property
+    def model(self) -> Model:
+        """What one row contributes."""
+        return self._model
+
+    @property
+    def budget(self) -> Budget | None:
+        """The promise."""
+        return self._account.budget
+
+    @property
+    def unit(self) -> Unit:
+        """Whom the promise protects."""
+        return self._account.unit
+
+    @property
+    def capacity(self) -> int:
+        """The public bound on the number of rows."""
+        return self._account.capacity
+
+    @property
+    def row(self) -> Any:
+        """Shapes and types of one row, which are public."""
+        return self._row
+
+    @property
+    def num_grants(self) -> int:
+        """How many runs were billed so far: all that the ledger has."""
+        return len(self._account.ledger.grants)
+
+    # -- what may be asked -------------------------------------------------------------------------------------------------
+
+    def trace(self, program: Program, *arguments: Any) -> Traced:
+        """Trace the program at the shapes of `arguments` and read off its bill. No row is touched."""
+        stored = self._rows, self._num_rows, SECRET_SHAPE
+        return trace(self, program, stored, arguments, None if self._mesh is None else self._spread)
+
+    def max_steps(self, initial: Plan, per_step: Plan) -> int:
+        """The largest number of steps whose bill, with `initial`, fits what is left of the budget."""
+        return self._account.max_steps(initial, per_step)
+
+    def limit(self, initial: Plan, per_step: Plan) -> tuple[int, str]:
+        """`max_steps`, and in words what sets it."""
+        return self.max_steps(initial, per_step), self.what_is_left()
+
+    def what_is_left(self) -> str:
+        """The budget in words, or what is left of one that several grants share."""
+        return self._account.what_is_left()
+
+    @property
+    def share_left(self) -> float:
+        """What part of the budget is left for further grants: of mu^2 where it is shared by "gaussian-dp"."""
+        return self._account.share_left
+
+    def grant(self, plan: Plan) -> Grant:
+        """Bill the whole plan at once. Nothing is refunded."""
+        (grant,) = bill_all([self], plan)
+        return grant
+
+    def withdraw(self) -> None:
+        """Have no further program run on these rows: a run in progress ends with its block. Nothing is refunded.
+
+        For another thread than the one that samples, such as ``threading.Timer(3600, curator.withdraw).start()``.
+        """
+        self._account.is_withdrawn = True
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan that would not be granted now. Spends nothing."""
+        self._account.check(plan)
+
+    # -- how it is answered ------------------------------------------------------------------------------------------------
+
+    def hold(self, stored: Any, num_rows: Any, secret: Any, axis: str | None = None) -> Held:
+        """What this owner answers from, inside a program that has its rows and its secret as arguments."""
+        charge = charging(lambda: self._meter)
+        rows, occupied, device = stored
+        table = Table(
+            rows, num_rows, self.unit, axis, self.capacity,
+            charge=charge, occupied=occupied, device=device, by_columns=self._by_columns,
+        )  # fmt: skip
+        return silently(lambda table: with_statistic(with_scales(table, self.model), self.model), table), secret
+
+    def answer(self, held: Held, words: Any, query: Query, points: Any, place: int) -> Answer:
+        """How this owner answers, in float64."""
+        checks.check_points(query, points, self.model.dimension)
+        checks.check_kind(query, points)
+        table, secret = held
+        if table.axis is not None:
+            words, *points = (_of_first(table, value) for value in (words, *points))
+        answer = query.answer(noise.ask_key(secret, words, query, points, place), self.model, table, *points)
+        if not isinstance(answer, Answer):
+            name = type(query).__name__
+            raise TypeError(f"{name}.answer returned a {type(answer).__name__}: it must return Answer(value, variance)")
+        return answer
+
+    def _spread(self, run: Program) -> Program:
+        """The same on every device, each with its part of the rows."""
+        whole, rows = PartitionSpec(), jax.tree.map(lambda leaf: leaf.sharding.spec, self._rows)
+        return lambda stored, num_rows, secret, *arguments: jax.shard_map(
+            functools.partial(run, functools.partial(self.hold, axis=AXIS)),
+            mesh=self._mesh,
+            in_specs=(rows, whole, whole, *(whole for _ in arguments)),
+            out_specs=whole,
+            check_vma=False,
+        )(stored, num_rows, secret, *arguments)
+
+    def _fresh_secret(self) -> np.ndarray:
+        return noise.fresh_secret() if self._fixed_secret is None else np.asarray(self._fixed_secret, np.uint32)
+
+
+@dataclass(eq=False)
+class Granted:
+    """A grant, as it is kept in `records`."""
+
+    curator: Curator
+    statement: Statement
+    left: Counter[Query]
+    secret: np.ndarray
+    runs: Iterator[int]
+    meter: Meter
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a program that asks more than is left, or any once the rows were withdrawn."""
+        self.curator._account.check_consent()
+        for query, count in plan.items():
+            if count > self.left[query]:
+                raise BudgetExceeded(f"the program asks {query} {count} times, {self.left[query]} are left of the grant")
+
+    def take(self, plan: Plan) -> tuple[Any, Any, Any]:
+        """Take a checked program's asks off the grant; return what it runs on: rows, their number, the secret."""
+        self.left.subtract({query: count for query, count in plan.items() if not is_standing(query)})
+        words = jnp.asarray(noise.secret_of(self.secret, next(self.runs)), jnp.uint32)
+        return self.curator._rows, self.curator._num_rows, words
+
+
+class Grant(Handle):
+    """A billed plan, and the fresh secret that its answers are made with. What is left of it is kept in `records`."""
+
+    __slots__ = ()
+
+    def run(self, executable: Executable, *arguments: Any) -> Any:
+        """Run a compiled program once. Its asks are taken off the grant before a row is touched."""
+        granted = granted_of(self)
+        curator, program = granted.curator, compiled_by(granted.curator, executable)
+        with curator._lock:
+            granted.check(program.plan)
+            curator._meter = granted.meter
+            return execute(program.compiled, granted.take(program.plan), arguments)
+
+    def statement(self, *notes: str) -> Statement:
+        """What this grant promised, with its bill."""
+        statement = granted_of(self).statement
+        return dataclasses.replace(statement, notes=statement.notes + notes)
+
+
+def granted_of(grant: Grant) -> Granted:
+    """The record of a grant, or a refusal."""
+    return record_of(grant, Granted, "a grant that a curator has given out (curator.grant(plan))")
+
+
+# -- what one owner and several have in common -------------------------------------------------------------------------------
+
+
+def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
+    """Bill every owner for the whole plan, or none of them."""
+    plan = checked(plan)  # one copy for the check, the bill and the grant
+    with contextlib.ExitStack() as locks:
+        # In one order for everybody: else two that bill the same owners could wait for each other.
+        for lock in sorted((owner._account.lock for owner in owners), key=id):
+            locks.enter_context(lock)
+        return _bill_all(owners, plan)
+
+
+def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
+    for owner in owners:
+        owner.check(plan)
+    accounts = [owner._account for owner in owners]
+    bills = [account.bill(plan) for account in accounts]
+    # Everything that can fail comes before the ledger: after it, the draws must not be lost.
+    statements = [
+        owner._account.statement(plan, bill, owner._fixed_secret is not None) for owner, bill in zip(owners, bills, strict=True)
+    ]
+    assert all(str(statement) and statement.ledger_json() for statement in statements)
+    granted = [
+        Granted(owner, statement, Counter(plan), owner._fresh_secret(), itertools.count(), Meter())
+        for owner, statement in zip(owners, statements, strict=True)
+    ]
+    grants = [Grant() for _ in owners]
+    record_all([account.ledger for account in accounts], bills)
+    for grant, record in zip(grants, granted, strict=True):
+        keep(grant, record)
+    for account, bill in zip(accounts, bills, strict=True):
+        if account.filter is not None:
+            account.filter.spend(total_costs(bill))
+    return grants
+
+
+def _of_first(table: Table, value):
+    """The value that the first device has, for all devices, to the last bit.
+
+    Otherwise a program could ask about another point on each device, and would be billed for one answer.
+    """
+    bits = lax.bitcast_convert_type(value, jnp.uint64 if value.dtype.itemsize == 8 else jnp.uint32)
+    return lax.bitcast_convert_type(table.over_devices(jnp.where(table.device[0] == 0, bits, 0)), value.dtype)

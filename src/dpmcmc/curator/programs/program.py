@@ -1,0 +1,232 @@
+"""Programs: traced where there are no rows, then with the answers put in, compiled, and run on what their owners hold."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+
+from dpmcmc.accounting.bill import is_ours
+from dpmcmc.curator.programs.asked import asked, count_queries, put_answers, speaks
+from dpmcmc.curator.records import Handle, keep, record_of
+from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
+from dpmcmc.precision import in_double, own_settings
+from dpmcmc.types import Answer, Plan, Query, is_standing
+
+Program = Callable[..., Any]
+Held = Any  # (table, secret) of one owner, or of several by name: a pytree
+SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
+# Whatever XLA_FLAGS says: with arithmetic that takes NaNs and infinities for impossible, a row that has one escapes its clip.
+EXACTLY = {"xla_cpu_enable_fast_math": False}
+
+
+class Executable(Handle):
+    """A compiled program. Its bill is the one that was read off what is compiled: both are kept in `records`."""
+
+    __slots__ = ()
+
+    @property
+    def plan(self) -> Plan:
+        """How often it asks each query."""
+        return _compiled_of(self).plan
+
+    @property
+    def compiled(self) -> Any:
+        """What JAX has compiled, for a look at its memory or its text."""
+        return _compiled_of(self).compiled
+
+
+class Traced(Handle):
+    """A traced program: what it asks and what it returns. Both are kept in `records`."""
+
+    __slots__ = ()
+
+    @property
+    def plan(self) -> Plan:
+        """How often it asks each query."""
+        return _traced_of(self).plan
+
+    @property
+    def shapes(self) -> Any:
+        """Of what it returns."""
+        return _traced_of(self).shapes
+
+    def compile(self) -> Executable:
+        """The program with the answers in their places, or a refusal."""
+        traced = _traced_of(self)
+        with own_settings():
+            compiled = traced.with_answers().lower().compile(EXACTLY)
+        executable = Executable()
+        keep(executable, _Compiled(traced.plan, compiled, traced.owner))
+        return executable
+
+
+class _Compiled(NamedTuple):
+    plan: Plan
+    compiled: Any
+    owner: Any  # the curator, or federation, whose unit, model and capacity are compiled in
+
+
+class _Traced(NamedTuple):
+    plan: Plan
+    shapes: Any
+    with_answers: Callable[[], Any]  # the same, traced again with the answers of its owner put in
+    owner: Any
+
+
+def _compiled_of(executable: Any) -> _Compiled:
+    return record_of(executable, _Compiled, "a program that a curator has compiled (curator.trace(program, ...).compile())")
+
+
+def _traced_of(traced: Any) -> _Traced:
+    return record_of(traced, _Traced, "a program that a curator has traced (curator.trace(program, ...))")
+
+
+def trace(
+    owner: Any, program: Program, stored: tuple[Any, Any, Any], arguments: tuple[Any, ...], spread: Callable[..., Any] | None = None
+) -> Traced:
+    """Trace the program where there are no rows and read off its bill; `owner` answers what it asks once it is compiled.
+
+    Shapes are enough of what is stored (rows, numbers of rows, secrets), and of the arguments. On several devices spread(run) is
+    the same as run, on each of them.
+    """
+    is_user_double = in_double()  # the sampler is user code: it sees the precision its author set, not the curator's
+    with own_settings(is_user_double):
+        shapes = jax.eval_shape(lambda *values: values, *arguments)
+    stored = jax.tree.map(_shape_of, stored)  # what was traced refers to no row
+    with own_settings():
+        on_no_device = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), stored)
+        held = jax.eval_shape(owner.hold, *on_no_device)
+        with jax.enable_x64(is_user_double):
+            asking = _trace_asking(functools.partial(program, _asking_about(owner, held)), shapes)
+        plan = count_queries(asking.jaxpr)
+
+        def run(hold, rows, nums_rows, secrets, *arguments):
+            find = functools.partial(_find, owner, hold(rows, nums_rows, secrets))
+            return _unflattened(asking.out_info, put_answers(asking.jaxpr, jax.tree.leaves(arguments), find))
+
+        run = functools.partial(run, owner.hold) if spread is None else spread(run)
+        traced = Traced()
+        keep(traced, _Traced(plan, asking.out_info, lambda: jax.jit(run).trace(*stored, *shapes), owner))
+        return traced
+
+
+def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+    """What is compiled in of an array: its shape and type, and how it is spread over devices."""
+    sharding = leaf.sharding if isinstance(leaf.sharding, jax.NamedSharding) else None
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
+def _trace_asking(program: Callable[..., Any], shapes: tuple[Any, ...]) -> Any:
+    try:
+        return jax.jit(program).trace(*shapes)
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+        raise TypeError(
+            "the program needs a value in Python that is known only when it runs, such as an answer or a draw (in an if, a while, "
+            "float() or a function of NumPy): use jnp.where or jax.lax.cond, and functions of jax.numpy"
+        ) from error
+    except NotImplementedError as error:
+        if "vmap-of-cond" not in str(error):
+            raise
+        raise UnsupportedQuery(
+            "a query with a running sum, or a callback, is inside a cond under vmap, where chains may take different branches: ask "
+            "it outside, and use jnp.where on what the chain does with the answer"
+        ) from error
+
+
+def _asking_about(owner: Any, held: Held) -> Callable[..., Answer]:
+    """An `ask` that knows no more than the shapes of what its owner holds.
+
+    The place is the number of the ask in the program's text: no two of them share their noise, whatever their keys.
+    """
+    places = itertools.count()
+
+    @functools.cache
+    def trace_answer(query: Query, *operands):
+        return jax.make_jaxpr(functools.partial(_respond, owner, query, 0))(held, *operands)
+
+    def ask(rng_key, query: Query, *points) -> Answer:
+        if not hasattr(query, "answer"):
+            told = f"{type(query).__name__} is no query: ask with Accept(test, bound), Gradient(clip, noise_multiplier) or another"
+            raise TypeError(told)
+        check_query(query)
+        return asked(rng_key, query, tuple(map(jnp.asarray, points)), next(places), trace_answer)
+
+    return ask
+
+
+def check_query(query: Query) -> None:
+    """Refuse one that cannot be on a bill."""
+    if missing := [name for name in ("cost", "released") if not hasattr(query, name)]:
+        raise TypeError(f"{type(query).__name__} has no `{missing[0]}`: a query says what it costs and what it releases")
+    if is_standing(query) and not is_ours(query):
+        raise UnsupportedQuery(
+            f"{type(query).__name__} is a standing query, billed once for all its asks, and nobody would keep their sum: leave "
+            "is_standing out, or ask FilteredAccept"
+        )
+    try:
+        hash(query)
+    except TypeError as error:
+        told = f"{type(query).__name__} cannot be a key of the bill ({error}): make it a frozen dataclass, with fields that can"
+        raise TypeError(told) from error
+
+
+def _find(owner: Any, held: Held, query: Query, place: int, maps: tuple[tuple[int | None, ...], ...], *operands: Any) -> Answer:
+    """The answers to the ask at `place`, for each lane."""
+    respond = functools.partial(_respond, owner, query, place)
+    for dims in maps:
+        respond = jax.vmap(respond, (None, *dims))
+    return silently(respond, held, *operands)
+
+
+def _respond(owner: Any, query: Query, place: int, held: Held, rng_key, lane, *points) -> Answer:
+    words = jnp.append(jax.random.key_data(rng_key), lane)
+    return Answer(*(_narrow(jnp.asarray(part), points[0].dtype) for part in owner.answer(held, words, query, points, place)))
+
+
+def silently(function: Callable[..., Any], *arguments: Any) -> Any:
+    """function(*arguments), refused if it prints or calls back to Python: the arguments are rows, or depend on them.
+
+    What runs is the trace that was checked. The function itself is called once, to be traced, and sees shapes alone.
+    """
+    traced, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    refuse_speech(traced.jaxpr)
+    return _unflattened(shapes, jaxpr_as_fun(traced)(*jax.tree.leaves(arguments)))
+
+
+def _unflattened(shapes: Any, leaves: list) -> Any:
+    return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+
+
+def refuse_speech(jaxpr: Any) -> None:
+    """Refuse what is computed on rows if it prints. Looked at here, where the rules for vmap and derivatives have been applied."""
+    if speaks(jaxpr):
+        raise ValueError(
+            "the model prints or calls back to Python (perhaps in a rule for its derivatives), which would show rows: leave "
+            "jax.debug and callbacks out of it"
+        )
+
+
+def compiled_by(owner: Any, executable: Executable) -> _Compiled:
+    """What runs and what it costs, from our own record; refuses a program of another curator or federation."""
+    program = _compiled_of(executable)
+    if program.owner is not owner:
+        raise PrivacyRefusal("this program was traced by another curator, with its noise: trace it with the one that granted")
+    return program
+
+
+def execute(compiled: Any, held: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
+    """Run the compiled program on what its owners hold."""
+    arguments = jax.tree.map(jnp.asarray, arguments)
+    with own_settings():
+        return jax.block_until_ready(compiled(*held, *arguments))
+
+
+def _narrow(value, dtype):
+    return value if value.dtype == jnp.bool_ else value.astype(dtype)
