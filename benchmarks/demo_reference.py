@@ -1,4 +1,6 @@
-"""The demo's posterior without privacy, by BlackJAX's NUTS on the full table: prints the numbers that `dpmcmc.demo` ships."""
+"""The demo's posterior without privacy, by BlackJAX's NUTS on the full table: prints the numbers
+that `dpmcmc.demo` ships.
+"""
 
 import blackjax
 import jax
@@ -15,7 +17,9 @@ def main() -> None:
     model = demo.make_model()
 
     def log_density(position):
-        return jax.vmap(model.log_likelihood, (None, 0))(position, rows).sum() + model.log_prior(position)
+        return jax.vmap(model.log_likelihood, (None, 0))(position, rows).sum() + model.log_prior(
+            position
+        )
 
     key_warmup, key_draws = jax.random.split(jax.random.key(0))
     adaptation = blackjax.window_adaptation(blackjax.nuts, log_density)
@@ -33,7 +37,9 @@ def main() -> None:
     named = jax.vmap(jax.vmap(model.unravel))(positions)
     for name, values in named.items():
         spread = np.asarray(values).mean(axis=1).std(ddof=1)
-        print(f'    "{name}": Reference({values.mean():.4f}, {values.std():.5f}),  # chains differ by {spread:.5f}')
+        print(
+            f'    "{name}": Reference({values.mean():.4f}, {values.std():.5f}),  # chains differ by {spread:.5f}'
+        )
 
 
 if __name__ == "__main__":

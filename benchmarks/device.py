@@ -2,9 +2,10 @@
 
     python benchmarks/device.py            n = 10^7, d = 50, float32; 1, 4 and 64 chains
 
-The rows are made on the device. The yardstick is the device's measured read bandwidth: a sum over the same rows, once called by
-itself and once in a queue of twenty, which hides what a call costs the host. A step that reads the rows once at that speed
-scores 1. The last lines compare the fused kernels' sums with those of the path through XLA.
+The rows are made on the device. The yardstick is the device's measured read bandwidth: a sum over
+the same rows, once called by itself and once in a queue of twenty, which hides what a call costs
+the host. A step that reads the rows once at that speed scores 1. The last lines compare the fused
+kernels' sums with those of the path through XLA.
 """
 
 from __future__ import annotations
@@ -16,7 +17,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc import Accept, Barker, Curator, Gradient, LogRatio, accept_walk, models, penalty, random_walk, sgld
+from dpmcmc import (
+    Accept,
+    Barker,
+    Curator,
+    Gradient,
+    LogRatio,
+    accept_walk,
+    models,
+    penalty,
+    random_walk,
+    sgld,
+)
 from dpmcmc.curator.queries import gradient, log_ratio
 from dpmcmc.curator.sums import exact_sum, fused, linear_rows
 from dpmcmc.curator.sums.exact_sum import piece_layout
@@ -36,7 +48,9 @@ def make_curator(model, num_rows: int, dimension: int) -> Curator:
     def piece(key):
         features = jax.random.normal(key, (dimension, size) if is_fused else (size, dimension))
         labels = jax.random.bernoulli(jax.random.fold_in(key, 1), 0.5, (size,)).astype(jnp.float32)
-        return features / jnp.linalg.norm(features, axis=0 if is_fused else 1, keepdims=True), labels
+        return features / jnp.linalg.norm(
+            features, axis=0 if is_fused else 1, keepdims=True
+        ), labels
 
     curator._rows = tuple(piece(jax.random.key(index)) for index in range(num_pieces)), None, None
     curator._account.capacity = num_rows
@@ -63,7 +77,10 @@ def read_seconds(curator: Curator) -> tuple[float, float]:
 
 
 def step_seconds(curator, sampler, num_chains: int, dimension: int) -> float:
-    keys, positions = jax.random.split(jax.random.key(0), num_chains), jnp.zeros((num_chains, dimension))
+    keys, positions = (
+        jax.random.split(jax.random.key(0), num_chains),
+        jnp.zeros((num_chains, dimension)),
+    )
     begin = curator.trace(begin_program(sampler), keys, positions)
     block = curator.trace(block_program(sampler, NUM_STEPS), keys, *begin.shapes, jnp.int32(0))
     grant = curator.grant({query: 10 * count for query, count in block.plan.items()})
@@ -72,33 +89,55 @@ def step_seconds(curator, sampler, num_chains: int, dimension: int) -> float:
 
 
 def sums(curator: Curator, model, positions, proposals, bound: float):
-    """Integer sums of clipped ratios and of clipped gradients, before any noise: for a look at the numbers alone."""
+    """Integer sums of clipped ratios and of clipped gradients, before any noise: for a look at the
+    numbers alone.
+    """
 
     def run(pieces, num_rows, positions, proposals):
-        table = exact_sum.Table(pieces, num_rows, curator.unit, capacity=curator.capacity, by_columns=curator._by_columns)
+        table = exact_sum.Table(
+            pieces,
+            num_rows,
+            curator.unit,
+            capacity=curator.capacity,
+            by_columns=curator._by_columns,
+        )
         table = gradient.with_scales(table, model)
-        ratios = jax.vmap(lambda before, after: log_ratio.log_ratio_sum(model, table, before, after, bound))(positions, proposals)
-        return ratios, jax.vmap(lambda position: gradient.all_rows_sum(model, table, position, 1.0))(positions)
+        ratios = jax.vmap(
+            lambda before, after: log_ratio.log_ratio_sum(model, table, before, after, bound)
+        )(positions, proposals)
+        return ratios, jax.vmap(
+            lambda position: gradient.all_rows_sum(model, table, position, 1.0)
+        )(positions)
 
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, jax.jit(run)(curator._rows[0], curator._num_rows, positions, proposals))
+        return jax.tree.map(
+            np.asarray, jax.jit(run)(curator._rows[0], curator._num_rows, positions, proposals)
+        )
 
 
 def compare_paths(model, dimension: int, num_chains: int, num_rows: int = 10**5) -> None:
-    """Print how far the fused kernels' sums are from XLA's, in rows at the bound; and that ratios are antisymmetric."""
+    """Print how far the fused kernels' sums are from XLA's, in rows at the bound; and that ratios
+    are antisymmetric.
+    """
     curator = make_curator(model, num_rows, dimension)
     positions, moves = 0.3 * jax.random.normal(jax.random.key(1), (2, num_chains, dimension))
     bound = 0.02 * dimension**0.5
     points = positions, positions + 0.01 * moves
-    fused_sums, back = sums(curator, model, *points, bound), sums(curator, model, *points[::-1], bound)
+    fused_sums, back = (
+        sums(curator, model, *points, bound),
+        sums(curator, model, *points[::-1], bound),
+    )
     is_on, fused.is_on = fused.is_on, lambda: False
     plain = sums(curator, model, *points, bound)
     fused.is_on = is_on
     bits = [exact_sum.BITS, linear_rows.grid_bits(num_rows)]
-    far = [np.abs(a - b).max() / 2.0**bit for a, b, bit in zip(fused_sums, plain, bits, strict=True)]
+    far = [
+        np.abs(a - b).max() / 2.0**bit for a, b, bit in zip(fused_sums, plain, bits, strict=True)
+    ]
     largest = [np.abs(b).max() / 2.0**bit for b, bit in zip(plain, bits, strict=True)]
     print(
-        f"{num_rows} rows, {num_chains} chains: ratios {far[0]:.2g} apart of {largest[0]:.3g}, gradients {far[1]:.2g} of "
+        f"{num_rows} rows, {num_chains} chains: ratios {far[0]:.2g} apart of {largest[0]:.3g}, "
+        f"gradients {far[1]:.2g} of "
         f"{largest[1]:.3g}, ratio there and back {np.abs(fused_sums[0] + back[0]).max()}",
         flush=True,
     )
@@ -107,13 +146,18 @@ def compare_paths(model, dimension: int, num_chains: int, num_rows: int = 10**5)
 def main() -> None:
     if jax.default_backend() == "cpu" and len(sys.argv) == 1:
         return print("No accelerator here: the share of its read bandwidth is left out")
-    num_rows, dimension = (int(float(value)) for value in sys.argv[1:3]) if len(sys.argv) > 2 else (10**7, 50)
+    num_rows, dimension = (
+        (int(float(value)) for value in sys.argv[1:3]) if len(sys.argv) > 2 else (10**7, 50)
+    )
     model = models.logistic(dimension, radius=1.0)
     curator = make_curator(model, num_rows, dimension)
     size = 4 * num_rows * (dimension + 1)
     base, queued = read_seconds(curator)
     kernels = "fused kernels" if curator._by_columns is not None else "through XLA"
-    print(f"{jax.devices()[0].device_kind}: {size / 1e9:.2f} GB in {len(curator._rows[0])} pieces, {kernels}")
+    print(
+        f"{jax.devices()[0].device_kind}: {size / 1e9:.2f} GB in {len(curator._rows[0])} pieces, "
+        f"{kernels}"
+    )
     for name, time_ in (("one call", base), ("a queue of calls", queued)):
         print(f"read by {name} in {time_ * 1e3:.3f} ms, {size / time_ / 1e12:.2f} TB/s", flush=True)
     samplers = {
@@ -125,7 +169,8 @@ def main() -> None:
         for num_chains in (1, 4, 64):
             found = step_seconds(curator, sampler, num_chains, dimension)
             print(
-                f"{name:8} {num_chains:3} chains: {found * 1e3:8.3f} ms a step, {base / found:.2f} of the bandwidth of one call, "
+                f"{name:8} {num_chains:3} chains: {found * 1e3:8.3f} ms a step, {base / found:.2f} "
+                "of the bandwidth of one call, "
                 f"{queued / found:.2f} of a queue's",
                 flush=True,
             )

@@ -1,10 +1,12 @@
-"""How far off is the posterior mean? Measures K of `dpmcmc.forecast` and holds its forecast against runs it was not fitted on.
+"""How far off is the posterior mean? Measures K of `dpmcmc.forecast` and holds its forecast against
+runs it was not fitted on.
 
     python benchmarks/forecast.py fit          K of every sampler, over simulated logistic regressions
     python benchmarks/forecast.py check        forecast against measured error, over other tables, dimensions and budgets
 
-Rows: an intercept and d - 1 features uniform in [-1, 1], so R = sqrt(d); coefficients N(0, 1/2). Every run is a whole private run:
-start, chains, budget. The error is the root mean square, over parameters and runs, of (mean of the draws - exact mean) / exact sd.
+Rows: an intercept and d - 1 features uniform in [-1, 1], so R = sqrt(d); coefficients N(0, 1/2).
+Every run is a whole private run: start, chains, budget. The error is the root mean square, over
+parameters and runs, of (mean of the draws - exact mean) / exact sd.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ RECIPES = {
 
 
 def simulate(num_rows: int, dimension: int, seed: int):
-    """Features, labels, and the exact posterior's mean and sd (Newton's method; at these n it is Gaussian)."""
+    """Features, labels, and the exact posterior's mean and sd (Newton's method; at these n it is
+    Gaussian).
+    """
     rng = np.random.default_rng(seed)
     features = rng.uniform(-1, 1, (num_rows, dimension - 1))
     design = np.column_stack([np.ones(num_rows), features])
@@ -40,14 +44,23 @@ def simulate(num_rows: int, dimension: int, seed: int):
         p = 1 / (1 + np.exp(-design @ mean))
         precision = design.T @ (design * (p * (1 - p))[:, None]) + np.eye(dimension) / 25
         mean += np.linalg.solve(precision, design.T @ (labels - p) - mean / 25)
-    return features.astype(np.float32), labels.astype(np.float32), mean, np.sqrt(np.diag(np.linalg.inv(precision)))
+    return (
+        features.astype(np.float32),
+        labels.astype(np.float32),
+        mean,
+        np.sqrt(np.diag(np.linalg.inv(precision))),
+    )
 
 
-def measured_error(name: str, num_rows: int, dimension: int, epsilon: float, num_runs: int) -> float:
+def measured_error(
+    name: str, num_rows: int, dimension: int, epsilon: float, num_runs: int
+) -> float:
     squares = []
     for seed in range(num_runs):
         features, labels, mean, sd = simulate(num_rows, dimension, seed)
-        model = models.logistic(dimension - 1, np.sqrt(dimension - 1), prior_scale=5.0, intercept=True)
+        model = models.logistic(
+            dimension - 1, np.sqrt(dimension - 1), prior_scale=5.0, intercept=True
+        )
         budget = Budget(epsilon, DELTA)
         recipe = RECIPES[name](model, num_rows, budget)
         result = sample(
@@ -71,7 +84,9 @@ def main() -> None:
     names = sys.argv[2:] or list(RECIPES)
     for name in names:
         for num_rows, dimension, epsilon in FIT if is_fit else CHECK:
-            error = measured_error(name, num_rows, dimension, epsilon, num_runs=max(3, -(-24 // dimension)))
+            error = measured_error(
+                name, num_rows, dimension, epsilon, num_runs=max(3, -(-24 // dimension))
+            )
             expected = forecast.forecast_error(name, num_rows, dimension, Budget(epsilon, DELTA))
             k = constant(error, num_rows, dimension, epsilon)
             print(f"{name:8} n={num_rows:6} d={dimension:2} epsilon={epsilon}: error {error:.3f} sd, K {k:7.1f}; "

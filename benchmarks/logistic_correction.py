@@ -1,7 +1,9 @@
-"""Find the atoms of `dpmcmc.curator.correction`: the symmetric law V that brings N(0, s^2) + V closest to the logistic law.
+"""Find the atoms of `dpmcmc.curator.correction`: the symmetric law V that brings N(0, s^2) + V
+closest to the logistic law.
 
-The largest error of the distribution function is convex in V, so on a grid of places for the atoms the best V is a linear program.
-Its solution has few atoms; the program is solved again with places around them only, closer and closer, and neighbours are merged.
+The largest error of the distribution function is convex in V, so on a grid of places for the atoms
+the best V is a linear program. Its solution has few atoms; the program is solved again with places
+around them only, closer and closer, and neighbours are merged.
 
     python benchmarks/logistic_correction.py
 """
@@ -11,14 +13,18 @@ from scipy import special
 from scipy.optimize import linprog
 
 FARTHEST, SPACING = 16.0, 0.05
-POINTS = np.linspace(0.0, FARTHEST + 6.0, 1500)  # by symmetry the error is odd: half of the line is enough
+# By symmetry the error is odd: half of the line is enough
+POINTS = np.linspace(0.0, FARTHEST + 6.0, 1500)
 SCALE = 1e4  # the solver's tolerances are absolute
 
 
 def distribution(points, places, variance: float):
     """P(N(0, variance) + V <= point), V = +-place with equal chances, for every point and place."""
     root = np.sqrt(variance)
-    return (special.ndtr((points[:, None] - places) / root) + special.ndtr((points[:, None] + places) / root)) / 2
+    return (
+        special.ndtr((points[:, None] - places) / root)
+        + special.ndtr((points[:, None] + places) / root)
+    ) / 2
 
 
 def best_weights(places, variance: float) -> np.ndarray:
@@ -41,7 +47,9 @@ def merged(places, weights, distance: float):
     places, weights = places[used], weights[used]
     groups = np.split(np.arange(len(places)), np.flatnonzero(np.diff(places) > 1.5 * distance) + 1)
     total = np.array([weights[group].sum() for group in groups])
-    return np.array([weights[group] @ places[group] for group in groups]) / total, total / total.sum()
+    return np.array(
+        [weights[group] @ places[group] for group in groups]
+    ) / total, total / total.sum()
 
 
 def best_atoms(variance: float):
@@ -56,7 +64,9 @@ def best_atoms(variance: float):
 
 def largest_error(atoms, weights, variance: float) -> float:
     points = np.linspace(0.0, 60.0, 60_001)
-    return float(np.max(np.abs(distribution(points, atoms, variance) @ weights - special.expit(points))))
+    return float(
+        np.max(np.abs(distribution(points, atoms, variance) @ weights - special.expit(points)))
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""What privacy costs in time: a private step against a BlackJAX random-walk step on the same likelihood and rows, in one run.
+"""What privacy costs in time: a private step against a BlackJAX random-walk step on the same
+likelihood and rows, in one run.
 
     make bench              n = 10^5, d = 10 and n = 10^6, d = 50; 1 and 4 chains
 
-Every line is the median of rounds in which the programs take turns, so that a busy machine slows all of them alike. BlackJAX keeps
-the log-density of the current point, so it evaluates one likelihood per step where the curator evaluates two. The last column
-drives the same private step from a Python loop, one call per step.
+Every line is the median of rounds in which the programs take turns, so that a busy machine slows
+all of them alike. BlackJAX keeps the log-density of the current point, so it evaluates one
+likelihood per step where the curator evaluates two. The last column drives the same private step
+from a Python loop, one call per step.
 """
 
 from __future__ import annotations
@@ -19,7 +21,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dpmcmc import Accept, Barker, Curator, Gradient, LogRatio, accept_walk, models, penalty, random_walk, sgld
+from dpmcmc import (
+    Accept,
+    Barker,
+    Curator,
+    Gradient,
+    LogRatio,
+    accept_walk,
+    models,
+    penalty,
+    random_walk,
+    sgld,
+)
 from dpmcmc.run.loop import begin_program, block_program
 
 SIZES = [(10**5, 10, 100), (10**6, 50, 8)]  # rows, dimension, steps in a block
@@ -36,13 +49,17 @@ def simulated_rows(num_rows: int, dimension: int):
 def blackjax_block(model, rows, keys, positions, num_steps: int):
     def run(rows, keys, positions):
         def log_density(position):
-            return jax.vmap(model.log_likelihood, (None, 0))(position, rows).sum() + model.log_prior(position)
+            return jax.vmap(model.log_likelihood, (None, 0))(
+                position, rows
+            ).sum() + model.log_prior(position)
 
         move = blackjax.mcmc.random_walk.normal(0.01 * jnp.eye(model.dimension))
         walk = blackjax.additive_step_random_walk(log_density, move)
 
         def body(states, index):
-            states, _ = jax.vmap(lambda key, state: walk.step(jax.random.fold_in(key, index), state))(keys, states)
+            states, _ = jax.vmap(
+                lambda key, state: walk.step(jax.random.fold_in(key, index), state)
+            )(keys, states)
             return states, states.position
 
         return lax.scan(body, jax.vmap(walk.init)(positions), jnp.arange(num_steps))
@@ -58,7 +75,9 @@ def private_block(sampler, model, rows, keys, positions, num_steps: int, calls: 
     start = curator.trace(begin_program(sampler), keys, positions)
     block = curator.trace(block_program(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
     runner = block.compile()
-    grant = curator.grant({query: count * calls * (ROUNDS + 1) for query, count in block.plan.items()})
+    grant = curator.grant(
+        {query: count * calls * (ROUNDS + 1) for query, count in block.plan.items()}
+    )
     learned, first = grant.run(start.compile(), keys, positions)
 
     def run():
@@ -76,7 +95,11 @@ def gradient_block(gradient, model, rows, keys, positions, num_steps: int):
         def body(positions, index):
             def step(key, position):
                 slope = gradient(position, rows) + jax.grad(model.log_prior)(position)
-                return position + 1e-9 * slope + 1e-5 * jax.random.normal(jax.random.fold_in(key, index), position.shape)
+                return (
+                    position
+                    + 1e-9 * slope
+                    + 1e-5 * jax.random.normal(jax.random.fold_in(key, index), position.shape)
+                )
 
             positions = jax.vmap(step)(keys, positions)
             return positions, positions
@@ -90,7 +113,9 @@ def gradient_block(gradient, model, rows, keys, positions, num_steps: int):
 
 def plain_gradient(model):
     """What BlackJAX's HMC evaluates: the gradient of the summed log-likelihood."""
-    return jax.grad(lambda position, rows: jax.vmap(model.log_likelihood, (None, 0))(position, rows).sum())
+    return jax.grad(
+        lambda position, rows: jax.vmap(model.log_likelihood, (None, 0))(position, rows).sum()
+    )
 
 
 def naive_gradient(model):
@@ -98,7 +123,9 @@ def naive_gradient(model):
 
     def gradient(position, rows):
         gradients = jax.vmap(jax.grad(model.log_likelihood), (None, 0))(position, rows)
-        return (gradients / jnp.maximum(1.0, jnp.linalg.norm(gradients, axis=1, keepdims=True))).sum(axis=0)
+        return (
+            gradients / jnp.maximum(1.0, jnp.linalg.norm(gradients, axis=1, keepdims=True))
+        ).sum(axis=0)
 
     return gradient
 
@@ -106,7 +133,10 @@ def naive_gradient(model):
 def compare(num_rows: int, dimension: int, num_chains: int, num_steps: int) -> dict[str, float]:
     """Milliseconds per step of each program."""
     rows, model = simulated_rows(num_rows, dimension), models.logistic(dimension, radius=1.0)
-    keys, positions = jax.random.split(jax.random.key(0), num_chains), jnp.zeros((num_chains, dimension))
+    keys, positions = (
+        jax.random.split(jax.random.key(0), num_chains),
+        jnp.zeros((num_chains, dimension)),
+    )
     ratio_walk = penalty(model.log_prior, LogRatio(1.0, 30.0), random_walk(0.01))
     bit_walk = accept_walk(model.log_prior, Accept(Barker(), 0.1), random_walk(0.01))
     programs = {
@@ -118,10 +148,17 @@ def compare(num_rows: int, dimension: int, num_chains: int, num_steps: int) -> d
     return medians(programs, num_steps)
 
 
-def compare_gradients(num_rows: int, dimension: int, num_chains: int, num_steps: int) -> dict[str, float]:
-    """Milliseconds per step of a private Langevin step, of a plain gradient and of the naive per-row one."""
+def compare_gradients(
+    num_rows: int, dimension: int, num_chains: int, num_steps: int
+) -> dict[str, float]:
+    """Milliseconds per step of a private Langevin step, of a plain gradient and of the naive
+    per-row one.
+    """
     rows, model = simulated_rows(num_rows, dimension), models.logistic(dimension, radius=1.0)
-    keys, positions = jax.random.split(jax.random.key(0), num_chains), jnp.zeros((num_chains, dimension))
+    keys, positions = (
+        jax.random.split(jax.random.key(0), num_chains),
+        jnp.zeros((num_chains, dimension)),
+    )
     private = sgld(model.log_prior, Gradient(1.0, 300.0), 1e-9)
     programs = {
         "plain": gradient_block(plain_gradient(model), model, rows, keys, positions, num_steps),
@@ -142,9 +179,16 @@ def medians(programs, num_steps: int) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def report(title: str, run, base: str, others: tuple[str, ...], share_of_steps: float = 1.0) -> None:
-    """One line per table size and number of chains: milliseconds a step, and how many times the base that is."""
-    print(f"{title}\n{'rows':>9} {'d':>3} {'chains':>6} | {base:>12} | " + " | ".join(f"{name:>17}" for name in others))
+def report(
+    title: str, run, base: str, others: tuple[str, ...], share_of_steps: float = 1.0
+) -> None:
+    """One line per table size and number of chains: milliseconds a step, and how many times the
+    base that is.
+    """
+    print(
+        f"{title}\n{'rows':>9} {'d':>3} {'chains':>6} | {base:>12} | "
+        + " | ".join(f"{name:>17}" for name in others)
+    )
     for num_rows, dimension, num_steps in SIZES:
         for num_chains in (1, 4):
             found = run(num_rows, dimension, num_chains, max(4, int(share_of_steps * num_steps)))
@@ -154,10 +198,23 @@ def report(title: str, run, base: str, others: tuple[str, ...], share_of_steps: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.parse_args()
-    report("A random-walk step, against BlackJAX", compare, "blackjax", ("penalty", "barker", "python loop"))
-    report("A Langevin step, against a plain gradient", compare_gradients, "plain", ("sgld", "naive"), share_of_steps=0.5)
+    report(
+        "A random-walk step, against BlackJAX",
+        compare,
+        "blackjax",
+        ("penalty", "barker", "python loop"),
+    )
+    report(
+        "A Langevin step, against a plain gradient",
+        compare_gradients,
+        "plain",
+        ("sgld", "naive"),
+        share_of_steps=0.5,
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The acceptance tests are reversible, and the chain the curator's coin makes is in detailed balance."""
+"""The acceptance tests are reversible, and the chain the curator's coin makes is in detailed
+balance.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +13,25 @@ from dpmcmc.acceptance import Barker, LazyBarker, Metropolis, Penalty
 from dpmcmc.curator.queries.accept import clamped_log_ratio
 from dpmcmc.curator.sums.exact_sum import BITS
 
-TESTS = [Metropolis(), Barker(), LazyBarker(0.3), LazyBarker(1.0), Penalty(0.05), Penalty(0.5), Penalty(2.0), Penalty(6.0)]
+TESTS = [
+    Metropolis(),
+    Barker(),
+    LazyBarker(0.3),
+    LazyBarker(1.0),
+    Penalty(0.05),
+    Penalty(0.5),
+    Penalty(2.0),
+    Penalty(6.0),
+]
 BITS_TESTS = TESTS[1:]
 
 
 @pytest.mark.parametrize("test", TESTS, ids=str)
 def test_reversible(test):
     log_ratio = np.linspace(-30, 30, 2001)
-    np.testing.assert_allclose(test.probability(log_ratio), np.exp(log_ratio) * test.probability(-log_ratio), rtol=1e-11)
+    np.testing.assert_allclose(
+        test.probability(log_ratio), np.exp(log_ratio) * test.probability(-log_ratio), rtol=1e-11
+    )
 
 
 @pytest.mark.parametrize("test", TESTS, ids=str)
@@ -58,7 +71,8 @@ def _reference(test, l):
     return kappa / (1 + mpmath.exp(-l)), (1 + (1 - kappa) * mpmath.exp(l)) / (1 + mpmath.exp(l))
 
 
-# -- detailed balance on a small state space -----------------------------------------------------------------------------------
+# -- detailed balance on a small state space
+# -----------------------------------------------------------------------------------
 
 NUM_STATES, NUM_ROWS, BOUND = 9, 40, 5.0
 ROW_TERMS = np.random.default_rng(3).uniform(-1, 1, (NUM_STATES, NUM_ROWS))  # log p(x_i | state)
@@ -76,13 +90,17 @@ def transition_matrix(accept_probability):
 
 
 def curator_probability(test):
-    """The coin's probability as the compiled block computes it: integer sums, public part on the grid, clamp, a(l)."""
+    """The coin's probability as the compiled block computes it: integer sums, public part on the
+    grid, clamp, a(l).
+    """
 
     def probability(i, j):
         with jax.enable_x64(True):
             integers = np.trunc((ROW_TERMS[j] - ROW_TERMS[i]) / BOUND * 2.0**BITS).astype(np.int64)
             public = jnp.float64(LOG_PRIOR[j] - LOG_PRIOR[i])
-            log_ratio = clamped_log_ratio(jnp.int64(integers.sum()), public, jnp.float64(BOUND / 2.0**BITS))
+            log_ratio = clamped_log_ratio(
+                jnp.int64(integers.sum()), public, jnp.float64(BOUND / 2.0**BITS)
+            )
             return float(test.probability(log_ratio, jnp, jax.scipy.special))
 
     return probability
@@ -113,7 +131,10 @@ def test_detailed_balance(test):
 
 def test_the_grid_moves_the_target_by_less_than_its_resolution():
     exact = ROW_TERMS.sum(axis=1) + LOG_PRIOR
-    assert np.abs((log_target() - log_target()[0]) - (exact - exact[0])).max() < NUM_STATES * NUM_ROWS * BOUND / 2.0**BITS
+    assert (
+        np.abs((log_target() - log_target()[0]) - (exact - exact[0])).max()
+        < NUM_STATES * NUM_ROWS * BOUND / 2.0**BITS
+    )
 
 
 BROKEN = {

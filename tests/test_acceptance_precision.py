@@ -19,7 +19,9 @@ def barker(log_ratio, kappa):
 
 
 def agree(ours, exact):
-    """Logarithms near zero are compared relatively, so that small probabilities on the other side count."""
+    """Logarithms near zero are compared relatively, so that small probabilities on the other side
+    count.
+    """
     return abs(ours - exact) <= 1e-12 * abs(exact)
 
 

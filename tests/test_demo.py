@@ -20,7 +20,9 @@ def test_no_row_is_longer_than_the_radius_and_some_come_close(rows):
 
 
 def test_the_reference_is_that_of_this_table(rows):
-    """Newton's method on the same columns: at this n the posterior is Gaussian to a few per cent of a standard deviation."""
+    """Newton's method on the same columns: at this n the posterior is Gaussian to a few per cent of
+    a standard deviation.
+    """
     import jax
     import jax.numpy as jnp
 
@@ -40,8 +42,14 @@ def test_the_reference_is_that_of_this_table(rows):
 
 
 def test_rows_with_missing_cells_say_nothing_and_unknown_regions_are_the_first():
-    cells = {"age": ["", "900", "nan"], "education": ["unknown", "13", "13"], "gender": ["", "male", "?"]}
-    features, labels = demo.rows_of({**cells, "region": ["Atlantis", "West", ""], "earnings": ["a secret", "20.1", "20"]})
+    cells = {
+        "age": ["", "900", "nan"],
+        "education": ["unknown", "13", "13"],
+        "gender": ["", "male", "?"],
+    }
+    features, labels = demo.rows_of(
+        {**cells, "region": ["Atlantis", "West", ""], "earnings": ["a secret", "20.1", "20"]}
+    )
     np.testing.assert_array_equal(features[:, :3], [[np.nan] * 3, [1.5, 0, 1], [np.nan, 0, np.nan]])
     np.testing.assert_allclose(features[:, 3:], demo.CORNERS[[0, 3, 0]])
     np.testing.assert_array_equal(labels, [np.nan, 1, 0])
@@ -50,7 +58,9 @@ def test_rows_with_missing_cells_say_nothing_and_unknown_regions_are_the_first()
 def fake(shift, change=None, found=()):
     """Draws around the reference, as a result that was judged."""
     rng = np.random.default_rng(0)
-    draws = {name: rng.normal(m + shift * s, s, (2, 400)) for name, (m, s) in demo.REFERENCE.items()}
+    draws = {
+        name: rng.normal(m + shift * s, s, (2, 400)) for name, (m, s) in demo.REFERENCE.items()
+    }
     if change is not None:
         change(draws)
     positions = np.stack(list(draws.values()), axis=-1)
@@ -70,9 +80,17 @@ def lead_on(draws):
 
 def test_a_good_posterior_passes_and_one_with_a_severe_finding_fails():
     good = demo.judge(fake(0.0))
-    assert good.is_success and good.rms_error < 0.1 and abs(good.width - 1) < 0.1 and good.coverage == 1.0
+    assert (
+        good.is_success
+        and good.rms_error < 0.1
+        and abs(good.width - 1) < 0.1
+        and good.coverage == 1.0
+    )
     found = [Finding("not-arrived", Severity.SEVERE, "It has not arrived.")]
-    assert demo.judge(fake(0.0, found=found)).findings == found and not demo.judge(fake(0.0, found=found)).is_success
+    assert (
+        demo.judge(fake(0.0, found=found)).findings == found
+        and not demo.judge(fake(0.0, found=found)).is_success
+    )
     assert demo.judge(fake(0.0, found=[Finding("widening", Severity.NOTE, "A note.")])).is_success
     assert demo.judge(fake(3.0)).coverage == 0.0
     for change, code in ((tear, "r-hat"), (lead_on, "drift")):
@@ -91,12 +109,21 @@ def test_ten_seeds_meet_what_the_demo_promises(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_writes_its_report(tmp_path, capsys):
-    (tmp_path / "posterior.nc").write_text("the name that `dpmcmc run` gives: draws that were paid for")
+    (tmp_path / "posterior.nc").write_text(
+        "the name that `dpmcmc run` gives: draws that were paid for"
+    )
     demo.main(tmp_path, epsilons=(4.0,))
-    assert {file.name for file in tmp_path.iterdir()} == {"posterior.nc", "demo-epsilon-4.nc", "demo.png", "demo.html"}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "posterior.nc",
+        "demo-epsilon-4.nc",
+        "demo.png",
+        "demo.html",
+    }
     assert (tmp_path / "posterior.nc").read_text().startswith("the name")
     printed = capsys.readouterr().out
     assert "PRIVACY STATEMENT" in printed
-    assert all(str(tmp_path / name) in printed for name in ("demo-epsilon-4.nc", "demo.png", "demo.html"))
+    assert all(
+        str(tmp_path / name) in printed for name in ("demo-epsilon-4.nc", "demo.png", "demo.html")
+    )
     page = (tmp_path / "demo.html").read_text()
     assert "PRIVACY STATEMENT" in page and page.count("<img") == 2

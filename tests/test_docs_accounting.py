@@ -17,7 +17,9 @@ def test_the_page_runs_and_its_numbers_are_true():
     for block in blocks:
         exec(block, names)
     assert names["budget"].steps({names["Gaussian"](80.0): 1}) > 0
-    claims = re.findall(r"^((?:calibrate|accountants)\..*\))  # (.*)$", "\n".join(blocks), re.MULTILINE)
+    claims = re.findall(
+        r"^((?:calibrate|accountants)\..*\))  # (.*)$", "\n".join(blocks), re.MULTILINE
+    )
     assert len(claims) == 5
     assert papers.penalty_steps(1.0, 1e-6, tau=0.1, rows=100_000) == 34
     assert names["calibrate"].steps({names["Gaussian"](0.1 * 100_000**0.5): 1}, 1.0, 1e-6) == 56
@@ -36,6 +38,9 @@ def test_the_chances_of_a_guess_are_those_of_a_statement():
     of_gaussians, of_any = [], []
     for epsilon in (1.0, 4.0):
         multiplier = 1 / gaussian.mu(epsilon, (1 - accountants.RESERVE) * 1e-6)
-        for costs, found in (({Gaussian(multiplier): 1}, of_gaussians), ({Gaussian(1e-3): 1}, of_any)):
+        for costs, found in (
+            ({Gaussian(multiplier): 1}, of_gaussians),
+            ({Gaussian(1e-3): 1}, of_any),
+        ):
             found.append(percent(guess.chance(costs, epsilon, 1e-6, "gaussian")))
     assert list(written.groups()) == of_gaussians + of_any

@@ -15,8 +15,13 @@ def test_the_page_runs(tmp_path, monkeypatch, quick_compilation):
     names: dict = {"__name__": "extend"}
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
         exec(compile(block, PAGE.name, "exec"), names)
-    told = [f"{names[name].factor:.3g} times" for name in ("refuted", "verdict")]  # as the page has them
-    assert names["refuted"].is_refuted and not names["verdict"].is_refuted and all(text in PAGE.read_text() for text in told)
+    # As the page has them
+    told = [f"{names[name].factor:.3g} times" for name in ("refuted", "verdict")]
+    assert (
+        names["refuted"].is_refuted
+        and not names["verdict"].is_refuted
+        and all(text in PAGE.read_text() for text in told)
+    )
     posterior = dpmcmc.load("location.nc")
     assert posterior.attrs["epsilon"] <= 4 and "acceptance" in posterior.sample_stats
     # What it says of the slope holds, and no less would.

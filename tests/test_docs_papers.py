@@ -23,10 +23,16 @@ def test_the_page_runs(quick_compilation):
 def test_the_steps_of_the_mixture_are_those_that_budgets_buy():
     """And what the paper's own budget comes to is as the page says."""
     printed = PAGE.read_text().split("## Reading few rows")[1]
-    for name, reading in fast_mh_comparison.readings(models.mixture(fast_mh_comparison.VARIANCE)).items():
+    for name, reading in fast_mh_comparison.readings(
+        models.mixture(fast_mh_comparison.VARIANCE)
+    ).items():
         (line,) = re.findall(rf"^\| {re.escape(name)} \|.*$", printed, re.M)
-        counts = [comparison.num_steps(reading.method, budget, 1) for budget in fast_mh_comparison.BUDGETS]
-        assert [int(found.replace(" ", "")) for found in re.findall(r"\(([\d ]+)\)", line)] == counts, name
+        counts = [
+            comparison.num_steps(reading.method, budget, 1) for budget in fast_mh_comparison.BUDGETS
+        ]
+        assert [
+            int(found.replace(" ", "")) for found in re.findall(r"\(([\d ]+)\)", line)
+        ] == counts, name
         assert f"{reading.num_rows:.0f}" in printed.replace(" 50 000", " 50000")
     epsilon, delta = fast_mh_comparison.published_promise()
     assert f"ε = {epsilon:.0f} and δ = {delta:.1g}" in printed

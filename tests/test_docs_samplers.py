@@ -1,4 +1,6 @@
-"""The page about the samplers runs as printed, leaves no sampler or query out, and has its pictures."""
+"""The page about the samplers runs as printed, leaves no sampler or query out, and has its
+pictures.
+"""
 
 import re
 from pathlib import Path
@@ -23,7 +25,11 @@ def test_the_page_runs(quick_compilation, caplog):
 
 
 def test_every_sampler_and_query_is_on_the_page():
-    public = [name for name in dpmcmc.__all__ if getattr(getattr(dpmcmc, name), "__module__", "").startswith(HOMES)]
+    public = [
+        name
+        for name in dpmcmc.__all__
+        if getattr(getattr(dpmcmc, name), "__module__", "").startswith(HOMES)
+    ]
     assert {"penalty", "LogRatio", "Barker"} <= set(public)
     assert [name for name in public if not re.search(rf"\b{name}\b", TEXT)] == []
 
@@ -32,7 +38,10 @@ def test_every_link_leads_somewhere():
     pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", TEXT)
     assert len(pictures) == len(set(pictures)) == len(re.findall(r"^## ", TEXT, re.M))
     assert all((PAGE.parent / picture).stat().st_size < LARGEST_PICTURE for picture in pictures)
-    headings = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^## (.*)$", TEXT, re.M)}
+    headings = {
+        re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+        for title in re.findall(r"^## (.*)$", TEXT, re.M)
+    }
     assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= headings
 
 

@@ -15,7 +15,6 @@ from dpmcmc import (
     Barker,
     Budget,
     BudgetExceeded,
-    ExactRatio,
     Federation,
     FixedBatch,
     Gradient,
@@ -23,6 +22,7 @@ from dpmcmc import (
     LogRatio,
     Model,
     Neighbours,
+    NonPrivateRatio,
     Penalty,
     PenaltyAccept,
     PoissonBatch,
@@ -56,7 +56,9 @@ ADD_OR_REMOVE = Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
 CALM = LogRatio(clip=1.0, noise_multiplier=0.1)
 
 
-def model(log_likelihood=tiny.MODEL.log_likelihood, log_prior=tiny.log_prior, unravel=tiny.MODEL.unravel):
+def model(
+    log_likelihood=tiny.MODEL.log_likelihood, log_prior=tiny.log_prior, unravel=tiny.MODEL.unravel
+):
     return Model(log_likelihood, log_prior, unravel, dimension=1)
 
 
@@ -76,7 +78,8 @@ class Thawed(Bare):
     def cost(self, unit): ...
 
 
-# -- values that are refused where they enter ----------------------------------------------------------------------------------
+# -- values that are refused where they enter
+# ----------------------------------------------------------------------------------
 
 VALUES = [
     (lambda: Budget(0.0, 1e-6), "epsilon=0.0 must be positive and finite"),
@@ -87,83 +90,190 @@ VALUES = [
     (lambda: Budget(1.0, 1.0), r"delta=1.0 must lie in \(0, 1\)"),
     (lambda: Budget(1.0, float("nan")), r"delta=nan must lie in \(0, 1\)"),
     (lambda: Budget(1.0, 1e-6, "replace-one"), "neighbours='replace-one' must be one of"),
-    (lambda: Budget(1.0, 1e-6, rows_per_person=0), "rows_per_person=0 must be a whole number, at least 1"),
+    (
+        lambda: Budget(1.0, 1e-6, rows_per_person=0),
+        "rows_per_person=0 must be a whole number, at least 1",
+    ),
     (lambda: Budget(1.0, 1e-6, rows_per_person=1.5), "rows_per_person=1.5 must be a whole number"),
     (lambda: Budget("4", 1e-6), "epsilon='4' must be positive and finite"),
     (lambda: Budget(1.0, None), r"delta=None must lie in \(0, 1\)"),
-    (lambda: Budget(1.0, 1e-6, rows_per_person="2"), "rows_per_person='2' must be a whole number, at least 1"),
+    (
+        lambda: Budget(1.0, 1e-6, rows_per_person="2"),
+        "rows_per_person='2' must be a whole number, at least 1",
+    ),
     (lambda: Budget([4.0], 1e-6), r"epsilon=\[4.0\] must be positive and finite"),
-    (lambda: Budget(1.0, 1e-6, rows_per_person=float("inf")), "rows_per_person=inf must be a whole number"),
+    (
+        lambda: Budget(1.0, 1e-6, rows_per_person=float("inf")),
+        "rows_per_person=inf must be a whole number",
+    ),
     (lambda: models.logistic(2, None), "radius=None must be positive and finite"),
     (lambda: models.logistic("2", 1.0), "num_features='2' must be a whole number, at least 1"),
     (lambda: models.logistic(float("inf"), 1.0), "num_features=inf must be a whole number"),
     (lambda: PoissonBatch("0.1"), r"rate='0.1' must lie in \(0, 0.5\]"),
-    (lambda: hmc(tiny.log_prior, Gradient(1.0, 9.0), tiny.RATIO, 0.1, None), "num_leapfrog=None must be a whole number"),
-    (lambda: hmc(tiny.log_prior, Gradient(1.0, 9.0), tiny.RATIO, 0.1, 2, jitter="a"), r"jitter='a' must lie in \[0, 1\]"),
+    (
+        lambda: hmc(tiny.log_prior, Gradient(1.0, 9.0), tiny.RATIO, 0.1, None),
+        "num_leapfrog=None must be a whole number",
+    ),
+    (
+        lambda: hmc(tiny.log_prior, Gradient(1.0, 9.0), tiny.RATIO, 0.1, 2, jitter="a"),
+        r"jitter='a' must lie in \[0, 1\]",
+    ),
     (lambda: random_walk("a"), "scale='a' must be a number, or an array"),
     (lambda: random_walk(1.0, max_move="a"), "max_move='a' must be positive"),
-    (lambda: sgld(tiny.log_prior, Gradient(1.0, 9.0), 0.1, "identity"), "preconditioner='identity' must be a number"),
-    (lambda: forecast.forecasts(0, 3, tiny.BUDGET), "num_rows=0 must be a whole number, at least 1"),
+    (
+        lambda: sgld(tiny.log_prior, Gradient(1.0, 9.0), 0.1, "identity"),
+        "preconditioner='identity' must be a number",
+    ),
+    (
+        lambda: forecast.forecasts(0, 3, tiny.BUDGET),
+        "num_rows=0 must be a whole number, at least 1",
+    ),
     (lambda: LogRatio(clip=0.0, noise_multiplier=1.0), "clip=0.0 must be positive and finite"),
     (lambda: LogRatio(clip=-1.0, noise_multiplier=1.0), "clip=-1.0 must be positive"),
-    (lambda: LogRatio(clip=float("inf"), noise_multiplier=1.0), "clip=inf must be positive and finite"),
+    (
+        lambda: LogRatio(clip=float("inf"), noise_multiplier=1.0),
+        "clip=inf must be positive and finite",
+    ),
     (lambda: LogRatio(clip=1.0, noise_multiplier=0.0), "noise_multiplier=0.0 must be positive"),
-    (lambda: LogRatio(clip=1.0, noise_multiplier=float("nan")), "noise_multiplier=nan must be positive"),
-    (lambda: LogRatio(clip=1.0, noise_multiplier=1.0, temperature=0.0), "temperature=0.0 must be positive"),
+    (
+        lambda: LogRatio(clip=1.0, noise_multiplier=float("nan")),
+        "noise_multiplier=nan must be positive",
+    ),
+    (
+        lambda: LogRatio(clip=1.0, noise_multiplier=1.0, temperature=0.0),
+        "temperature=0.0 must be positive",
+    ),
     (lambda: Accept(Barker(), bound=0.0), "bound=0.0 must be positive"),
-    (lambda: PenaltyAccept(clip=1.0, noise_multiplier=1.0, max_move=0.0), "max_move=0.0 must be positive"),
-    (lambda: PenaltyAccept(clip=1.0, noise_multiplier=-2.0, max_move=1.0), "noise_multiplier=-2.0 must be positive"),
+    (
+        lambda: PenaltyAccept(clip=1.0, noise_multiplier=1.0, max_move=0.0),
+        "max_move=0.0 must be positive",
+    ),
+    (
+        lambda: PenaltyAccept(clip=1.0, noise_multiplier=-2.0, max_move=1.0),
+        "noise_multiplier=-2.0 must be positive",
+    ),
     (lambda: Penalty(0.0), "sigma=0.0 must be positive"),
     (lambda: LazyBarker(0.0), r"kappa=0.0 must lie in \(0, 1\]"),
     (lambda: LazyBarker(1.5), r"kappa=1.5 must lie in \(0, 1\]"),
     (lambda: random_walk(0.0), "scale=0.0 must be positive"),
     (lambda: random_walk(float("nan")), "must be finite"),
     (lambda: random_walk(1.0, max_move=0.0), "max_move=0.0 must be positive"),
-    (lambda: tiny.run(sampler=penalty(tiny.log_prior, tiny.RATIO, random_walk([1.0, 1.0]))), r"scale of shape \(2,\) does not fit"),
-    (lambda: tiny.run(sampler=penalty(tiny.log_prior, tiny.RATIO, guided_walk([1.0, 1.0]))), r"scale of shape \(2,\) does not fit"),
-    (lambda: tiny.run(sampler=sgld(tiny.log_prior, Gradient(1.0, 9.0), 0.1, [1.0, 2.0])), "a matrix for 2 entries does not fit"),
+    (
+        lambda: tiny.run(sampler=penalty(tiny.log_prior, tiny.RATIO, random_walk([1.0, 1.0]))),
+        r"scale of shape \(2,\) does not fit",
+    ),
+    (
+        lambda: tiny.run(sampler=penalty(tiny.log_prior, tiny.RATIO, guided_walk([1.0, 1.0]))),
+        r"scale of shape \(2,\) does not fit",
+    ),
+    (
+        lambda: tiny.run(sampler=sgld(tiny.log_prior, Gradient(1.0, 9.0), 0.1, [1.0, 2.0])),
+        "a matrix for 2 entries does not fit",
+    ),
     (lambda: newton_start(tiny.log_prior, None, None, 2.5), "num_steps=2.5 must be a whole number"),
-    (lambda: tuning.langevin(models.logistic(1, 1.0), 0, tiny.BUDGET), "num_rows=0 must be a whole number, at least 1"),
-    (lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, num_chains=0), "num_chains=0 must be a whole number"),
-    (lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, stiffness=0.0), "stiffness=0.0 must be positive"),
-    (lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, clip=0.0), "clip=0.0 must be positive and finite"),
-    (lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, clip="a"), "clip='a' must be positive and finite"),
-    (lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, stiffness="a"), "stiffness=a must be positive"),
+    (
+        lambda: tuning.langevin(models.logistic(1, 1.0), 0, tiny.BUDGET),
+        "num_rows=0 must be a whole number, at least 1",
+    ),
+    (
+        lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, num_chains=0),
+        "num_chains=0 must be a whole number",
+    ),
+    (
+        lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, stiffness=0.0),
+        "stiffness=0.0 must be positive",
+    ),
+    (
+        lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, clip=0.0),
+        "clip=0.0 must be positive and finite",
+    ),
+    (
+        lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, clip="a"),
+        "clip='a' must be positive and finite",
+    ),
+    (
+        lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, stiffness="a"),
+        "stiffness=a must be positive",
+    ),
     (lambda: Budget(np.array([4.0, 5.0]), 1e-6), r"epsilon=array\(\[4., 5.\]\) must be positive"),
     (lambda: models.logistic(2, np.ones(2)), r"radius=array\(\[1., 1.\]\) must be positive"),
     (lambda: models.logistic(2, 1.0, "a"), "prior_scale=a must be a finite number or 2 of them"),
     (lambda: random_walk(1.0, max_move=np.ones(2)), "max_move=.* must be positive"),
-    (lambda: tuning.langevin(models.poisson(1), 9, tiny.BUDGET, clip=1.0), "or else clip= and curvature="),
-    (lambda: tiny.make_curator(fixed_secret=np.zeros(8, np.uint32)), r"fixed_secret of shape \(8,\) must be 16 words"),
+    (
+        lambda: tuning.langevin(models.poisson(1), 9, tiny.BUDGET, clip=1.0),
+        "or else clip= and curvature=",
+    ),
+    (
+        lambda: tiny.make_curator(fixed_secret=np.zeros(8, np.uint32)),
+        r"fixed_secret of shape \(8,\) must be 16 words",
+    ),
 ]
 
 
 TYPES = [
-    (lambda: Gradient(models.poisson(2).lipschitz, 1.0), "clip=None must be a number: a model without a proved bound has none"),
+    (
+        lambda: Gradient(models.poisson(2).lipschitz, 1.0),
+        "clip=None must be a number: a model without a proved bound has none",
+    ),
     (lambda: Gradient(jnp.float32(1.0), 1.0), r"must be a plain number: give float\(clip\)"),
     (lambda: Accept(Barker(), "1"), r"bound='1' must be a plain number"),
-    (lambda: Gradient(np.float32(1.0), 1.0), r"has fewer digits than the bill is made with: give float\(clip\)"),
+    (
+        lambda: Gradient(np.float32(1.0), 1.0),
+        r"has fewer digits than the bill is made with: give float\(clip\)",
+    ),
     (lambda: Gradient(1.0, np.uint8(200)), r"may wrap around: give float\(noise_multiplier\)"),
     (lambda: tiny.make_curator().grant({tiny.RATIO: 1.5}), "integer"),
-    (lambda: accept_walk(tiny.MODEL, tiny.BIT, tiny.WALK), r"log_prior is a Model: give model\.log_prior"),
-    (lambda: sgld(None, Gradient(1.0, 1.0), 0.1), "log_prior is a NoneType: it must be a function of the position"),
-    (lambda: penalty(tiny.log_prior, tiny.WALK, tiny.RATIO), "proposal is a LogRatio: it comes last, after the query"),
-    (lambda: exponential_penalty(tiny.log_prior, tiny.RATIO, tiny.WALK), "model is a function: this sampler needs the whole Model"),
-    (lambda: tiny.make_curator(model=models.logistic), "the model is a function: it must be a Model"),
-    (lambda: tiny.make_curator(model=tiny.BUDGET, budget=tiny.MODEL), "the budget is a Model: give a Budget"),
-    (lambda: tuning.langevin(None, 100, tiny.BUDGET), "model is a NoneType: give the curator's Model"),
+    (
+        lambda: accept_walk(tiny.MODEL, tiny.BIT, tiny.WALK),
+        r"log_prior is a Model: give model\.log_prior",
+    ),
+    (
+        lambda: sgld(None, Gradient(1.0, 1.0), 0.1),
+        "log_prior is a NoneType: it must be a function of the position",
+    ),
+    (
+        lambda: penalty(tiny.log_prior, tiny.WALK, tiny.RATIO),
+        "proposal is a LogRatio: it comes last, after the query",
+    ),
+    (
+        lambda: exponential_penalty(tiny.log_prior, tiny.RATIO, tiny.WALK),
+        "model is a function: this sampler needs the whole Model",
+    ),
+    (
+        lambda: tiny.make_curator(model=models.logistic),
+        "the model is a function: it must be a Model",
+    ),
+    (
+        lambda: tiny.make_curator(model=tiny.BUDGET, budget=tiny.MODEL),
+        "the budget is a Model: give a Budget",
+    ),
+    (
+        lambda: tuning.langevin(None, 100, tiny.BUDGET),
+        "model is a NoneType: give the curator's Model",
+    ),
     (lambda: Federation(tiny.make_curator()), "a federation is of several curators"),
-    (lambda: tiny.run(sampler=penalty(tiny.log_prior, Bare(), tiny.WALK)), "Bare has no `cost`: a query says what it costs"),
+    (
+        lambda: tiny.run(sampler=penalty(tiny.log_prior, Bare(), tiny.WALK)),
+        "Bare has no `cost`: a query says what it costs",
+    ),
     (
         lambda: tiny.run(sampler=penalty(tiny.log_prior, Thawed(), tiny.WALK)),
         "Thawed cannot be a key .* frozen dataclass",
     ),
-    (lambda: tuning.langevin(models.logistic(1, 1.0), 100, 4.0), "budget is a float: give the curator's Budget"),
     (
-        lambda: sample(jax.random.key(0), tiny.PENALTY, tiny.make_curator(), tiny.START, start=[0.0]),
+        lambda: tuning.langevin(models.logistic(1, 1.0), 100, 4.0),
+        "budget is a float: give the curator's Budget",
+    ),
+    (
+        lambda: sample(
+            jax.random.key(0), tiny.PENALTY, tiny.make_curator(), tiny.START, start=[0.0]
+        ),
         "start is a list: it must be a private start",
     ),
-    (lambda: tiny.run(start={"mean": 0.0}), "initial_position is a dict: it must be a flat array of 1 numbers"),
+    (
+        lambda: tiny.run(start={"mean": 0.0}),
+        "initial_position is a dict: it must be a flat array of 1 numbers",
+    ),
     (
         lambda: tiny.run(sampler=accept_walk(tiny.log_prior, Barker(), tiny.WALK)),
         r"Barker is no query: ask with Accept",
@@ -183,13 +293,18 @@ def test_a_bad_value_is_named(build, words):
         build()
 
 
-@pytest.mark.parametrize("test", [Metropolis(), Barker, "barker"], ids=["metropolis", "a class", "a name"])
+@pytest.mark.parametrize(
+    "test", [Metropolis(), Barker, "barker"], ids=["metropolis", "a class", "a name"]
+)
 def test_other_bits_than_those_of_private_tests_are_refused(test):
-    with pytest.raises(UnsupportedQuery, match=r"not private; use Barker\(\), LazyBarker\(\) or Penalty\(sigma\)"):
+    with pytest.raises(
+        UnsupportedQuery, match=r"not private; use Barker\(\), LazyBarker\(\) or Penalty\(sigma\)"
+    ):
         Accept(test, bound=1.0)
 
 
-# -- tables that are refused at the door ---------------------------------------------------------------------------------------
+# -- tables that are refused at the door
+# ---------------------------------------------------------------------------------------
 
 TABLES = [
     ({"rows": np.zeros(0, np.float32)}, ValueError, r"the table is empty \(n=0\): there is nothing to learn from"),
@@ -238,7 +353,9 @@ TABLES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "kind", "words"), TABLES, ids=[words for _, _, words in TABLES])
+@pytest.mark.parametrize(
+    ("options", "kind", "words"), TABLES, ids=[words for _, _, words in TABLES]
+)
 def test_a_bad_table_is_refused(options, kind, words, tmp_path):
     ledger = tmp_path / "table.ledger"
     with pytest.raises(kind, match=words):
@@ -246,7 +363,20 @@ def test_a_bad_table_is_refused(options, kind, words, tmp_path):
     assert not ledger.exists()
 
 
-@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.uint32, np.uint64, np.float16, np.float64, np.longdouble])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        bool,
+        np.int8,
+        np.uint8,
+        np.int64,
+        np.uint32,
+        np.uint64,
+        np.float16,
+        np.float64,
+        np.longdouble,
+    ],
+)
 def test_numbers_of_every_width_are_accepted(dtype):
     tiny.make_curator(rows=np.ones(5, dtype))
 
@@ -258,17 +388,25 @@ def test_narrow_integers_do_not_wrap_around(dtype):
 
     def answer(rows):
         curator = tiny.make_curator(rows=rows, model=models.binomial(300), budget=None)
-        program = curator.trace(lambda ask, key: ask(key, ExactRatio(), jnp.zeros(1), jnp.ones(1)).value, jax.random.key(0))
+        program = curator.trace(
+            lambda ask, key: ask(key, NonPrivateRatio(), jnp.zeros(1), jnp.ones(1)).value,
+            jax.random.key(0),
+        )
         return curator.grant(program.plan).run(program.compile(), jax.random.key(0))
 
     assert answer(counts) == answer(counts.astype(np.int64))
 
 
 def test_a_column_whose_type_depends_on_its_cells_is_refused():
-    """One missing cell made float64 of an Int64 column, and all other rows were rounded in another way."""
+    """One missing cell made float64 of an Int64 column, and all other rows were rounded in another
+    way.
+    """
     pandas = pytest.importorskip("pandas")
     for dtype in ("Int64", "int64", "boolean", "float64"):
-        with pytest.raises(TypeError, match="rows in a Series have a type that may depend on their cells: declare it"):
+        with pytest.raises(
+            TypeError,
+            match="rows in a Series have a type that may depend on their cells: declare it",
+        ):
             tiny.make_curator(rows={"x": pandas.Series([1, 0, 1], dtype=dtype)})
     with pytest.raises(TypeError, match="rows in a DataFrame"):
         tiny.make_curator(rows=pandas.DataFrame({"x": [1.0]}))
@@ -279,10 +417,16 @@ def test_numpys_numbers_in_a_budget_lose_no_draws(tmp_path):
     """They are no JSON: the draws were lost after the grant was spent."""
     budget = Budget(np.float32(1.0), np.float32(1e-6), rows_per_person=np.int64(2))
     assert budget == Budget(1.0, float(np.float32(1e-6)), rows_per_person=2)
-    assert [type(part) for part in (budget.epsilon, budget.delta, budget.rows_per_person)] == [float, float, int]
+    assert [type(part) for part in (budget.epsilon, budget.delta, budget.rows_per_person)] == [
+        float,
+        float,
+        int,
+    ]
     curator = tiny.make_curator(budget=budget, capacity=64, ledger=tmp_path / "spent.json")
     assert json.loads(tiny.run(curator).attrs["dpmcmc_ledger"])["rows_per_person"] == 2
-    assert all(type(size) is int for size in dataclasses.astuple(FixedBatch(np.int64(50), np.int32(500))))
+    assert all(
+        type(size) is int for size in dataclasses.astuple(FixedBatch(np.int64(50), np.int32(500)))
+    )
     assert type(PoissonBatch(np.float32(0.1)).rate) is float
 
 
@@ -299,11 +443,15 @@ def test_a_statement_that_cannot_be_written_spends_nothing(monkeypatch):
 
 
 def test_a_delta_above_one_in_n_is_told_from_public_facts():
-    with pytest.warns(UserWarning, match="delta = 0.03 is above 1/n, n = 40: a release of one random row would be"):
+    with pytest.warns(
+        UserWarning, match="delta = 0.03 is above 1/n, n = 40: a release of one random row would be"
+    ):
         tiny.make_curator(budget=Budget(1.0, 0.03))
     private = Budget(1.0, 0.02, Neighbours.ADD_OR_REMOVE_ONE)
     for rows in (tiny.ROWS, tiny.ROWS[:5]):  # how many there are changes nothing
-        with pytest.warns(UserWarning, match="delta = 0.02 is above 1/64, the rows of a person over the capacity"):
+        with pytest.warns(
+            UserWarning, match="delta = 0.02 is above 1/64, the rows of a person over the capacity"
+        ):
             tiny.make_curator(rows, budget=private, capacity=64)
         tiny.make_curator(rows, budget=private, capacity=45)  # warnings are errors here
 
@@ -314,7 +462,8 @@ def test_large_integers_saturate_without_a_word():
         assert piece.dtype == jnp.int32 and abs(int(piece[0])) >= 2**31 - 1 and int(piece[1]) == 5
 
 
-# -- runs that are refused before anything is spent ----------------------------------------------------------------------------
+# -- runs that are refused before anything is spent
+# ----------------------------------------------------------------------------
 
 
 def while_loop_step(rng_key, state, ask):
@@ -385,17 +534,29 @@ def nowhere(position):
 
 
 MODELS = [
-    (model(log_prior=nowhere), "has no prior density: start the chains where the prior allows them"),
+    (
+        model(log_prior=nowhere),
+        "has no prior density: start the chains where the prior allows them",
+    ),
     (model(log_prior=lambda position: jnp.nan * position[0]), "has no prior density"),
     (model(unravel=lambda position: position), "unravel must return a dict"),
     (model(unravel=lambda position: {}), "unravel returned no parameter"),
-    (model(unravel=lambda position: {"a/b": position[0]}), "'a/b' cannot be the name of a variable in a NetCDF file: no '/'"),
-    (model(unravel=lambda position: {".": position[0]}), "'.' cannot be the name of a variable in a NetCDF file"),
+    (
+        model(unravel=lambda position: {"a/b": position[0]}),
+        "'a/b' cannot be the name of a variable in a NetCDF file: no '/'",
+    ),
+    (
+        model(unravel=lambda position: {".": position[0]}),
+        "'.' cannot be the name of a variable in a NetCDF file",
+    ),
     (
         model(unravel=lambda position: {"mean": [position[0], position[0]]}),
         "'mean' is a list.*: unravel must return a dict",
     ),
-    (model(unravel=lambda position: {"mean": position[5, 2]}), r"could not be made into a posterior \(IndexError"),
+    (
+        model(unravel=lambda position: {"mean": position[5, 2]}),
+        r"could not be made into a posterior \(IndexError",
+    ),
     (model(unravel=lambda position: {"draw": position[0]}), "not 'chain' or 'draw'"),
 ]
 
@@ -413,10 +574,18 @@ KEYS = [0, None, np.zeros(2, np.uint32), jax.random.PRNGKey(0), jax.random.split
 
 @pytest.mark.parametrize(
     "name, bound",
-    [("lipschitz", -1.0), ("lipschitz", float("nan")), ("spread", float("inf")), ("curvature", 0.0), ("lipschitz", "1")],
+    [
+        ("lipschitz", -1.0),
+        ("lipschitz", float("nan")),
+        ("spread", float("inf")),
+        ("curvature", 0.0),
+        ("lipschitz", "1"),
+    ],
 )
 def test_a_bound_that_cannot_be_is_refused(name, bound):
-    with pytest.raises(ValueError, match=f"the model's {name}=.* must be positive and finite, or None"):
+    with pytest.raises(
+        ValueError, match=f"the model's {name}=.* must be positive and finite, or None"
+    ):
         tiny.make_curator(model=tiny.MODEL._replace(**{name: bound}))
 
 
@@ -431,7 +600,9 @@ def test_what_is_declared_of_the_rows_is_in_the_statement():
 @pytest.mark.parametrize("key", KEYS, ids=["int", "none", "array", "old style", "several"])
 def test_what_is_not_one_typed_key_is_refused(key):
     curator = tiny.make_curator()
-    with pytest.raises(TypeError, match=r"must be one typed random key: make it with jax.random.key\(0\)"):
+    with pytest.raises(
+        TypeError, match=r"must be one typed random key: make it with jax.random.key\(0\)"
+    ):
         sample(key, tiny.PENALTY, curator, tiny.START, num_steps=2)
     assert curator._account.ledger.grants == []
 
@@ -459,21 +630,27 @@ MISFITS = {
 @pytest.mark.parametrize("sampler", MISFITS.values(), ids=MISFITS)
 def test_a_query_of_another_sampler_is_refused_with_the_way_out(sampler):
     curator = tiny.make_curator()
-    with pytest.raises(ValueError, match="cannot be asked with . points: log-ratios go with penalty"):
+    with pytest.raises(
+        ValueError, match="cannot be asked with . points: log-ratios go with penalty"
+    ):
         sample(jax.random.key(0), sampler, curator, tiny.START, num_steps=2)
     assert curator._account.ledger.grants == []
 
 
 def test_a_sampler_and_a_curator_in_each_others_place_are_told_apart():
     curator = tiny.make_curator()
-    with pytest.raises(TypeError, match=r"the sampler is a Curator: call sample\(rng_key, sampler, curator, initial_position\)"):
+    with pytest.raises(
+        TypeError,
+        match=r"the sampler is a Curator: call sample\(rng_key, sampler, curator, initial_position\)",
+    ):
         sample(jax.random.key(0), curator, tiny.PENALTY, tiny.START, num_steps=2)
     with pytest.raises(TypeError, match=r"the curator is a ndarray: call sample"):
         sample(jax.random.key(0), tiny.PENALTY, tiny.ROWS, tiny.START, num_steps=2)
     assert curator._account.ledger.grants == []
 
 
-# -- nothing is told about the rows --------------------------------------------------------------------------------------------
+# -- nothing is told about the rows
+# --------------------------------------------------------------------------------------------
 
 LINEAR = Model(
     log_likelihood=lambda position, row: row * position[0],
@@ -481,8 +658,10 @@ LINEAR = Model(
     unravel=lambda position: {"mean": position[0]},
     dimension=1,
 )
-FAR = np.array([100.0], np.float32)  # every position stays positive, so an infinite row always gives inf - inf
-# Tables that differ in one row, with equal answers: clipped to the same bound, or not a number and so counted as zero.
+# Every position stays positive, so an infinite row always gives inf - inf
+FAR = np.array([100.0], np.float32)
+# Tables that differ in one row, with equal answers: clipped to the same bound, or not a number and
+# so counted as zero.
 EQUAL = {"clipped": [0.5, 1e30], "bad": [0.0, np.nan], "infinite": [0.0, np.inf]}
 
 
@@ -498,7 +677,8 @@ class Outcome(NamedTuple):
 @pytest.fixture
 def outcome(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "NUM_BLOCKS", 2)
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", np.inf)  # how many lines there are depends on the machine
+    # How many lines there are depends on the machine
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", np.inf)
 
     def outcome(rows, budget=tiny.BUDGET, **options):
         curator = tiny.make_curator(rows, LINEAR, budget, **options)
@@ -511,7 +691,11 @@ def outcome(capsys, tmp_path, monkeypatch):
             texts += [str(caught.value), *capsys.readouterr()]
         saved = load(tmp_path / "posterior.nc")
         return Outcome(
-            [(group, name, array.values.tobytes()) for group in saved.groups() for name, array in saved[group].items()],
+            [
+                (group, name, array.values.tobytes())
+                for group in saved.groups()
+                for name, array in saved[group].items()
+            ],
             {name: value for name, value in saved.attrs.items() if name != "created_at"},
             texts,
             (tmp_path / "posterior.nc").stat().st_size,
@@ -520,7 +704,10 @@ def outcome(capsys, tmp_path, monkeypatch):
     return outcome
 
 
-@pytest.mark.parametrize("kind", ["bad", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("clipped", "infinite"))])
+@pytest.mark.parametrize(
+    "kind",
+    ["bad", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("clipped", "infinite"))],
+)
 def test_neighbours_with_equal_answers_look_the_same(kind, outcome):
     outcomes = []
     for value in EQUAL[kind]:
@@ -541,7 +728,10 @@ def test_under_add_or_remove_a_row_that_says_nothing_is_not_seen(outcome):
     rows = np.linspace(-1, 1, 37, dtype=np.float32)
     without = outcome(rows, ADD_OR_REMOVE, capacity=64)
     assert outcome(np.append(rows, np.float32(np.nan)), ADD_OR_REMOVE, capacity=64) == without
-    assert not any(re.search(r"\b37\b", text) for text in [*without.texts, without.attributes["privacy_statement"]])
+    assert not any(
+        re.search(r"\b37\b", text)
+        for text in [*without.texts, without.attributes["privacy_statement"]]
+    )
 
 
 PRIVATE_COUNT = [
@@ -550,7 +740,9 @@ PRIVATE_COUNT = [
     lambda rows: tiny.make_curator((rows, rows[1:]), budget=ADD_OR_REMOVE, capacity=64),
     lambda rows: tiny.make_curator(rows.astype(complex), budget=ADD_OR_REMOVE, capacity=64),
     lambda rows: tiny.make_curator(rows[:, None], budget=ADD_OR_REMOVE, capacity=64),
-    lambda rows: tiny.run(tiny.make_curator(rows, budget=ADD_OR_REMOVE, capacity=64), num_steps=10**6),
+    lambda rows: tiny.run(
+        tiny.make_curator(rows, budget=ADD_OR_REMOVE, capacity=64), num_steps=10**6
+    ),
     lambda rows: tiny.make_curator(rows, budget=Budget(1.0, 1e-6, rows_per_person=2)),
     lambda rows: tiny.make_curator(rows, budget=Budget(1.0, 1e-6, rows_per_person=2), capacity=30),
 ]
@@ -572,9 +764,15 @@ def test_an_empty_table_is_as_good_as_any_when_its_size_is_private(outcome):
     "call, words",
     [
         (lambda: tuning.effective_draws("Barker", 100, 2), "sampler='Barker' must be one of"),
-        (lambda: tuning.noise_multiplier("penalty_bit", 1.0, 1.0, Budget(1.0, 1e-6)), "must be 'penalty' or 'penalty-bit'"),
+        (
+            lambda: tuning.noise_multiplier("penalty_bit", 1.0, 1.0, Budget(1.0, 1e-6)),
+            "must be 'penalty' or 'penalty-bit'",
+        ),
         (lambda: tuning.walk([-0.1], 1.0, 1000), "must not be negative"),
-        (lambda: random_walk(tuning.walk([0.1], 1.0, 1000)), r"unpack it, as in random_walk\(\*walk\)"),
+        (
+            lambda: random_walk(tuning.walk([0.1], 1.0, 1000)),
+            r"unpack it, as in random_walk\(\*walk\)",
+        ),
         (lambda: forecast.plan_text(1000, 3, 1.0), r"budget is a float: give a Budget"),
     ],
 )

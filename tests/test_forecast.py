@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import Budget, CenteredGradient, Curator, Federation, Gradient, Neighbours, forecast, models, sample, tuning
+from dpmcmc import (
+    Budget,
+    CenteredGradient,
+    Curator,
+    Federation,
+    Gradient,
+    Neighbours,
+    forecast,
+    models,
+    sample,
+    tuning,
+)
 from dpmcmc.cli import main
 from dpmcmc.results import posterior
 from dpmcmc.samplers.start import Start
@@ -20,7 +31,9 @@ BUDGET = Budget(4.0, 1e-6)
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
-def test_the_langevin_step_uses_the_private_noise_in_full_and_resolves_the_stiffest_direction(neighbours):
+def test_the_langevin_step_uses_the_private_noise_in_full_and_resolves_the_stiffest_direction(
+    neighbours,
+):
     budget, reach = Budget(2.0, 1e-6, neighbours), 2 if neighbours is Neighbours.REPLACE_ONE else 1
     noise_multiplier, step_size = tuning.langevin_step(50_000 * 9 / 4, 3.0, budget)
     variance = (reach * 3.0 * noise_multiplier) ** 2
@@ -29,57 +42,89 @@ def test_the_langevin_step_uses_the_private_noise_in_full_and_resolves_the_stiff
 
 
 def test_the_step_resolves_a_strong_prior_too():
-    """Only rows were counted: with a prior of standard deviation 0.03 the dynamics left the numbers."""
+    """Only rows were counted: with a prior of standard deviation 0.03 the dynamics left the
+    numbers.
+    """
     for scale, largest in ((0.03, 0.03**-2), ([1.0, 0.1], 100.0)):
         model = models.logistic(2, radius=1.0, prior_scale=scale)
         query = tuning.langevin(model, 1000, Budget(4.0, 1e-6)).query
-        assert 1 / tuning.step_size(query, Budget(4.0, 1e-6)) == pytest.approx(1000 / 4 + 5 * largest, rel=2e-3)
+        assert 1 / tuning.step_size(query, Budget(4.0, 1e-6)) == pytest.approx(
+            1000 / 4 + 5 * largest, rel=2e-3
+        )
 
 
 def test_a_clip_and_a_curvature_take_the_place_of_proved_bounds():
     proved, budget = models.logistic(2, radius=1.0), Budget(4.0, 1e-6)
-    given = tuning.langevin(proved._replace(lipschitz=None, curvature=None), 1000, budget, clip=1.0, curvature=0.25)
+    given = tuning.langevin(
+        proved._replace(lipschitz=None, curvature=None), 1000, budget, clip=1.0, curvature=0.25
+    )
     expected = tuning.langevin(proved, 1000, budget)
-    assert (given.query, given.initial, given.options["thin"]) == (expected.query, expected.initial, expected.options["thin"])
+    assert (given.query, given.initial, given.options["thin"]) == (
+        expected.query,
+        expected.initial,
+        expected.options["thin"],
+    )
     assert tuning.langevin(proved, 1000, budget, clip=0.5).query.clip == 0.5
 
 
 def test_a_recipe_that_cannot_pass_its_own_checks_is_told_before_anything_is_spent():
-    """What is proved of a linear regression is far above what rows do; with a clip that they stay below there is hope."""
-    model = models.linear(2, 0.125, 1.0, intercept=True, radius=2**0.5, response_bound=1.0, position_radius=2.0)
+    """What is proved of a linear regression is far above what rows do; with a clip that they stay
+    below there is hope.
+    """
+    model = models.linear(
+        2, 0.125, 1.0, intercept=True, radius=2**0.5, response_bound=1.0, position_radius=2.0
+    )
     budget = Budget(4.0, 1e-6)
-    with pytest.warns(UserWarning, match=r"hopeless: this budget buys 3.3 independent draws at most.*the clip, 494.*say clip= and"):
+    with pytest.warns(
+        UserWarning,
+        match=r"hopeless: this budget buys 3.3 independent draws at most.*the clip, 494.*say clip= and",
+    ):
         tuning.langevin(model, 20_000, budget)
-    tuning.langevin(model, 20_000, budget, clip=3 * 3**0.5 / 0.125, curvature=3 / 0.125**2)  # no warning
+    # No warning
+    tuning.langevin(model, 20_000, budget, clip=3 * 3**0.5 / 0.125, curvature=3 / 0.125**2)
     assert tuning.FEWEST_DRAWS == posterior.MIN_EFFECTIVE
 
 
 def test_several_owners_noises_are_counted():
-    """Each adds its own: the step that one owner allows was too long for two, and the posterior too wide."""
+    """Each adds its own: the step that one owner allows was too long for two, and the posterior too
+    wide.
+    """
     model, budget = models.logistic(2, radius=1.0), Budget(4.0, 1e-6)
     for num_owners in (1, 2, 5):
         budgets = [budget] * num_owners
         query = tuning.langevin(model, 4000, budgets).query
         variance = num_owners * (2 * model.lipschitz * query.noise_multiplier) ** 2
         step_size = tuning.step_size(query, budgets)
-        assert step_size * variance == pytest.approx(4) and step_size * 1005 == pytest.approx(1.0, rel=2e-3)
+        assert step_size * variance == pytest.approx(4) and step_size * 1005 == pytest.approx(
+            1.0, rel=2e-3
+        )
     with pytest.raises(TypeError, match="budget is a list: give the curator's Budget"):
         tuning.langevin(model, 1000, [])
 
 
 def test_owners_that_differ_are_counted_each_as_it_is():
-    """A recipe for one unit made the draws of owners with different ones twice as wide as the posterior, and none the wiser."""
+    """A recipe for one unit made the draws of owners with different ones twice as wide as the
+    posterior, and none the wiser.
+    """
     model = models.logistic(2, radius=1.0)
     rows = np.zeros((1000, 2), np.float32), np.zeros(1000, np.float32)
     visits = Budget(4.0, 1e-6, rows_per_person=3)
-    owners = [Curator(rows, model, Budget(8.0, 1e-6)), Curator(rows, model, visits, capacity=90_000)]
+    owners = [
+        Curator(rows, model, Budget(8.0, 1e-6)),
+        Curator(rows, model, visits, capacity=90_000),
+    ]
     recipe = tuning.langevin_for(Federation(owners), num_chains=3)
     assert (
-        recipe.query == tuning.langevin(model, 91_000, [Budget(8.0, 1e-6), visits], num_chains=3).query and recipe.num_chains == 3
+        recipe.query
+        == tuning.langevin(model, 91_000, [Budget(8.0, 1e-6), visits], num_chains=3).query
+        and recipe.num_chains == 3
     )
-    variance = (2**2 + 6**2) * (model.lipschitz * recipe.query.noise_multiplier) ** 2  # what the two add
+    # What the two add
+    variance = (2**2 + 6**2) * (model.lipschitz * recipe.query.noise_multiplier) ** 2
     step_size = tuning.step_size(recipe.query, [owner.budget for owner in owners])
-    assert step_size * variance == pytest.approx(4) and 1 / step_size == pytest.approx(91_000 / 4 + 5, rel=2e-3)
+    assert step_size * variance == pytest.approx(4) and 1 / step_size == pytest.approx(
+        91_000 / 4 + 5, rel=2e-3
+    )
     assert recipe.initial == tuning.start_plan(model, visits)  # the poorest has the say
 
 
@@ -95,7 +140,14 @@ def test_one_owner_with_a_private_number_of_rows_is_enough_for_plain_gradients()
 def test_a_recipe_for_a_curator_tells_its_capacity_and_not_how_many_rows_it_has():
     model, private = models.logistic(2, radius=1.0), Budget(4.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
     found = [
-        tuning.langevin_for(Curator((np.zeros((n, 2), np.float32), np.zeros(n, np.float32)), model, private, capacity=9000)).query
+        tuning.langevin_for(
+            Curator(
+                (np.zeros((n, 2), np.float32), np.zeros(n, np.float32)),
+                model,
+                private,
+                capacity=9000,
+            )
+        ).query
         for n in (3, 9000)
     ]
     assert found[0] == found[1] == tuning.langevin(model, 9000, private).query
@@ -118,21 +170,53 @@ def test_a_recipe_goes_on_from_where_a_run_has_ended(quick_compilation):
     """Without paying for the start again."""
     model = models.logistic(2, radius=1.0)
     rows = np.zeros((500, 2), np.float32), np.zeros(500, np.float32)
-    curator = Curator(rows, model, Budget(20.0, 1e-6), shared_by="gaussian-dp")  # as in test_diagnostics.py: one program for both
+    # As in test_diagnostics.py: one program for both
+    curator = Curator(rows, model, Budget(20.0, 1e-6), shared_by="gaussian-dp")
     recipe = tuning.langevin_for(curator)
     options = recipe.options | {"thin": 1}
-    first = sample(jax.random.key(0), recipe.sampler, curator, [0.0, 0.0], num_steps=2, progress=False, **options)
+    first = sample(
+        jax.random.key(0),
+        recipe.sampler,
+        curator,
+        [0.0, 0.0],
+        num_steps=2,
+        progress=False,
+        **options,
+    )
     last = first.posterior["coefficients"].to_numpy()[:, -1]
     with pytest.raises(ValueError, match=r"recipe\.continued is the sampler"):
-        sample(jax.random.key(1), recipe.sampler, curator, last, num_steps=2, progress=False, **options)
+        sample(
+            jax.random.key(1), recipe.sampler, curator, last, num_steps=2, progress=False, **options
+        )
     with pytest.raises(TypeError, match=r"give recipe\.continued instead"):
-        sample(jax.random.key(1), recipe.sampler, curator, last, num_steps=2, num_chains=2, progress=False)
-    then = sample(jax.random.key(1), recipe.continued, curator, last, num_steps=2, num_chains=2, progress=False)
-    assert json.loads(then.attrs["dpmcmc_ledger"])["entries"][0]["count"] == 4 and curator.num_grants == 2
+        sample(
+            jax.random.key(1),
+            recipe.sampler,
+            curator,
+            last,
+            num_steps=2,
+            num_chains=2,
+            progress=False,
+        )
+    then = sample(
+        jax.random.key(1),
+        recipe.continued,
+        curator,
+        last,
+        num_steps=2,
+        num_chains=2,
+        progress=False,
+    )
+    assert (
+        json.loads(then.attrs["dpmcmc_ledger"])["entries"][0]["count"] == 4
+        and curator.num_grants == 2
+    )
 
 
 def test_a_recipe_is_not_run_without_its_options():
-    """Without the private start that it pays for, a run took the whole budget for half of the draws."""
+    """Without the private start that it pays for, a run took the whole budget for half of the
+    draws.
+    """
     model = models.logistic(2, radius=1.0)
     recipe = tuning.langevin(model, 1000, BUDGET)
     curator = Curator((np.zeros((1000, 2), np.float32), np.zeros(1000, np.float32)), model, BUDGET)
@@ -147,14 +231,26 @@ def test_the_start_costs_its_share():
     from dpmcmc.accounting.costs import Gaussian
 
     mu = tuning.gaussian_mu(BUDGET)
-    start = {Gaussian(query.noise_multiplier): count for query, count in tuning.start_queries(Gradient, 1.0, 1.0, BUDGET).items()}
+    start = {
+        Gaussian(query.noise_multiplier): count
+        for query, count in tuning.start_queries(Gradient, 1.0, 1.0, BUDGET).items()
+    }
     share = accountants.gaussian_mu(start) ** 2 / mu**2
-    assert 0.99 * (tuning.START_SHARE + tuning.CURVATURE_SHARE) < share <= tuning.START_SHARE + tuning.CURVATURE_SHARE
+    assert (
+        0.99 * (tuning.START_SHARE + tuning.CURVATURE_SHARE)
+        < share
+        <= tuning.START_SHARE + tuning.CURVATURE_SHARE
+    )
 
 
 def steps_per_draw(sampler, dimension, num_chains=1000, num_steps=3000):
-    """Of the walk that `tuning` chooses, on a standard normal law: num_steps times the variance of a chain's mean."""
-    generator, noise = np.random.default_rng(0), {"barker": 0.0, "penalty": tuning.RATIO_NOISE, "penalty-bit": tuning.BIT_NOISE}
+    """Of the walk that `tuning` chooses, on a standard normal law: num_steps times the variance of
+    a chain's mean.
+    """
+    generator, noise = (
+        np.random.default_rng(0),
+        {"barker": 0.0, "penalty": tuning.RATIO_NOISE, "penalty-bit": tuning.BIT_NOISE},
+    )
     scale, longest = tuning.walk(np.ones(dimension), 0.0, 1)
     position, total = generator.standard_normal((2, num_chains, dimension)) * [[[1.0]], [[0.0]]]
     for _ in range(num_steps):
@@ -176,8 +272,12 @@ def steps_per_draw(sampler, dimension, num_chains=1000, num_steps=3000):
 @pytest.mark.parametrize("sampler", ["barker", "penalty", "penalty-bit"])
 @pytest.mark.parametrize("dimension", [1, 3])
 def test_steps_are_worth_as_many_draws_as_is_told(sampler, dimension):
-    """In one dimension, where the cap shortens a third of the moves, a draw was told to take 36 steps of Barker's test: 64 do."""
-    assert tuning.effective_draws(sampler, steps_per_draw(sampler, dimension), dimension) == pytest.approx(1, rel=0.2)
+    """In one dimension, where the cap shortens a third of the moves, a draw was told to take 36
+    steps of Barker's test: 64 do.
+    """
+    assert tuning.effective_draws(
+        sampler, steps_per_draw(sampler, dimension), dimension
+    ) == pytest.approx(1, rel=0.2)
 
 
 def test_more_rows_or_budget_help_and_more_parameters_hurt():
@@ -185,14 +285,20 @@ def test_more_rows_or_budget_help_and_more_parameters_hurt():
         return forecast.forecast_error(name, num_rows, dimension, Budget(epsilon, 1e-6))
 
     for name in forecast.CONSTANTS:
-        assert error(num_rows=100_000, name=name) < error(name=name) < error(num_rows=20_000, name=name)
+        assert (
+            error(num_rows=100_000, name=name)
+            < error(name=name)
+            < error(num_rows=20_000, name=name)
+        )
         assert error(epsilon=4.0, name=name) < error(name=name) < error(epsilon=1.0, name=name)
         assert error(dimension=3, name=name) < error(name=name) < error(dimension=9, name=name)
 
 
 def test_adding_or_removing_halves_the_error():
     removed = Budget(4.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
-    ratio = forecast.forecast_error("sgld", 10**6, 5, BUDGET) / forecast.forecast_error("sgld", 10**6, 5, removed)
+    ratio = forecast.forecast_error("sgld", 10**6, 5, BUDGET) / forecast.forecast_error(
+        "sgld", 10**6, 5, removed
+    )
     assert math.isclose(ratio, 2, rel_tol=1e-6)
 
 
@@ -212,11 +318,16 @@ def forecast_steps(name, *facts):
 
 @pytest.mark.parametrize(
     "name, plans",
-    [("sgld", PLANS[1:]), *(pytest.param(name, PLANS, marks=pytest.mark.slow) for name in forecast.CONSTANTS)],
+    [
+        ("sgld", PLANS[1:]),
+        *(pytest.param(name, PLANS, marks=pytest.mark.slow) for name in forecast.CONSTANTS),
+    ],
     ids=["two plans", *forecast.CONSTANTS],
 )
 def test_forecast_steps_are_those_that_the_curator_grants(name, plans):
-    """The recipe's own bill, counted from its program, stops at the same step: what coins and noise lack is on both."""
+    """The recipe's own bill, counted from its program, stops at the same step: what coins and noise
+    lack is on both.
+    """
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -225,14 +336,22 @@ def test_forecast_steps_are_those_that_the_curator_grants(name, plans):
     from dpmcmc.run.loop import begin_program, block_program
 
     for num_rows, dimension, epsilon, delta in plans:
-        budget, model = Budget(epsilon, delta), models.logistic(dimension - 1, (dimension - 1) ** 0.5, intercept=True)
-        rows = np.zeros((8, dimension - 1), np.float32), np.zeros(8, np.int32)  # a bill does not depend on them
+        budget, model = (
+            Budget(epsilon, delta),
+            models.logistic(dimension - 1, (dimension - 1) ** 0.5, intercept=True),
+        )
+        # A bill does not depend on them
+        rows = np.zeros((8, dimension - 1), np.float32), np.zeros(8, np.int32)
         curator = Curator(rows, model, budget)
         recipe = recipe_of(name, model, num_rows, budget)
         keys = jax.random.split(jax.random.key(1), 1)
-        begin = curator.trace(begin_program(recipe.sampler, recipe.start), keys, jnp.zeros((1, dimension)))
+        begin = curator.trace(
+            begin_program(recipe.sampler, recipe.start), keys, jnp.zeros((1, dimension))
+        )
         step = curator.trace(block_program(recipe.sampler, 1), keys, *begin.shapes, jnp.int32(0))
-        assert curator.max_steps(begin.plan, step.plan) == forecast_steps(name, num_rows, dimension, budget)
+        assert curator.max_steps(begin.plan, step.plan) == forecast_steps(
+            name, num_rows, dimension, budget
+        )
 
 
 def test_a_plan_pays_for_what_coins_and_noise_lack(monkeypatch):
@@ -242,7 +361,11 @@ def test_a_plan_pays_for_what_coins_and_noise_lack(monkeypatch):
 
     budget, ideal = Budget(8.0, 1e-8), forecast_steps("barker", 61_395, 7, Budget(8.0, 1e-8))
     cost = Accept.cost
-    monkeypatch.setattr(Accept, "cost", lambda self, unit: AcceptBit(self.test, cost(self, unit).range, distance=2.0**-40))
+    monkeypatch.setattr(
+        Accept,
+        "cost",
+        lambda self, unit: AcceptBit(self.test, cost(self, unit).range, distance=2.0**-40),
+    )
     assert 0 < forecast_steps("barker", 61_395, 7, budget) < 0.1 * ideal
 
 
@@ -250,7 +373,9 @@ def test_needed_rows_and_epsilon_reach_the_target():
     rows, epsilon = forecast.needed("sgld", 2000, 10, Budget(0.5, 1e-6))
     assert forecast.forecast_error("sgld", rows, 10, Budget(0.5, 1e-6)) <= 0.5
     assert forecast.forecast_error("sgld", rows - 1, 10, Budget(0.5, 1e-6)) > 0.5
-    assert math.isclose(forecast.forecast_error("sgld", 2000, 10, Budget(epsilon, 1e-6)), 0.5, rel_tol=1e-3)
+    assert math.isclose(
+        forecast.forecast_error("sgld", 2000, 10, Budget(epsilon, 1e-6)), 0.5, rel_tol=1e-3
+    )
 
 
 def run(*arguments):
@@ -259,18 +384,31 @@ def run(*arguments):
 
 def test_the_plan_command_recommends():
     found = run("--rows", "61395", "--dimension", "7", "--epsilon", "4", "--delta", "1e-6")
-    assert found.exit_code == 0 and "Recommended: noise-aware" in found.stdout and "FEW" not in found.stdout
-    assert "noise-aware: any number of draws, from a posterior 1.01 times as wide as without privacy" in found.stdout
+    assert (
+        found.exit_code == 0
+        and "Recommended: noise-aware" in found.stdout
+        and "FEW" not in found.stdout
+    )
+    assert (
+        "noise-aware: any number of draws, from a posterior 1.01 times as wide as without privacy"
+        in found.stdout
+    )
     assert "All this holds if cells fill their bounds" in found.stdout
 
 
 def test_the_plan_command_answers_in_json():
     facts = ("--rows", "61395", "--dimension", "7", "--delta", "1e-6", "--json", "--epsilon")
     found = json.loads(run(*facts, "4").stdout)
-    assert found["recommended"] == "noise-aware" and found["samplers"][0]["name"] == "sgld" and found["relation"] == "replace-one"
+    assert (
+        found["recommended"] == "noise-aware"
+        and found["samplers"][0]["name"] == "sgld"
+        and found["relation"] == "replace-one"
+    )
     assert found["noise_aware_widening"] == forecast.expected_widening(61395, 7, Budget(4.0, 1e-6))
     expected = forecast.forecasts(61395, 7, Budget(4.0, 1e-6))[0]
-    assert found["samplers"][0] == expected._asdict() | {"effective_draws": expected.effective_draws}
+    assert found["samplers"][0] == expected._asdict() | {
+        "effective_draws": expected.effective_draws
+    }
     hopeless = json.loads(run(*facts, "1e-4").stdout)
     assert hopeless["recommended"] is None and hopeless["samplers"][-1] == {
         "name": "penalty", "num_steps": 0, "error": None, "low": None, "high": None, "is_held_back": False, "effective_draws": 0.0,
@@ -278,16 +416,25 @@ def test_the_plan_command_answers_in_json():
 
 
 def test_a_survey_tells_what_a_chain_could_average():
-    """Of as many effective draws as Langevin dynamics would have, one for each unit of noise: the shares of the budget apart."""
+    """Of as many effective draws as Langevin dynamics would have, one for each unit of noise: the
+    shares of the budget apart.
+    """
     budget = Budget(1.0, 1e-6)
     error = (30 + 25 * math.log(7)) * 7 / (61395 * tuning.gaussian_mu(budget) ** 2)
-    assert forecast.expected_widening(61395, 7, budget) == pytest.approx(math.sqrt(1 + 0.9 / 0.625 * error))
+    assert forecast.expected_widening(61395, 7, budget) == pytest.approx(
+        math.sqrt(1 + 0.9 / 0.625 * error)
+    )
     assert forecast.expected_widening(10, 7, Budget(1e-6, 1e-6)) > 100
 
 
 def test_the_plan_command_refuses_in_json_too():
-    refused = run("--rows", "61395", "--dimension", "7", "--delta", "1e-6", "--epsilon", "-1", "--json")
-    assert refused.exit_code == 2 and "epsilon=-1.0 must be positive" in json.loads(refused.stdout)["error"]
+    refused = run(
+        "--rows", "61395", "--dimension", "7", "--delta", "1e-6", "--epsilon", "-1", "--json"
+    )
+    assert (
+        refused.exit_code == 2
+        and "epsilon=-1.0 must be positive" in json.loads(refused.stdout)["error"]
+    )
 
 
 def test_the_plan_command_says_hopeless_and_what_it_would_take():
@@ -298,20 +445,31 @@ def test_the_plan_command_says_hopeless_and_what_it_would_take():
 def test_the_plan_command_says_when_no_epsilon_is_enough():
     found = run("--rows", 300, "--dimension", 20, "--epsilon", 4, "--delta", 1e-6)
     assert "at this epsilon (at this n no epsilon is enough), for half a sd" in found.stdout
-    assert forecast.needed_text("sgld", 300, 20, Budget(1e-9, 1e-30)) == "more than any n or epsilon alone"
+    assert (
+        forecast.needed_text("sgld", 300, 20, Budget(1e-9, 1e-30))
+        == "more than any n or epsilon alone"
+    )
 
 
 def test_the_plan_command_says_when_draws_are_few_or_delta_is_large():
     few = run("--rows", 3000, "--dimension", 5, "--epsilon", 8, "--delta", 1e-5)
-    assert "FEW: with less than 60 effective draws on average a run of sgld is likely to fail" in few.stdout
+    assert (
+        "FEW: with less than 60 effective draws on average a run of sgld is likely to fail"
+        in few.stdout
+    )
     many = run("--rows", 300_000, "--dimension", 5, "--epsilon", 8, "--delta", 1e-3)
-    assert "FEW" not in many.stdout and "delta = 0.001 is above 1/n" in many.stdout and "1/n" not in few.stdout
+    assert (
+        "FEW" not in many.stdout
+        and "delta = 0.001 is above 1/n" in many.stdout
+        and "1/n" not in few.stdout
+    )
 
 
 def test_the_plan_command_says_when_a_larger_epsilon_buys_nothing():
     """Where the noise is not near enough to its ideal law: as much at 400 as at 50, and no less."""
     found = [
-        run("--rows", "61395", "--dimension", "7", "--epsilon", epsilon, "--delta", "1e-6").stdout for epsilon in ("8", "50", "400")
+        run("--rows", "61395", "--dimension", "7", "--epsilon", epsilon, "--delta", "1e-6").stdout
+        for epsilon in ("8", "50", "400")
     ]
     assert [forecast.HELD_BACK in text for text in found] == [False, True, True]
     assert "Recommended" in found[1] and found[1] == found[2]
@@ -319,14 +477,25 @@ def test_the_plan_command_says_when_a_larger_epsilon_buys_nothing():
 
 @pytest.mark.parametrize("delta", [1e-6, 1e-12, 1e-18])
 def test_more_budget_is_never_worth_less(delta):
-    by_epsilon = [forecast.forecasts(61395, 7, Budget(epsilon, delta)) for epsilon in (1.0, 8.0, 20.0, 30.0, 35.0, 60.0, 400.0)]
+    by_epsilon = [
+        forecast.forecasts(61395, 7, Budget(epsilon, delta))
+        for epsilon in (1.0, 8.0, 20.0, 30.0, 35.0, 60.0, 400.0)
+    ]
     for less, more in itertools.pairwise(by_epsilon):
-        assert more[0].name == "sgld" and more[0].num_steps >= less[0].num_steps > 0 and more[0].error <= less[0].error
+        assert (
+            more[0].name == "sgld"
+            and more[0].num_steps >= less[0].num_steps > 0
+            and more[0].error <= less[0].error
+        )
 
 
-@pytest.mark.parametrize("wrong", [["--epsilon", "-1"], ["--delta", "2"], ["--neighbours", "twins"], ["--rows", "0"]])
+@pytest.mark.parametrize(
+    "wrong", [["--epsilon", "-1"], ["--delta", "2"], ["--neighbours", "twins"], ["--rows", "0"]]
+)
 def test_bad_facts_are_refused(wrong):
-    facts = {"--rows": "1000", "--dimension": "3", "--epsilon": "1", "--delta": "1e-6"} | dict([wrong])
+    facts = {"--rows": "1000", "--dimension": "3", "--epsilon": "1", "--delta": "1e-6"} | dict(
+        [wrong]
+    )
     assert run(*[word for pair in facts.items() for word in pair]).exit_code == 2
 
 
@@ -334,17 +503,31 @@ def counts(num_rows, seed):
     """With a negative binomial law, of mean e^(1.5 + 0.4 x) and dispersion 5."""
     generator = np.random.default_rng(seed)
     x = generator.uniform(-1, 1, num_rows)
-    return np.float32(x), np.float32(generator.negative_binomial(5, 5 / (5 + np.exp(1.5 + 0.4 * x))))
+    return np.float32(x), np.float32(
+        generator.negative_binomial(5, 5 / (5 + np.exp(1.5 + 0.4 * x)))
+    )
 
 
 def negative_binomial(position, row):
     x, y = row
-    log_mean, k, log_gamma = position[0] + position[1] * x, jnp.exp(position[2]), jax.scipy.special.gammaln
-    return log_gamma(y + k) - log_gamma(k) + k * position[2] + y * log_mean - (y + k) * jnp.logaddexp(position[2], log_mean)
+    log_mean, k, log_gamma = (
+        position[0] + position[1] * x,
+        jnp.exp(position[2]),
+        jax.scipy.special.gammaln,
+    )
+    return (
+        log_gamma(y + k)
+        - log_gamma(k)
+        + k * position[2]
+        + y * log_mean
+        - (y + k) * jnp.logaddexp(position[2], log_mean)
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_rows, share, moved", [(2000, 0.99, 0.56), (20_000, 0.99, 1.4), (20_000, 0.999, 0.2)])
+@pytest.mark.parametrize(
+    "num_rows, share, moved", [(2000, 0.99, 0.56), (20_000, 0.99, 1.4), (20_000, 0.999, 0.2)]
+)
 def test_how_far_a_clip_moves_the_posterior_is_told(num_rows, share, moved, quick_compilation):
     """Against the modes with and without it, by Newton's method in double precision."""
     model = models.gaussian([1.0] * 3, prior_scale=2.0)._replace(log_likelihood=negative_binomial)
@@ -354,7 +537,12 @@ def test_how_far_a_clip_moves_the_posterior_is_told(num_rows, share, moved, quic
 
     def score(position, clip):
         each = slopes(position, tuple(map(np.float64, rows)))
-        return jnp.sum(each * jnp.minimum(1, clip / jnp.linalg.norm(each, axis=1, keepdims=True)), axis=0) - position / 4
+        return (
+            jnp.sum(
+                each * jnp.minimum(1, clip / jnp.linalg.norm(each, axis=1, keepdims=True)), axis=0
+            )
+            - position / 4
+        )
 
     with jax.enable_x64(True):
         fall, modes = jax.jit(jax.jacfwd(lambda *at: -score(*at))), []
@@ -366,22 +554,40 @@ def test_how_far_a_clip_moves_the_posterior_is_told(num_rows, share, moved, quic
         deviations = np.sqrt(np.diag(np.linalg.inv(fall(modes[0], 1e9))))
     shift = (modes[1] - modes[0]) / deviations
     assert abs(shift[2] - moved) < 0.05
-    np.testing.assert_allclose(tuning.clip_shift(model, rows, np.float32(modes[0]), clip, num_rows), shift, rtol=0.1, atol=0.02)
-    np.testing.assert_allclose(tuning.clip_shift(model, counts(20_000, 2), made_at, clip, num_rows), shift, rtol=0.1, atol=0.2)
+    np.testing.assert_allclose(
+        tuning.clip_shift(model, rows, np.float32(modes[0]), clip, num_rows),
+        shift,
+        rtol=0.1,
+        atol=0.02,
+    )
+    np.testing.assert_allclose(
+        tuning.clip_shift(model, counts(20_000, 2), made_at, clip, num_rows),
+        shift,
+        rtol=0.1,
+        atol=0.2,
+    )
 
 
 def test_a_clip_shift_is_asked_for_with_numbers():
-    for clip, num_rows, words in ((0.0, 10, "clip=0.0 must be positive"), (1.0, 0, "num_rows=0 must be a whole number")):
+    for clip, num_rows, words in (
+        (0.0, 10, "clip=0.0 must be positive"),
+        (1.0, 0, "num_rows=0 must be a whole number"),
+    ):
         with pytest.raises(ValueError, match=words):
             tuning.clip_shift(models.gaussian([1.0]), np.zeros((3, 1)), np.zeros(1), clip, num_rows)
-    np.testing.assert_array_equal(tuning.clip_shift(models.gaussian([1.0]), np.ones((3, 1)), np.zeros(1), 2.0, 10), 0)
+    np.testing.assert_array_equal(
+        tuning.clip_shift(models.gaussian([1.0]), np.ones((3, 1)), np.zeros(1), 2.0, 10), 0
+    )
 
 
 def test_a_walk_has_the_deviations_of_the_posterior_over_the_root_of_the_dimension():
     scale, longest = tuning.walk([2.0, 0.5], [1.0, 3.0], 100)
     np.testing.assert_allclose(scale, 0.5 / np.sqrt([2 * 201.0, 2 * 53.0]))
     assert longest == pytest.approx(np.linalg.norm(scale))
-    assert tuning.walk([2.0, 0.5], 1.0, 100, 0.3) == (pytest.approx([0.3, 0.3]), pytest.approx(0.3 * 2**0.5))
+    assert tuning.walk([2.0, 0.5], 1.0, 100, 0.3) == (
+        pytest.approx([0.3, 0.3]),
+        pytest.approx(0.3 * 2**0.5),
+    )
 
 
 def test_the_noise_that_mixes_best_is_over_what_one_person_changes():
@@ -399,11 +605,18 @@ def test_a_lazy_step_is_worth_its_share():
 def test_a_smaller_stiffness_makes_shorter_steps_and_more_chains_thin_less():
     model, budget = models.gaussian([1.0, 1.0], radius=1.0, prior_scale=1.0), Budget(8.0, 1e-6)
     recipe = tuning.langevin(model, 50_000, budget, num_chains=1, stiffness=tuning.ATTAINED)
-    assert 1 / tuning.step_size(recipe.query, budget) == pytest.approx(5 * (50_000 * 2**0.5 + 1), rel=2e-3)
+    assert 1 / tuning.step_size(recipe.query, budget) == pytest.approx(
+        5 * (50_000 * 2**0.5 + 1), rel=2e-3
+    )
     steps = tuning.langevin_steps(recipe.query.noise_multiplier, budget)
-    assert steps == pytest.approx(0.9 * (tuning.gaussian_mu(budget) * recipe.query.noise_multiplier) ** 2, abs=1)
+    assert steps == pytest.approx(
+        0.9 * (tuning.gaussian_mu(budget) * recipe.query.noise_multiplier) ** 2, abs=1
+    )
     assert recipe.thin == steps // 2000 > 9 and recipe.warmup == 0.1
-    assert tuning.langevin(model, 50_000, budget, num_chains=3, stiffness=tuning.ATTAINED).thin == steps // 6000
+    assert (
+        tuning.langevin(model, 50_000, budget, num_chains=3, stiffness=tuning.ATTAINED).thin
+        == steps // 6000
+    )
 
 
 def test_a_clip_goes_before_what_is_proved_of_a_spread():
@@ -413,21 +626,27 @@ def test_a_clip_goes_before_what_is_proved_of_a_spread():
 
 
 def test_what_a_clip_moves_is_what_it_takes_off_over_how_fast_slopes_fall():
-    """Rows at 0 and a tenth of them at 5: beyond the clip of 2 they do not fall, and the slope lacks 3 of each."""
+    """Rows at 0 and a tenth of them at 5: beyond the clip of 2 they do not fall, and the slope
+    lacks 3 of each.
+    """
     model, rows = models.gaussian([1.0], prior_scale=0.1), np.float32([[0.0]] * 9 + [[5.0]])
     shift = tuning.clip_shift(model, rows, [0.0], 2.0, 400)
     assert shift == pytest.approx([-0.3 / (0.9 + 0.25) * (400 * 1.25) ** 0.5], rel=1e-5)
 
 
 @pytest.mark.parametrize("test", ["barker", "penalty"])
-def test_a_walk_recipe_pays_for_its_longest_move_and_has_the_shape_of_the_start(test, quick_compilation):
+def test_a_walk_recipe_pays_for_its_longest_move_and_has_the_shape_of_the_start(
+    test, quick_compilation
+):
     model = models.logistic(2, radius=3.0)
     longest = tuning.LENGTH / (50_000 * forecast.TYPICAL_WEIGHT * 9 / 2) ** 0.5
     recipe = forecast.walk_recipe(model, 50_000, BUDGET, test)
     if test == "barker":
         assert recipe.query.bound == pytest.approx(3 * longest)
     else:
-        assert recipe.query.clip == 3 and recipe.query.noise_multiplier == pytest.approx(2.38 / (2 * 3 * longest))
+        assert recipe.query.clip == 3 and recipe.query.noise_multiplier == pytest.approx(
+            2.38 / (2 * 3 * longest)
+        )
     precision, points = np.array([[9e6, 2e6], [2e6, 4e6]]), []
 
     def ask(rng_key, query, position, point, *public):
@@ -443,22 +662,32 @@ def test_a_walk_recipe_pays_for_its_longest_move_and_has_the_shape_of_the_start(
     expected = np.linalg.inv(precision) * tuning.LENGTH**2 / 2
     white = np.linalg.solve(np.linalg.cholesky(expected), moves.T)
     assert np.linalg.norm(moves, axis=1).max() < longest
-    np.testing.assert_allclose(np.cov(white), np.eye(2), atol=5 * 2**0.5 / 20_000**0.5)  # 5 sd: false alarm below 2e-6
+    # 5 sd: false alarm below 2e-6
+    np.testing.assert_allclose(np.cov(white), np.eye(2), atol=5 * 2**0.5 / 20_000**0.5)
 
 
 def test_a_forecast_has_the_measured_error_and_the_range_around_it():
     found = {one.name: one for one in forecast.forecasts(10**6, 5, BUDGET)}
     mu = tuning.gaussian_mu(BUDGET)
-    for name, (constant, low, high) in {"barker": (1900, 0.6, 1.1), "penalty": (1150, 0.8, 1.9)}.items():
+    for name, (constant, low, high) in {
+        "barker": (1900, 0.6, 1.1),
+        "penalty": (1150, 0.8, 1.9),
+    }.items():
         error = (constant * 5 / 1e6) ** 0.5 / mu  # of so many draws the start is forgotten
         assert found[name].error == pytest.approx(error, rel=1e-6)
-        assert (found[name].low, found[name].high) == pytest.approx((error * low**0.5, error * high**0.5), rel=1e-6)
+        assert (found[name].low, found[name].high) == pytest.approx(
+            (error * low**0.5, error * high**0.5), rel=1e-6
+        )
         assert found[name].effective_draws == pytest.approx(error**-2, rel=1e-6)
 
 
 def test_a_start_that_is_off_is_forgotten_at_the_pace_of_the_draws():
-    """A tenth is warm-up; over the rest what the start is off, five errors, falls like e^-t and is averaged."""
+    """A tenth is warm-up; over the rest what the start is off, five errors, falls like e^-t and is
+    averaged.
+    """
     plain = (tuning.gaussian_mu(BUDGET) ** 2 * 5e3 / (1900 * 5)) ** -0.5
     times = np.linspace(0.1, 1, 100_001) / plain**2
     left = np.exp(-times).mean()
-    assert forecast.forecast_error("barker", 5000, 5, BUDGET) == pytest.approx(plain * (1 + (5 * left) ** 2) ** 0.5, rel=1e-4)
+    assert forecast.forecast_error("barker", 5000, 5, BUDGET) == pytest.approx(
+        plain * (1 + (5 * left) ** 2) ** 0.5, rel=1e-4
+    )

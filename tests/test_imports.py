@@ -12,7 +12,8 @@ import dpmcmc
 
 ROOT = Path(dpmcmc.__file__).parent
 
-ALLOWED = {  # layer -> the layers of ours it may import; a layer is a folder or a file of the package
+# Layer -> the layers of ours it may import; a layer is a folder or a file of the package
+ALLOWED = {
     "types": set(),
     "errors": set(),
     "acceptance": set(),
@@ -63,13 +64,21 @@ def imported(path: Path, top_level_only: bool = False) -> list[str]:
 
 
 def _is_for_types(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
 
 
 def violations(layer_name: str, names: list[str]) -> list[str]:
     ours = [name for name in names if name.split(".")[0] == "dpmcmc"]
     targets = {name: _target(name) for name in ours}
-    return [name for name, target in targets.items() if target != layer_name and target not in ALLOWED[layer_name]]
+    return [
+        name
+        for name, target in targets.items()
+        if target != layer_name and target not in ALLOWED[layer_name]
+    ]
 
 
 def _target(name: str) -> str:
@@ -95,12 +104,16 @@ def test_every_layer_is_covered():
 
 
 def test_a_wrong_arrow_is_seen():
-    assert violations("samplers", ["dpmcmc.curator.noise", "dpmcmc.types.Key"]) == ["dpmcmc.curator.noise"]
+    assert violations("samplers", ["dpmcmc.curator.noise", "dpmcmc.types.Key"]) == [
+        "dpmcmc.curator.noise"
+    ]
 
 
 @pytest.mark.parametrize("library", HEAVY_HOMES)
 def test_heavy_libraries_have_one_home_and_load_late(library):
-    homes = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if _uses(path, library, False)}
+    homes = {
+        str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if _uses(path, library, False)
+    }
     assert homes == HEAVY_HOMES[library]
     assert not any(_uses(path, library, True) for path in ROOT.rglob("*.py"))
 
@@ -109,19 +122,30 @@ def _uses(path, library, top_level_only):
     return any(name.split(".")[0] == library for name in imported(path, top_level_only))
 
 
-@pytest.mark.parametrize("path", [p for p in sorted(ROOT.rglob("*.py")) if layer(p) in NO_JAX], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path", [p for p in sorted(ROOT.rglob("*.py")) if layer(p) in NO_JAX], ids=lambda p: p.name
+)
 def test_the_calculator_does_without_jax(path):
     assert not _uses(path, "jax", False)
 
 
 def test_importing_the_package_loads_neither_jax_nor_scipy():
     code = "import sys, dpmcmc; print([m for m in ('jax', 'scipy', 'arviz', 'dp_accounting') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
 
 
 def test_types_are_checked_on_the_names_that_are_loaded():
     """Every public name is written twice: for the reader of types, and where it is loaded from."""
-    body = next(node.body for node in ast.parse((ROOT / "__init__.py").read_text()).body if _is_for_types(node))
+    body = next(
+        node.body
+        for node in ast.parse((ROOT / "__init__.py").read_text()).body
+        if _is_for_types(node)
+    )
     seen = {alias.asname: (node.module, alias.name) for node in body for alias in node.names}
     loaded = {name: (home, name) for name, home in dpmcmc._HOMES.items()}
     assert seen == loaded | {name: ("dpmcmc", name) for name in dpmcmc._MODULES}

@@ -1,7 +1,9 @@
-"""Nothing but a curator's private fields holds a cell of the table: no repr, pickle or text, and nothing within reach.
+"""Nothing but a curator's private fields holds a cell of the table: no repr, pickle or text, and
+nothing within reach.
 
-One row of each table has cells that occur nowhere else. They are looked for, as the file has them and as the model has them, in
-everything that a public object refers to: closures, bound methods, partial functions, defaults, fields.
+One row of each table has cells that occur nowhere else. They are looked for, as the file has them
+and as the model has them, in everything that a public object refers to: closures, bound methods,
+partial functions, defaults, fields.
 """
 
 import contextlib
@@ -21,7 +23,17 @@ import xarray
 from typer.testing import CliRunner
 
 import dpmcmc
-from dpmcmc import Budget, Curator, Federation, Gradient, Model, PrivacyRefusal, models, tables, tuning
+from dpmcmc import (
+    Budget,
+    Curator,
+    Federation,
+    Gradient,
+    Model,
+    PrivacyRefusal,
+    models,
+    tables,
+    tuning,
+)
 from dpmcmc.cli import main
 from dpmcmc.curator.owner import Grant
 from dpmcmc.run.loop import begin_program
@@ -33,9 +45,13 @@ AGE, HEIGHT, NAME = 31.41593, 162.71828, "Mx Sentinel"
 BOUNDS = {"age": (20.0, 60.0), "height": (140.0, 200.0)}
 AS_ROWS = [(AGE - 40) / 20, (HEIGHT - 170) / 30]  # scaled to their bounds
 SENTINELS = np.array([AGE, HEIGHT, *AS_ROWS])
-TEXTS = [NAME, *(f"{abs(value):.9f}"[:6] for value in SENTINELS)]  # what NumPy, JAX and Python print begin alike
-NUMBERS = np.concatenate([SENTINELS, SENTINELS.astype(np.float32).astype(float)])  # rows are in single precision
-BYTES = [text.encode() for text in TEXTS] + [kind(number).tobytes() for kind in (np.float32, np.float64) for number in NUMBERS]
+# What NumPy, JAX and Python print begin alike
+TEXTS = [NAME, *(f"{abs(value):.9f}"[:6] for value in SENTINELS)]
+# Rows are in single precision
+NUMBERS = np.concatenate([SENTINELS, SENTINELS.astype(np.float32).astype(float)])
+BYTES = [text.encode() for text in TEXTS] + [
+    kind(number).tobytes() for kind in (np.float32, np.float64) for number in NUMBERS
+]
 NO_VALUES = types.ModuleType, types.CodeType, types.FrameType, type
 
 
@@ -51,13 +67,21 @@ def has_cell(value) -> bool:
         array = np.asarray(value)
         if array.dtype.kind not in "iuf":
             return has_cell(" ".join(map(str, array.ravel().tolist())))
-        return bool(np.isclose(array.astype(float).ravel()[:, None], SENTINELS, rtol=1e-6, atol=0).any())
+        return bool(
+            np.isclose(array.astype(float).ravel()[:, None], SENTINELS, rtol=1e-6, atol=0).any()
+        )
     return False
 
 
 def cells_within(root, closed=()):
-    """Paths to the cells that can be reached from an object, by whatever it refers to, except through these types."""
-    modules = {id(vars(module)) for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)}
+    """Paths to the cells that can be reached from an object, by whatever it refers to, except
+    through these types.
+    """
+    modules = {
+        id(vars(module))
+        for module in list(sys.modules.values())
+        if isinstance(module, types.ModuleType)
+    }
     seen, waiting, found = {id(root)}, [(root, type(root).__name__)], []
     kept = [root]  # so that no id is used twice
     while waiting:
@@ -66,7 +90,11 @@ def cells_within(root, closed=()):
             found.append(path)
         extra = [value.values] if isinstance(value, xarray.Variable) else []
         for next_one in [*gc.get_referents(value), *extra]:
-            if isinstance(next_one, NO_VALUES) or id(next_one) in modules | seen or isinstance(next_one, closed):
+            if (
+                isinstance(next_one, NO_VALUES)
+                or id(next_one) in modules | seen
+                or isinstance(next_one, closed)
+            ):
                 continue
             seen.add(id(next_one))
             kept.append(next_one)
@@ -76,19 +104,26 @@ def cells_within(root, closed=()):
 
 def pickled(value) -> bytes:
     """What others would get, if it can be pickled at all."""
-    with contextlib.suppress(TypeError, AttributeError, pickle.PicklingError, PrivacyRefusal, NotImplementedError):
+    with contextlib.suppress(
+        TypeError, AttributeError, pickle.PicklingError, PrivacyRefusal, NotImplementedError
+    ):
         return pickle.dumps(value)
     return b""
 
 
 def assert_holds_no_cell(value):
-    public = [getattr(value, name) for name in dir(value) if not name.startswith("_")] if isinstance(value, CLOSED) else [value]
+    public = (
+        [getattr(value, name) for name in dir(value) if not name.startswith("_")]
+        if isinstance(value, CLOSED)
+        else [value]
+    )
     assert [path for part in public for path in cells_within(part, CLOSED)] == []
     for shown in (repr(value), str(value), pickled(value)):
         assert not has_cell(shown)
 
 
-CLOSED = Curator, Federation, Grant  # their private fields hold rows, or a curator: that is what they are for
+# Their private fields hold rows, or a curator: that is what they are for
+CLOSED = Curator, Federation, Grant
 
 
 @pytest.fixture
@@ -167,7 +202,9 @@ def test_a_numpyro_model_holds_no_cell(rows):
     numpyro = pytest.importorskip("numpyro")
 
     def program(features, labels):
-        slope = numpyro.sample("slope", numpyro.distributions.Normal(0.0, 1.0).expand([2]).to_event(1))
+        slope = numpyro.sample(
+            "slope", numpyro.distributions.Normal(0.0, 1.0).expand([2]).to_event(1)
+        )
         numpyro.sample("y", numpyro.distributions.Bernoulli(logits=features @ slope), obs=labels)
 
     assert_holds_no_cell(models.from_numpyro(program, rows))
@@ -191,13 +228,17 @@ def test_a_curator_is_not_pickled(rows):
     """Its rows would be in the file, and a second copy of its budget."""
     curator = Curator(rows, logistic(), Budget(1, 1e-3))
     for make in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(PrivacyRefusal, match=r"cannot be pickled or copied: make one where it is needed"):
+        with pytest.raises(
+            PrivacyRefusal, match=r"cannot be pickled or copied: make one where it is needed"
+        ):
             make(curator)
-    grant = curator.grant({Gradient(2.0, 500.0): 1})  # a handle: the curator keeps what belongs to it
+    # A handle: the curator keeps what belongs to it
+    grant = curator.grant({Gradient(2.0, 500.0): 1})
     assert not has_cell(repr(pickle.dumps(grant)))
 
 
-# -- what the command builds ---------------------------------------------------------------------------------------------------
+# -- what the command builds
+# ---------------------------------------------------------------------------------------------------
 
 BOTH = ["--bounds", "age=20:60,height=140:200"]
 PROMISE = ["--epsilon", "4", "--delta", "1e-3", "--steps", "2", "--chains", "1"]
@@ -215,7 +256,9 @@ COMMANDS = {
 def file(table, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = ["age,height,ill,name"]
-    lines += [f"{age},{height},{ill:g},{NAME}" for age, height, ill in zip(*table.values(), strict=True)]
+    lines += [
+        f"{age},{height},{ill:g},{NAME}" for age, height, ill in zip(*table.values(), strict=True)
+    ]
     (tmp_path / "table.csv").write_text("\n".join(lines))
     return tmp_path / "table.csv"
 
@@ -251,9 +294,13 @@ SPOILED = {
 def test_what_cannot_be_read_is_not_quoted(text, file):
     """The first line names the columns, and is public."""
     file.write_text(text)
-    result = CliRunner().invoke(main, ["run", "logistic", str(file), *COMMANDS["logistic"], *PROMISE])
+    result = CliRunner().invoke(
+        main, ["run", "logistic", str(file), *COMMANDS["logistic"], *PROMISE]
+    )
     names, _, _ = text.partition("\n")
-    shown = result.output + "".join(traceback.format_exception(result.exception) if result.exception else [])
+    shown = result.output + "".join(
+        traceback.format_exception(result.exception) if result.exception else []
+    )
     for name in names.split(","):
         shown = shown.replace(name, "")
     assert not has_cell(shown)

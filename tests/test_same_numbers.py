@@ -1,7 +1,9 @@
-"""The bill, epsilon and the draws of every sampler of the table, and the bill of a run on the demo's table, are as they were.
+"""The bill, epsilon and the draws of every sampler of the table, and the bill of a run on the
+demo's table, are as they were.
 
-The numbers were written down before the code was put into other folders, by `python -m tests.test_same_numbers`. Draws are those of
-one secret; where the law or its randomness changes on purpose, write the file anew and say why in the commit.
+The numbers were written down before the code was put into other folders, by `python -m
+tests.test_same_numbers`. Draws are those of one secret; where the law or its randomness changes on
+purpose, write the file anew and say why in the commit.
 """
 
 import json
@@ -38,8 +40,13 @@ def of_case(case):
     keys = jax.random.split(jax.random.key(0), NUM_CHAINS)
     positions = jnp.full((NUM_CHAINS, case.model.dimension), 0.1, jnp.float32)
     begin = curator.trace(begin_program(case.sampler, case.start), keys, positions)
-    block = curator.trace(block_program(case.sampler, NUM_STEPS, 1), keys, *begin.shapes, jnp.int32(0))
-    plan = {query: begin.plan.get(query, 0) + block.plan.get(query, 0) for query in {**begin.plan, **block.plan}}
+    block = curator.trace(
+        block_program(case.sampler, NUM_STEPS, 1), keys, *begin.shapes, jnp.int32(0)
+    )
+    plan = {
+        query: begin.plan.get(query, 0) + block.plan.get(query, 0)
+        for query in {**begin.plan, **block.plan}
+    }
     grant = curator.grant(plan)
     begun = grant.run(compiled(begin, 1), keys, positions)
     _, (draws, _) = grant.run(compiled(block, 1), keys, *begun, jnp.int32(0))
@@ -72,4 +79,7 @@ def test_a_run_on_the_demo_table_is_billed_as_before():
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps({case.name: of_case(case) for case in ALL} | {"demo": of_demo()}, indent=1) + "\n")
+    FILE.write_text(
+        json.dumps({case.name: of_case(case) for case in ALL} | {"demo": of_demo()}, indent=1)
+        + "\n"
+    )

@@ -4,7 +4,9 @@ import time
 
 
 def quickest(*calls):
-    """Processor seconds of the quickest of some calls: one of them may have been the one that collected garbage."""
+    """Processor seconds of the quickest of some calls: one of them may have been the one that
+    collected garbage.
+    """
     seconds = []
     for call in calls:
         begin = time.process_time()

@@ -1,15 +1,29 @@
-"""The smallest private run there is, for tests of everything around it: forty numbers and their mean."""
+"""The smallest private run there is, for tests of everything around it: forty numbers and their
+mean.
+"""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc import Accept, Barker, Budget, Curator, LogRatio, Model, accept_walk, penalty, random_walk, sample
+from dpmcmc import (
+    Accept,
+    Barker,
+    Budget,
+    Curator,
+    LogRatio,
+    Model,
+    accept_walk,
+    penalty,
+    random_walk,
+    sample,
+)
 
 ROWS = np.linspace(-1, 1, 40, dtype=np.float32)
 BUDGET = Budget(1.0, 1e-6)
 SECRET = np.arange(16, dtype=np.uint32)
-RATIO = LogRatio(clip=0.01, noise_multiplier=30.0)  # a small clip: with little noise the chain moves
+# A small clip: with little noise the chain moves
+RATIO = LogRatio(clip=0.01, noise_multiplier=30.0)
 BIT = Accept(Barker(), bound=0.01)
 WALK = random_walk(0.3)
 START = np.zeros(1, np.float32)

@@ -1,4 +1,5 @@
-"""Steps against epsilon for every kind of query and every valid method: docs/figures/accounting.png.
+"""Steps against epsilon for every kind of query and every valid method:
+docs/figures/accounting.png.
 
 python docs/figures/accounting.py
 """
@@ -38,7 +39,13 @@ BEST, FINE, LOOSE, PAPER = "-", (0, (5, 1.5)), (0, (3, 1.5, 1, 1.5)), (0, (1, 1.
 
 # label, cost, method, colour, line
 FULL = [
-    ("lazy Barker bit, κ = ¼: recursion", AcceptBit(LazyBarker(0.25), RANGE), "recursion", LAZY, BEST),
+    (
+        "lazy Barker bit, κ = ¼: recursion",
+        AcceptBit(LazyBarker(0.25), RANGE),
+        "recursion",
+        LAZY,
+        BEST,
+    ),
     ("lazy Barker bit, κ = ¼: RDP", AcceptBit(LazyBarker(0.25), RANGE), "rdp", LAZY, FINE),
     ("Barker bit: recursion", AcceptBit(Barker(), RANGE), "recursion", BARKER, BEST),
     ("Barker bit: RDP", AcceptBit(Barker(), RANGE), "rdp", BARKER, FINE),
@@ -51,13 +58,49 @@ FULL = [
     ("penalty ratio: advanced", Gaussian(SIGMA / RANGE), "advanced", RATIO, PAPER),
 ]
 BATCHES = [
-    ("Poisson, add/remove: PLD", SubsampledGaussian("poisson", RATE, MULTIPLIER, ADD), "pld", POISSON, BEST),
-    ("Poisson, replace: PLD", SubsampledGaussian("poisson", RATE, MULTIPLIER, REPLACE), "pld", POISSON, LOOSE),
-    ("Poisson, add/remove: RDP", SubsampledGaussian("poisson", RATE, MULTIPLIER, ADD), "rdp", POISSON, FINE),
-    ("fixed size: PLD of the profile", SubsampledGaussian("fixed", RATE, MULTIPLIER, REPLACE), "pld", FIXED, BEST),
-    ("fixed size: PLD of the ± pair", SubsampledGaussian("fixed", RATE, MULTIPLIER, REPLACE), "pld-pair", FIXED, LOOSE),
+    (
+        "Poisson, add/remove: PLD",
+        SubsampledGaussian("poisson", RATE, MULTIPLIER, ADD),
+        "pld",
+        POISSON,
+        BEST,
+    ),
+    (
+        "Poisson, replace: PLD",
+        SubsampledGaussian("poisson", RATE, MULTIPLIER, REPLACE),
+        "pld",
+        POISSON,
+        LOOSE,
+    ),
+    (
+        "Poisson, add/remove: RDP",
+        SubsampledGaussian("poisson", RATE, MULTIPLIER, ADD),
+        "rdp",
+        POISSON,
+        FINE,
+    ),
+    (
+        "fixed size: PLD of the profile",
+        SubsampledGaussian("fixed", RATE, MULTIPLIER, REPLACE),
+        "pld",
+        FIXED,
+        BEST,
+    ),
+    (
+        "fixed size: PLD of the ± pair",
+        SubsampledGaussian("fixed", RATE, MULTIPLIER, REPLACE),
+        "pld-pair",
+        FIXED,
+        LOOSE,
+    ),
     ("fixed size: RDP", SubsampledGaussian("fixed", RATE, MULTIPLIER, REPLACE), "rdp", FIXED, FINE),
-    ("fixed size: RDP, papers", SubsampledGaussian("fixed", RATE, MULTIPLIER, REPLACE), "rdp-paper", FIXED, PAPER),
+    (
+        "fixed size: RDP, papers",
+        SubsampledGaussian("fixed", RATE, MULTIPLIER, REPLACE),
+        "rdp-paper",
+        FIXED,
+        PAPER,
+    ),
     (
         "draws Poisson(0.0015), S/W = 0.97, add/remove: PLD",
         PoissonMixture(1.5e-3, 1.0, 0.97, ADD),
@@ -77,11 +120,23 @@ BARKERS = [
     ("DP Barker, tight bound: RDP", DPBarker(1000, 100_000), "rdp", FIXED, BEST),
     ("DP Barker, tight bound: RDP, papers'", DPBarker(1000, 100_000), "rdp-paper", FIXED, FINE),
     ("DP Barker, papers' bound: RDP", DPBarker(1000, 100_000, "paper"), "rdp", FIXED, LOOSE),
-    ("DP Barker, papers' bound: RDP, papers'", DPBarker(1000, 100_000, "paper"), "rdp-paper", FIXED, PAPER),
+    (
+        "DP Barker, papers' bound: RDP, papers'",
+        DPBarker(1000, 100_000, "paper"),
+        "rdp-paper",
+        FIXED,
+        PAPER,
+    ),
     ("full-data Barker bit: RDP", AcceptBit(Barker(), RANGE), "rdp", BARKER, BEST),
     ("minibatch Barker, ratio 1: RDP", MinibatchBarker(ROW_BOUND, 1.0), "rdp", LAZY, BEST),
     ("minibatch Barker, ratio 6.6: RDP", MinibatchBarker(ROW_BOUND, 6.6), "rdp", LAZY, FINE),
-    ("minibatch Barker, ratio 1: proved range", ZCDP(loss_range(ROW_BOUND, 1.0) ** 2 / 8), "zcdp", LAZY, PAPER),
+    (
+        "minibatch Barker, ratio 1: proved range",
+        ZCDP(loss_range(ROW_BOUND, 1.0) ** 2 / 8),
+        "zcdp",
+        LAZY,
+        PAPER,
+    ),
 ]
 PANELS = [
     ("All rows read\nrange Δ = 0.1", FULL),
@@ -93,17 +148,30 @@ PANELS = [
 def draw(axes, title, curves):
     """Steps that fit at each epsilon; a budget that allows none is left out."""
     for label, cost, method, colour, line in curves:
-        budgets = [epsilon for epsilon in EPSILONS if method != "recursion" or epsilon <= LARGEST_RECURSION]
+        budgets = [
+            epsilon for epsilon in EPSILONS if method != "recursion" or epsilon <= LARGEST_RECURSION
+        ]
         steps = [calibrate.steps({cost: 1}, epsilon, DELTA, method=method) for epsilon in budgets]
-        shown = [(epsilon, count) for epsilon, count in zip(budgets, steps, strict=True) if count > 0]
-        axes.plot(*zip(*shown, strict=True), color=colour, linestyle=line, linewidth=1.7, label=label)
+        shown = [
+            (epsilon, count) for epsilon, count in zip(budgets, steps, strict=True) if count > 0
+        ]
+        axes.plot(
+            *zip(*shown, strict=True), color=colour, linestyle=line, linewidth=1.7, label=label
+        )
         print(f"{label:45s}", *(f"{count:9d}" for count in steps), flush=True)
     axes.set(xscale="log", yscale="log", xlabel="ε")
     axes.set_title(title, fontsize=10)
     axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS], minor=False)
     axes.minorticks_off()
     axes.grid(color="#dddddd", linewidth=0.6)
-    axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=1, handlelength=3.5)
+    axes.legend(
+        fontsize=8,
+        frameon=False,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.14),
+        ncol=1,
+        handlelength=3.5,
+    )
 
 
 def main():

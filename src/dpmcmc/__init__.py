@@ -1,7 +1,7 @@
 """Differentially private Markov chain Monte Carlo that people can use.
 
-The names below are the public interface. They are loaded when first used: importing JAX takes over a second, and the privacy
-calculator does without it.
+The names below are the public interface. They are loaded when first used: importing JAX takes over
+a second, and the privacy calculator does without it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAMES = {  # by the module that they are from
     "curator.queries.count": ("Count",),
     "curator.owner": ("Curator",),
     "curator.queries.curvature": ("Curvature",),
-    "curator.queries.nonprivate": ("ExactAccept", "ExactGradient", "ExactRatio"),
+    "curator.queries.nonprivate": ("NonPrivateAccept", "NonPrivateGradient", "NonPrivateRatio"),
     "curator.federation": ("Federation",),
     "curator.queries.filtered": ("FilteredAccept",),
     "curator.queries.fixed_batch": ("BatchBarker", "BatchRatio"),
@@ -26,7 +26,13 @@ _NAMES = {  # by the module that they are from
     "curator.queries.log_ratio": ("LogRatio",),
     "curator.queries.statistic": ("SufficientStatistic",),
     "curator.queries.tuna": ("PublishedFastMH", "TunaBarker", "TunaMetropolis", "TunaRatio"),
-    "errors": ("BudgetExceeded", "PrivacyRefusal", "RunFailed", "UnboundedQueries", "UnsupportedQuery"),
+    "errors": (
+        "BudgetExceeded",
+        "PrivacyRefusal",
+        "RunFailed",
+        "UnboundedQueries",
+        "UnsupportedQuery",
+    ),
     "finding": ("Finding", "Severity"),
     "run.loop": ("sample",),
     "results.posterior": ("findings", "load", "save", "statement_of", "summary"),
@@ -40,7 +46,17 @@ _NAMES = {  # by the module that they are from
     "samplers.start": ("newton_start",),
     "samplers.surveys": ("noise_aware", "survey"),
     "samplers.thermostat": ("sgnht",),
-    "types": ("Answer", "Budget", "Family", "Kinds", "Linear", "Model", "Neighbours", "Sampler", "Unit"),
+    "types": (
+        "Answer",
+        "Budget",
+        "Family",
+        "Kinds",
+        "Linear",
+        "Model",
+        "Neighbours",
+        "Sampler",
+        "Unit",
+    ),
 }
 _HOMES = {name: f"dpmcmc.{module}" for module, names in _NAMES.items() for name in names}
 _MODULES = ("audit", "forecast", "models", "tables", "tuning")
@@ -71,9 +87,9 @@ if TYPE_CHECKING:
     from dpmcmc.curator.queries.gradient import CenteredGradient as CenteredGradient
     from dpmcmc.curator.queries.gradient import Gradient as Gradient
     from dpmcmc.curator.queries.log_ratio import LogRatio as LogRatio
-    from dpmcmc.curator.queries.nonprivate import ExactAccept as ExactAccept
-    from dpmcmc.curator.queries.nonprivate import ExactGradient as ExactGradient
-    from dpmcmc.curator.queries.nonprivate import ExactRatio as ExactRatio
+    from dpmcmc.curator.queries.nonprivate import NonPrivateAccept as NonPrivateAccept
+    from dpmcmc.curator.queries.nonprivate import NonPrivateGradient as NonPrivateGradient
+    from dpmcmc.curator.queries.nonprivate import NonPrivateRatio as NonPrivateRatio
     from dpmcmc.curator.queries.statistic import SufficientStatistic as SufficientStatistic
     from dpmcmc.curator.queries.tuna import PublishedFastMH as PublishedFastMH
     from dpmcmc.curator.queries.tuna import TunaBarker as TunaBarker

@@ -1,6 +1,7 @@
 r"""Acceptance tests: the probability a(l) of accepting a move whose log-ratio is l.
 
-A chain that accepts with probability a(l) keeps its target when  a(l) = exp(l) a(-l)  (then it is *reversible*):
+A chain that accepts with probability a(l) keeps its target when  a(l) = exp(l) a(-l)  (then it is
+*reversible*):
 
     Metropolis     min(1, e^l)
     Barker         1 / (1 + e^-l)
@@ -8,8 +9,9 @@ A chain that accepts with probability a(l) keeps its target when  a(l) = exp(l) 
     penalty        E min(1, e^(l + sZ - s^2/2)) = Phi(l/s - s/2) + e^l Phi(-l/s - s/2),  Z standard normal
                    :cite:p:`ceperley1999penalty`
 
-`probability` takes the array namespace and its special functions, NumPy and SciPy unless told otherwise, so the baselines' coins,
-the bill and the figures share one formula. (Private bits are made by a comparison that has this probability: `curator.accept`.)
+`probability` takes the array namespace and its special functions, NumPy and SciPy unless told
+otherwise, so the baselines' coins, the bill and the figures share one formula. (Private bits are
+made by a comparison that has this probability: `curator.accept`.)
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ from scipy import special as scipy_special
 
 @dataclass(frozen=True)
 class Metropolis:
-    """Accepts with probability min(1, e^l). Its bit is **not private** at any price: rejections identify the rows."""
+    """Accepts with probability min(1, e^l).
+
+    Its bit is **not private** at any price: rejections identify the rows.
+    """
 
     def probability(self, log_ratio, xp: Any = np, special: Any = scipy_special):
         return xp.exp(xp.minimum(log_ratio, 0.0))
@@ -52,7 +57,10 @@ class LazyBarker:
     def __post_init__(self) -> None:
         object.__setattr__(self, "kappa", _number("kappa", self.kappa))
         if not 0 < self.kappa <= 1:
-            raise ValueError(f"kappa={self.kappa} must lie in (0, 1]: it is the probability that the rows are looked at")
+            raise ValueError(
+                f"kappa={self.kappa} must lie in (0, 1]: it is the probability that the rows are "
+                "looked at"
+            )
 
     def probability(self, log_ratio, xp: Any = np, special: Any = scipy_special):
         return self.kappa * special.expit(log_ratio)
@@ -62,20 +70,28 @@ class LazyBarker:
         log_accept = np.log(self.kappa) + scipy_special.log_expit(log_ratio)
         # 1 - k e^l/(1+e^l) = (1 + (1-k) e^l) / (1 + e^l), a sum of positive terms: nothing cancels.
         rest = np.log1p(-self.kappa) if self.kappa < 1 else -np.inf
-        log_reject = np.logaddexp(scipy_special.log_expit(-np.asarray(log_ratio)), rest + scipy_special.log_expit(log_ratio))
+        log_reject = np.logaddexp(
+            scipy_special.log_expit(-np.asarray(log_ratio)),
+            rest + scipy_special.log_expit(log_ratio),
+        )
         return _sharpened(log_accept, log_reject)
 
 
 @dataclass(frozen=True)
 class Penalty:
-    """Metropolis' test on a ratio with Gaussian noise of standard deviation sigma, corrected by sigma^2 / 2."""
+    """Metropolis' test on a ratio with Gaussian noise of standard deviation sigma, corrected by
+    sigma^2 / 2.
+    """
 
     sigma: float
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sigma", _number("sigma", self.sigma))
         if not self.sigma > 0:
-            raise ValueError(f"sigma={self.sigma} must be positive: without noise the test is Metropolis', not private")
+            raise ValueError(
+                f"sigma={self.sigma} must be positive: without noise the test is Metropolis', not "
+                "private"
+            )
 
     def probability(self, log_ratio, xp: Any = np, special: Any = scipy_special):
         return penalty_probability(log_ratio, self.sigma, xp, special)
@@ -83,8 +99,9 @@ class Penalty:
     def log_probabilities(self, log_ratio):
         """log a and log(1 - a), accurate in both tails (NumPy).
 
-        For l >= 0 the rejection probability is a hockey-stick divergence of two normals, computed without cancellation;
-        for l < 0 reversibility gives  1 - a(l) = (1 - e^l) + e^l (1 - a(-l)),  a sum of positive terms.
+        For l >= 0 the rejection probability is a hockey-stick divergence of two normals, computed
+        without cancellation; for l < 0 reversibility gives  1 - a(l) = (1 - e^l) + e^l (1 - a(-l)),
+        a sum of positive terms.
         """
         log_ratio = np.asarray(log_ratio, float)
         size = np.abs(log_ratio)
@@ -117,22 +134,26 @@ def _number(name: str, value: Any) -> float:
 
 
 def _sharpened(log_accept, log_reject):
-    """A logarithm near zero is minus the other outcome's small probability: taken from it, its relative error is small
-    too."""
+    """A logarithm near zero is minus the other outcome's small probability: taken from it, its
+    relative error is small too.
+    """
     likely_accept = np.log1p(-np.exp(np.minimum(log_reject, -0.5)))
     likely_reject = np.log1p(-np.exp(np.minimum(log_accept, -0.5)))
-    return np.where(log_reject < -1, likely_accept, log_accept), np.where(log_accept < -1, likely_reject, log_reject)
+    return np.where(log_reject < -1, likely_accept, log_accept), np.where(
+        log_accept < -1, likely_reject, log_reject
+    )
 
 
 NARROW, NARROWER = 0.5, 0.05
-GAUSS = {number: np.polynomial.legendre.leggauss(number) for number in (4, 7)}  # exact to 1e-17 up to these widths
+# Exact to 1e-17 up to these widths
+GAUSS = {number: np.polynomial.legendre.leggauss(number) for number in (4, 7)}
 
 
 def log_hockey_stick(u, width):
     """log of  Phi(-u) - e^(w (u + w/2)) Phi(-u - w),  for u >= -w/2, to near machine precision.
 
-    It is phi(u) (M(u) - M(u + w)) with the Mills ratio M(x) = (1 - Phi(x)) / phi(x). A narrow difference of M is the
-    integral of -M'(t) = 1 - t M(t), so nothing cancels however small w is.
+    It is phi(u) (M(u) - M(u + w)) with the Mills ratio M(x) = (1 - Phi(x)) / phi(x). A narrow
+    difference of M is the integral of -M'(t) = 1 - t M(t), so nothing cancels however small w is.
     """
     u = np.asarray(u, float)
     if width > NARROW:
@@ -154,7 +175,8 @@ def _mills_slope(t):
     is_far = t >= FAR
     if not is_far.any():
         return _near_slope(t)
-    far, slopes = t[is_far] ** -2.0, np.empty_like(t)
+    far = t[is_far] ** -2.0
+    slopes = np.empty_like(t)
     slopes[is_far] = far * np.polynomial.polynomial.polyval(far, SERIES)
     slopes[~is_far] = _near_slope(t[~is_far])
     return slopes

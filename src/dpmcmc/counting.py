@@ -1,8 +1,10 @@
-"""A small private count before a large release: how many rows can be used, and how many there are of each kind.
+"""A small private count before a large release: how many rows can be used, and how many there are
+of each kind.
 
-A misspelled label, decimal commas or a column of dates make rows that cannot be used, and a posterior given none of them costs as
-much as one given all. So a hundredth of the budget is spent first on a noisy count, and a public rule says whether the rest is
-worth spending. The rest is then spent, or not, after a look at the count: the budget must be shared by a filter.
+A misspelled label, decimal commas or a column of dates make rows that cannot be used, and a
+posterior given none of them costs as much as one given all. So a hundredth of the budget is spent
+first on a noisy count, and a public rule says whether the rest is worth spending. The rest is then
+spent, or not, after a look at the count: the budget must be shared by a filter.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ from dpmcmc import tuning
 from dpmcmc.types import Key, Plan, Position
 
 SHARE = 0.01  # of mu^2, for the count
-LEAST_SHARE = 1 / 20  # of the rows, where their number is public: fewer that can be used are a mistake
-DEVIATIONS = 4.0  # of the noise: a count below so many may be that of no rows (the noise reaches it once in 30 000 runs)
+# Of the rows, where their number is public: fewer that can be used are a mistake
+LEAST_SHARE = 1 / 20
+# Of the noise: a count below so many may be that of no rows (the noise reaches it once in 30 000
+# runs)
+DEVIATIONS = 4.0
 
 
 class Counting(NamedTuple):
@@ -47,7 +52,11 @@ class Counting(NamedTuple):
 
     def rule(self) -> str:
         """When a run is stopped, in words."""
-        of_each = f", or below {self.least_of_each:.0f} with {' or '.join(self.names)}" if self.names else ""
+        of_each = (
+            f", or below {self.least_of_each:.0f} with {' or '.join(self.names)}"
+            if self.names
+            else ""
+        )
         return f"below {self.least:.0f} rows that can be used{of_each}"
 
     def take(self, rng_key: Key, curator: Any, position: Position) -> Counted:
@@ -60,7 +69,9 @@ class Counting(NamedTuple):
         traced = curator.trace(program, rng_key, position)
         executable = traced.compile()  # what can fail comes before the grant
         grant = curator.grant(traced.plan)
-        return Counted(self, np.asarray(grant.run(executable, rng_key, position), float), grant.statement())
+        return Counted(
+            self, np.asarray(grant.run(executable, rng_key, position), float), grant.statement()
+        )
 
 
 class Counted(NamedTuple):
@@ -78,7 +89,9 @@ class Counted(NamedTuple):
     @property
     def is_enough(self) -> bool:
         """Whether the rest of the budget is worth spending."""
-        are_all_there = not self.counting.names or bool(np.all(self.values >= self.counting.least_of_each))
+        are_all_there = not self.counting.names or bool(
+            np.all(self.values >= self.counting.least_of_each)
+        )
         return self.total >= self.counting.least and are_all_there
 
     def __str__(self) -> str:

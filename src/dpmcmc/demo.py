@@ -1,7 +1,9 @@
-"""The demo: who earns more than 20 dollars an hour? A private logistic regression on the Current Population Survey of 2004.
+"""The demo: who earns more than 20 dollars an hour? A private logistic regression on the Current
+Population Survey of 2004.
 
-The embedded table (61 395 workers; public domain, as used by Stock and Watson under the name CPSSW8) stands for rows that must stay
-private. Public facts: the columns and their bounds, the four regions, and the number of rows.
+The embedded table (61 395 workers; public domain, as used by Stock and Watson under the name
+CPSSW8) stands for rows that must stay private. Public facts: the columns and their bounds, the four
+regions, and the number of rows.
 """
 
 from __future__ import annotations
@@ -18,20 +20,26 @@ from dpmcmc.finding import Finding, in_words
 
 QUESTION = "Who earns more than 20 dollars an hour?"
 ABOUT = "Logistic regression on 61 395 workers (CPS 2004), each protected as one row."
-AGE, EDUCATION = (21.0, 64.0), (6.0, 20.0)  # public bounds, in years
+# public bounds, in years
+AGE = (21.0, 64.0)
+EDUCATION = (6.0, 20.0)
 HIGH = 20.0  # dollars an hour
 REGIONS = ("Northeast", "Midwest", "South", "West")
-# How far each column may reach. The noise follows the length of the longest row, the information the mean square of a column, so
-# columns whose values crowd in the middle of their bounds (who has 6 or 20 years of school?) get more room: public knowledge.
+# How far each column may reach. The noise follows the length of the longest row, the information
+# the mean square of a column, so columns whose values crowd in the middle of their bounds (who has
+# 6 or 20 years of school?) get more room: public knowledge.
 AGE_REACH, EDUCATION_REACH, GENDER_REACH, REGION_REACH = 1.5, 2.0, 1.0, 1.3
-# Regions sit at the corners of a tetrahedron: three columns without correlation to the intercept, as long for every region.
+# Regions sit at the corners of a tetrahedron: three columns without correlation to the intercept,
+# as long for every region.
 CORNERS = REGION_REACH * np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]) / np.sqrt(3)
 RADIUS = float(np.sqrt(AGE_REACH**2 + EDUCATION_REACH**2 + GENDER_REACH**2 + REGION_REACH**2))
 PRIOR_SCALE = 5.0
 
 
 class Reference(NamedTuple):
-    """A parameter's posterior without privacy, from 8 000 draws of NUTS: `python benchmarks/demo_reference.py`."""
+    """A parameter's posterior without privacy, from 8 000 draws of NUTS: `python
+    benchmarks/demo_reference.py`.
+    """
 
     mean: float
     sd: float
@@ -51,12 +59,18 @@ REFERENCE = {
 def read_rows() -> tuple[np.ndarray, np.ndarray]:
     """(features, labels) of the embedded table."""
     with resources.as_file(resources.files("dpmcmc").joinpath("data/cps_earnings.csv.gz")) as path:
-        return rows_of(tables.read_columns(path, ("age", "education", "gender", "region", "earnings")))
+        return rows_of(
+            tables.read_columns(path, ("age", "education", "gender", "region", "earnings"))
+        )
 
 
 def rows_of(cells: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """A row with a cell that is not a number says nothing; a cell that is no region counts as the first of them."""
-    years = tables.scaled(cells, {"age": AGE, "education": EDUCATION}) * np.array([AGE_REACH, EDUCATION_REACH])
+    """A row with a cell that is not a number says nothing; a cell that is no region counts as the
+    first of them.
+    """
+    years = tables.scaled(cells, {"age": AGE, "education": EDUCATION}) * np.array(
+        [AGE_REACH, EDUCATION_REACH]
+    )
     gender = GENDER_REACH * (2 * tables.labels(cells["gender"], "male", "female") - 1)
     regions = CORNERS[[REGIONS.index(name) if name in REGIONS else 0 for name in cells["region"]]]
     earnings = tables.scaled(cells, {"earnings": (0, 2 * HIGH)})[:, 0]
@@ -78,7 +92,9 @@ def make_model():
             "education, 1 year": EDUCATION_REACH * position[2] * 2 / (EDUCATION[1] - EDUCATION[0]),
             "male": 2 * GENDER_REACH * position[3],
         }
-        return named | {name: regions[index] - regions[0] for index, name in enumerate(REGIONS) if index}
+        return named | {
+            name: regions[index] - regions[0] for index, name in enumerate(REGIONS) if index
+        }
 
     return models.logistic(6, RADIUS, PRIOR_SCALE, intercept=True)._replace(unravel=unravel)
 
@@ -91,7 +107,9 @@ def run(
     path: str | Path | None = None,
     sampler: str = "noise-aware",
 ):
-    """One private posterior of the embedded table: an InferenceData with its statement. The other sampler is `sgld`."""
+    """One private posterior of the embedded table: an InferenceData with its statement. The other
+    sampler is `sgld`.
+    """
     import jax
     import jax.numpy as jnp
 
@@ -107,7 +125,9 @@ def run(
 
 
 class Judgement(NamedTuple):
-    """How a run compares with the reference: errors and widths in units of the reference's standard deviations."""
+    """How a run compares with the reference: errors and widths in units of the reference's standard
+    deviations.
+    """
 
     rms_error: float  # of the posterior means
     width: float  # of the 90 % intervals, against the reference's; the median over parameters
@@ -125,7 +145,9 @@ def judge(result) -> Judgement:
     from dpmcmc.results import posterior
 
     table = posterior.summary_table(result)
-    errors, widths, covered = [], [], []
+    errors = []
+    widths = []
+    covered = []
     for name, (mean, sd) in REFERENCE.items():
         draws = result.posterior[name].values
         low, high = np.quantile(draws, [0.05, 0.95])
@@ -133,26 +155,40 @@ def judge(result) -> Judgement:
         widths.append((high - low) / (2 * 1.645 * sd))
         covered.append(low <= mean <= high)
     rms = float(np.sqrt(np.mean(np.square(errors))))
-    width, coverage = float(np.median(widths)), float(np.mean(covered))
-    return Judgement(rms, width, coverage, table.r_hat.max(), table.ess_bulk.min(), posterior.findings(result))
+    width = float(np.median(widths))
+    coverage = float(np.mean(covered))
+    return Judgement(
+        rms, width, coverage, table.r_hat.max(), table.ess_bulk.min(), posterior.findings(result)
+    )
 
 
-def main(out: str | Path, seed: int = 0, epsilons: tuple[float, ...] = (4.0, 1.0), delta: float = 1e-6) -> list[Judgement]:
-    """Run the demo and say what came of it. The first epsilon is the main job, the others show what less of it costs."""
+def main(
+    out: str | Path, seed: int = 0, epsilons: tuple[float, ...] = (4.0, 1.0), delta: float = 1e-6
+) -> list[Judgement]:
+    """Run the demo and say what came of it.
+
+    The first epsilon is the main job, the others show what less of it costs.
+    """
     from dpmcmc import forecast, statement_of
     from dpmcmc.results import plots, report
     from dpmcmc.types import Budget
 
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    model, num_rows = make_model(), len(read_rows()[1])
+    model = make_model()
+    num_rows = len(read_rows()[1])
     print(f"{QUESTION} {ABOUT}\n")
-    judgements, results, paths = [], {}, []
+    judgements = []
+    results = {}
+    paths = []
     for epsilon in epsilons:
         print(f"=== epsilon = {epsilon:g}, delta = {delta:g}: the plan, from public facts alone\n")
-        print(forecast.plan_text(num_rows, model.dimension, Budget(epsilon, delta)), "\n", flush=True)
+        print(
+            forecast.plan_text(num_rows, model.dimension, Budget(epsilon, delta)), "\n", flush=True
+        )
         paths.append(folder / f"demo-epsilon-{epsilon:g}.nc")
-        paths[-1].unlink(missing_ok=True)  # of the last demo: this table is public and costs nobody anything
+        # Of the last demo: this table is public and costs nobody anything
+        paths[-1].unlink(missing_ok=True)
         results[epsilon] = run(epsilon, delta, seed, "bar", paths[-1])
         judgements.append(judge(results[epsilon]))
         print(_comparison(results[epsilon]), "\n")
@@ -161,18 +197,24 @@ def main(out: str | Path, seed: int = 0, epsilons: tuple[float, ...] = (4.0, 1.0
             print(in_words(judgements[-1].findings), "\n")
         print(statement_of(results[epsilon]), "\n", flush=True)
     figure = folder / "demo.png"
-    plots.against_reference(results, REFERENCE, "Log-odds of earning more than 20 dollars an hour", figure)
+    plots.against_reference(
+        results, REFERENCE, "Log-odds of earning more than 20 dollars an hour", figure
+    )
     page = folder / "demo.html"
     report.write(page, QUESTION, _page(results, judgements, figure.read_bytes()))
     print(f"Report:  {page}\nPosterior with its statement:  {paths[0]}\nFigure:  {figure}")
     return judgements
 
 
-def _page(results: Mapping[float, Any], judgements: list[Judgement], figure: bytes) -> Iterator[str]:
+def _page(
+    results: Mapping[float, Any], judgements: list[Judgement], figure: bytes
+) -> Iterator[str]:
     from dpmcmc.results import report
 
     yield f"<p>{ABOUT} The answer without privacy, to compare with, comes from 8 000 draws of NUTS.</p>"
-    yield report.image(figure, "90 % intervals of the private posteriors beside the one without privacy")
+    yield report.image(
+        figure, "90 % intervals of the private posteriors beside the one without privacy"
+    )
     for (epsilon, result), found in zip(results.items(), judgements, strict=True):
         yield f"<h1>&epsilon; = {epsilon:g}</h1>"
         yield f"<p>{_verdict(found, epsilon)}</p><pre>{_comparison(result)}</pre>"
@@ -180,11 +222,16 @@ def _page(results: Mapping[float, Any], judgements: list[Judgement], figure: byt
 
 
 def _comparison(result) -> str:
-    lines = [f"{'log-odds of':18} {'private':>9} {'sd':>7} {'90 % interval':>19} | {'not private':>11} {'sd':>7} | {'off by':>8}"]
+    lines = [
+        f"{'log-odds of':18} {'private':>9} {'sd':>7} {'90 % interval':>19} | {'not private':>11} "
+        f"{'sd':>7} | {'off by':>8}"
+    ]
     for name, (mean, sd) in REFERENCE.items():
         draws = result.posterior[name].values
         low, high = np.quantile(draws, [0.05, 0.95])
-        private = f"{name:18} {draws.mean():9.3f} {draws.std():7.3f} {f'[{low:.3f}, {high:.3f}]':>19}"
+        private = (
+            f"{name:18} {draws.mean():9.3f} {draws.std():7.3f} {f'[{low:.3f}, {high:.3f}]':>19}"
+        )
         lines.append(f"{private} | {mean:11.3f} {sd:7.3f} | {(draws.mean() - mean) / sd:5.2f} sd")
     return "\n".join(lines)
 
@@ -195,6 +242,7 @@ def _verdict(found: Judgement, epsilon: float) -> str:
         return f"This run succeeded: R-hat {found.r_hat:.2f}, {found.ess:.0f} effective draws. Against the reference {error}."
     return (
         f"THIS RUN FAILED its own checks, listed below. Against the reference {error}.\n"
-        f"epsilon = {epsilon:g} is too little for this many rows: read the intervals with care, or use more rows, a larger "
+        f"epsilon = {epsilon:g} is too little for this many rows: read the intervals with care, or "
+        "use more rows, a larger "
         "epsilon, or fewer parameters."
     )

@@ -1,6 +1,7 @@
 """Refusals. Each names a public fact and the way out, and is raised before any budget is spent.
 
-Two come later: `RunFailed`, and what a curator raises that is asked for more than its grant or whose rows were withdrawn.
+Two come later: `RunFailed`, and what a curator raises that is asked for more than its grant or
+whose rows were withdrawn.
 """
 
 
@@ -32,5 +33,7 @@ class RunFailed(Exception):
 
 
 def in_brief(error: Exception) -> str:
-    """What kind of error it is, and the first line of what it says: those of JAX and NetCDF go on for pages."""
+    """What kind of error it is, and the first line of what it says: those of JAX and NetCDF go on
+    for pages.
+    """
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -1,4 +1,6 @@
-"""What was found about a run: a value, made once and shown by everything that shows a run. Importable without JAX."""
+"""What was found about a run: a value, made once and shown by everything that shows a run.
+Importable without JAX.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Finding:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "severity", Severity(self.severity))
-        object.__setattr__(self, "numbers", {name: _plain(value) for name, value in self.numbers.items()})
+        object.__setattr__(
+            self, "numbers", {name: _plain(value) for name, value in self.numbers.items()}
+        )
 
     @property
     def is_severe(self) -> bool:
@@ -61,7 +65,10 @@ def severe(code: str, text: str, **numbers: Any) -> Finding:
 
 
 def _plain(value: Any) -> Any:
-    """Python's own numbers, texts and lists. A number that is not finite becomes a text, as JSON has none."""
+    """Python's own numbers, texts and lists.
+
+    A number that is not finite becomes a text, as JSON has none.
+    """
     if isinstance(value, str):
         return value
     if hasattr(value, "tolist"):
@@ -71,17 +78,34 @@ def _plain(value: Any) -> Any:
     return value if math.isfinite(value) else str(value)
 
 
-def unless_it_fails(check: Callable[..., list[Finding]], *arguments: Any, severity: Severity = Severity.NOTE) -> list[Finding]:
-    """The findings of a check of released values. Its own failure is a finding: it must not cost the draws."""
+def unless_it_fails(
+    check: Callable[..., list[Finding]], *arguments: Any, severity: Severity = Severity.NOTE
+) -> list[Finding]:
+    """The findings of a check of released values.
+
+    Its own failure is a finding: it must not cost the draws.
+    """
     try:
         return check(*arguments)
     except Exception as error:
-        return [Finding("not-checked", severity, f"The run could not be checked in full ({in_brief(error)}).")]
+        return [
+            Finding(
+                "not-checked",
+                severity,
+                f"The run could not be checked in full ({in_brief(error)}).",
+            )
+        ]
 
 
 def to_text(findings: Iterable[Finding], limits: Mapping[str, float]) -> str:
-    """The findings of a result, and the limits that its draws were held against, as an attribute of it."""
-    document = {"format": FORMAT, "limits": dict(limits), "findings": [each.to_json() for each in findings]}
+    """The findings of a result, and the limits that its draws were held against, as an attribute of
+    it.
+    """
+    document = {
+        "format": FORMAT,
+        "limits": dict(limits),
+        "findings": [each.to_json() for each in findings],
+    }
     return json.dumps(document, allow_nan=False)
 
 
@@ -106,5 +130,9 @@ def in_words(findings: Iterable[Finding]) -> str:
         f"{DO_NOT_RELY}:": [each for each in found if each.is_severe],
         "Notes:": [each for each in found if not each.is_severe],
     }
-    parts = [[title, *(f"  - {one_line(each.text)}" for each in part)] for title, part in blocks.items() if part]
+    parts = [
+        [title, *(f"  - {one_line(each.text)}" for each in part)]
+        for title, part in blocks.items()
+        if part
+    ]
     return "\n\n".join("\n".join(lines) for lines in parts)

@@ -1,10 +1,13 @@
-r"""What to expect of a private logistic regression, from public facts: steps, error, effective draws, or a plain "hopeless".
+r"""What to expect of a private logistic regression, from public facts: steps, error, effective
+draws, or a plain "hopeless".
 
-The posterior mean is off by  err = sqrt(K d / (mu^2 n))  posterior standard deviations, root mean square over the parameters, where
-mu is the Gaussian-DP parameter of the whole budget. K was measured (`benchmarks/forecast.py`) on simulated logistic regressions
-with an intercept and features uniform in [-1, 1], with the settings of `tuning`, and for random walks those of `walk_recipe`: a
-private start, and its shape (`dpmcmc run` gives them neither, and other numbers of steps). Effective draws are about 1 / err^2.
-Tables whose features huddle in a corner of their declared bounds do worse: tell the bounds tightly.
+The posterior mean is off by  err = sqrt(K d / (mu^2 n))  posterior standard deviations, root mean
+square over the parameters, where mu is the Gaussian-DP parameter of the whole budget. K was
+measured (`benchmarks/forecast.py`) on simulated logistic regressions with an intercept and features
+uniform in [-1, 1], with the settings of `tuning`, and for random walks those of `walk_recipe`: a
+private start, and its shape (`dpmcmc run` gives them neither, and other numbers of steps).
+Effective draws are about 1 / err^2. Tables whose features huddle in a corner of their declared
+bounds do worse: tell the bounds tightly.
 """
 
 from __future__ import annotations
@@ -18,13 +21,18 @@ from typing import Any, NamedTuple
 from dpmcmc import tuning
 from dpmcmc.types import Budget, Neighbours, whole
 
-TYPICAL_WEIGHT = 0.07  # of a row in the posterior precision: p (1 - p) times a feature's mean square, in units of R^2 / d
+# Of a row in the posterior precision: p (1 - p) times a feature's mean square, in units of R^2 / d
+TYPICAL_WEIGHT = 0.07
 HOPELESS = 1.0  # an error of a whole posterior standard deviation: the prior could be as good
-FEW = 60  # effective draws on average: some parameter may have a quarter of them, too few for the checks of a run
+# Effective draws on average: some parameter may have a quarter of them, too few for the checks of a
+# run
+FEW = 60
 
 
 class Constant(NamedTuple):
-    """K of one sampler, as measured by `benchmarks/forecast.py fit`: a curve through the medians, and the range around it."""
+    """K of one sampler, as measured by `benchmarks/forecast.py fit`: a curve through the medians,
+    and the range around it.
+    """
 
     at: Callable[[int], float]  # of the dimension
     low: float  # the smallest and the largest measured K, as multiples of the curve
@@ -38,17 +46,22 @@ CONSTANTS = {
     "barker": Constant(lambda dimension: 380.0 * dimension, 0.6, 1.1),
     "penalty": Constant(lambda dimension: 230.0 * dimension, 0.8, 1.9),
 }
-FILLED = "if cells fill their bounds, levels are about equally common and no column tells what others do"
+FILLED = (
+    "if cells fill their bounds, levels are about equally common and no column tells what others do"
+)
 # What rows say of a column goes with its variance.
 CROWDED = "a column whose cells crowd in a third of its bounds gets a ninth of the draws, or fewer"
 HELD_BACK = "limited by how near the noise is to its ideal law, which delta pays for: a larger epsilon buys no more steps"
-START_OFFSET = 5.0  # how far the private start is off, as a multiple of the error that the chains alone would have
+# How far the private start is off, as a multiple of the error that the chains alone would have
+START_OFFSET = 5.0
 
 
 def walk_recipe(model, num_rows: int, budget: Budget, test: str) -> tuning.Recipe:
-    """A random walk with Barker's accept bit or the penalty test on a noisy ratio, after a private Newton start.
+    """A random walk with Barker's accept bit or the penalty test on a noisy ratio, after a private
+    Newton start.
 
-    The walk takes its shape from the start's curvature; the cap on its moves, which the bill is for, from public facts.
+    The walk takes its shape from the start's curvature; the cap on its moves, which the bill is
+    for, from public facts.
     """
     import jax.numpy as jnp
 
@@ -63,7 +76,8 @@ def walk_recipe(model, num_rows: int, budget: Budget, test: str) -> tuning.Recip
         move = random_walk(tuning.LENGTH / math.sqrt(model.dimension) * shape, longest)
         return make(model.log_prior, query, move)
 
-    start, initial = tuning.private_start(model, budget), tuning.start_plan(model, budget)
+    start = tuning.private_start(model, budget)
+    initial = tuning.start_plan(model, budget)
     return tuning.Recipe(sampler, start, query, initial, num_chains=2, thin=1, warmup=0.1)
 
 
@@ -79,25 +93,34 @@ def walk_query(test: str, lipschitz: float, longest: float, budget: Budget) -> A
 
 def longest_move(num_rows: int, dimension: int, lipschitz: float) -> float:
     """What `tuning.walk` makes of rows of typical weight."""
-    return tuning.walk([TYPICAL_WEIGHT * lipschitz**2 / dimension] * dimension, 0.0, num_rows).max_move
+    return tuning.walk(
+        [TYPICAL_WEIGHT * lipschitz**2 / dimension] * dimension, 0.0, num_rows
+    ).max_move
 
 
 def expected_widening(num_rows: int, dimension: int, budget: Budget) -> float:
-    """How much wider a noise-aware posterior will be than one without privacy: its one slope tells what a chain could average."""
+    """How much wider a noise-aware posterior will be than one without privacy: its one slope tells
+    what a chain could average.
+    """
     return tuning.widening_for(_error_of_chains("sgld", num_rows, dimension, budget) ** -2)
 
 
 def _error_of_chains(name: str, num_rows: int, dimension: int, budget: Budget) -> float:
     """The error without what the start is off."""
     unit = budget.unit.sensitivity / 2  # K was measured for a replaced row
-    return unit * math.sqrt(CONSTANTS[name].at(dimension) * dimension / num_rows) / tuning.gaussian_mu(budget)
+    return (
+        unit
+        * math.sqrt(CONSTANTS[name].at(dimension) * dimension / num_rows)
+        / tuning.gaussian_mu(budget)
+    )
 
 
 def forecast_error(name: str, num_rows: int, dimension: int, budget: Budget) -> float:
     """The expected error of the posterior mean, in posterior standard deviations.
 
-    What the start is off fades at the pace at which draws become independent, T = 1 / err^2 times in a chain of two; the first
-    tenth is warm-up. It matters only where there is little to hope for anyway.
+    What the start is off fades at the pace at which draws become independent, T = 1 / err^2 times
+    in a chain of two; the first tenth is warm-up. It matters only where there is little to hope for
+    anyway.
     """
     error = _error_of_chains(name, num_rows, dimension, budget)
     times = 1 / error**2
@@ -113,7 +136,8 @@ class Forecast(NamedTuple):
     error: float  # of the posterior mean, in posterior standard deviations
     low: float  # the spread of it that the spread of K implies
     high: float
-    is_held_back: bool = False  # fewer steps than the budget is worth, because delta pays for what the noise lacks to be ideal
+    # Fewer steps than the budget is worth, because delta pays for what the noise lacks to be ideal
+    is_held_back: bool = False
 
     @property
     def effective_draws(self) -> float:
@@ -121,23 +145,29 @@ class Forecast(NamedTuple):
 
 
 def forecasts(num_rows: int, dimension: int, budget: Budget) -> list[Forecast]:
-    """Every sampler on a logistic regression with features scaled to [-1, 1], the most accurate first."""
+    """Every sampler on a logistic regression with features scaled to [-1, 1], the most accurate
+    first.
+    """
     from dpmcmc.accounting import calibrate
 
     if not isinstance(budget, Budget):
         raise TypeError(f"budget is a {type(budget).__name__}: give a Budget(epsilon, delta)")
-    num_rows, dimension = whole("num_rows", num_rows), whole("dimension", dimension)
+    num_rows = whole("num_rows", num_rows)
+    dimension = whole("dimension", dimension)
     found = []
     for name, constant in CONSTANTS.items():
         bill = _bill(name, num_rows, dimension, budget)
         num_steps = calibrate.steps(*bill)
         error = forecast_error(name, num_rows, dimension, budget) if num_steps > 0 else math.inf
-        low, high = error * math.sqrt(constant.low), error * math.sqrt(constant.high)
+        low = error * math.sqrt(constant.low)
+        high = error * math.sqrt(constant.high)
         found.append(Forecast(name, num_steps, error, low, high, calibrate.held_back(*bill)))
     return sorted(found, key=lambda forecast: forecast.error)
 
 
-def _bill(name: str, num_rows: int, dimension: int, budget: Budget) -> tuple[dict[Any, int], float, float, dict[Any, int]]:
+def _bill(
+    name: str, num_rows: int, dimension: int, budget: Budget
+) -> tuple[dict[Any, int], float, float, dict[Any, int]]:
     """The cost of a step, the budget, and the cost of the start: what `calibrate.steps` takes."""
     from dpmcmc import Gradient
     from dpmcmc.accounting.bill import costs_of
@@ -145,46 +175,77 @@ def _bill(name: str, num_rows: int, dimension: int, budget: Budget) -> tuple[dic
     # In units where R = 1 the curvature of a row is at most 1/4, and the prior's precision 1 / R^2.
     start = tuning.start_queries(Gradient, 1.0, 0.25, budget)
     if name == "sgld":
-        query: Any = Gradient(1.0, tuning.langevin_step(num_rows / 4 + 1 / (dimension * tuning.ATTAINED), 1.0, budget)[0])
+        query: Any = Gradient(
+            1.0,
+            tuning.langevin_step(num_rows / 4 + 1 / (dimension * tuning.ATTAINED), 1.0, budget)[0],
+        )
     else:
         query = walk_query(name, 1.0, longest_move(num_rows, dimension, 1.0), budget)
-    return costs_of({query: 1}, budget.unit), budget.epsilon, budget.delta, costs_of(start, budget.unit)
+    return (
+        costs_of({query: 1}, budget.unit),
+        budget.epsilon,
+        budget.delta,
+        costs_of(start, budget.unit),
+    )
 
 
 def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
     """The forecasts as a table, with a recommendation or a plain word that there is none."""
     found = forecasts(num_rows, dimension, budget)
-    lines = [f"{'sampler':9} {'steps':>8} {'expected error':>16} {'spread':>13} {'effective draws':>16}"]
+    lines = [
+        f"{'sampler':9} {'steps':>8} {'expected error':>16} {'spread':>13} {'effective draws':>16}"
+    ]
     for forecast in found:
         spread = f"{forecast.low:.2f} - {forecast.high:.2f}"
         lines.append(
-            f"{forecast.name:9} {forecast.num_steps:>8} {forecast.error:>13.2f} sd {spread:>13} {forecast.effective_draws:>16.0f}"
+            f"{forecast.name:9} {forecast.num_steps:>8} {forecast.error:>13.2f} sd {spread:>13} "
+            f"{forecast.effective_draws:>16.0f}"
         )
     held_back = [forecast.name for forecast in found if forecast.is_held_back]
     if held_back:
         lines.append(f"{', '.join(held_back)}: {HELD_BACK}.")
-    best, widening = found[0], expected_widening(num_rows, dimension, budget)
-    lines.append(f"noise-aware: any number of draws, from a posterior {widening:.3g} times as wide as without privacy.")
+    best = found[0]
+    widening = expected_widening(num_rows, dimension, budget)
+    lines.append(
+        f"noise-aware: any number of draws, from a posterior {widening:.3g} times as wide as "
+        "without privacy."
+    )
     if widening <= tuning.MAX_WIDENING:
-        lines.append("Recommended: noise-aware. Errors are of posterior means, in posterior sd; steps are of all chains together.")
-        lines.append(f"All this holds {FILLED}.\nElse errors may be several times as large: {CROWDED}.")
+        lines.append(
+            "Recommended: noise-aware. Errors are of posterior means, in posterior sd; steps are "
+            "of all chains together."
+        )
+        lines.append(
+            f"All this holds {FILLED}.\nElse errors may be several times as large: {CROWDED}."
+        )
         if best.effective_draws < FEW:
             lines.append(
-                f"FEW: with less than {FEW} effective draws on average a run of {best.name} is likely to fail its own checks."
+                f"FEW: with less than {FEW} effective draws on average a run of {best.name} is "
+                "likely to fail its own checks."
             )
     elif best.num_steps == 0:
         lines.append("Hopeless: no sampler has a step left after the private start.")
     else:
-        lines.append(f"Hopeless: you would need {needed_text(best.name, num_rows, dimension, budget)}, for half a sd.")
+        lines.append(
+            f"Hopeless: you would need {needed_text(best.name, num_rows, dimension, budget)}, for "
+            "half a sd."
+        )
     if budget.neighbours is Neighbours.REPLACE_ONE and budget.delta > 1 / num_rows:
-        lines.append(f"delta = {budget.delta:g} is above 1/n: a release of one random row would be within the promise.")
+        lines.append(
+            f"delta = {budget.delta:g} is above 1/n: a release of one random row would be within "
+            "the promise."
+        )
     return "\n".join(lines)
 
 
 def plan_json(num_rows: int, dimension: int, budget: Budget) -> str:
-    """The same as a JSON object; an error without bound is null, and so is what to choose where all is hopeless."""
+    """The same as a JSON object; an error without bound is null, and so is what to choose where all
+    is hopeless.
+    """
     found = forecasts(num_rows, dimension, budget)
-    told = [forecast._asdict() | {"effective_draws": forecast.effective_draws} for forecast in found]
+    told = [
+        forecast._asdict() | {"effective_draws": forecast.effective_draws} for forecast in found
+    ]
     widening = expected_widening(num_rows, dimension, budget)
     answer = {
         "model": "logistic",
@@ -195,7 +256,10 @@ def plan_json(num_rows: int, dimension: int, budget: Budget) -> str:
         "relation": budget.neighbours.value,
         "recommended": "noise-aware" if widening <= tuning.MAX_WIDENING else None,
         "noise_aware_widening": widening,
-        "samplers": [{name: None if value == math.inf else value for name, value in facts.items()} for facts in told],
+        "samplers": [
+            {name: None if value == math.inf else value for name, value in facts.items()}
+            for facts in told
+        ],
     }
     return json.dumps(answer)
 
@@ -206,11 +270,17 @@ def needed_text(name: str, num_rows: int, dimension: int, budget: Budget) -> str
     other = f"epsilon = {epsilon:.2g} at this n" if math.isfinite(epsilon) else ""
     if not math.isfinite(rows):
         return other or "more than any n or epsilon alone"
-    return f"n = {rows:,} at this epsilon" + (f", or {other}" if other else " (at this n no epsilon is enough)")
+    return f"n = {rows:,} at this epsilon" + (
+        f", or {other}" if other else " (at this n no epsilon is enough)"
+    )
 
 
-def needed(name: str, num_rows: int, dimension: int, budget: Budget, error: float = 0.5) -> tuple[float, float]:
-    """The n, or else the epsilon (infinite if none is enough), that would bring the error down to so many standard deviations."""
+def needed(
+    name: str, num_rows: int, dimension: int, budget: Budget, error: float = 0.5
+) -> tuple[float, float]:
+    """The n, or else the epsilon (infinite if none is enough), that would bring the error down to
+    so many standard deviations.
+    """
 
     def least(low: float, high: float, is_enough: Callable[[float], bool]) -> float:
         if not is_enough(high):
@@ -220,8 +290,16 @@ def needed(name: str, num_rows: int, dimension: int, budget: Budget, error: floa
             low, high = (low, middle) if is_enough(middle) else (middle, high)
         return high
 
-    rows = least(num_rows, 1e15, lambda rows: forecast_error(name, math.ceil(rows), dimension, budget) <= error)
+    rows = least(
+        num_rows,
+        1e15,
+        lambda rows: forecast_error(name, math.ceil(rows), dimension, budget) <= error,
+    )
     epsilon = least(
-        budget.epsilon, 1e4, lambda epsilon: forecast_error(name, num_rows, dimension, replace(budget, epsilon=epsilon)) <= error
+        budget.epsilon,
+        1e4,
+        lambda epsilon: (
+            forecast_error(name, num_rows, dimension, replace(budget, epsilon=epsilon)) <= error
+        ),
     )
     return rows if math.isinf(rows) else math.ceil(rows), epsilon

@@ -1,4 +1,6 @@
-"""What models are computed in: double precision in a program that otherwise has single, whatever is switched on around it."""
+"""What models are computed in: double precision in a program that otherwise has single, whatever is
+switched on around it.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,13 @@ def is_double(rows: Any) -> bool:
 
 @contextlib.contextmanager
 def own_settings(double: bool = True) -> Iterator[None]:
-    """Double precision, and none of JAX's switches for finding bugs: a NaN in a row would raise an error, and be told by it."""
-    off = (switch(False) for switch in (jax.debug_nans, jax.debug_infs, jax.debug_key_reuse, jax.disable_jit))
+    """Double precision, and none of JAX's switches for finding bugs: a NaN in a row would raise an
+    error, and be told by it.
+    """
+    off = (
+        switch(False)
+        for switch in (jax.debug_nans, jax.debug_infs, jax.debug_key_reuse, jax.disable_jit)
+    )
     with contextlib.ExitStack() as stack:
         for setting in (*off, jax.numpy_rank_promotion("allow"), jax.enable_x64(double)):
             stack.enter_context(setting)
@@ -34,14 +41,17 @@ def own_settings(double: bool = True) -> Iterator[None]:
 def always_double(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with vmap applied to it in double precision, wherever that happens.
 
-    A loop in the sampler is traced first and batched later, in the sampler's own precision, and there JAX would turn products in
-    float64 into products in float32. Needs all arrays as arguments, none closed over.
+    A loop in the sampler is traced first and batched later, in the sampler's own precision, and
+    there JAX would turn products in float64 into products in float32. Needs all arrays as
+    arguments, none closed over.
     """
     one = custom_vmap(function)
 
     @one.def_vmap
     def many(size, is_batched, *arguments):
-        axes = tuple(jax.tree.map(lambda batched: 0 if batched else None, part) for part in is_batched)
+        axes = tuple(
+            jax.tree.map(lambda batched: 0 if batched else None, part) for part in is_batched
+        )
         with jax.enable_x64(True):
             found = always_double(jax.vmap(function, axes, axis_size=size))(*arguments)
         return found, jax.tree.map(lambda _: True, found)

@@ -1,6 +1,8 @@
-"""The vocabulary: what a model, a query, an answer, a sampler and a budget are. No logic beyond checking numbers.
+"""The vocabulary: what a model, a query, an answer, a sampler and a budget are. No logic beyond
+checking numbers.
 
-Arrays are JAX arrays, typed as ``Any`` here because this module is imported by code that must start without JAX.
+Arrays are JAX arrays, typed as ``Any`` here because this module is imported by code that must start
+without JAX.
 """
 
 from __future__ import annotations
@@ -45,8 +47,13 @@ NO_NUMBERS = "OSUmMc"  # kinds of dtypes that are not real numbers
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is one number: Python's, NumPy's or JAX's. A text is none, and neither is an array of several."""
-    is_real = not isinstance(value, str) and getattr(getattr(value, "dtype", None), "kind", "f") not in NO_NUMBERS
+    """Whether it is one number: Python's, NumPy's or JAX's. A text is none, and neither is an array
+    of several.
+    """
+    is_real = (
+        not isinstance(value, str)
+        and getattr(getattr(value, "dtype", None), "kind", "f") not in NO_NUMBERS
+    )
     return is_real and hasattr(value, "__float__") and getattr(value, "shape", ()) == ()
 
 
@@ -61,7 +68,10 @@ def positive(name: str, value: Any, why: str) -> float:
 def whole(name: str, value: Any, least: int = 1, why: str = "") -> int:
     """A count as Python's own integer, or a ValueError that names it."""
     if not (is_number(value) and least <= value < math.inf and int(value) == value):
-        raise ValueError(f"{name}={value!r} must be a whole number, at least {least}" + (f": {why}" if why else ""))
+        raise ValueError(
+            f"{name}={value!r} must be a whole number, at least {least}"
+            + (f": {why}" if why else "")
+        )
     return int(value)
 
 
@@ -76,12 +86,20 @@ class Budget:
 
     def __post_init__(self) -> None:
         # As Python's own numbers: NumPy's are not JSON.
-        object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon, "it bounds the privacy loss"))
+        object.__setattr__(
+            self, "epsilon", positive("epsilon", self.epsilon, "it bounds the privacy loss")
+        )
         if not (is_number(self.delta) and 0 < self.delta < 1):
-            raise ValueError(f"delta={self.delta!r} must lie in (0, 1), well below 1/n: it is a probability of failure")
+            raise ValueError(
+                f"delta={self.delta!r} must lie in (0, 1), well below 1/n: it is a probability of "
+                "failure"
+            )
         object.__setattr__(self, "delta", float(self.delta))
         if not isinstance(self.neighbours, Neighbours):
-            raise ValueError(f"neighbours={self.neighbours!r} must be one of {[str(kind) for kind in Neighbours]}")
+            raise ValueError(
+                f"neighbours={self.neighbours!r} must be one of "
+                f"{[str(kind) for kind in Neighbours]}"
+            )
         object.__setattr__(self, "rows_per_person", whole("rows_per_person", self.rows_per_person))
 
     def __str__(self) -> str:
@@ -93,32 +111,41 @@ class Budget:
 
 
 class Linear(NamedTuple):
-    """A log-likelihood that sees the position through one number, z = features . position. Row by row.
+    """A log-likelihood that sees the position through one number, z = features . position. Row by
+    row.
 
-    Features must be cells of the row, moved about and put together, and constants. If anything is computed for them, the curator
-    does without this short cut.
+    Features must be cells of the row, moved about and put together, and constants. If anything is
+    computed for them, the curator does without this short cut.
     """
 
     predictor: Callable[[Position, Row], Array]  # z
-    features: Callable[[Row], tuple[Array, ...]]  # in parts, put together (d,): (1, x) with an intercept, so that x stays as it is
+    # In parts, put together (d,): (1, x) with an intercept, so that x stays as it is
+    features: Callable[[Row], tuple[Array, ...]]
     log_likelihood: Callable[[Array, Row], Array]  # given z
 
 
 class Family(NamedTuple):
-    """A log-likelihood of the form  h(x) + natural(position) . statistic(x) - log_partition(position)."""
+    """A log-likelihood of the form  h(x) + natural(position) .
+
+    statistic(x) - log_partition(position).
+    """
 
     statistic: Callable[[Row], Array]  # of ONE row: shape (m,)
     natural: Callable[[Position], Array]  # shape (m,)
     log_partition: Callable[[Position], Array]  # a scalar
-    radius: float  # public: |statistic(x) - center| <= radius for every allowed row; others are moved to that ball
+    # Public: |statistic(x) - center| <= radius for every allowed row; others are moved to that ball
+    radius: float
     center: Array = 0.0  # public: a number, or shape (m,)
 
 
 class Kinds(NamedTuple):
-    """Which of some public kinds a row is of, such as those with one label or the other: what `Count` counts."""
+    """Which of some public kinds a row is of, such as those with one label or the other: what
+    `Count` counts.
+    """
 
     names: tuple[str, ...]
-    of_row: Callable[[Row], Array]  # of ONE row: an integer, the place of its kind in `names`; any other number is none of them
+    # Of ONE row: an integer, the place of its kind in `names`; any other number is none of them
+    of_row: Callable[[Row], Array]
 
 
 class Model(NamedTuple):
@@ -128,14 +155,21 @@ class Model(NamedTuple):
     log_prior: Callable[[Position], Array]  # public: samplers get this one
     unravel: Callable[[Position], dict[str, Array]]  # flat -> named, constrained, for people
     dimension: int  # length of a flat position
-    lipschitz: float | None = None  # proved for every allowed row: |log-ratio| <= lipschitz * |proposal - position|
-    curvature: float | None = None  # proved for every allowed row: the Hessian's Frobenius norm is at most this
-    linear: Linear | None = None  # the same log-likelihood in parts, where it has them: gradients are then nearly for free
-    family: Family | None = None  # the same log-likelihood as an exponential family, up to h(x), where it is one
+    # Proved for every allowed row: |log-ratio| <= lipschitz * |proposal - position|
+    lipschitz: float | None = None
+    # Proved for every allowed row: the Hessian's Frobenius norm is at most this
+    curvature: float | None = None
+    # The same log-likelihood in parts, where it has them: gradients are then nearly for free
+    linear: Linear | None = None
+    # The same log-likelihood as an exponential family, up to h(x), where it is one
+    family: Family | None = None
     declared: str | None = None  # in words: what rows are allowed
-    center: Callable[[Position], Array] | None = None  # public: what the gradients of all rows lie around, at a position
-    spread: float | None = None  # proved for every allowed row: its gradient is within this distance of `center`, and so is 0
-    self_concordance: float | None = None  # proved for every allowed row: |D^3[u, u, v]| <= this * |v| * |D^2[u, u]|
+    # Public: what the gradients of all rows lie around, at a position
+    center: Callable[[Position], Array] | None = None
+    # Proved for every allowed row: its gradient is within this distance of `center`, and so is 0
+    spread: float | None = None
+    # Proved for every allowed row: |D^3[u, u, v]| <= this * |v| * |D^2[u, u]|
+    self_concordance: float | None = None
     kinds: Kinds | None = None  # of rows, for `Count`; without, all are of one kind
 
 
@@ -153,7 +187,10 @@ class Cost(Protocol):
 
 
 class Query(Protocol):
-    """What is computed on the rows and what it costs, in one frozen, hashable value. It may have the attributes of `Traits`."""
+    """What is computed on the rows and what it costs, in one frozen, hashable value.
+
+    It may have the attributes of `Traits`.
+    """
 
     @property
     def released(self) -> str: ...  # what leaves the curator, in words for the statement
@@ -168,10 +205,14 @@ class Traits(NamedTuple):
     """What a query says of itself in attributes of these names, with what holds where it has none."""
 
     adds: bool = False  # it may be asked of several owners: their answers add in both fields
-    is_bit: bool = False  # the answer is an accept bit, and the points end with the public part of the log-ratio
-    is_standing: bool = False  # its cost covers all its asks in one grant: the curator keeps a running sum; of ours alone
-    is_direction: bool = False  # it says where to go: if something else is asked in the step, a test, that decides about it
-    bounded_by: str = "lipschitz"  # which bound of the model its clip is compared with: this one, "curvature" or "spread"
+    # The answer is an accept bit, and the points end with the public part of the log-ratio
+    is_bit: bool = False
+    # Its cost covers all its asks in one grant: the curator keeps a running sum; of ours alone
+    is_standing: bool = False
+    # It says where to go: if something else is asked in the step, a test, that decides about it
+    is_direction: bool = False
+    # Which bound of the model its clip is compared with: this one, "curvature" or "spread"
+    bounded_by: str = "lipschitz"
     clip: float | None = None  # the most that a row counts for, per unit of move
     bound: float | None = None  # the same, whatever the move
     batch: Any = None  # the random batch that it reads; None: all rows
@@ -179,7 +220,9 @@ class Traits(NamedTuple):
 
 
 def traits(query: Query) -> Traits:
-    return Traits._make(getattr(query, name, default) for name, default in Traits._field_defaults.items())
+    return Traits._make(
+        getattr(query, name, default) for name, default in Traits._field_defaults.items()
+    )
 
 
 def is_standing(query: Query) -> bool:

@@ -1,4 +1,6 @@
-"""All methods beside each other: exact <= PLD <= Renyi <= the papers', and what the ledger's rules demand of each."""
+"""All methods beside each other: exact <= PLD <= Renyi <= the papers', and what the ledger's rules
+demand of each.
+"""
 
 import functools
 import math
@@ -48,7 +50,13 @@ LEDGERS = {
         MinibatchBarker(0.05, 1.0): 5,
     },
 }
-ORDER = [("gaussian", "pld"), ("pld", "rdp"), ("pld", "pld-pair"), ("rdp", "zcdp"), ("rdp", "rdp-paper")]
+ORDER = [
+    ("gaussian", "pld"),
+    ("pld", "rdp"),
+    ("pld", "pld-pair"),
+    ("rdp", "zcdp"),
+    ("rdp", "rdp-paper"),
+]
 ORDER += [("zcdp", "zcdp-paper"), ("gaussian", "advanced")]
 
 
@@ -71,12 +79,16 @@ def test_delta_is_the_inverse_of_epsilon(name):
     assert accountants.delta(LEDGERS[name], spent * 0.98) > DELTA
 
 
-@pytest.mark.parametrize("noise_multiplier, count, epsilon", [(50.0, 7, 0.01), (0.2, 3, 30.0), (20.0, 60, 1.0)])
+@pytest.mark.parametrize(
+    "noise_multiplier, count, epsilon", [(50.0, 7, 0.01), (0.2, 3, 30.0), (20.0, 60, 1.0)]
+)
 def test_a_delta_is_not_rounded_down(noise_multiplier, count, epsilon):
     found = accountants.delta({Gaussian(noise_multiplier): count}, epsilon)
     with mpmath.workdps(40):
         mu = mpmath.sqrt(count) / mpmath.mpf(noise_multiplier)
-        true = mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - epsilon / mu)
+        true = mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(
+            -mu / 2 - epsilon / mu
+        )
         assert 1 <= found / true < 1 + 1e-11
 
 
@@ -89,12 +101,16 @@ def test_steps_and_back(name):
         budget = 1.5 if method != "advanced" else 8.0
         steps = calibrate.steps(LEDGERS[name], budget, DELTA, method=method)
         assert calibrate.within(calibrate.combined({}, LEDGERS[name], steps), budget, DELTA, method)
-        assert not calibrate.within(calibrate.combined({}, LEDGERS[name], steps + 1), budget, DELTA, method)
+        assert not calibrate.within(
+            calibrate.combined({}, LEDGERS[name], steps + 1), budget, DELTA, method
+        )
 
 
 @pytest.mark.parametrize("name", LEDGERS)
 def test_counting_is_adding(name):
-    """Ten times a ledger at once, or its costs under names that differ in the last digit: the same epsilon."""
+    """Ten times a ledger at once, or its costs under names that differ in the last digit: the same
+    epsilon.
+    """
     ledger = LEDGERS[name]
     tenfold = calibrate.combined({}, ledger, 10)
     for method in ("rdp", "zcdp", "gaussian"):
@@ -139,7 +155,10 @@ def test_distances_are_paid_from_a_hundredth_of_delta():
     with pytest.raises(BudgetExceeded, match="ideal"):
         accountants.epsilon({Gaussian(20.0, 1e-10): 60}, DELTA)
     # the charge in delta is (1 + e^epsilon) times the sum of distances
-    rough, smooth = accountants.delta({Gaussian(20.0, 1e-10): 60}, 1.0), accountants.delta({Gaussian(20.0): 60}, 1.0)
+    rough, smooth = (
+        accountants.delta({Gaussian(20.0, 1e-10): 60}, 1.0),
+        accountants.delta({Gaussian(20.0): 60}, 1.0),
+    )
     assert rough - smooth == pytest.approx(60 * 1e-10 * (1 + math.e), rel=1e-6, abs=0)
 
 
@@ -152,7 +171,9 @@ def test_a_bit_of_distance_allows_fewer_steps_never_more():
 
 
 def test_a_method_that_the_reserve_cannot_carry_does_not_spoil_the_others():
-    """1 500 Barker bits: their pure epsilon is 60, so large that any distance would eat up delta; Renyi divergences serve."""
+    """1 500 Barker bits: their pure epsilon is 60, so large that any distance would eat up delta;
+    Renyi divergences serve.
+    """
     ledger = {AcceptBit(Barker(), 0.04, 1e-14): 1500}
     assert "pure" not in accountants.epsilons(ledger, DELTA)
     assert accountants.epsilon(ledger, DELTA).method == "rdp"
@@ -209,14 +230,21 @@ def test_unknown_methods_and_odd_counts_are_refused():
     with pytest.raises(UnsupportedQuery):
         accountants.epsilon_by("gaussian", {Pure(0.1): 1}, DELTA)
     with pytest.raises(UnsupportedQuery):
-        accountants.epsilon_by("zcdp", {PoissonMixture(0.002, 1.0, 1.0, Neighbours.REPLACE_ONE): 1}, DELTA)
+        accountants.epsilon_by(
+            "zcdp", {PoissonMixture(0.002, 1.0, 1.0, Neighbours.REPLACE_ONE): 1}, DELTA
+        )
     with pytest.raises(UnsupportedQuery):
-        accountants.epsilon_by("rdp", {PoissonMixture(0.002, 1.0, 1.0, Neighbours.REPLACE_ONE): 1}, DELTA)
+        accountants.epsilon_by(
+            "rdp", {PoissonMixture(0.002, 1.0, 1.0, Neighbours.REPLACE_ONE): 1}, DELTA
+        )
 
 
 def test_renyi_divergences_take_a_fraction_of_a_second_and_repeated_questions_none():
     questions = [
-        functools.partial(accountants.epsilon, {AcceptBit(Penalty(1.37), 0.0311 + i / 1000): 100}, DELTA) for i in range(3)
+        functools.partial(
+            accountants.epsilon, {AcceptBit(Penalty(1.37), 0.0311 + i / 1000): 100}, DELTA
+        )
+        for i in range(3)
     ]
     first, again = quickest(*questions), quickest(*questions)
     assert first < 3  # ten times the promise of 0.3 s: the machine may be busy
@@ -226,16 +254,24 @@ def test_renyi_divergences_take_a_fraction_of_a_second_and_repeated_questions_no
 def test_distances_are_charged_beyond_what_a_float_can_be_the_exponential_of():
     """(1 + e^800) 1e-310 is more than 1."""
     assert accountants.delta({Pure(750.0, distance=1e-310): 1}, 800.0) == 1
-    assert accountants.delta({Pure(0.1, distance=1e-12): 1}, 1.0) == pytest.approx(1e-12 * (1 + math.e), rel=1e-6, abs=0)
+    assert accountants.delta({Pure(0.1, distance=1e-12): 1}, 1.0) == pytest.approx(
+        1e-12 * (1 + math.e), rel=1e-6, abs=0
+    )
     assert accountants.room_for_distances(1000.0, DELTA) == 0
     assert not filters.gaussian_filter(1000.0, DELTA).fits({Gaussian(100.0, distance=1e-313): 1})
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-9, 1e-11, 1e-12])
 def test_many_tiny_pure_queries_are_a_gaussian(epsilon):
-    """mu = 1 in the limit: terms of the first order cancel, and what is left of them must not be less."""
+    """mu = 1 in the limit: terms of the first order cancel, and what is left of them must not be
+    less.
+    """
     truth = gaussian.epsilon(DELTA, 1.0)
-    assert truth * (1 - 1e-3) <= accountants.epsilon({Pure(epsilon): int(epsilon**-2)}, DELTA).epsilon <= 1.2 * truth
+    assert (
+        truth * (1 - 1e-3)
+        <= accountants.epsilon({Pure(epsilon): int(epsilon**-2)}, DELTA).epsilon
+        <= 1.2 * truth
+    )
 
 
 def test_counts_end_somewhere():
@@ -265,5 +301,9 @@ def test_repeated_questions_are_cached():
 def test_a_refusal_names_the_cost_that_has_no_divergence():
     with pytest.raises(UnsupportedQuery, match="DPBarker.* has no finite Renyi divergence$"):
         accountants.epsilon_by("rdp", {DPBarker(6, 100, "paper"): 1}, DELTA)
-    with pytest.raises(UnsupportedQuery, match="PoissonMixture.* has no finite Renyi divergence: use pld"):
-        accountants.epsilon_by("rdp", {PoissonMixture(1.5e-3, 1.0, 0.97, Neighbours.REPLACE_ONE): 1}, DELTA)
+    with pytest.raises(
+        UnsupportedQuery, match="PoissonMixture.* has no finite Renyi divergence: use pld"
+    ):
+        accountants.epsilon_by(
+            "rdp", {PoissonMixture(1.5e-3, 1.0, 0.97, Neighbours.REPLACE_ONE): 1}, DELTA
+        )

@@ -6,7 +6,13 @@ from hypothesis import strategies as st
 
 from dpmcmc.acceptance import Barker, Penalty
 from dpmcmc.accounting import accountants, calibrate
-from dpmcmc.accounting.costs import AcceptBit, Gaussian, NonPrivate, PoissonMixture, SubsampledGaussian
+from dpmcmc.accounting.costs import (
+    AcceptBit,
+    Gaussian,
+    NonPrivate,
+    PoissonMixture,
+    SubsampledGaussian,
+)
 from dpmcmc.errors import BudgetExceeded
 from dpmcmc.types import Neighbours
 
@@ -52,7 +58,9 @@ def test_what_was_asked_before_counts():
 
 
 def test_steps_that_distances_hold_back_are_told_apart():
-    """At a distance of 1e-14 a larger epsilon buys nothing from about 10 on; without one it always does."""
+    """At a distance of 1e-14 a larger epsilon buys nothing from about 10 on; without one it always
+    does.
+    """
     near, ideal = {Gaussian(50.0, distance=1e-14): 1}, {Gaussian(50.0): 1}
     assert [calibrate.held_back(near, epsilon, DELTA) for epsilon in (1.0, 30.0)] == [False, True]
     assert calibrate.steps(near, 30.0, DELTA) == calibrate.steps(near, 60.0, DELTA)
@@ -61,7 +69,9 @@ def test_steps_that_distances_hold_back_are_told_apart():
 
 
 def test_distances_limit_the_steps_by_the_recursion_too():
-    """Of this distance from the ideal law a hundredth of delta bears ten and a half; of a tiny one, more than there are."""
+    """Of this distance from the ideal law a hundredth of delta bears ten and a half; of a tiny one,
+    more than there are.
+    """
     far = AcceptBit(Barker(), 0.05, accountants.room_for_distances(1.0, DELTA) / 10.5)
     assert calibrate.steps({far: 1}, 1.0, DELTA, method="recursion") == 10
     near, ideal = AcceptBit(Barker(), 0.05, 1e-20), AcceptBit(Barker(), 0.05)
@@ -69,14 +79,22 @@ def test_distances_limit_the_steps_by_the_recursion_too():
     free = calibrate.steps({ideal: 1}, 1.0, kept, method="recursion")
     assert calibrate.steps({near: 1}, 1.0, DELTA, method="recursion") == free > 10
     near, ideal = AcceptBit(Barker(), 0.5, 1e-20), AcceptBit(Barker(), 0.5)
-    least = accountants.epsilon_by("recursion", {ideal: 3}, 0.01)  # at 0.99 delta one step fewer fits
+    # At 0.99 delta one step fewer fits
+    least = accountants.epsilon_by("recursion", {ideal: 3}, 0.01)
     assert calibrate.steps({near: 1}, least, 0.01, method="recursion") == 2
 
 
-@pytest.mark.parametrize("epsilon, delta", [(-1.0, DELTA), (math.nan, DELTA), (math.inf, DELTA), (1.0, 2.0), (1.0, math.nan)])
+@pytest.mark.parametrize(
+    "epsilon, delta",
+    [(-1.0, DELTA), (math.nan, DELTA), (math.inf, DELTA), (1.0, 2.0), (1.0, math.nan)],
+)
 def test_a_budget_is_an_epsilon_and_a_delta(epsilon, delta):
     ledger = {Gaussian(50.0): 1}
-    for ask in (calibrate.steps, calibrate.epsilon_left, lambda ledger, e, d: calibrate.noise(lambda z: ledger, e, d)):
+    for ask in (
+        calibrate.steps,
+        calibrate.epsilon_left,
+        lambda ledger, e, d: calibrate.noise(lambda z: ledger, e, d),
+    ):
         with pytest.raises(ValueError, match="epsilon=|delta="):
             ask(ledger, epsilon, delta)
 
@@ -104,7 +122,9 @@ def test_zero_steps_when_not_even_one_fits():
 
 def test_epsilon_left():
     ledger = {Gaussian(50.0): 40}
-    assert calibrate.epsilon_left(ledger, 1.0, DELTA) == pytest.approx(1 - accountants.epsilon(ledger, DELTA).epsilon)
+    assert calibrate.epsilon_left(ledger, 1.0, DELTA) == pytest.approx(
+        1 - accountants.epsilon(ledger, DELTA).epsilon
+    )
     assert calibrate.epsilon_left(ledger, 0.01, DELTA) == 0
 
 
@@ -114,11 +134,15 @@ def test_hamiltonian_gradients_reused_or_not():
     again = calibrate.steps({ratio: 1, gradient: leapfrog + 1}, 1.0, DELTA)
     reused = calibrate.steps({ratio: 1, gradient: leapfrog}, 1.0, DELTA, initial={gradient: 1})
     mu2 = 0.056028963825  # of (1, 1e-6)
-    assert again == int(mu2 / (1e-4 + 6 * 0.25e-4)) and reused == int((mu2 - 0.25e-4) / (1e-4 + 5 * 0.25e-4))
+    assert again == int(mu2 / (1e-4 + 6 * 0.25e-4)) and reused == int(
+        (mu2 - 0.25e-4) / (1e-4 + 5 * 0.25e-4)
+    )
 
 
 def test_a_distance_that_ends_what_a_budget_buys_is_a_limit_and_not_a_refusal():
-    """Only PLD has a figure for this cost: what it says of the distance must not be lost to another method's refusal."""
+    """Only PLD has a figure for this cost: what it says of the distance must not be lost to another
+    method's refusal.
+    """
     cost = PoissonMixture(0.22, 0.0953, 0.953, Neighbours.REPLACE_ONE, distance=4e-15)
     assert calibrate.steps({cost: 1}, 9.0, 1e-6) == calibrate.steps({cost: 1}, 10.0, 1e-6) > 1000
     with pytest.raises(BudgetExceeded, match="away from their ideal laws"):

@@ -1,4 +1,6 @@
-"""Numbers of steps that were computed independently of this code, at delta = 1e-6 unless said otherwise."""
+"""Numbers of steps that were computed independently of this code, at delta = 1e-6 unless said
+otherwise.
+"""
 
 import pytest
 
@@ -25,7 +27,13 @@ def test_accept_bits_by_renyi_divergences(cost, listed, exact):
 
 
 def test_the_ratio_behind_the_penalty_bit():
-    assert [calibrate.steps({Gaussian(1 / 0.03): 1}, epsilon, DELTA) for epsilon in BUDGETS] == [17, 62, 223, 780, 1590]
+    assert [calibrate.steps({Gaussian(1 / 0.03): 1}, epsilon, DELTA) for epsilon in BUDGETS] == [
+        17,
+        62,
+        223,
+        780,
+        1590,
+    ]
 
 
 @pytest.mark.parametrize(

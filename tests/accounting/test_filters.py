@@ -6,7 +6,16 @@ from hypothesis import strategies as st
 
 from dpmcmc.acceptance import Barker, Penalty
 from dpmcmc.accounting import accountants, calibrate, filters
-from dpmcmc.accounting.costs import ZCDP, AcceptBit, DPBarker, Gaussian, NonPrivate, PoissonMixture, Pure, SubsampledGaussian
+from dpmcmc.accounting.costs import (
+    ZCDP,
+    AcceptBit,
+    DPBarker,
+    Gaussian,
+    NonPrivate,
+    PoissonMixture,
+    Pure,
+    SubsampledGaussian,
+)
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 from dpmcmc.types import Neighbours
 
@@ -16,9 +25,13 @@ KINDS = [filters.gaussian_filter, filters.zcdp_filter, filters.renyi_filter]
 
 @pytest.mark.parametrize("make", KINDS)
 @settings(max_examples=20)
-@given(counts=st.lists(st.tuples(st.floats(5.0, 200.0), st.integers(1, 40)), min_size=1, max_size=12))
+@given(
+    counts=st.lists(st.tuples(st.floats(5.0, 200.0), st.integers(1, 40)), min_size=1, max_size=12)
+)
 def test_whatever_is_granted_stays_within_the_budget(make, counts):
-    """Grants chosen at random until one is refused: the ledger of a filter, composed exactly, is within its budget."""
+    """Grants chosen at random until one is refused: the ledger of a filter, composed exactly, is
+    within its budget.
+    """
     budget = make(1.0, DELTA)
     for noise_multiplier, count in counts:
         before, fits = budget._granted, budget.fits({Gaussian(noise_multiplier): count})
@@ -33,7 +46,10 @@ def test_whatever_is_granted_stays_within_the_budget(make, counts):
         assert accountants.epsilon(budget._granted, DELTA).epsilon <= 1.0
 
 
-@pytest.mark.parametrize("make, part", [(filters.gaussian_filter, 0.98), (filters.zcdp_filter, 0.85), (filters.renyi_filter, 0.85)])
+@pytest.mark.parametrize(
+    "make, part",
+    [(filters.gaussian_filter, 0.98), (filters.zcdp_filter, 0.85), (filters.renyi_filter, 0.85)],
+)
 def test_little_is_lost_to_fixing_the_budget_in_advance(make, part):
     cost = Gaussian(100.0)
     fixed, free = make(1.0, DELTA).steps({cost: 1}), calibrate.steps({cost: 1}, 1.0, DELTA)
@@ -52,11 +68,15 @@ def test_the_total_is_the_best_conversion_solved_for_rho():
         rho = filters.largest_rho(epsilon, DELTA)
         from dpmcmc.accounting.laws import renyi
 
-        assert renyi.zcdp_epsilon(rho, DELTA) <= epsilon < renyi.zcdp_epsilon(rho * (1 + 1e-6), DELTA)
+        assert (
+            renyi.zcdp_epsilon(rho, DELTA) <= epsilon < renyi.zcdp_epsilon(rho * (1 + 1e-6), DELTA)
+        )
 
 
 def test_costs_for_two_relations_do_not_add_up():
-    replaced, added = (SubsampledGaussian("poisson", 0.01, 5.0, neighbours) for neighbours in Neighbours)
+    replaced, added = (
+        SubsampledGaussian("poisson", 0.01, 5.0, neighbours) for neighbours in Neighbours
+    )
     budget = filters.renyi_filter(1.0, DELTA)
     budget.spend({replaced: 1, Gaussian(50.0): 1})
     with pytest.raises(ValueError, match="one relation"):
@@ -94,11 +114,26 @@ OWN = "cannot sum up PoissonMixture: give these queries a budget of their own"
 @pytest.mark.parametrize(
     ("make", "cost", "words"),
     [
-        (filters.gaussian_filter, AcceptBit(Barker(), 0.1), "cannot sum up AcceptBit: have it shared by zcdp or renyi"),
-        (filters.gaussian_filter, DPBarker(1000, 100_000), "cannot sum up DPBarker: have it shared by renyi"),
-        (filters.zcdp_filter, DPBarker(1000, 100_000), "cannot sum up DPBarker: have it shared by renyi"),
+        (
+            filters.gaussian_filter,
+            AcceptBit(Barker(), 0.1),
+            "cannot sum up AcceptBit: have it shared by zcdp or renyi",
+        ),
+        (
+            filters.gaussian_filter,
+            DPBarker(1000, 100_000),
+            "cannot sum up DPBarker: have it shared by renyi",
+        ),
+        (
+            filters.zcdp_filter,
+            DPBarker(1000, 100_000),
+            "cannot sum up DPBarker: have it shared by renyi",
+        ),
         *((make, MIXTURE, OWN) for make in KINDS),
-        *((make, NonPrivate("a debug value"), "no budget pays for this: a debug value") for make in KINDS),
+        *(
+            (make, NonPrivate("a debug value"), "no budget pays for this: a debug value")
+            for make in KINDS
+        ),
     ],
 )
 def test_what_a_filter_cannot_measure_is_refused(make, cost, words):
@@ -116,7 +151,9 @@ def test_pure_and_bits_share_a_filter():
 @pytest.mark.parametrize("make", KINDS)
 @pytest.mark.parametrize("count", [-1, 0.5, math.nan, math.inf])
 def test_nothing_is_given_back(make, count):
-    """A negative count would be a refund, a fraction a discount: the running sum of a filter never falls."""
+    """A negative count would be a refund, a fraction a discount: the running sum of a filter never
+    falls.
+    """
     budget = make(1.0, DELTA)
     budget.spend({Gaussian(50.0): 10})
     before = budget.spent
@@ -134,7 +171,8 @@ def test_a_step_that_asks_nothing_has_no_number(make):
 
 @pytest.mark.parametrize("make", KINDS)
 @pytest.mark.parametrize(
-    "epsilon, delta", [(-1.0, DELTA), (math.nan, DELTA), (math.inf, DELTA), (1.0, 2.0), (1.0, 0.0), (1.0, math.nan)]
+    "epsilon, delta",
+    [(-1.0, DELTA), (math.nan, DELTA), (math.inf, DELTA), (1.0, 2.0), (1.0, 0.0), (1.0, math.nan)],
 )
 def test_a_budget_is_an_epsilon_and_a_delta(make, epsilon, delta):
     with pytest.raises(ValueError, match="epsilon=|delta="):
@@ -143,7 +181,8 @@ def test_a_budget_is_an_epsilon_and_a_delta(make, epsilon, delta):
 
 @pytest.mark.parametrize("make", KINDS)
 @pytest.mark.parametrize(
-    "epsilon, delta", [(0.0, 1e-20), (1e-15, 1e-20), (1e-6, 1e-12), (1e-3, DELTA), (1e15, DELTA), (1e300, DELTA)]
+    "epsilon, delta",
+    [(0.0, 1e-20), (1e-15, 1e-20), (1e-6, 1e-12), (1e-3, DELTA), (1e15, DELTA), (1e300, DELTA)],
 )
 def test_no_total_is_more_than_its_conversion_proves(make, epsilon, delta):
     """Where the search for a total ends without one, nothing is granted."""
@@ -172,7 +211,9 @@ def test_a_refusal_for_distance_alone_says_so():
     ],
 )
 def test_what_is_kept_for_distances_is_not_promised_twice(make, epsilon_of):
-    """All that fits has the filter's epsilon at 0.99 delta: with distances of delta / 100 that is delta in all."""
+    """All that fits has the filter's epsilon at 0.99 delta: with distances of delta / 100 that is
+    delta in all.
+    """
     cost = Gaussian(3000.0)
     count = make(1.0, 1e-6).steps({cost: 1})
     assert 0.999 < epsilon_of({cost: count}, 0.99e-6) <= 1.0

@@ -51,22 +51,30 @@ def test_agrees_with_dp_accounting():
     for noise_multiplier in (0.5, 1.0, 3.0, 20.0):
         for delta in (1e-9, 1e-5, 0.01):
             theirs = gaussian_mechanism.get_epsilon_gaussian(noise_multiplier, delta)
-            assert gaussian.epsilon(delta, 1 / noise_multiplier) == pytest.approx(theirs, rel=1e-6, abs=1e-9)
+            assert gaussian.epsilon(delta, 1 / noise_multiplier) == pytest.approx(
+                theirs, rel=1e-6, abs=1e-9
+            )
 
 
 def test_agrees_with_the_formula_of_the_papers():
-    """DP-HMC paper, Theorem 2.4, evaluated directly where nothing overflows; its mu is half of our mu squared."""
+    """DP-HMC paper, Theorem 2.4, evaluated directly where nothing overflows; its mu is half of our
+    mu squared.
+    """
     for mu, epsilon in ((0.3, 0.5), (1.0, 2.0), (2.0, 3.0)):
         m = mu * mu / 2
         first = special.erfc((epsilon - m) / (2 * math.sqrt(m)))
-        printed = 0.5 * (first - math.exp(epsilon) * special.erfc((epsilon + m) / (2 * math.sqrt(m))))
+        printed = 0.5 * (
+            first - math.exp(epsilon) * special.erfc((epsilon + m) / (2 * math.sqrt(m)))
+        )
         assert gaussian.delta(epsilon, mu) == pytest.approx(printed, rel=1e-12)
 
 
 def test_composing_many_is_composing_one_louder_query():
     together = accountants.epsilon({Gaussian(30.0): 4000, Gaussian(90.0): 900}, 1e-6).epsilon
     mu = math.sqrt(4000 / 30**2 + 900 / 90**2)
-    assert together == pytest.approx(accountants.epsilon({Gaussian(1 / mu): 1}, 1e-6).epsilon, rel=1e-12)
+    assert together == pytest.approx(
+        accountants.epsilon({Gaussian(1 / mu): 1}, 1e-6).epsilon, rel=1e-12
+    )
 
 
 @given(st.floats(0.01, 50), st.floats(1e-12, 0.1), st.floats(1e-3, 20))
@@ -76,26 +84,36 @@ def test_epsilon_is_the_inverse_of_delta(epsilon, delta, mu):
     if found > 0:
         assert gaussian.log_delta(found * (1 - 1e-9), mu) > math.log(delta)
     largest = gaussian.mu(epsilon, delta)
-    assert gaussian.epsilon(delta, largest) <= epsilon < gaussian.epsilon(delta, largest * (1 + 1e-9))
+    assert (
+        gaussian.epsilon(delta, largest) <= epsilon < gaussian.epsilon(delta, largest * (1 + 1e-9))
+    )
 
 
 @given(st.floats(0.1, 10), st.floats(1e-12, 0.1), st.floats(1.0, 200), st.floats(1.0, 1.5))
 def test_monotone(epsilon, delta, noise_multiplier, factor):
     steps = calibrate.steps({Gaussian(noise_multiplier): 1}, epsilon, delta)
     assert calibrate.steps({Gaussian(noise_multiplier): 1}, epsilon * factor, delta) >= steps
-    assert calibrate.steps({Gaussian(noise_multiplier): 1}, epsilon, min(0.5, delta * factor)) >= steps
+    assert (
+        calibrate.steps({Gaussian(noise_multiplier): 1}, epsilon, min(0.5, delta * factor)) >= steps
+    )
     assert calibrate.steps({Gaussian(noise_multiplier * factor): 1}, epsilon, delta) >= steps
     if steps:
         assert accountants.epsilon({Gaussian(noise_multiplier): steps}, delta).epsilon <= epsilon
     assert accountants.epsilon({Gaussian(noise_multiplier): steps + 1}, delta).epsilon > epsilon
 
 
-@pytest.mark.parametrize("mu, delta", [(0.3, 0.1), (1.0, 1e-6), (3.0, 1e-9), (10.0, 1e-12), (30.0, 1e-6)])
+@pytest.mark.parametrize(
+    "mu, delta", [(0.3, 0.1), (1.0, 1e-6), (3.0, 1e-9), (10.0, 1e-12), (30.0, 1e-6)]
+)
 def test_epsilon_is_rounded_up(mu, delta):
     """To the last digit of 60: what the arithmetic loses must not be promised."""
     with mpmath.workdps(60):
         width, epsilon = mpmath.mpf(mu), mpmath.mpf(gaussian.epsilon(delta, mu))
-        assert mpmath.ncdf(width / 2 - epsilon / width) - mpmath.exp(epsilon) * mpmath.ncdf(-width / 2 - epsilon / width) <= delta
+        assert (
+            mpmath.ncdf(width / 2 - epsilon / width)
+            - mpmath.exp(epsilon) * mpmath.ncdf(-width / 2 - epsilon / width)
+            <= delta
+        )
 
 
 def test_a_closed_form_takes_less_than_a_millisecond():

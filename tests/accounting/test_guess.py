@@ -14,8 +14,12 @@ SLACK = {"gaussian-filter": 1e-5, "zcdp-filter": 0.15, "renyi-filter": 0.4}
 
 
 def randomised_response(epsilon: float, count: int) -> float:
-    """The chance of the best guess after so many answers that are true with chance e^epsilon / (1 + e^epsilon): by enumeration."""
-    law, other = (stats.binom(count, special.expit(sign * epsilon)).pmf(range(count + 1)) for sign in (1, -1))
+    """The chance of the best guess after so many answers that are true with chance e^epsilon / (1 +
+    e^epsilon): by enumeration.
+    """
+    law, other = (
+        stats.binom(count, special.expit(sign * epsilon)).pmf(range(count + 1)) for sign in (1, -1)
+    )
     return (1 + abs(law - other).sum() / 2) / 2
 
 
@@ -23,7 +27,9 @@ def randomised_response(epsilon: float, count: int) -> float:
 @pytest.mark.parametrize("count", [1, 7])
 def test_gaussians_are_exact(noise_multiplier, count):
     mu = math.sqrt(count) / noise_multiplier
-    found = guess.chance({Gaussian(noise_multiplier): count}, gaussian.epsilon(DELTA, mu), DELTA, "gaussian")
+    found = guess.chance(
+        {Gaussian(noise_multiplier): count}, gaussian.epsilon(DELTA, mu), DELTA, "gaussian"
+    )
     assert found == pytest.approx(special.ndtr(mu / 2), rel=1e-9) and found >= special.ndtr(mu / 2)
 
 
@@ -39,10 +45,15 @@ def test_pure_answers_are_told_apart_no_better(epsilon, count):
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 12.0])
 @pytest.mark.parametrize("method", filters.BY_NAME)
 def test_a_filter_lets_no_better_guess_through(method, epsilon):
-    """Gaussians that use all of it, which the filter of their own knows, and that of one order hardly: other laws use it up too."""
+    """Gaussians that use all of it, which the filter of their own knows, and that of one order
+    hardly: other laws use it up too.
+    """
     shared = filters.BY_NAME[method](epsilon, DELTA)
     steps = shared.steps({Gaussian(1000.0): 1})
-    truth, found = special.ndtr(math.sqrt(steps) / 1000 / 2), guess.chance({}, epsilon, DELTA, method)
+    truth, found = (
+        special.ndtr(math.sqrt(steps) / 1000 / 2),
+        guess.chance({}, epsilon, DELTA, method),
+    )
     assert truth <= found <= min(1.0, truth + SLACK[method])
 
 

@@ -1,4 +1,6 @@
-"""The ledger: on disk before a grant is given out, and only for the table and the promise it was opened with."""
+"""The ledger: on disk before a grant is given out, and only for the table and the promise it was
+opened with.
+"""
 
 import hashlib
 import json
@@ -52,15 +54,21 @@ def kept(path):
 
 
 def rewritten(path, facts=None, bills=lambda bills: bills):
-    """Write the file again with other facts or bills, and with the digests that fit them: anybody can who means to."""
+    """Write the file again with other facts or bills, and with the digests that fit them: anybody
+    can who means to.
+    """
     kept = json.loads(path.read_text())
-    document = ledger._document({**kept["facts"], **(facts or {})}, bills([grant["bill"] for grant in kept["grants"]]))
+    document = ledger._document(
+        {**kept["facts"], **(facts or {})}, bills([grant["bill"] for grant in kept["grants"]])
+    )
     path.write_text(json.dumps(document))
 
 
 def test_a_grant_is_on_disk_before_it_is_given_out(path):
     curator(path).grant(PLAN)
-    assert kept(path) == [(Entry(repr(tiny.RATIO), tiny.RATIO.released, tiny.RATIO.cost(tiny.BUDGET.unit), 20),)]
+    assert kept(path) == [
+        (Entry(repr(tiny.RATIO), tiny.RATIO.released, tiny.RATIO.cost(tiny.BUDGET.unit), 20),)
+    ]
     with pytest.raises(BudgetExceeded, match="has given its one grant and is closed"):
         curator(path).grant(PLAN)
 
@@ -83,8 +91,14 @@ ADD_OR_REMOVE = Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
 CHANGES = {
     "n": ({"rows": tiny.ROWS[1:]}, "capacity=40, now it is 39"),
     "budget": ({"budget": Budget(2.0, 1e-6)}, r"budget=\[1.0, 1e-06\], now it is \[2.0, 1e-06\]"),
-    "relation": ({"budget": ADD_OR_REMOVE, "capacity": 40}, "neighbours=replace-one, now it is add-or-remove-one"),
-    "rows per person": ({"budget": Budget(1.0, 1e-6, rows_per_person=2), "capacity": 40}, "rows_per_person=1, now it is 2"),
+    "relation": (
+        {"budget": ADD_OR_REMOVE, "capacity": 40},
+        "neighbours=replace-one, now it is add-or-remove-one",
+    ),
+    "rows per person": (
+        {"budget": Budget(1.0, 1e-6, rows_per_person=2), "capacity": 40},
+        "rows_per_person=1, now it is 2",
+    ),
     "no promise": ({"budget": None}, "budget=.*, now it is None"),
     "filter": ({"shared_by": "zcdp"}, "shared_by=None, now it is zcdp"),
 }
@@ -95,17 +109,31 @@ def test_another_table_or_promise_is_refused(change, path):
     options, words = CHANGES[change]
     curator(path).grant(PLAN)
     before = path.read_bytes()
-    with pytest.raises(BudgetExceeded, match=f"was opened with {words}: a promise does not change .* would be a second budget"):
+    with pytest.raises(
+        BudgetExceeded,
+        match=f"was opened with {words}: a promise does not change .* would be a second budget",
+    ):
         curator(path, **options)
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", "[" * 10_000, '{"format": "other", "facts": {}, "grants": []}', '{"format": ["dpmcmc-spends-2"]}']
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        "[" * 10_000,
+        '{"format": "other", "facts": {}, "grants": []}',
+        '{"format": ["dpmcmc-spends-2"]}',
+    ],
 )
 def test_another_file_is_refused(text, path):
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"table\.ledger is not a ledger that a curator keeps: .* name another file"):
+    with pytest.raises(
+        ValueError,
+        match=r"table\.ledger is not a ledger that a curator keeps: .* name another file",
+    ):
         curator(path)
     assert path.read_text() == text
 
@@ -118,7 +146,10 @@ def test_a_missing_folder_is_refused_at_the_door(tmp_path):
 def test_what_is_left_is_not_told_from_a_ledger_that_others_have_spent_from(path):
     first, second = curator(path, shared_by="zcdp"), curator(path, shared_by="zcdp")
     first.grant(PLAN)
-    for question in (lambda: second.check({query: 10**6 for query in PLAN}), lambda: second.max_steps({}, PLAN)):
+    for question in (
+        lambda: second.check({query: 10**6 for query in PLAN}),
+        lambda: second.max_steps({}, PLAN),
+    ):
         with pytest.raises(BudgetExceeded, match="somebody else has spent"):
             question()
 
@@ -141,7 +172,9 @@ def test_threads_of_one_curator_do_not_take_each_other_for_somebody_else(path, m
     assert shared.num_grants == 1
 
 
-@pytest.mark.parametrize("change", [lambda path, old: path.unlink(), lambda path, old: path.write_text(old)])
+@pytest.mark.parametrize(
+    "change", [lambda path, old: path.unlink(), lambda path, old: path.write_text(old)]
+)
 def test_a_ledger_that_lost_grants_is_to_be_brought_back(change, path):
     shared = curator(path, shared_by="zcdp")
     shared.grant(PLAN)
@@ -149,7 +182,9 @@ def test_a_ledger_that_lost_grants_is_to_be_brought_back(change, path):
     shared.grant(PLAN)
     change(path, old)
     for question in (lambda: shared.check(PLAN), lambda: shared.grant(PLAN)):
-        with pytest.raises(BudgetExceeded, match="no longer has all that was spent: bring it back from a copy"):
+        with pytest.raises(
+            BudgetExceeded, match="no longer has all that was spent: bring it back from a copy"
+        ):
             question()
 
 
@@ -157,7 +192,10 @@ def test_a_ledger_that_lost_grants_is_to_be_brought_back(change, path):
 def test_a_link_to_a_ledger_is_that_ledger(is_there, path, tmp_path):
     link = tmp_path / "link.ledger"
     link.symlink_to(path)
-    first, second = curator(path if is_there else link, shared_by="zcdp"), curator(link, shared_by="zcdp")
+    first, second = (
+        curator(path if is_there else link, shared_by="zcdp"),
+        curator(link, shared_by="zcdp"),
+    )
     first.grant(PLAN)
     with pytest.raises(BudgetExceeded, match="somebody else has spent"):
         second.grant(PLAN)
@@ -169,7 +207,11 @@ def test_a_link_to_a_ledger_is_that_ledger(is_there, path, tmp_path):
 def test_the_folder_is_synced_with_the_file(path, monkeypatch):
     """Or a power cut could bring back the ledger without the grant."""
     synced, fsync = [], os.fsync
-    monkeypatch.setattr(os, "fsync", lambda number: synced.append(stat.S_ISDIR(os.fstat(number).st_mode)) or fsync(number))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda number: synced.append(stat.S_ISDIR(os.fstat(number).st_mode)) or fsync(number),
+    )
     curator(path).grant(PLAN)
     assert synced == [False, True]
 
@@ -202,7 +244,9 @@ def test_a_negative_count_pays_for_nothing(shared_by):
 
 def test_the_bill_of_a_program_cannot_be_changed():
     free = tiny.make_curator()
-    traced = free.trace(lambda ask, key: ask(key, tiny.RATIO, tiny.START, tiny.START).value, jax.random.key(0))
+    traced = free.trace(
+        lambda ask, key: ask(key, tiny.RATIO, tiny.START, tiny.START).value, jax.random.key(0)
+    )
     with pytest.raises(TypeError):
         traced.plan[tiny.RATIO] = 0
 
@@ -210,7 +254,9 @@ def test_the_bill_of_a_program_cannot_be_changed():
 def test_of_two_that_hold_the_same_ledger_one_is_refused(path):
     first, second = curator(path, shared_by="zcdp"), curator(path, shared_by="zcdp")
     first.grant(PLAN)
-    with pytest.raises(BudgetExceeded, match=r"somebody else has spent .*: create the curator again"):
+    with pytest.raises(
+        BudgetExceeded, match=r"somebody else has spent .*: create the curator again"
+    ):
         second.grant(PLAN)
     assert len(kept(path)) == 1
     first.grant(PLAN)
@@ -248,15 +294,21 @@ def test_a_delta_that_rounded_noise_uses_up_is_refused():
         owner.check({LogRatio(0.01, 1e6): 1000})
 
 
-# -- budgets shared by several grants ----------------------------------------------------------------------------------------
+# -- budgets shared by several grants
+# ----------------------------------------------------------------------------------------
 
 
 def test_counts_of_numpy_are_added_up_as_they_are():
     """200 + 100 of its bytes are 44."""
     plan = {LogRatio(1.0, 500.0): np.uint8(200), LogRatio(2.0, 500.0): np.uint8(100)}
     grant = tiny.make_curator(fixed_secret=None).grant(plan)
-    plain = tiny.make_curator(fixed_secret=None).grant({query: int(count) for query, count in plan.items()})
-    assert grant.statement().epsilon == plain.statement().epsilon and granted_of(grant).left == granted_of(plain).left
+    plain = tiny.make_curator(fixed_secret=None).grant(
+        {query: int(count) for query, count in plan.items()}
+    )
+    assert (
+        grant.statement().epsilon == plain.statement().epsilon
+        and granted_of(grant).left == granted_of(plain).left
+    )
     assert all(type(count) is int for count in granted_of(grant).left.values())
 
 
@@ -289,7 +341,9 @@ def test_several_grants_share_the_budget(shared_by, path):
     most = owner.max_steps({}, {tiny.RATIO: 1})
     half = most // 2
     owner.grant({tiny.RATIO: half})
-    with pytest.raises(BudgetExceeded, match=r"this costs .* of .* is left \(budget: epsilon=1, delta=1e-06\)"):
+    with pytest.raises(
+        BudgetExceeded, match=r"this costs .* of .* is left \(budget: epsilon=1, delta=1e-06\)"
+    ):
         owner.grant({tiny.RATIO: most - half + 1})
     assert len(owner._account.ledger.grants) == len(kept(path)) == 1
     reopened = curator(path, shared_by=shared_by)
@@ -301,7 +355,10 @@ def test_several_grants_share_the_budget(shared_by, path):
 @pytest.mark.parametrize("shared_by", ["gaussian-dp", "zcdp"])
 def test_what_a_start_asks_leaves_fewer_steps_of_a_shared_budget(shared_by):
     shared = tiny.make_curator(shared_by=shared_by)
-    assert shared.max_steps({tiny.RATIO: 5}, {tiny.RATIO: 1}) == shared.max_steps({}, {tiny.RATIO: 1}) - 5
+    assert (
+        shared.max_steps({tiny.RATIO: 5}, {tiny.RATIO: 1})
+        == shared.max_steps({}, {tiny.RATIO: 1}) - 5
+    )
 
 
 def test_a_run_that_no_longer_fits_is_told_what_is_left(path):
@@ -317,7 +374,9 @@ def test_a_run_that_no_longer_fits_is_told_what_is_left(path):
 
 def test_sharing_costs_little_when_all_is_gaussian(path):
     alone = curator(None).max_steps({}, {tiny.RATIO: 1})
-    assert alone - 1 <= curator(path, shared_by="gaussian-dp").max_steps({}, {tiny.RATIO: 1}) <= alone
+    assert (
+        alone - 1 <= curator(path, shared_by="gaussian-dp").max_steps({}, {tiny.RATIO: 1}) <= alone
+    )
 
 
 def test_accept_bits_are_refused_under_gaussian_dp_and_shared_under_zcdp(path):
@@ -334,10 +393,14 @@ def test_accept_bits_are_refused_under_gaussian_dp_and_shared_under_zcdp(path):
 
 def test_queries_of_different_noise_share_too():
     owner = curator(None, shared_by="gaussian-dp")
-    quiet, loud = LogRatio(clip=1.0, noise_multiplier=60.0), LogRatio(clip=1.0, noise_multiplier=30.0)
+    quiet, loud = (
+        LogRatio(clip=1.0, noise_multiplier=60.0),
+        LogRatio(clip=1.0, noise_multiplier=30.0),
+    )
     most = owner.max_steps({}, {loud: 1})
     owner.grant({loud: most - 1})
-    assert owner.max_steps({}, {quiet: 1}) in (4, 5, 6, 7)  # one of the loud is four of the quiet, and there is a rest
+    # One of the loud is four of the quiet, and there is a rest
+    assert owner.max_steps({}, {quiet: 1}) in (4, 5, 6, 7)
 
 
 def test_the_filter_does_not_count_what_the_accountant_does_not():
@@ -345,7 +408,8 @@ def test_the_filter_does_not_count_what_the_accountant_does_not():
         tiny.make_curator(shared_by="best")
 
 
-# -- what it adds up to ------------------------------------------------------------------------------------------------------
+# -- what it adds up to
+# ------------------------------------------------------------------------------------------------------
 
 
 def called(path):
@@ -368,13 +432,20 @@ def test_the_spends_are_added_up_against_the_budget(shared_by, path):
     assert (answer["epsilon"] < 1) == (shared_by is None) == ("left" not in answer)
     assert shared_by is None or re.match(r"\d+\.\d% of the budget \(\S+ of \S+ ", answer["left"])
     for more in (100, 10**6):
-        rewritten(path, bills=lambda bills, more=more: [[entry | {"count": more} for entry in bill] for bill in bills])
+        rewritten(
+            path,
+            bills=lambda bills, more=more: [
+                [entry | {"count": more} for entry in bill] for bill in bills
+            ],
+        )
         code, answer = called(path)
         assert code == 1 and not answer["is_within_budget"]
 
 
 def test_the_spends_are_told_with_their_unit(path):
-    tiny.make_curator(budget=Budget(1.0, 1e-6, rows_per_person=3), capacity=60, ledger=path).grant(PLAN)
+    tiny.make_curator(budget=Budget(1.0, 1e-6, rows_per_person=3), capacity=60, ledger=path).grant(
+        PLAN
+    )
     _, answer = called(path)
     assert (answer["relation"], answer["rows_per_person"]) == ("replace-one", 3)
 
@@ -385,7 +456,9 @@ def test_without_a_promise_nothing_is_over(path):
 
 
 def test_several_grants_have_a_figure_only_where_they_share(path):
-    """A curator gives one grant from a budget that is not shared: costs that were chosen on the way are not those of a plan."""
+    """A curator gives one grant from a budget that is not shared: costs that were chosen on the way
+    are not those of a plan.
+    """
     curator(path).grant(PLAN)
     assert called(path)[0] == 0
     rewritten(path, bills=lambda bills: 2 * bills)
@@ -400,7 +473,11 @@ def test_a_budget_too_small_for_any_spend_is_told(path):
     assert code == 0 and answer["left"].startswith("0.0% of the budget")
 
 
-@pytest.mark.parametrize("budget", [{}, 0, [1], [1, "x"], [0, 1e-6], [1, -1], [math.nan, 1e-6], [math.inf, 1e-6]], ids=str)
+@pytest.mark.parametrize(
+    "budget",
+    [{}, 0, [1], [1, "x"], [0, 1e-6], [1, -1], [math.nan, 1e-6], [math.inf, 1e-6]],
+    ids=str,
+)
 def test_a_budget_that_is_none_is_not_taken_for_no_promise(path, budget):
     curator(path).grant(PLAN)
     rewritten(path, {"budget": budget})
@@ -430,7 +507,8 @@ def test_grants_that_are_told_twice_are_refused(path):
         audit(path)
 
 
-# -- a file that was changed -------------------------------------------------------------------------------------------------
+# -- a file that was changed
+# -------------------------------------------------------------------------------------------------
 
 
 def without(count):
@@ -472,7 +550,9 @@ CHANGED = {
     "a field more": edited("grants", 0, "bill", 0, "note", to="x"),
     "no digests": lambda kept: kept | {"grants": [grant["bill"] for grant in kept["grants"]]},
     "no head": lambda kept: {name: part for name, part in kept.items() if name != "head"},
-    "another ledger's head": lambda kept: kept | {"head": ledger._document(kept["facts"], [])["head"]},
+    "another ledger's head": lambda kept: (
+        kept | {"head": ledger._document(kept["facts"], [])["head"]}
+    ),
     "facts that are none": edited("facts", to=[]),
     "grants that are none": edited("grants", to={"bill": 1}),
 }
@@ -480,14 +560,22 @@ CHANGED = {
 
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_ledger_that_was_changed_is_refused(name, path):
-    """No fresh budget for a file with fewer spends in it; and whoever has the ledger open notices as well."""
+    """No fresh budget for a file with fewer spends in it; and whoever has the ledger open notices
+    as well.
+    """
     owner = curator(path, shared_by="zcdp")
     owner.grant(PLAN)
     owner.grant(PLAN)
     path.write_text(json.dumps(CHANGED[name](json.loads(path.read_text()))))
     changed = path.read_bytes()
-    for use in (lambda: curator(path, shared_by="zcdp"), lambda: owner.grant(PLAN), lambda: audit(path)):
-        with pytest.raises(PrivacyRefusal, match="is not as a curator wrote it: .* Bring the latest copy back"):
+    for use in (
+        lambda: curator(path, shared_by="zcdp"),
+        lambda: owner.grant(PLAN),
+        lambda: audit(path),
+    ):
+        with pytest.raises(
+            PrivacyRefusal, match="is not as a curator wrote it: .* Bring the latest copy back"
+        ):
             use()
     result = CliRunner().invoke(main, ["account", "ledger", str(path)])
     assert result.exit_code == 2 and "is not as a curator wrote it" in result.output
@@ -507,7 +595,9 @@ def test_digests_are_what_the_documentation_says(path):
     """Computed anew, from the text of the docs alone."""
 
     def digest(value):
-        return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+        ).hexdigest()
 
     owner = curator(path, shared_by="zcdp")
     owner.grant(PLAN)
@@ -525,15 +615,22 @@ def test_a_ledger_of_another_version_is_refused(path):
     curator(path).grant(PLAN)
     kept = json.loads(path.read_text())
     grants = [grant["bill"] for grant in kept["grants"]]
-    path.write_text(json.dumps({"format": "dpmcmc-spends-1", "facts": kept["facts"], "grants": grants}))
+    path.write_text(
+        json.dumps({"format": "dpmcmc-spends-1", "facts": kept["facts"], "grants": grants})
+    )
     for use in (curator, audit):
-        with pytest.raises(PrivacyRefusal, match="written by another version of dpmcmc.*: go on with the version that wrote it"):
+        with pytest.raises(
+            PrivacyRefusal,
+            match="written by another version of dpmcmc.*: go on with the version that wrote it",
+        ):
             use(path)
 
 
 @pytest.mark.parametrize("end", [".draft", ".lock", ".DRAFT"])
 def test_a_ledger_with_the_name_of_a_draft_is_refused(end, tmp_path):
-    """A grant from spent.json is first written to spent.json.draft, and erased the grants of a ledger of that name."""
+    """A grant from spent.json is first written to spent.json.draft, and erased the grants of a
+    ledger of that name.
+    """
     with pytest.raises(ValueError, match="other ledgers' drafts and locks"):
         tiny.make_curator(ledger=tmp_path / f"spent.json{end}")
 

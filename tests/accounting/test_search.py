@@ -21,20 +21,31 @@ def test_largest_of_what_never_ends():
 
 
 @given(
-    st.integers(0, 10**12), st.floats(0.02, 50.0), st.sampled_from([math.sqrt, float, lambda n: n**0.2, lambda n: n + 2 * n**0.5])
+    st.integers(0, 10**12),
+    st.floats(0.02, 50.0),
+    st.sampled_from([math.sqrt, float, lambda n: n**0.2, lambda n: n + 2 * n**0.5]),
 )
 def test_excesses_lead_to_the_answer_in_few_steps(answer, off, epsilon):
-    """A guess that is off by a factor of fifty costs a dozen values of an accountant; halving the bracket would take forty."""
+    """A guess that is off by a factor of fifty costs a dozen values of an accountant; halving the
+    bracket would take forty.
+    """
     calls = []
     budget = (epsilon(answer) + epsilon(answer + 1)) / 2
     excess = lambda count: math.log(epsilon(count) / budget) if count else -math.inf  # noqa: E731
-    assert largest_within(lambda count: calls.append(count) or excess(count), int(off * answer)) == answer
+    assert (
+        largest_within(lambda count: calls.append(count) or excess(count), int(off * answer))
+        == answer
+    )
     assert len(calls) <= 14
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_excesses_that_are_sometimes_infinite_or_jump(answer, guess, told):
-    excess = lambda count: (count - answer) ** 3 - 0.5 if abs(count - answer) <= told else math.copysign(math.inf, count - answer)  # noqa: E731
+    excess = lambda count: (  # noqa: E731
+        (count - answer) ** 3 - 0.5
+        if abs(count - answer) <= told
+        else math.copysign(math.inf, count - answer)
+    )
     assert largest_within(excess, guess) == answer
 
 

@@ -24,7 +24,9 @@ def document(entries, epsilon, delta=1e-6, method="gaussian"):
         "claim": {"epsilon": epsilon, "delta": delta, "method": method},
         "neighbours": "replace-one",
         "rows_per_person": 1,
-        "entries": [{"query": repr(cost), "cost": to_json(cost), "count": count} for cost, count in entries],
+        "entries": [
+            {"query": repr(cost), "cost": to_json(cost), "count": count} for cost, count in entries
+        ],
     }
 
 
@@ -36,7 +38,8 @@ def test_a_true_claim_is_reproduced_and_a_smaller_one_is_not():
     assert verify.verify(document(ENTRIES, EPSILON)).is_reproduced
     assert verify.verify(document(ENTRIES, EPSILON * 1.5)).is_reproduced
     assert not verify.verify(document(ENTRIES, EPSILON * (1 - 3e-6))).is_reproduced
-    assert verify.verify(document(ENTRIES, EPSILON * (1 - 3e-7))).is_reproduced  # another processor's last digits
+    # Another processor's last digits
+    assert verify.verify(document(ENTRIES, EPSILON * (1 - 3e-7))).is_reproduced
     forged = document(ENTRIES, EPSILON)
     forged["entries"][0]["count"] += 1
     assert not verify.verify(forged).is_reproduced
@@ -58,13 +61,19 @@ BATCHES = [
 
 @pytest.mark.parametrize("cost", BATCHES, ids=lambda cost: type(cost).__name__)
 def test_batches_are_no_bill_for_persons_with_several_rows(cost):
-    """With 5 rows of a person in the table delta was 0.07 where the claim, of the first of these, was 1e-6."""
+    """With 5 rows of a person in the table delta was 0.07 where the claim, of the first of these,
+    was 1e-6.
+    """
     spent = accountants.epsilon({cost: 100}, 1e-6)
     bill = document([(cost, 100)], spent.epsilon, method=spent.method)
     assert verify.verify(bill).is_reproduced
-    with pytest.raises(ValueError, match="a cost is for persons with one row, the ledger's promise for 5 rows per person"):
+    with pytest.raises(
+        ValueError,
+        match="a cost is for persons with one row, the ledger's promise for 5 rows per person",
+    ):
         verify.verify(bill | {"rows_per_person": 5})
-    assert verify.verify(document(ENTRIES, EPSILON) | {"rows_per_person": 5}).is_reproduced  # of all rows: whatever it was
+    # Of all rows: whatever it was
+    assert verify.verify(document(ENTRIES, EPSILON) | {"rows_per_person": 5}).is_reproduced
 
 
 def test_infinite_claims():
@@ -91,7 +100,9 @@ def test_other_methods(method):
 def test_claims_of_filters(method):
     steps = filters.BY_NAME[method](1.0, 1e-6).steps({Gaussian(50.0): 1})
     assert verify.verify(document([(Gaussian(50.0), steps)], 1.0, method=method)).is_reproduced
-    assert not verify.verify(document([(Gaussian(50.0), steps + 1)], 1.0, method=method)).is_reproduced
+    assert not verify.verify(
+        document([(Gaussian(50.0), steps + 1)], 1.0, method=method)
+    ).is_reproduced
 
 
 def test_files(tmp_path):
@@ -104,7 +115,9 @@ def test_files(tmp_path):
         path = tmp_path / f"posterior{where.strip('/')}.nc"
         with h5netcdf.File(path, "w") as file:
             group = file.create_group("posterior")
-            (group if where == "posterior" else file).attrs[verify.ATTRIBUTE] = json.dumps(document(ENTRIES, EPSILON))
+            (group if where == "posterior" else file).attrs[verify.ATTRIBUTE] = json.dumps(
+                document(ENTRIES, EPSILON)
+            )
         assert verify.verify(verify.read(path)).claimed == EPSILON
     with h5netcdf.File(tmp_path / "empty.nc", "w") as file:
         file.create_group("posterior")
@@ -120,10 +133,15 @@ SMALLER = json.dumps(document([(Gaussian(50.0), 1)], 0.1))
 def test_a_second_ledger_in_the_file_must_be_the_same(tmp_path, group, other):
     import h5netcdf
 
-    for ledger, told in ((other, ["it holds two ledgers"]), (json.dumps(document(ENTRIES, EPSILON), indent=1), [])):
+    for ledger, told in (
+        (other, ["it holds two ledgers"]),
+        (json.dumps(document(ENTRIES, EPSILON), indent=1), []),
+    ):
         path = tmp_path / "posterior.nc"
         with h5netcdf.File(path, "w") as file:
-            file.create_group("posterior").attrs[verify.ATTRIBUTE] = json.dumps(document(ENTRIES, EPSILON))
+            file.create_group("posterior").attrs[verify.ATTRIBUTE] = json.dumps(
+                document(ENTRIES, EPSILON)
+            )
             (file if group == "/" else file.create_group(group)).attrs[verify.ATTRIBUTE] = ledger
         assert verify.contradictions(path) == told
 
@@ -132,7 +150,9 @@ def test_groups_without_a_ledger_may_say_what_they_like(tmp_path):
     import h5py
 
     with h5py.File(tmp_path / "posterior.nc", "w") as file:
-        file.create_group("posterior").attrs[verify.ATTRIBUTE] = json.dumps(document(ENTRIES, EPSILON))
+        file.create_group("posterior").attrs[verify.ATTRIBUTE] = json.dumps(
+            document(ENTRIES, EPSILON)
+        )
         file.create_group("sample_stats").attrs.update({"delta": 0.8, "note": b"\xff"})
         file.attrs["note"] = b"\xff"
     assert verify.contradictions(tmp_path / "posterior.nc") == []
@@ -147,7 +167,9 @@ def test_an_odd_number_of_draws_is_refused(tmp_path, number):
 
     with h5netcdf.File(tmp_path / "posterior.nc", "w") as file:
         group = file.create_group("posterior")
-        group.attrs.update({verify.ATTRIBUTE: json.dumps(document(ENTRIES, EPSILON)), verify.NUM_DRAWS: number})
+        group.attrs.update(
+            {verify.ATTRIBUTE: json.dumps(document(ENTRIES, EPSILON)), verify.NUM_DRAWS: number}
+        )
     with pytest.raises(ValueError, match="'num_draws' of posterior.nc must be a whole number"):
         verify.contradictions(tmp_path / "posterior.nc")
 
@@ -157,7 +179,9 @@ def test_a_number_of_thousands_of_digits_is_refused():
         verify.parsed('{"count": ' + "9" * 5000 + "}")
 
 
-@pytest.mark.parametrize("change", [{"format": "other"}, {"claim": {"epsilon": -1, "delta": 1e-6, "method": "gaussian"}}])
+@pytest.mark.parametrize(
+    "change", [{"format": "other"}, {"claim": {"epsilon": -1, "delta": 1e-6, "method": "gaussian"}}]
+)
 def test_what_is_no_ledger_is_refused(tmp_path, change):
     path = tmp_path / "ledger.json"
     path.write_text(json.dumps(document(ENTRIES, EPSILON) | change))
@@ -173,7 +197,13 @@ def test_odd_counts_are_refused(count):
         verify.verify(forged)
 
 
-BATCH = {"kind": "subsampled-gaussian", "scheme": "poisson", "rate": 0.01, "noise_multiplier": 2.5, "neighbours": "replace-one"}
+BATCH = {
+    "kind": "subsampled-gaussian",
+    "scheme": "poisson",
+    "rate": 0.01,
+    "noise_multiplier": 2.5,
+    "neighbours": "replace-one",
+}
 BROKEN = {
     "entries null": {"entries": None},
     "entries an object": {"entries": {"a": 1}},
@@ -190,8 +220,13 @@ BROKEN = {
     "rows per person": {"rows_per_person": -5},
     "no rows per person": {"rows_per_person": None},
     "too many": {"entries": [{"cost": to_json(Gaussian(50.0)), "count": 10**400}]},
-    "queries that are taken back": {"entries": [{"cost": to_json(Gaussian(50.0)), "count": count} for count in (100, -60)]},
-    "another relation's batches": {"neighbours": "add-or-remove-one", "entries": [{"cost": BATCH, "count": 1}]},
+    "queries that are taken back": {
+        "entries": [{"cost": to_json(Gaussian(50.0)), "count": count} for count in (100, -60)]
+    },
+    "another relation's batches": {
+        "neighbours": "add-or-remove-one",
+        "entries": [{"cost": BATCH, "count": 1}],
+    },
     **{
         f"cost {number}": {"entries": [{"cost": cost, "count": 1}]}
         for number, cost in enumerate(
@@ -217,7 +252,9 @@ BROKEN = {
 
 @pytest.mark.parametrize("change", BROKEN.values(), ids=BROKEN)
 def test_a_broken_ledger_is_refused_and_not_called_unproved(change):
-    """Exit code 1 is for claims that are not reproduced; and whatever can be read must be of the promise's own relation."""
+    """Exit code 1 is for claims that are not reproduced; and whatever can be read must be of the
+    promise's own relation.
+    """
     assert verify.verify(document(ENTRIES, EPSILON)).is_reproduced
     with pytest.raises(ValueError):
         verify.verify(document(ENTRIES, EPSILON) | change)
@@ -237,7 +274,12 @@ def test_infinity_is_not_a_number_to_hide_behind():
 @pytest.mark.parametrize("place", ["ledger", "claim", "entry", "method"])
 def test_nothing_that_is_said_is_passed_over(place):
     forged = document(ENTRIES, EPSILON)
-    part = {"ledger": forged, "claim": forged["claim"], "entry": forged["entries"][0], "method": {}}[place]
+    part = {
+        "ledger": forged,
+        "claim": forged["claim"],
+        "entry": forged["entries"][0],
+        "method": {},
+    }[place]
     part["times"] = 1000
     forged["claim"]["method"] = "bogus" if place == "method" else "gaussian"
     with pytest.raises(ValueError, match="and no others|method must be one of"):
@@ -245,21 +287,39 @@ def test_nothing_that_is_said_is_passed_over(place):
 
 
 def test_a_ledger_is_not_hidden_in_another(tmp_path):
-    """What wraps a ledger is the attributes of a posterior: it makes no claim of its own, or the same."""
+    """What wraps a ledger is the attributes of a posterior: it makes no claim of its own, or the
+    same.
+    """
     path, inner = tmp_path / "attributes.json", document(ENTRIES, EPSILON)
-    same = {"epsilon": EPSILON, "delta": 1e-6, "neighbours": "replace-one", "rows_per_person": 1, "accountant": "gaussian"}
-    for says, is_consistent in (({}, True), (same, True), (same | {"epsilon": 0.01}, False), ({"rows_per_person": 2}, False)):
+    same = {
+        "epsilon": EPSILON,
+        "delta": 1e-6,
+        "neighbours": "replace-one",
+        "rows_per_person": 1,
+        "accountant": "gaussian",
+    }
+    for says, is_consistent in (
+        ({}, True),
+        (same, True),
+        (same | {"epsilon": 0.01}, False),
+        ({"rows_per_person": 2}, False),
+    ):
         path.write_text(json.dumps({verify.ATTRIBUTE: inner, **says}))
         assert verify.verify(verify.read(path)).is_reproduced
         assert (verify.contradictions(path) == []) == is_consistent
     for says, is_consistent in (("inf", True), (1.0, False)):
-        path.write_text(json.dumps({verify.ATTRIBUTE: document([], "inf", method="none"), "epsilon": says}))
+        path.write_text(
+            json.dumps({verify.ATTRIBUTE: document([], "inf", method="none"), "epsilon": says})
+        )
         assert (verify.contradictions(path) == []) == is_consistent
     path.write_text(json.dumps(document(ENTRIES, 0.01) | {verify.ATTRIBUTE: inner}))
     with pytest.raises(ValueError, match="a ledger within a ledger"):
         verify.read(path)
     federated = {"format": verify.FEDERATED_FORMAT, "owners": {"a": inner}}
-    for change, words in (({"claim": {"epsilon": 0.001}}, "and no others"), ({"owners": {"": inner}}, "has no name")):
+    for change, words in (
+        ({"claim": {"epsilon": 0.001}}, "and no others"),
+        ({"owners": {"": inner}}, "has no name"),
+    ):
         path.write_text(json.dumps(federated | change))
         with pytest.raises(ValueError, match=words):
             verify.read(path)

@@ -1,4 +1,6 @@
-"""How many rows a batch draws: what a table or a buffer leaves out is no more than `DISTANCE` charges for."""
+"""How many rows a batch draws: what a table or a buffer leaves out is no more than `DISTANCE`
+charges for.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,9 @@ RARE = 2.0**-batches.TAIL_BITS
 
 @pytest.mark.parametrize("mean", [0.05, 0.7, 30.0, 900.0])
 def test_numbers_of_draws_are_poisson(mean):
-    """P(B >= j) in 127 bits, given that B is in the table; what is outside of it is rare on both sides."""
+    """P(B >= j) in 127 bits, given that B is in the table; what is outside of it is rare on both
+    sides.
+    """
     first, (high, low) = batches._poisson_table(mean)
     with mpmath.workdps(60):
 
@@ -42,7 +46,9 @@ def too_few(size, of, number):
     return chances[:size].sum()
 
 
-@pytest.mark.parametrize("size, of", [(2, 3), (10, 10), (10, 50), (40, 50), (100, 100_000), (300, 500)])
+@pytest.mark.parametrize(
+    "size, of", [(2, 3), (10, 10), (10, 50), (40, 50), (100, 100_000), (300, 500)]
+)
 def test_enough_draws_are_enough_and_not_many_times_too_many(size, of):
     number = batches._enough_draws(size, of)
     assert too_few(size, of, number) <= RARE < too_few(size, of, max(size, number // 3))
@@ -58,4 +64,7 @@ def test_slots_are_cut_from_all_128_bits(number):
     words[0], words[1] = 0, 2**32 - 1
     with jax.enable_x64(True):
         found = np.asarray(batches._uniform_slots(jnp.asarray(words), number)).tolist()
-    assert found == [sum(int(word) << 32 * (3 - i) for i, word in enumerate(row)) * number >> 128 for row in words]
+    assert found == [
+        sum(int(word) << 32 * (3 - i) for i, word in enumerate(row)) * number >> 128
+        for row in words
+    ]

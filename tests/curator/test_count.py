@@ -1,4 +1,6 @@
-"""The count of rows: its sensitivity in exact integers, its noise, which rows are counted, and bad kinds."""
+"""The count of rows: its sensitivity in exact integers, its noise, which rows are counted, and bad
+kinds.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +21,23 @@ from dpmcmc.types import Unit
 REPLACE, ADD = Unit(), Unit(Neighbours.ADD_OR_REMOVE_ONE)
 PERSON, ADD_PERSON = Unit(Neighbours.REPLACE_ONE, 3), Unit(Neighbours.ADD_OR_REMOVE_ONE, 3)
 NUM_ROWS, NAMES = 12, ("below", "between", "above")
-CELLS = st.one_of(st.floats(width=32), st.sampled_from([0.0, -1.0, 1.0, 2.0, 1e-45, 3e38, -3e38, np.inf, -np.inf, np.nan]))
+CELLS = st.one_of(
+    st.floats(width=32),
+    st.sampled_from([0.0, -1.0, 1.0, 2.0, 1e-45, 3e38, -3e38, np.inf, -np.inf, np.nan]),
+)
 
 
 def model(**others) -> Model:
     """A row (x, kind), with any number for a kind."""
     kinds = Kinds(NAMES, lambda row: row[1].astype(jnp.int32))
     likelihood = lambda position, row: jnp.log(row[0]) * position[0]  # noqa: E731
-    return Model(likelihood, lambda p: -0.5 * jnp.sum(p**2), lambda p: {"p": p}, 1, **({"kinds": kinds} | others))
+    return Model(
+        likelihood,
+        lambda p: -0.5 * jnp.sum(p**2),
+        lambda p: {"p": p},
+        1,
+        **({"kinds": kinds} | others),
+    )
 
 
 MODEL = model()
@@ -36,7 +47,11 @@ MODEL = model()
 def counts():
     """(rows, number of rows) -> the exact counts of a table with room for NUM_ROWS."""
     with jax.enable_x64(True):
-        run = jax.jit(lambda rows, number: count.count_sum(MODEL, Table((rows,), number, REPLACE), jnp.ones(1)))
+        run = jax.jit(
+            lambda rows, number: count.count_sum(
+                MODEL, Table((rows,), number, REPLACE), jnp.ones(1)
+            )
+        )
 
         def call(rows, number=NUM_ROWS):
             with jax.enable_x64(True):
@@ -66,26 +81,50 @@ def test_one_person_moves_the_counts_by_at_most_the_sensitivity(counts, data):
     one[-1] = other[-1]
     assert squared_distance(counts(rows), counts(one)) <= squared_bound(REPLACE)
     assert squared_distance(counts(rows), counts(rows, NUM_ROWS - 1)) <= squared_bound(ADD)
-    kept = [NUM_ROWS - 3 + data.draw(st.integers(0, 3)) for _ in range(2)]  # so many rows has the person in either table
+    # So many rows has the person in either table
+    kept = [NUM_ROWS - 3 + data.draw(st.integers(0, 3)) for _ in range(2)]
     assert squared_distance(counts(rows, kept[0]), counts(other, kept[1])) <= squared_bound(PERSON)
     assert squared_distance(counts(rows), counts(rows, NUM_ROWS - 3)) <= squared_bound(ADD_PERSON)
 
 
 def test_the_bound_is_reached_and_a_smaller_one_is_caught(counts):
-    """When all of a person's rows change from one kind to another; to charge for one count alone would be too little."""
+    """When all of a person's rows change from one kind to another; to charge for one count alone
+    would be too little.
+    """
     rows = np.ones((NUM_ROWS, 2))
     one, three = rows.copy(), rows.copy()
     one[-1, 1], three[-3:, 1] = 2, 0
-    moved = {REPLACE: (one, NUM_ROWS), ADD: (rows, NUM_ROWS - 1), PERSON: (three, NUM_ROWS), ADD_PERSON: (rows, NUM_ROWS - 3)}
+    moved = {
+        REPLACE: (one, NUM_ROWS),
+        ADD: (rows, NUM_ROWS - 1),
+        PERSON: (three, NUM_ROWS),
+        ADD_PERSON: (rows, NUM_ROWS - 3),
+    }
     for unit, table in moved.items():
         assert squared_distance(counts(rows), counts(*table)) == squared_bound(unit)
     assert squared_distance(counts(rows), counts(one)) > 1.0
 
 
 def test_rows_are_counted_that_can_be_used(counts):
-    """Not one whose log-likelihood is no number or infinite, nor one whose kind is none of the names."""
-    rows = [[1, 0], [2, 0], [np.nan, 0], [0, 1], [-1, 1], [np.inf, 1], [1, 1], [1, 2], [1, 3], [1, -1], [1, np.nan], [1, 2]]
-    assert counts(rows)[1:].tolist() == [1, 2]  # a NaN makes one integer or another, which may be that of a kind
+    """Not one whose log-likelihood is no number or infinite, nor one whose kind is none of the
+    names.
+    """
+    rows = [
+        [1, 0],
+        [2, 0],
+        [np.nan, 0],
+        [0, 1],
+        [-1, 1],
+        [np.inf, 1],
+        [1, 1],
+        [1, 2],
+        [1, 3],
+        [1, -1],
+        [1, np.nan],
+        [1, 2],
+    ]
+    # A NaN makes one integer or another, which may be that of a kind
+    assert counts(rows)[1:].tolist() == [1, 2]
     assert counts(rows)[0] in (2, 3)
     assert counts(rows, 3).tolist() == [2, 0, 0]
 
@@ -101,7 +140,8 @@ def test_a_logistic_table_is_counted_by_its_labels():
         assert count.count_sum(made._replace(kinds=None), table, jnp.zeros(1)).tolist() == [5]
 
 
-# -- noise and its price ---------------------------------------------------------------------------------------------------------
+# -- noise and its price
+# ---------------------------------------------------------------------------------------------------------
 
 
 def answers(query, number, unit=REPLACE):
@@ -109,7 +149,10 @@ def answers(query, number, unit=REPLACE):
     table = Table((jnp.ones((10, 2)),), 10, unit)
     with jax.enable_x64(True):
         keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (number, 8))
-        return jax.tree.map(np.asarray, jax.jit(jax.vmap(lambda key: query.answer(key, MODEL, table, jnp.ones(1))))(keys))
+        return jax.tree.map(
+            np.asarray,
+            jax.jit(jax.vmap(lambda key: query.answer(key, MODEL, table, jnp.ones(1))))(keys),
+        )
 
 
 def test_noise_has_its_scale_and_not_one_5_percent_off():
@@ -118,39 +161,65 @@ def test_noise_has_its_scale_and_not_one_5_percent_off():
     draws = (answer.value - [0, 10, 0]) / (3.0 * 2**0.5)
     pooled = draws.ravel()
     assert stats.kstest(pooled, "norm").pvalue > 1e-4
-    assert stats.kstest(pooled / 1.05, "norm").pvalue < 1e-6 and stats.kstest(pooled * 1.05, "norm").pvalue < 1e-6
+    assert (
+        stats.kstest(pooled / 1.05, "norm").pvalue < 1e-6
+        and stats.kstest(pooled * 1.05, "norm").pvalue < 1e-6
+    )
     assert np.abs(np.corrcoef(draws.T)[np.triu_indices(3, 1)]).max() * 15_000**0.5 < 4.5
 
 
-@pytest.mark.parametrize("unit, factor", [(REPLACE, 2**0.5), (ADD, 1), (PERSON, 3 * 2**0.5), (ADD_PERSON, 3)])
+@pytest.mark.parametrize(
+    "unit, factor", [(REPLACE, 2**0.5), (ADD, 1), (PERSON, 3 * 2**0.5), (ADD_PERSON, 3)]
+)
 def test_noise_follows_the_unit_of_privacy(unit, factor):
     assert Count(3.0).deviation(unit) == pytest.approx(3.0 * factor)
-    np.testing.assert_allclose(answers(Count(3.0), 1, unit).variance, (3.0 * factor) ** 2, rtol=1e-9)
+    np.testing.assert_allclose(
+        answers(Count(3.0), 1, unit).variance, (3.0 * factor) ** 2, rtol=1e-9
+    )
     cost = Count(3.0).cost(unit)
-    assert isinstance(cost, costs.Gaussian) and cost.noise_multiplier == 3.0 and 0 < cost.distance < 1e-16
+    assert (
+        isinstance(cost, costs.Gaussian)
+        and cost.noise_multiplier == 3.0
+        and 0 < cost.distance < 1e-16
+    )
 
 
-# -- asked of a curator ----------------------------------------------------------------------------------------------------------
+# -- asked of a curator
+# ----------------------------------------------------------------------------------------------------------
 
 
 def asked(owner, query):
-    traced = owner.trace(lambda ask, key, position: ask(key, query, position).value, jax.random.key(0), jnp.ones(1))
+    traced = owner.trace(
+        lambda ask, key, position: ask(key, query, position).value, jax.random.key(0), jnp.ones(1)
+    )
     assert traced.plan == {query: 1}
-    return np.asarray(owner.grant(traced.plan).run(traced.compile(), jax.random.key(0), jnp.ones(1)))
+    return np.asarray(
+        owner.grant(traced.plan).run(traced.compile(), jax.random.key(0), jnp.ones(1))
+    )
 
 
 def test_a_curator_counts_its_rows_and_not_its_places_and_owners_add():
     """The noise has a standard deviation of 1 for either owner, and the secrets are fixed."""
     budget, rows = Budget(100.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE), np.ones((30, 2), np.float32)
-    owners = [Curator(rows, MODEL, budget, capacity=90, fixed_secret=np.arange(16, dtype=np.uint32) + i) for i in (0, 1)]
+    owners = [
+        Curator(rows, MODEL, budget, capacity=90, fixed_secret=np.arange(16, dtype=np.uint32) + i)
+        for i in (0, 1)
+    ]
     np.testing.assert_allclose(asked(owners[0], Count(1.0)), [0, 30, 0], atol=5)
-    others = [Curator(rows, MODEL, budget, capacity=90, fixed_secret=np.arange(16, dtype=np.uint32) + i) for i in (2, 3)]
+    others = [
+        Curator(rows, MODEL, budget, capacity=90, fixed_secret=np.arange(16, dtype=np.uint32) + i)
+        for i in (2, 3)
+    ]
     np.testing.assert_allclose(asked(Federation(others), Count(1.0)), [0, 60, 0], atol=7)
 
 
 def test_owners_count_the_same_kinds():
-    owners = [Curator(np.ones((3, 2), np.float32), made, None) for made in (MODEL, model(kinds=None))]
-    with pytest.raises(ValueError, match="owner 1 has kinds .*, owner 2 None: all owners need the same model"):
+    owners = [
+        Curator(np.ones((3, 2), np.float32), made, None) for made in (MODEL, model(kinds=None))
+    ]
+    with pytest.raises(
+        ValueError, match="owner 1 has kinds .*, owner 2 None: all owners need the same model"
+    ):
         Federation(owners)
 
 

@@ -1,4 +1,6 @@
-"""The curvature query: its value, its noise, its sensitivity in exact integers, and the start made of it."""
+"""The curvature query: its value, its noise, its sensitivity in exact integers, and the start made
+of it.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +8,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc import Accept, Barker, Curator, Curvature, Gradient, hmc, models, newton_start, random_walk, sample, sgld
+from dpmcmc import (
+    Accept,
+    Barker,
+    Curator,
+    Curvature,
+    Gradient,
+    hmc,
+    models,
+    newton_start,
+    random_walk,
+    sample,
+    sgld,
+)
 from dpmcmc.curator.noise import noise
 from dpmcmc.curator.queries.curvature import curvature_sum
 from dpmcmc.curator.sums.exact_sum import BITS, Table
@@ -19,11 +33,16 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 KEY = jax.random.key(0)
 MODEL = models.logistic(2, radius=1.0, intercept=True)
-ROWS = tuple(map(np.asarray, models.simulate_logistic_rows(KEY, 4000, [0.3, 1.0, -0.5], 1.0, intercept=True)))
+ROWS = tuple(
+    map(np.asarray, models.simulate_logistic_rows(KEY, 4000, [0.3, 1.0, -0.5], 1.0, intercept=True))
+)
 DESIGN = np.column_stack([np.ones(4000), ROWS[0]]).astype(float)
 
 
-SUM = jax.jit(lambda table, clip: curvature_sum(MODEL, table, jnp.zeros(3, jnp.float32), clip), static_argnums=1)
+SUM = jax.jit(
+    lambda table, clip: curvature_sum(MODEL, table, jnp.zeros(3, jnp.float32), clip),
+    static_argnums=1,
+)
 
 
 def integer_sum(rows, clip=MODEL.curvature):
@@ -52,7 +71,9 @@ def test_the_noise_of_many_releases_has_its_scale_on_and_off_the_diagonal():
     with jax.enable_x64(True):
         table = Table(((jnp.asarray(ROWS[0][:8]), jnp.asarray(ROWS[1][:8])),), jnp.int64(8), Unit())
         keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (600, 8))
-        values, variances = jax.jit(jax.vmap(lambda key: query.answer(key, MODEL, table, jnp.zeros(3, jnp.float32))))(keys)
+        values, variances = jax.jit(
+            jax.vmap(lambda key: query.answer(key, MODEL, table, jnp.zeros(3, jnp.float32)))
+        )(keys)
     z = (np.asarray(values) - exact) / np.sqrt(np.asarray(variances))[:, None, None]
     for squares in (z[:, range(3), range(3)] ** 2, 2 * z[:, [0, 0, 1], [1, 2, 2]] ** 2):
         low, high = stats.chi2(squares.size).interval(1 - 5e-5)
@@ -60,23 +81,37 @@ def test_the_noise_of_many_releases_has_its_scale_on_and_off_the_diagonal():
         assert not low < 0.64 * squares.sum() < high
 
 
-@pytest.mark.parametrize("row", [[np.nan, 0.0], [np.inf, 1.0], [1e30, -1e30], [3e38, 3e38], [0.6, 0.8], [0.0, 0.0]], ids=str)
+@pytest.mark.parametrize(
+    "row",
+    [[np.nan, 0.0], [np.inf, 1.0], [1e30, -1e30], [3e38, 3e38], [0.6, 0.8], [0.0, 0.0]],
+    ids=str,
+)
 def test_one_row_moves_the_sum_by_at_most_the_bound(row):
     neighbour = (ROWS[0].copy(), ROWS[1])
     neighbour[0][7] = row
     moved = [int(value) for value in integer_sum(ROWS) - integer_sum(neighbour)]
     assert sum(value * value for value in moved) <= (2 * 2**BITS) ** 2
-    alone = [int(value) for value in integer_sum((np.array([row], np.float32), np.ones(1, np.float32)))]
+    alone = [
+        int(value) for value in integer_sum((np.array([row], np.float32), np.ones(1, np.float32)))
+    ]
     assert sum(value * value for value in alone) <= 4**BITS
 
 
 def test_a_clip_below_the_bound_is_reached():
-    alone = [int(value) for value in integer_sum((np.array([[0.6, 0.8]], np.float32), np.ones(1, np.float32)), MODEL.curvature / 3)]
+    alone = [
+        int(value)
+        for value in integer_sum(
+            (np.array([[0.6, 0.8]], np.float32), np.ones(1, np.float32)), MODEL.curvature / 3
+        )
+    ]
     assert 0.999 * 4**BITS < sum(value * value for value in alone) <= 4**BITS
 
 
 def test_bad_settings_are_refused():
-    for settings in ({"clip": 0.0, "noise_multiplier": 1.0}, {"clip": 1.0, "noise_multiplier": -1.0}):
+    for settings in (
+        {"clip": 0.0, "noise_multiplier": 1.0},
+        {"clip": 1.0, "noise_multiplier": -1.0},
+    ):
         with pytest.raises(ValueError, match="must be positive"):
             Curvature(**settings)
     with pytest.raises(ValueError, match="num_steps=0"):
@@ -89,7 +124,8 @@ def test_lifting_keeps_what_is_above_the_floor():
     np.testing.assert_allclose(values, [0.5, *np.linalg.eigvalsh(matrix)[1:]], atol=1e-5)
 
 
-# -- the start -----------------------------------------------------------------------------------------------------------------
+# -- the start
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def exact_posterior():
@@ -105,7 +141,9 @@ GRADIENT, CURVATURE = Gradient(MODEL.lipschitz, 0.05), Curvature(MODEL.curvature
 
 
 def logistic_start(*initials, effect=1.0, num_rows=20_000):
-    """Where the start ends, in posterior standard deviations from the mode at most, with noise like that of the recipe."""
+    """Where the start ends, in posterior standard deviations from the mode at most, with noise like
+    that of the recipe.
+    """
     simulate = jax.jit(models.simulate_logistic_rows, static_argnums=(1, 3))
     features, labels = simulate(jax.random.key(5), num_rows, np.array([effect, -effect]), 1.0)
 
@@ -117,7 +155,11 @@ def logistic_start(*initials, effect=1.0, num_rows=20_000):
         return -0.02 * jnp.sum(position**2)
 
     def ask(key, query, position):
-        exact = jax.grad(log_likelihood)(position) if query == "gradient" else -jax.hessian(log_likelihood)(position)
+        exact = (
+            jax.grad(log_likelihood)(position)
+            if query == "gradient"
+            else -jax.hessian(log_likelihood)(position)
+        )
         variance = jnp.float32(3000.0)
         return Answer(exact + jnp.sqrt(variance) * jax.random.normal(key, exact.shape), variance)
 
@@ -125,7 +167,12 @@ def logistic_start(*initials, effect=1.0, num_rows=20_000):
         return newton_start(log_prior, "gradient", "curvature")(key, initial, ask).position
 
     mode = jnp.array([effect, -effect])  # near enough for Newton's steps
-    total = jax.jit(lambda position: (jax.grad(log_likelihood)(position) - 0.04 * position, -jax.hessian(log_likelihood)(position)))
+    total = jax.jit(
+        lambda position: (
+            jax.grad(log_likelihood)(position) - 0.04 * position,
+            -jax.hessian(log_likelihood)(position),
+        )
+    )
     for _ in range(5):
         slope, precision = total(mode)
         mode = mode + jnp.linalg.solve(precision, slope)
@@ -138,7 +185,9 @@ INITIALS = [0.0, 0.0], [3.0, -3.0], [6.0, -6.0]
 
 
 def test_the_start_arrives_from_where_rows_say_little():
-    """There the curvature is small: the first step goes far beyond the posterior, and more of the same do not come back."""
+    """There the curvature is small: the first step goes far beyond the posterior, and more of the
+    same do not come back.
+    """
     assert max(logistic_start(*INITIALS)) < 30
 
 
@@ -152,14 +201,21 @@ def test_a_start_that_does_not_learn_from_its_steps_is_caught(monkeypatch):
 def raised_only(*arguments):
     """A twin that does not believe that there is less curvature than was assumed."""
     precision, step, fall, _ = arguments
-    return jnp.where(jnp.dot(step, fall) > jnp.dot(step, precision @ step), corrected(*arguments), precision)
+    return jnp.where(
+        jnp.dot(step, fall) > jnp.dot(step, precision @ step), corrected(*arguments), precision
+    )
 
 
-@pytest.mark.parametrize("rule, low, high", [(corrected, 0, 20), (raised_only, 25, 100)], ids=["corrected", "raised only"])
+@pytest.mark.parametrize(
+    "rule, low, high",
+    [(corrected, 0, 20), (raised_only, 25, 100)],
+    ids=["corrected", "raised only"],
+)
 def test_the_start_arrives_where_effects_are_strong(rule, low, high, monkeypatch):
     """There the curvature is less than at the start, and steps that assume as much are too short.
 
-    Four starts. Of 400 the furthest was at 7.6, and the twin's nearest at 41: false alarm below 1e-6, as far as these tell.
+    Four starts. Of 400 the furthest was at 7.6, and the twin's nearest at 41: false alarm below
+    1e-6, as far as these tell.
     """
     monkeypatch.setattr(start_module, "corrected", rule)
     (found,) = logistic_start([0.0, 0.0], effect=6.0, num_rows=100_000)
@@ -170,24 +226,37 @@ CORRECTED = jax.jit(jax.vmap(corrected, (None, 0, 0, None)))
 
 
 def test_noise_does_not_change_the_precision():
-    """Steps that fall as assumed, with noise on both slopes: one in 370 is taken for more, or for less."""
+    """Steps that fall as assumed, with noise on both slopes: one in 370 is taken for more, or for
+    less.
+    """
     precision, variance = jnp.diag(jnp.array([100.0, 3.0])), 50.0
     steps = jax.random.normal(jax.random.key(0), (2000, 2))
-    falls = steps @ precision + jnp.sqrt(2 * variance) * jax.random.normal(jax.random.key(1), (2000, 2))
-    is_changed = jnp.any(CORRECTED(precision, steps, falls, jnp.float32(variance)) != precision, axis=(1, 2))
+    falls = steps @ precision + jnp.sqrt(2 * variance) * jax.random.normal(
+        jax.random.key(1), (2000, 2)
+    )
+    is_changed = jnp.any(
+        CORRECTED(precision, steps, falls, jnp.float32(variance)) != precision, axis=(1, 2)
+    )
     assert is_changed.sum() < 18  # five at most are expected; a false alarm has a chance of 2e-5
 
 
 @pytest.mark.parametrize("factor, believed", [(0.3, 1.0), (0.8, 1.0), (1.9, 1.0), (4.0, 2.0)])
 def test_what_a_step_finds_is_believed(factor, believed):
-    """Along the step, and down to half of what was assumed. A fall that tells of no curvature, or of a negative one, is not."""
+    """Along the step, and down to half of what was assumed.
+
+    A fall that tells of no curvature, or of a negative one, is not.
+    """
     precision = jnp.diag(jnp.array([100.0, 3.0]))
     steps = jax.random.normal(jax.random.key(0), (500, 2))
     found = CORRECTED(factor * precision, steps, steps @ precision, jnp.float32(1e-4))
-    np.testing.assert_allclose(jnp.einsum("kij,kj->ki", found, steps), believed * steps @ precision, rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(
+        jnp.einsum("kij,kj->ki", found, steps), believed * steps @ precision, rtol=1e-3, atol=1e-2
+    )
     assert np.linalg.eigvalsh(found).min() > 0
     for falls in (-steps @ precision, jnp.zeros((500, 2))):
-        np.testing.assert_array_equal(CORRECTED(precision, steps, falls, jnp.float32(1e-4))[0], precision)
+        np.testing.assert_array_equal(
+            CORRECTED(precision, steps, falls, jnp.float32(1e-4))[0], precision
+        )
 
 
 @pytest.mark.slow
@@ -196,11 +265,24 @@ def test_the_start_is_billed_once_for_all_chains_and_lands_near_the_posterior():
     step = Gradient(MODEL.lipschitz, 3.0)
     start = newton_start(MODEL.log_prior, GRADIENT, CURVATURE, num_steps=8)
     walk = sgld(MODEL.log_prior, step, 1e-9)
-    result = sample(KEY, walk, curator, jnp.zeros(3), num_steps=2, num_chains=3, start=start, warmup=0, progress=False)
+    result = sample(
+        KEY,
+        walk,
+        curator,
+        jnp.zeros(3),
+        num_steps=2,
+        num_chains=3,
+        start=start,
+        warmup=0,
+        progress=False,
+    )
     bill = {entry.query: entry.count for entry in curator._account.ledger.grants[0]}
     assert bill == {repr(CURVATURE): 1, repr(GRADIENT): 8, repr(step): 6}
     mean, sd = exact_posterior()
-    found = np.concatenate([result.posterior["intercept"].values[..., None], result.posterior["coefficients"].values], axis=-1)
+    found = np.concatenate(
+        [result.posterior["intercept"].values[..., None], result.posterior["coefficients"].values],
+        axis=-1,
+    )
     assert np.abs((found[:, 0] - mean) / sd).max() < 0.5
 
 
@@ -217,7 +299,17 @@ def test_a_sampler_may_be_made_of_what_the_start_learned():
 
     curator = Curator(ROWS, MODEL, None, fixed_secret=SECRET)
     start = newton_start(MODEL.log_prior, GRADIENT, CURVATURE, num_steps=2)
-    result = sample(KEY, make, curator, jnp.zeros(3), num_steps=100, num_chains=2, start=start, warmup=0, progress=False)
+    result = sample(
+        KEY,
+        make,
+        curator,
+        jnp.zeros(3),
+        num_steps=100,
+        num_chains=2,
+        start=start,
+        warmup=0,
+        progress=False,
+    )
     assert seen[0] == (3, 3)
     assert 0.1 < float(result.sample_stats["acceptance"].mean()) < 0.6
 
@@ -234,8 +326,21 @@ def test_a_preconditioner_and_a_mass_may_be_made_of_the_start(kind):
 
     curator = Curator(ROWS, MODEL, None, fixed_secret=SECRET)
     start = newton_start(MODEL.log_prior, GRADIENT, CURVATURE, num_steps=8)
-    result = sample(KEY, make, curator, jnp.zeros(3), num_steps=400, num_chains=4, start=start, warmup=0.1, progress=False)
+    result = sample(
+        KEY,
+        make,
+        curator,
+        jnp.zeros(3),
+        num_steps=400,
+        num_chains=4,
+        start=start,
+        warmup=0.1,
+        progress=False,
+    )
     mean, sd = exact_posterior()
-    draws = np.concatenate([result.posterior["intercept"].values[..., None], result.posterior["coefficients"].values], axis=-1)
+    draws = np.concatenate(
+        [result.posterior["intercept"].values[..., None], result.posterior["coefficients"].values],
+        axis=-1,
+    )
     assert np.abs((draws.mean((0, 1)) - mean) / sd).max() < 0.4
     assert np.all(np.abs(np.log(draws.std((0, 1)) / sd)) < 0.3)

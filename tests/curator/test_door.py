@@ -1,4 +1,6 @@
-"""What the curator refuses at its door: points that make many answers of one ask, models that speak; and what it will not tell."""
+"""What the curator refuses at its door: points that make many answers of one ask, models that
+speak; and what it will not tell.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -27,17 +29,17 @@ FIXED = dpmcmc.FixedBatch(6, of=12)
 ONE, TWO, THREE = [(2,)], [(2,), (2,)], [(2,), (2,), ()]
 QUERIES = {
     dpmcmc.LogRatio(1.0, 1.0): TWO,
-    dpmcmc.ExactRatio(): TWO,
+    dpmcmc.NonPrivateRatio(): TWO,
     dpmcmc.BatchRatio(1.0, 1.0, FIXED): TWO,
     dpmcmc.TunaRatio(1.0, 1.0): TWO,
     dpmcmc.Gradient(1.0, 1.0): ONE,
     dpmcmc.Gradient(1.0, 1.0, batch=FIXED): ONE,
-    dpmcmc.ExactGradient(): ONE,
+    dpmcmc.NonPrivateGradient(): ONE,
     dpmcmc.Curvature(1.0, 1.0): ONE,
     dpmcmc.SufficientStatistic(1.0): ONE,
     dpmcmc.Count(1.0): ONE,
     dpmcmc.Accept(Barker(), 1.0): THREE,
-    dpmcmc.ExactAccept(Barker()): THREE,
+    dpmcmc.NonPrivateAccept(Barker()): THREE,
     dpmcmc.PenaltyAccept(1.0, 1.0, 1.0): THREE,
     dpmcmc.FilteredAccept(1.0, 1.0): THREE,
     dpmcmc.TunaBarker(1.0): THREE,
@@ -53,12 +55,16 @@ def curator():
 
 def trace(curator, query, shapes, dtype=jnp.float32):
     points = [jnp.zeros(shape, dtype) for shape in shapes]
-    return curator.trace(lambda ask, key, *points: ask(key, query, *points), jax.random.key(0), *points)
+    return curator.trace(
+        lambda ask, key, *points: ask(key, query, *points), jax.random.key(0), *points
+    )
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: type(query).__name__)
 def test_one_ask_has_one_answer(curator, query):
-    """Stacked points, or a vector of log-ratios, would have several answers for one bill, all with the same noise."""
+    """Stacked points, or a vector of log-ratios, would have several answers for one bill, all with
+    the same noise.
+    """
     shapes = QUERIES[query]
     assert trace(curator, query, shapes).plan == {query: 1}
     if query is not next(query for query in QUERIES if QUERIES[query] == shapes):
@@ -70,14 +76,24 @@ def test_one_ask_has_one_answer(curator, query):
                     trace(curator, query, [*shapes[:index], wrong, *shapes[index + 1 :]])
 
 
-MORE = {dpmcmc.Accept(dpmcmc.LazyBarker(0.5), 1.0): THREE, dpmcmc.Gradient(1.0, 1.0, dpmcmc.PoissonBatch(0.1)): ONE}
+MORE = {
+    dpmcmc.Accept(dpmcmc.LazyBarker(0.5), 1.0): THREE,
+    dpmcmc.Gradient(1.0, 1.0, dpmcmc.PoissonBatch(0.1)): ONE,
+}
 
 
-@pytest.mark.parametrize("query, shapes", [*QUERIES.items(), *MORE.items()], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "query, shapes", [*QUERIES.items(), *MORE.items()], ids=lambda value: type(value).__name__
+)
 def test_secret_words_serve_one_purpose(curator, query, shapes, monkeypatch):
-    """Noise made of the words that also chose the batch would tell of it. One key, words of one shape: they are told apart so."""
+    """Noise made of the words that also chose the batch would tell of it.
+
+    One key, words of one shape: they are told apart so.
+    """
     used, words = [], noise.random_words
-    monkeypatch.setattr(noise, "random_words", lambda key, shape: used.append((key, shape)) or words(key, shape))
+    monkeypatch.setattr(
+        noise, "random_words", lambda key, shape: used.append((key, shape)) or words(key, shape)
+    )
     trace(curator, query, shapes)
     kinds: dict = {}
     assert all(kinds.setdefault(id(key), shape) == shape for key, shape in used)
@@ -103,7 +119,9 @@ def test_no_more_points_than_a_query_takes(curator):
 ], ids=["gradient", "centred", "curvature"])  # fmt: skip
 def test_a_vector_has_no_more_entries_than_its_noise_is_charged_for(query, most):
     def ask(dimension):
-        model = tiny.MODEL._replace(dimension=dimension, center=lambda position: position, spread=1.0)
+        model = tiny.MODEL._replace(
+            dimension=dimension, center=lambda position: position, spread=1.0
+        )
         return trace(Curator(tiny.ROWS, model, None), query, [(dimension,)])
 
     assert ask(most).plan == {query: 1}
@@ -121,12 +139,16 @@ def test_a_model_does_not_speak(part, call):
         return jax.pure_callback(lambda value: value, value, value)
 
     def loud(position, row):
-        return jax.lax.cond(position[0] > 0, lambda: speak(MODEL.log_likelihood(position, row)), lambda: 0.0)
+        return jax.lax.cond(
+            position[0] > 0, lambda: speak(MODEL.log_likelihood(position, row)), lambda: 0.0
+        )
 
     if part == "log_likelihood":
         model = MODEL._replace(log_likelihood=loud)
     else:
-        model = MODEL._replace(family=MODEL.family._replace(statistic=lambda row: speak(MODEL.family.statistic(row))))
+        model = MODEL._replace(
+            family=MODEL.family._replace(statistic=lambda row: speak(MODEL.family.statistic(row)))
+        )
     with pytest.raises(ValueError, match=f"{part} prints or calls back"):
         Curator(ROWS, model, None)
 
@@ -178,14 +200,20 @@ mixed_backwards.defvjp(lambda value: (value, None), lambda _, slope: (mixed(slop
     [
         (loud_backwards, "the derivative of log_likelihood prints"),
         (loud_forwards, "the derivative of log_likelihood prints"),
-        (mixed, "^log_likelihood uses `custom_vmap_call`. The rule of a custom_vmap would see all rows at once"),
+        (
+            mixed,
+            "^log_likelihood uses `custom_vmap_call`. The rule of a custom_vmap would see all "
+            "rows at once",
+        ),
         (mixed_backwards, "the derivative of log_likelihood uses `custom_vmap_call`"),
     ],
     ids=["vjp", "jvp", "vmap", "vmap in vjp"],
 )
 def test_rules_for_derivatives_and_vmap_are_looked_at(rule, words):
     """The first two printed rows; the others let one row move the terms of all."""
-    model = MODEL._replace(log_likelihood=lambda position, row: rule(MODEL.log_likelihood(position, row)))
+    model = MODEL._replace(
+        log_likelihood=lambda position, row: rule(MODEL.log_likelihood(position, row))
+    )
     with pytest.raises(ValueError, match=words):
         Curator(ROWS, model, None)
 
@@ -202,7 +230,9 @@ def drawn(impl=None):
 
 @pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
 def test_random_numbers_that_are_drawn_for_all_rows_with_the_key_of_one_are_refused(impl):
-    """Under vmap these draw all with the first key: one row moved the terms of all others. Looked at in the program, too."""
+    """Under vmap these draw all with the first key: one row moved the terms of all others. Looked
+    at in the program, too.
+    """
     Curator(ROWS, MODEL._replace(log_likelihood=drawn("threefry2x32")), None)
     with pytest.raises(ValueError, match="other than JAX's default, threefry"):
         Curator(ROWS, MODEL._replace(log_likelihood=drawn(impl)), None)
@@ -221,7 +251,10 @@ def test_a_model_that_raises_errors_when_it_runs_is_refused():
         checkify.check(row[0] >= -2, "a negative income: {}", row[0])
         return MODEL.log_likelihood(position, row)
 
-    with jax._src.config.xla_runtime_errors(True), pytest.raises(ValueError, match="calls back to Python, which would show rows"):
+    with (
+        jax._src.config.xla_runtime_errors(True),
+        pytest.raises(ValueError, match="calls back to Python, which would show rows"),
+    ):
         Curator(ROWS, MODEL._replace(log_likelihood=log_likelihood), None)
 
 
@@ -229,7 +262,11 @@ LATER = [("log_likelihood", dpmcmc.LogRatio(1.0, 1.0)), ("log_likelihood", dpmcm
          ("rule", dpmcmc.Gradient(1.0, 1.0)), ("statistic", dpmcmc.LogRatio(1.0, 1.0))]  # fmt: skip
 
 
-@pytest.mark.parametrize(("part", "query"), LATER, ids=lambda value: value if isinstance(value, str) else type(value).__name__)
+@pytest.mark.parametrize(
+    ("part", "query"),
+    LATER,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
 def test_a_model_that_begins_to_speak_later_is_refused_as_well(part, query):
     is_loud = []
 
@@ -244,10 +281,14 @@ def test_a_model_that_begins_to_speak_later_is_refused_as_well(part, query):
 
     rule.defjvp(lambda primals, tangents: (speak(primals[0]), tangents[0]))
     if part == "statistic":
-        model = MODEL._replace(family=MODEL.family._replace(statistic=lambda row: speak(MODEL.family.statistic(row))))
+        model = MODEL._replace(
+            family=MODEL.family._replace(statistic=lambda row: speak(MODEL.family.statistic(row)))
+        )
     else:
         own = rule if part == "rule" else speak
-        model = MODEL._replace(log_likelihood=lambda position, row: own(MODEL.log_likelihood(position, row)))
+        model = MODEL._replace(
+            log_likelihood=lambda position, row: own(MODEL.log_likelihood(position, row))
+        )
     curator = Curator(ROWS, model, None)
     trace(curator, query, QUERIES[query])
     is_loud.append(True)
@@ -255,7 +296,10 @@ def test_a_model_that_begins_to_speak_later_is_refused_as_well(part, query):
         trace(curator, query, QUERIES[query])
 
 
-@pytest.mark.parametrize("name, value", [("budget", dpmcmc.Budget(100.0, 0.1)), ("capacity", 7), ("unit", None), ("model", None)])
+@pytest.mark.parametrize(
+    "name, value",
+    [("budget", dpmcmc.Budget(100.0, 0.1)), ("capacity", 7), ("unit", None), ("model", None)],
+)
 def test_a_promise_does_not_change(name, value):
     with pytest.raises(AttributeError):
         setattr(tiny.make_curator(), name, value)
@@ -283,16 +327,21 @@ def test_parameters_have_all_their_digits():
     """In float32 the bill would lose what rounding adds to a range, and coins their last digits."""
     with pytest.raises(TypeError, match=r"give float\(bound\)"):
         dpmcmc.Accept(Barker(), np.float32(0.1))
-    assert repr(dpmcmc.Accept(Barker(), np.float64(0.1))) == repr(dpmcmc.Accept(Barker(), 0.1))  # as it stands on the bill
+    # As it stands on the bill
+    assert repr(dpmcmc.Accept(Barker(), np.float64(0.1))) == repr(dpmcmc.Accept(Barker(), 0.1))
     assert repr(dpmcmc.Gradient(np.float64(1), np.float64(2))) == repr(dpmcmc.Gradient(1.0, 2.0))
 
 
 def test_equal_asks_do_not_share_their_noise(curator):
-    """Two places of a program, and two runs of it, may round the rows in two ways: on both, one noise would show the difference."""
+    """Two places of a program, and two runs of it, may round the rows in two ways: on both, one
+    noise would show the difference.
+    """
     query, key, point = dpmcmc.LogRatio(1.0, 50.0), jax.random.key(0), jnp.ones(2)
 
     def program(ask, key, same_key, position, proposal):
-        return ask(key, query, position, proposal).value, ask(same_key, query, position, proposal).value
+        return ask(key, query, position, proposal).value, ask(
+            same_key, query, position, proposal
+        ).value
 
     arguments = key, key, jnp.zeros(2), point
     executable = curator.trace(program, *arguments).compile()
@@ -308,13 +357,18 @@ def test_nothing_is_answered_while_the_program_is_traced(curator):
         with jax.ensure_compile_time_eval():
             return ask(jax.random.key(7), query, jnp.zeros(2), jnp.ones(2)).value
 
-    # On a GPU JAX comes first, which does not make the kernel of the noise while a program is traced.
-    with pytest.raises((UnboundedQueries, ValueError), match="on no bill" if jax.default_backend() == "cpu" else ""):
+    # On a GPU JAX comes first, which does not make the kernel of the noise while a program is
+    # traced.
+    with pytest.raises(
+        (UnboundedQueries, ValueError), match="on no bill" if jax.default_backend() == "cpu" else ""
+    ):
         curator.trace(program, jax.random.key(0))
 
 
 def test_a_choice_may_depend_on_the_chain(curator):
-    """As plain as `where` on the answer: both sides run in every lane, the rows are not copied for each, and the bill has both."""
+    """As plain as `where` on the answer: both sides run in every lane, the rows are not copied for
+    each, and the bill has both.
+    """
     query = dpmcmc.Accept(Barker(), 0.5)
 
     def chosen(ask, key, position):
@@ -338,8 +392,13 @@ def test_a_choice_may_depend_on_the_chain(curator):
 
 @pytest.mark.parametrize("name", [AXIS, "rows"])
 def test_a_program_must_not_know_its_device(name):
-    """With a key for each device there would be as many answers, and one on the bill: it is traced where there are none."""
-    spread, query = Curator(ROWS, MODEL, None, devices=jax.devices()[:1]), dpmcmc.LogRatio(1.0, 50.0)
+    """With a key for each device there would be as many answers, and one on the bill: it is traced
+    where there are none.
+    """
+    spread, query = (
+        Curator(ROWS, MODEL, None, devices=jax.devices()[:1]),
+        dpmcmc.LogRatio(1.0, 50.0),
+    )
 
     def program(ask, key, is_told):
         own = jax.random.fold_in(key, lax.axis_index(name)) if is_told else key
@@ -347,33 +406,55 @@ def test_a_program_must_not_know_its_device(name):
 
     with pytest.raises(NameError, match="axis name"):
         spread.trace(lambda ask, key: program(ask, key, True), jax.random.key(0))
-    assert spread.trace(lambda ask, key: program(ask, key, False), jax.random.key(0)).plan == {query: 1}
+    assert spread.trace(lambda ask, key: program(ask, key, False), jax.random.key(0)).plan == {
+        query: 1
+    }
 
 
 def test_devices_answer_together_what_the_first_is_asked(curator):
-    """Each has half of the rows. What another would ask, about another point or with another key, is no second answer."""
-    query, secret, halves = dpmcmc.LogRatio(1.0, 1.0), np.arange(16, dtype=np.uint32), ROWS.reshape(2, 6, 2)
-    words, points = np.arange(6, dtype=np.uint32).reshape(2, 3), np.array([[[0, 0], [2, 0]], [[1, 0], [0, 1]]], np.float32)
+    """Each has half of the rows.
+
+    What another would ask, about another point or with another key, is no second answer.
+    """
+    query, secret, halves = (
+        dpmcmc.LogRatio(1.0, 1.0),
+        np.arange(16, dtype=np.uint32),
+        ROWS.reshape(2, 6, 2),
+    )
+    words, points = (
+        np.arange(6, dtype=np.uint32).reshape(2, 3),
+        np.array([[[0, 0], [2, 0]], [[1, 0], [0, 1]]], np.float32),
+    )
 
     def answer(pieces, axis, device, words, *points):
         table = Table(tuple(pieces), 12, Unit(), axis, 12, device=device)
         return curator.answer((table, secret), words, query, points, 0).value
 
     with jax.enable_x64(True):
-        alone = jax.jit(lambda *given: answer(halves, None, None, *given))(words[0], *(point[0] for point in points))
-        spread = jax.vmap(lambda half, *given: answer((half,), "devices", *given), axis_name="devices")
+        alone = jax.jit(lambda *given: answer(halves, None, None, *given))(
+            words[0], *(point[0] for point in points)
+        )
+        spread = jax.vmap(
+            lambda half, *given: answer((half,), "devices", *given), axis_name="devices"
+        )
         together = jax.jit(spread)(halves, np.arange(2)[:, None], words, *points)
     np.testing.assert_allclose(together, np.stack([alone, alone]), rtol=1e-6, atol=1e-6)
 
 
 def test_a_program_is_called_once():
     """What it does in another call would be on no bill."""
-    spread, query, calls = Curator(ROWS, MODEL, None, devices=jax.devices()[:1]), dpmcmc.LogRatio(1.0, 50.0), []
+    spread, query, calls = (
+        Curator(ROWS, MODEL, None, devices=jax.devices()[:1]),
+        dpmcmc.LogRatio(1.0, 50.0),
+        [],
+    )
 
     def program(ask, key):
         calls.append(key)
         keys = jax.random.split(key, len(calls))
-        return [ask(keys[index], query, jnp.zeros(2), jnp.ones(2)).value for index in range(len(calls))]
+        return [
+            ask(keys[index], query, jnp.zeros(2), jnp.ones(2)).value for index in range(len(calls))
+        ]
 
     traced = spread.trace(program, jax.random.key(0))
     assert traced.plan == {query: 1} and len(calls) == len(traced.shapes) == 1
@@ -394,9 +475,14 @@ def test_lanes_of_equal_keys_and_points_do_not_share_their_noise(curator):
 
 
 def test_what_sees_rows_is_called_once_and_is_what_was_looked_at():
-    """A function may be another one when it is called again: what runs is the trace that was checked."""
+    """A function may be another one when it is called again: what runs is the trace that was
+    checked.
+    """
     calls = []
-    assert program.silently(lambda value: calls.append(value) or 2 * value, jnp.float32(1.5)) == 3.0 and len(calls) == 1
+    assert (
+        program.silently(lambda value: calls.append(value) or 2 * value, jnp.float32(1.5)) == 3.0
+        and len(calls) == 1
+    )
     with pytest.raises(ValueError, match="prints or calls back"):
         program.silently(lambda value: jax.debug.print("{}", value) or value, jnp.float32(1.5))
     rows, later = jnp.array([1.0, 4.0]), iter([lambda row: row, mixed])

@@ -13,11 +13,11 @@ from dpmcmc import (
     Barker,
     Budget,
     Curator,
-    ExactAccept,
-    ExactGradient,
-    ExactRatio,
     FixedBatch,
     Metropolis,
+    NonPrivateAccept,
+    NonPrivateGradient,
+    NonPrivateRatio,
     PoissonBatch,
     UnsupportedQuery,
     accept_walk,
@@ -38,23 +38,45 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 MODEL = models.logistic(3, 1.0, intercept=True)
 NUM_ROWS = 1003
-ROWS = tuple(map(np.asarray, models.simulate_logistic_rows(jax.random.key(0), NUM_ROWS, [0.3, 1.0, -1.0, 0.5], 1.0, True)))
-POSITION, PROPOSAL = np.array([0.1, 0.5, -0.5, 0.2], np.float32), np.array([0.3, 0.4, -0.7, 0.1], np.float32)
+ROWS = tuple(
+    map(
+        np.asarray,
+        models.simulate_logistic_rows(
+            jax.random.key(0), NUM_ROWS, [0.3, 1.0, -1.0, 0.5], 1.0, True
+        ),
+    )
+)
+POSITION, PROPOSAL = (
+    np.array([0.1, 0.5, -0.5, 0.2], np.float32),
+    np.array([0.3, 0.4, -0.7, 0.1], np.float32),
+)
 
 
 def table(rows=ROWS, num_pieces=3, num_rows=None):
     """Padded with NaN, and cut into pieces."""
     size = -(-len(rows[0]) // num_pieces)
-    whole = [np.concatenate([leaf, np.full((num_pieces * size - len(leaf), *leaf.shape[1:]), np.nan, leaf.dtype)]) for leaf in rows]
+    whole = [
+        np.concatenate(
+            [leaf, np.full((num_pieces * size - len(leaf), *leaf.shape[1:]), np.nan, leaf.dtype)]
+        )
+        for leaf in rows
+    ]
     with jax.enable_x64(True):
-        pieces = tuple(tuple(jnp.asarray(leaf[i * size : (i + 1) * size]) for leaf in whole) for i in range(num_pieces))
-    return exact_sum.Table(pieces, len(rows[0]) if num_rows is None else num_rows, Unit(), capacity=len(rows[0]))
+        pieces = tuple(
+            tuple(jnp.asarray(leaf[i * size : (i + 1) * size]) for leaf in whole)
+            for i in range(num_pieces)
+        )
+    return exact_sum.Table(
+        pieces, len(rows[0]) if num_rows is None else num_rows, Unit(), capacity=len(rows[0])
+    )
 
 
 def answer(query, *points, rows=None, model=MODEL):
     rows = table() if rows is None else rows
     with jax.enable_x64(True):
-        found = jax.jit(lambda key, *points: query.answer(key, model, rows, *points))(np.zeros(8, np.uint32), *points)
+        found = jax.jit(lambda key, *points: query.answer(key, model, rows, *points))(
+            np.zeros(8, np.uint32), *points
+        )
     return np.asarray(found.value), np.asarray(found.variance)
 
 
@@ -71,24 +93,33 @@ def log_likelihoods(position, rows=ROWS):
 RATIOS = log_likelihoods(PROPOSAL) - log_likelihoods(POSITION)
 
 
-# -- values ------------------------------------------------------------------------------------------------------------------------
+# -- values
+# ------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-3), (np.float64, 1e-9)])
 def test_the_ratio_is_the_sum_of_numpy(dtype, tolerance):
     rows = table(tuple(leaf.astype(dtype) for leaf in ROWS))
-    value, variance = answer(ExactRatio(temperature=0.5), POSITION.astype(dtype), PROPOSAL.astype(dtype), rows=rows)
+    value, variance = answer(
+        NonPrivateRatio(temperature=0.5), POSITION.astype(dtype), PROPOSAL.astype(dtype), rows=rows
+    )
     assert value == pytest.approx(0.5 * RATIOS.sum(), abs=tolerance) and variance == 0
 
 
 def test_a_clipped_ratio_is_the_private_one_without_its_noise():
     clip = 0.4  # clips some rows
     bound = clip * np.linalg.norm(PROPOSAL.astype(float) - POSITION.astype(float))
-    value, _ = answer(ExactRatio(clip), POSITION, PROPOSAL)
+    value, _ = answer(NonPrivateRatio(clip), POSITION, PROPOSAL)
     with jax.enable_x64(True):
-        integers = jax.jit(lambda *points: log_ratio.log_ratio_sum(MODEL, table(), *points, bound))(POSITION, PROPOSAL)
+        integers = jax.jit(lambda *points: log_ratio.log_ratio_sum(MODEL, table(), *points, bound))(
+            POSITION, PROPOSAL
+        )
     assert value == pytest.approx(bound * int(integers) / 2**exact_sum.BITS, rel=1e-6)
-    assert value == pytest.approx(np.clip(RATIOS, -bound, bound).sum(), abs=1e-3) != pytest.approx(RATIOS.sum(), abs=1e-2)
+    assert (
+        value
+        == pytest.approx(np.clip(RATIOS, -bound, bound).sum(), abs=1e-3)
+        != pytest.approx(RATIOS.sum(), abs=1e-2)
+    )
 
 
 def test_the_gradient_is_that_of_the_summed_likelihood():
@@ -96,38 +127,58 @@ def test_the_gradient_is_that_of_the_summed_likelihood():
         return jax.vmap(MODEL.log_likelihood, (None, 0))(position, ROWS).sum()
 
     wanted = np.asarray(jax.jit(jax.grad(summed))(POSITION))
-    value, variance = answer(ExactGradient(temperature=0.5), POSITION)
+    value, variance = answer(NonPrivateGradient(temperature=0.5), POSITION)
     np.testing.assert_allclose(value, 0.5 * wanted, atol=1e-3)
     assert variance == 0
 
 
 def test_a_clipped_gradient_is_the_private_one_without_its_noise():
-    each = np.asarray(jax.jit(jax.vmap(jax.grad(MODEL.log_likelihood), (None, 0)))(POSITION, ROWS), float)
+    each = np.asarray(
+        jax.jit(jax.vmap(jax.grad(MODEL.log_likelihood), (None, 0)))(POSITION, ROWS), float
+    )
     wanted = (each * np.minimum(1.0, 0.5 / np.linalg.norm(each, axis=1, keepdims=True))).sum(axis=0)
     made = MODEL._replace(linear=None)
-    value, _ = answer(ExactGradient(0.5), POSITION, model=made)
+    value, _ = answer(NonPrivateGradient(0.5), POSITION, model=made)
     with jax.enable_x64(True):
-        integers = np.asarray(jax.jit(lambda position: gradient.all_rows_sum(made, table(), position, 0.5))(POSITION))
+        integers = np.asarray(
+            jax.jit(lambda position: gradient.all_rows_sum(made, table(), position, 0.5))(POSITION)
+        )
     np.testing.assert_allclose(value, 0.5 * integers / 2.0**exact_sum.BITS, rtol=1e-6)
     np.testing.assert_allclose(value, wanted, atol=1e-2)
 
 
 def test_a_batch_of_equal_rows_says_what_all_rows_say():
     equal = table(tuple(np.repeat(leaf[:1], 12, axis=0) for leaf in ROWS), 1)
-    of_all, of_batch = (ExactGradient(None, batch, temperature=0.5) for batch in (None, FixedBatch(5, 12)))
-    np.testing.assert_allclose(answer(of_batch, POSITION, rows=equal)[0], answer(of_all, POSITION, rows=equal)[0], rtol=1e-6)
+    of_all, of_batch = (
+        NonPrivateGradient(None, batch, temperature=0.5) for batch in (None, FixedBatch(5, 12))
+    )
+    np.testing.assert_allclose(
+        answer(of_batch, POSITION, rows=equal)[0],
+        answer(of_all, POSITION, rows=equal)[0],
+        rtol=1e-6,
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch, clip", [(PoissonBatch(0.2), None), (FixedBatch(200, NUM_ROWS), 100.0)], ids=["poisson", "fixed"])
+@pytest.mark.parametrize(
+    "batch, clip",
+    [(PoissonBatch(0.2), None), (FixedBatch(200, NUM_ROWS), 100.0)],
+    ids=["poisson", "fixed"],
+)
 def test_batches_estimate_the_gradient_of_all_rows(batch, clip):
     """Four z-scores: false alarm 3e-5 for each case."""
-    query, rows, made = ExactGradient(clip, batch), table(), MODEL._replace(linear=None)
+    query, rows, made = NonPrivateGradient(clip, batch), table(), MODEL._replace(linear=None)
     with jax.enable_x64(True):
         keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (400, 8))
-        run = jax.jit(lambda keys: jax.lax.map(lambda key: query.answer(key, made, rows, POSITION).value, keys))
+        run = jax.jit(
+            lambda keys: jax.lax.map(
+                lambda key: query.answer(key, made, rows, POSITION).value, keys
+            )
+        )
         values = np.asarray(run(keys))
-    each = np.asarray(jax.jit(jax.vmap(jax.grad(MODEL.log_likelihood), (None, 0)))(POSITION, ROWS), float)
+    each = np.asarray(
+        jax.jit(jax.vmap(jax.grad(MODEL.log_likelihood), (None, 0)))(POSITION, ROWS), float
+    )
     z = (values.mean(0) - each.sum(0)) / (values.std(0) / 400**0.5)
     assert np.abs(z).max() < 4.5 and (values.std(0) > 1).all()
 
@@ -135,20 +186,30 @@ def test_batches_estimate_the_gradient_of_all_rows(batch, clip):
 def test_bad_rows_count_as_zero_and_padding_not_at_all():
     rows = tuple(leaf.copy() for leaf in ROWS)
     rows[0][5] = np.nan
-    assert answer(ExactRatio(), POSITION, PROPOSAL, rows=table(rows))[0] == pytest.approx(RATIOS.sum() - RATIOS[5], abs=1e-3)
-    assert np.isfinite(answer(ExactGradient(), POSITION, rows=table(rows))[0]).all()
-    assert answer(ExactRatio(), POSITION, PROPOSAL, rows=table(num_rows=7))[0] == pytest.approx(RATIOS[:7].sum(), abs=1e-5)
+    assert answer(NonPrivateRatio(), POSITION, PROPOSAL, rows=table(rows))[0] == pytest.approx(
+        RATIOS.sum() - RATIOS[5], abs=1e-3
+    )
+    assert np.isfinite(answer(NonPrivateGradient(), POSITION, rows=table(rows))[0]).all()
+    assert answer(NonPrivateRatio(), POSITION, PROPOSAL, rows=table(num_rows=7))[
+        0
+    ] == pytest.approx(RATIOS[:7].sum(), abs=1e-5)
 
 
-@pytest.mark.parametrize("test, bound, temperature", [(Metropolis(), None, 2.0), (Barker(), 50.0, 0.5)], ids=str)
+@pytest.mark.parametrize(
+    "test, bound, temperature", [(Metropolis(), None, 2.0), (Barker(), 50.0, 0.5)], ids=str
+)
 def test_the_coin_falls_with_the_probability_of_the_test(test, bound, temperature):
     """4000 coins: false alarm 1e-5 each; a probability off by 0.05 is caught."""
-    query = ExactAccept(test, bound, temperature)
+    query = NonPrivateAccept(test, bound, temperature)
     rows = table(tuple(leaf[:200] for leaf in ROWS), 1)
     public = np.float32(-temperature * RATIOS[:200].sum() - 0.8)
     with jax.enable_x64(True):
         keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (4000, 8))
-        run = jax.jit(lambda keys: jax.lax.map(lambda key: query.answer(key, MODEL, rows, POSITION, PROPOSAL, public).value, keys))
+        run = jax.jit(
+            lambda keys: jax.lax.map(
+                lambda key: query.answer(key, MODEL, rows, POSITION, PROPOSAL, public).value, keys
+            )
+        )
         number = int(np.sum(run(keys)))
     probability = float(test.probability(np.float64(-0.8)))
     assert stats.binomtest(number, 4000, probability).pvalue > 1e-5
@@ -157,20 +218,32 @@ def test_the_coin_falls_with_the_probability_of_the_test(test, bound, temperatur
 
 @pytest.mark.parametrize("public", [np.nan, -np.inf])
 def test_an_impossible_move_is_rejected(public):
-    for query in (ExactAccept(Metropolis()), ExactAccept(Metropolis(), 5.0)):
+    for query in (NonPrivateAccept(Metropolis()), NonPrivateAccept(Metropolis(), 5.0)):
         assert not answer(query, POSITION, PROPOSAL, np.float32(public))[0]
-    assert not answer(ExactAccept(Metropolis()), POSITION, np.full(4, np.inf, np.float32), np.float32(0.0))[0]
+    assert not answer(
+        NonPrivateAccept(Metropolis()), POSITION, np.full(4, np.inf, np.float32), np.float32(0.0)
+    )[0]
 
 
-# -- nobody takes them for private -----------------------------------------------------------------------------------------------
+# -- nobody takes them for private
+# -----------------------------------------------------------------------------------------------
 
 WALK = random_walk(0.1)
 BASELINES = {
-    "ratio": (penalty(MODEL.log_prior, ExactRatio(), WALK), {ExactRatio(): 1}),
-    "clipped ratio": (penalty(MODEL.log_prior, ExactRatio(1.0), WALK), {ExactRatio(1.0): 1}),
-    "bit": (accept_walk(MODEL.log_prior, ExactAccept(Barker(), 0.01), WALK), {ExactAccept(Barker(), 0.01): 1}),
-    "sgld": (sgld(MODEL.log_prior, ExactGradient(), 0.01), {ExactGradient(): 1}),
-    "hmc": (hmc(MODEL.log_prior, ExactGradient(), ExactRatio(), 0.1, 3), {ExactGradient(): 3, ExactRatio(): 1}),
+    "ratio": (penalty(MODEL.log_prior, NonPrivateRatio(), WALK), {NonPrivateRatio(): 1}),
+    "clipped ratio": (
+        penalty(MODEL.log_prior, NonPrivateRatio(1.0), WALK),
+        {NonPrivateRatio(1.0): 1},
+    ),
+    "bit": (
+        accept_walk(MODEL.log_prior, NonPrivateAccept(Barker(), 0.01), WALK),
+        {NonPrivateAccept(Barker(), 0.01): 1},
+    ),
+    "sgld": (sgld(MODEL.log_prior, NonPrivateGradient(), 0.01), {NonPrivateGradient(): 1}),
+    "hmc": (
+        hmc(MODEL.log_prior, NonPrivateGradient(), NonPrivateRatio(), 0.1, 3),
+        {NonPrivateGradient(): 3, NonPrivateRatio(): 1},
+    ),
 }
 
 
@@ -183,14 +256,20 @@ def test_a_budget_refuses_them_before_anything_is_spent(name, num_steps, shared_
     curator = Curator(ROWS, MODEL, Budget(1e3, 1e-6), shared_by=shared_by)
     query = next(iter(per_step))
     with pytest.raises(UnsupportedQuery) as caught:
-        sample(jax.random.key(0), sampler, curator, np.zeros(4), num_steps=num_steps, progress=False)
+        sample(
+            jax.random.key(0), sampler, curator, np.zeros(4), num_steps=num_steps, progress=False
+        )
     assert repr(query) in str(caught.value) and "Curator(rows, model, None)" in str(caught.value)
     assert curator._account.ledger.grants == []
     with pytest.raises(UnsupportedQuery):
         curator.grant(per_step)
 
 
-@pytest.mark.parametrize("query", [ExactRatio(), ExactAccept(Barker()), ExactGradient(1.0, PoissonBatch(0.1))], ids=str)
+@pytest.mark.parametrize(
+    "query",
+    [NonPrivateRatio(), NonPrivateAccept(Barker()), NonPrivateGradient(1.0, PoissonBatch(0.1))],
+    ids=str,
+)
 def test_the_statement_says_infinity_and_why(query):
     statement = Curator(ROWS, MODEL, None).grant({query: 3}).statement()
     assert math.isinf(statement.epsilon) and statement.second_epsilon is None
@@ -207,12 +286,12 @@ def test_private_queries_get_no_such_note():
 
 
 @pytest.mark.parametrize("make, text", [
-    (lambda: ExactRatio(0.0), "clip=0.0"),
-    (lambda: ExactRatio(temperature=-1.0), "temperature=-1.0"),
-    (lambda: ExactAccept(Barker(), math.inf), "bound=inf"),
-    (lambda: ExactAccept("barker"), "test='barker'"),
-    (lambda: ExactGradient(math.nan), "clip=nan"),
-    (lambda: ExactGradient(batch=0.1), "batch=0.1"),
+    (lambda: NonPrivateRatio(0.0), "clip=0.0"),
+    (lambda: NonPrivateRatio(temperature=-1.0), "temperature=-1.0"),
+    (lambda: NonPrivateAccept(Barker(), math.inf), "bound=inf"),
+    (lambda: NonPrivateAccept("barker"), "test='barker'"),
+    (lambda: NonPrivateGradient(math.nan), "clip=nan"),
+    (lambda: NonPrivateGradient(batch=0.1), "batch=0.1"),
 ])  # fmt: skip
 def test_bad_settings_are_named(make, text):
     with pytest.raises(ValueError, match=text):
@@ -220,4 +299,8 @@ def test_bad_settings_are_named(make, text):
 
 
 def test_their_answers_add_where_those_of_the_private_queries_do():
-    assert nonprivate.ExactRatio.adds and nonprivate.ExactGradient.adds and not hasattr(nonprivate.ExactAccept, "adds")
+    assert (
+        nonprivate.NonPrivateRatio.adds
+        and nonprivate.NonPrivateGradient.adds
+        and not hasattr(nonprivate.NonPrivateAccept, "adds")
+    )

@@ -1,4 +1,6 @@
-"""The same chain, bit for bit, however the rows are laid out; and memory that does not grow with the chains times the rows."""
+"""The same chain, bit for bit, however the rows are laid out; and memory that does not grow with
+the chains times the rows.
+"""
 
 import os
 import subprocess
@@ -31,7 +33,9 @@ from tests.table import SECRET
 
 KEY = jax.random.key(3)
 NUM_ROWS, DIMENSION = 1001, 5
-FEATURES, LABELS = map(np.asarray, models.simulate_logistic_rows(KEY, NUM_ROWS, np.linspace(-1, 1, DIMENSION), 1.0))
+FEATURES, LABELS = map(
+    np.asarray, models.simulate_logistic_rows(KEY, NUM_ROWS, np.linspace(-1, 1, DIMENSION), 1.0)
+)
 MODEL = models.logistic(DIMENSION, radius=1.0)
 SAMPLERS = {
     "penalty": penalty(MODEL.log_prior, LogRatio(1.0, 2.0), random_walk(0.2)),
@@ -39,13 +43,24 @@ SAMPLERS = {
 }
 
 BOTH = pytest.mark.parametrize(
-    "sampler", [SAMPLERS["penalty"], pytest.param(SAMPLERS["barker"], marks=pytest.mark.slow)], ids=SAMPLERS
+    "sampler",
+    [SAMPLERS["penalty"], pytest.param(SAMPLERS["barker"], marks=pytest.mark.slow)],
+    ids=SAMPLERS,
 )
 
 
 def chain(rows, sampler, model=MODEL, **options):
     curator = Curator(rows, model, None, fixed_secret=SECRET, **options)
-    result = sample(KEY, sampler, curator, jnp.zeros(DIMENSION), num_steps=40, num_chains=3, warmup=0, progress=False)
+    result = sample(
+        KEY,
+        sampler,
+        curator,
+        jnp.zeros(DIMENSION),
+        num_steps=40,
+        num_chains=3,
+        warmup=0,
+        progress=False,
+    )
     return result.posterior["coefficients"].values
 
 
@@ -74,7 +89,9 @@ def test_one_array_or_several_give_the_same_chain(sampler):
 
     one_array = Model(log_likelihood, MODEL.log_prior, MODEL.unravel, DIMENSION)
     together = np.concatenate([FEATURES, LABELS[:, None]], axis=1)
-    np.testing.assert_array_equal(chain((FEATURES, LABELS), sampler), chain(together, sampler, one_array))
+    np.testing.assert_array_equal(
+        chain((FEATURES, LABELS), sampler), chain(together, sampler, one_array)
+    )
 
 
 SHARDED = """
@@ -124,7 +141,11 @@ print("equal")
     ids=["answers", "four pieces", "one piece for two devices", "fused kernels"],
 )
 def test_rows_spread_over_two_devices_give_the_same_answers(target_piece, path, names):
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "JAX_PLATFORMS": "cpu",
+    }
     done = subprocess.run(
         [sys.executable, "-c", SHARDED, str(target_piece), path, *names],
         env=environment,
@@ -163,12 +184,15 @@ def test_a_row_is_clipped_whatever_arithmetic_the_environment_asks_for():
     """Compiled to take infinities for impossible, one would count for 2^23 times the clip."""
     fast = "--xla_cpu_enable_fast_math=true --xla_cpu_fast_math_honor_nans=false --xla_cpu_fast_math_honor_infs=false"
     environment = {**os.environ, "XLA_FLAGS": fast, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", FAST], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FAST], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert float(done.stdout) < 30
 
 
-# -- memory --------------------------------------------------------------------------------------------------------------------
+# -- memory
+# --------------------------------------------------------------------------------------------------------------------
 
 
 def block_executable(curator, sampler, num_chains, dimension, num_steps):
@@ -187,7 +211,9 @@ def test_temporary_memory_is_a_small_part_of_the_rows(monkeypatch):
     model = models.logistic(dimension, radius=1.0)
     sampler = penalty(model.log_prior, LogRatio(1.0, 2.0), random_walk(0.01))
     curator = Curator((FEATURES[:, :1] * np.ones((1, dimension), np.float32), LABELS), model, None)
-    num_pieces, size = exact_sum.piece_layout(num_rows, None if curator._by_columns is None else dimension)
+    num_pieces, size = exact_sum.piece_layout(
+        num_rows, None if curator._by_columns is None else dimension
+    )
     features = (size, dimension) if curator._by_columns is None else (dimension, size)
     piece = jax.ShapeDtypeStruct(features, jnp.float32), jax.ShapeDtypeStruct((size,), jnp.float32)
     curator._rows = (piece,) * num_pieces, None, None
@@ -234,19 +260,31 @@ print((peak[0] - before) / (4 * n * d))
 """
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="reads the resident memory from /proc")
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/statm"), reason="reads the resident memory from /proc"
+)
 @pytest.mark.slow
 def test_resident_memory_hardly_grows_while_blocks_run():
-    done = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True, cwd=os.getcwd())
+    done = subprocess.run(
+        [sys.executable, "-c", RESIDENT], capture_output=True, text=True, cwd=os.getcwd()
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert float(done.stdout) <= 0.25
 
 
-@pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU has no such product of float64 matrices in what is shown here")
+@pytest.mark.skipif(
+    jax.default_backend() != "cpu",
+    reason="a GPU has no such product of float64 matrices in what is shown here",
+)
 def test_sums_stay_exact_in_a_loop_that_is_batched_later():
-    """vmap of a scan: JAX batches the body in the sampler's precision, where a product in float64 would become one in float32."""
+    """vmap of a scan: JAX batches the body in the sampler's precision, where a product in float64
+    would become one in float32.
+    """
     rng = np.random.default_rng(0)
-    matrix, vectors = rng.integers(-(2**20), 2**20, (40, 3)), rng.integers(-(2**20), 2**20, (2, 2, 3))
+    matrix, vectors = (
+        rng.integers(-(2**20), 2**20, (40, 3)),
+        rng.integers(-(2**20), 2**20, (2, 2, 3)),
+    )
 
     def product(matrix, vector):
         return jnp.dot(matrix, vector.astype(jnp.float64), precision="highest").astype(jnp.int64)
@@ -275,7 +313,9 @@ def test_sums_stay_exact_in_a_loop_that_is_batched_later():
 
 @pytest.mark.parametrize("make", [models.logistic, models.linear])
 def test_a_hamiltonian_step_on_rows_with_a_linear_predictor_keeps_double_precision(make):
-    """Warnings are errors here: the loop over leapfrog steps is batched over the chains after it was traced."""
+    """Warnings are errors here: the loop over leapfrog steps is batched over the chains after it
+    was traced.
+    """
     rows = np.ones((20, 2), np.float32), np.ones(20, np.float32)
     model = make(2, 2.0)
     sampler = hmc(model.log_prior, Gradient(1.0, 1.0), Accept(Barker(), 1.0), 0.1, 2)

@@ -1,4 +1,5 @@
-"""Several owners: their answers add, each pays and promises for itself, and any of them can end a run.
+"""Several owners: their answers add, each pays and promises for itself, and any of them can end a
+run.
 
 The statistical tests have a false-alarm rate of 1e-3 each.
 """
@@ -64,7 +65,9 @@ from tests.table import CAP, EXACT_COVARIANCE, EXACT_MEAN, MODEL, PROPOSALS, ROW
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 NAMES = ("north", "south", "west")
-SECRETS = {name: np.arange(16, dtype=np.uint32) + 100 * number for number, name in enumerate(NAMES, 1)}
+SECRETS = {
+    name: np.arange(16, dtype=np.uint32) + 100 * number for number, name in enumerate(NAMES, 1)
+}
 ADD_OR_REMOVE = Neighbours.ADD_OR_REMOVE_ONE
 UNITS = {  # what three owners may differ in
     "north": {"budget": Budget(3.0, 1e-5, ADD_OR_REMOVE), "capacity": 64, "shared_by": "zcdp"},
@@ -95,7 +98,9 @@ def equal_owners(budgets=(None, None, None), **options):
 def answer_of(curator, query, *points, keys=None):
     """Ask once, or once for each of the keys."""
     keys = jax.random.split(jax.random.key(7), 1) if keys is None else keys
-    traced = curator.trace(lambda ask, keys: jax.vmap(lambda key: ask(key, query, *points))(keys), keys)
+    traced = curator.trace(
+        lambda ask, keys: jax.vmap(lambda key: ask(key, query, *points))(keys), keys
+    )
     return jax.tree.map(np.asarray, curator.grant(traced.plan).run(traced.compile(), keys))
 
 
@@ -103,7 +108,8 @@ def spends(federation):
     return [len(owner._account.ledger.grants) for owner in federation.owners.values()]
 
 
-# -- sums ----------------------------------------------------------------------------------------------------------------------
+# -- sums
+# ----------------------------------------------------------------------------------------------------------------------
 
 POINTS = np.array([0.25, -0.5]), np.array([0.75, 0.125])
 QUERIES = {
@@ -112,20 +118,30 @@ QUERIES = {
     "gradient of a batch": (Gradient(2.0, 400.0, batch=PoissonBatch(0.25)), POINTS[:1]),
     "curvature": (Curvature(2.0, 400.0), POINTS[:1]),
 }
-PROGRAMS = [pytest.param(*case, id=name, marks=[] if name == "ratio" else [pytest.mark.slow]) for name, case in QUERIES.items()]
+PROGRAMS = [
+    pytest.param(*case, id=name, marks=[] if name == "ratio" else [pytest.mark.slow])
+    for name, case in QUERIES.items()
+]
 
 
 @pytest.mark.parametrize("query, points", PROGRAMS)
 def test_an_answer_is_the_sum_of_the_owners_answers(query, points):
     """With the same secrets, so the same noise: each owner noises in full and in its own unit."""
-    options = {"budget": Budget(1.0, 1e-6), "capacity": None, "shared_by": None} if "batch=P" in str(query) else {}
+    options = (
+        {"budget": Budget(1.0, 1e-6), "capacity": None, "shared_by": None}
+        if "batch=P" in str(query)
+        else {}
+    )
     two = lambda: dict(list(owners(ROWS, MODEL, **options).items())[1:])  # noqa: E731
     with jax.enable_x64(True):
         alone = [answer_of(owner, query, *points) for owner in two().values()]
         together = answer_of(Federation(two()), query, *points)
-    rounding = 1e-14 if jax.default_backend() == "cpu" else 1e-6  # a GPU's other program rounds each row in another way
+    # A GPU's other program rounds each row in another way
+    rounding = 1e-14 if jax.default_backend() == "cpu" else 1e-6
     np.testing.assert_allclose(together.value, sum(answer.value for answer in alone), rtol=rounding)
-    np.testing.assert_allclose(together.variance, sum(answer.variance for answer in alone), rtol=1e-15)
+    np.testing.assert_allclose(
+        together.variance, sum(answer.variance for answer in alone), rtol=1e-15
+    )
     assert len({answer.value.tobytes() for answer in alone}) == 2
 
 
@@ -135,7 +151,9 @@ def test_variances_add_and_each_is_in_its_owners_unit():
         found = answer_of(Federation(owners(ROWS, MODEL)), query, *points).variance[0]
     bound = query.temperature * query.clip * np.linalg.norm(points[1] - points[0])
     assert [options["budget"].unit.sensitivity for options in UNITS.values()] == [1, 2, 6]
-    sigmas = [noise.gaussian_sigma(50.0 * units * 2.0**BITS) * bound / 2.0**BITS for units in (1, 2, 6)]
+    sigmas = [
+        noise.gaussian_sigma(50.0 * units * 2.0**BITS) * bound / 2.0**BITS for units in (1, 2, 6)
+    ]
     assert found == pytest.approx(sum(sigma**2 for sigma in sigmas), rel=1e-14)
     assert found == pytest.approx((50.0 * bound) ** 2 * (1 + 4 + 36), rel=1e-3)
 
@@ -157,7 +175,8 @@ class ExactSum:
 
 
 def test_however_the_rows_are_dealt_the_integer_sum_is_the_same():
-    rows = np.random.default_rng(0).integers(-64, 64, 60).astype(np.float32) / 64  # binary fractions: no rounding anywhere
+    # Binary fractions: no rounding anywhere
+    rows = np.random.default_rng(0).integers(-64, 64, 60).astype(np.float32) / 64
     rows[7] = np.nan
     points = np.array([0.25]), np.array([0.75])
 
@@ -167,7 +186,12 @@ def test_however_the_rows_are_dealt_the_integer_sum_is_the_same():
 
     with jax.enable_x64(True):
         alone = int(answer_of(Curator(rows, tiny.MODEL, None), ExactSum(0.5), *points).value[0])
-        assert alone == total(rows) == total(*np.split(rows, [13, 40])) == total(*np.split(rows[::-1], [1, 2, 59]))
+        assert (
+            alone
+            == total(rows)
+            == total(*np.split(rows, [13, 40]))
+            == total(*np.split(rows[::-1], [1, 2, 59]))
+        )
         assert total(*np.split(rows[:-1], [13, 40])) != alone
 
 
@@ -175,7 +199,9 @@ def test_however_the_rows_are_dealt_the_integer_sum_is_the_same():
 def test_gradients_add_also_with_a_linear_predictor():
     """They are made on a grid of each table's own."""
     model = models.logistic(2, radius=1.0)
-    features, labels = map(np.asarray, models.simulate_logistic_rows(jax.random.key(1), 60, np.array([1.0, -1.0]), 1.0))
+    features, labels = map(
+        np.asarray, models.simulate_logistic_rows(jax.random.key(1), 60, np.array([1.0, -1.0]), 1.0)
+    )
     cuts = [slice(0, 20), slice(20, 60)]
     federation = Federation([Curator((features[cut], labels[cut]), model, None) for cut in cuts])
     found = answer_of(federation, Gradient(1.0, 1e-4), POINTS[0].astype(np.float32)).value[0]
@@ -198,7 +224,8 @@ def test_one_ask_is_on_every_owners_bill_once():
     assert [dict(one.left) for one in records(grant).values()] == [block.plan] * 3
 
 
-# -- noise ---------------------------------------------------------------------------------------------------------------------
+# -- noise
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def noise_p_value(curators):
@@ -229,11 +256,14 @@ def test_every_grant_of_every_owner_has_its_own_secret():
     federation = Federation(equal_owners())
     for owner in federation.owners.values():
         owner._fixed_secret = None
-    secrets = [one.secret for _ in range(3) for one in records(federation.grant({tiny.RATIO: 1})).values()]
+    secrets = [
+        one.secret for _ in range(3) for one in records(federation.grant({tiny.RATIO: 1})).values()
+    ]
     assert len({np.asarray(secret).tobytes() for secret in secrets}) == 9
 
 
-# -- the posterior -------------------------------------------------------------------------------------------------------------
+# -- the posterior
+# -------------------------------------------------------------------------------------------------------------
 
 # Three owners' noise has about the variance that one owner's has in the table of samplers.
 THIRD = LogRatio(clip=20.0, noise_multiplier=0.04)
@@ -242,7 +272,10 @@ ONE = LogRatio(clip=20.0, noise_multiplier=0.07)
 
 def three(rows=ROWS, model=MODEL):
     parts = np.split(rows, [5, 11])
-    curators = [Curator(part, model, None, fixed_secret=SECRETS[name]) for name, part in zip(NAMES, parts, strict=True)]
+    curators = [
+        Curator(part, model, None, fixed_secret=SECRETS[name])
+        for name, part in zip(NAMES, parts, strict=True)
+    ]
     return Federation(dict(zip(NAMES, curators, strict=True)))
 
 
@@ -300,7 +333,14 @@ def test_one_owner_and_three_have_the_same_posterior():
 @pytest.mark.slow
 def test_hmc_is_exact_with_three_owners():
     """The ratio and the gradients are sums. False alarm 1e-3 over five moments."""
-    sampler = hmc(MODEL.log_prior, Gradient(20.0, 0.01), THIRD, 0.25, 2, mass=np.linalg.inv(EXACT_COVARIANCE) / 4)
+    sampler = hmc(
+        MODEL.log_prior,
+        Gradient(20.0, 0.01),
+        THIRD,
+        0.25,
+        2,
+        mass=np.linalg.inv(EXACT_COVARIANCE) / 4,
+    )
     chains, _ = run_chains(sampler, THIRD, num_steps=1200, curator=three())
     assert scores(chains).max() < threshold(num_scores=5, num_chains=64)
     assert effective_size(chains) >= 2000
@@ -319,15 +359,19 @@ def test_langevin_from_a_private_start_with_three_owners():
         num_chains=16,
         progress=False,
     )
-    draws = np.concatenate([values.values.reshape(16, 200, -1) for values in result.posterior.values()], axis=-1)
+    draws = np.concatenate(
+        [values.values.reshape(16, 200, -1) for values in result.posterior.values()], axis=-1
+    )
     found = draws.mean(axis=(0, 1))
-    # 3200 draws of correlation time about 20: a standard error of 0.08 posterior deviations, so five of them (false alarm 1e-6).
+    # 3200 draws of correlation time about 20: a standard error of 0.08 posterior deviations, so
+    # five of them (false alarm 1e-6).
     assert np.max(np.abs(found - EXACT_MEAN) / np.sqrt(np.diag(EXACT_COVARIANCE))) < 0.4
     for ledger in verify.by_owner(json.loads(result.attrs["dpmcmc_ledger"])).values():
         assert [entry["count"] for entry in ledger["entries"]] == [1, 3 + 16 * 400]
 
 
-# -- budgets -------------------------------------------------------------------------------------------------------------------
+# -- budgets
+# -------------------------------------------------------------------------------------------------------------------
 
 POOR = UNITS["south"]["budget"]
 
@@ -345,7 +389,9 @@ def test_the_poorest_owner_sets_the_number_of_steps():
 
 def test_an_owner_without_a_budget_sets_no_limit():
     federation = Federation(equal_owners((None, POOR, None)))
-    assert federation.max_steps({}, {tiny.RATIO: 2}) == Curator(tiny.ROWS, tiny.MODEL, POOR).max_steps({}, {tiny.RATIO: 2})
+    assert federation.max_steps({}, {tiny.RATIO: 2}) == Curator(
+        tiny.ROWS, tiny.MODEL, POOR
+    ).max_steps({}, {tiny.RATIO: 2})
     with pytest.raises(ValueError, match="owner north: there is no budget"):
         Federation(equal_owners()).max_steps({}, {tiny.RATIO: 2})
 
@@ -361,18 +407,29 @@ def test_when_one_owner_refuses_nobody_is_billed():
     assert spends(federation) == [0, 0, 0]
     federation.grant({tiny.RATIO: 2 * most})
     assert spends(federation) == [1, 1, 1]
-    with pytest.raises(BudgetExceeded, match="owner south: this curator has given its one grant and is closed"):
+    with pytest.raises(
+        BudgetExceeded, match="owner south: this curator has given its one grant and is closed"
+    ):
         tiny.run(federation, num_steps=1)
 
 
 def test_a_budget_for_no_step_names_its_owner():
     calm = penalty(tiny.log_prior, LogRatio(clip=1.0, noise_multiplier=2.0), tiny.WALK)
-    with pytest.raises(BudgetExceeded, match=r"owner south with the budget of epsilon=1, .*allows 0 steps of 2 chains"):
-        tiny.run(Federation(equal_owners((Budget(90.0, 1e-6), POOR, Budget(90.0, 1e-6)))), sampler=calm, num_steps=None)
+    with pytest.raises(
+        BudgetExceeded,
+        match=r"owner south with the budget of epsilon=1, .*allows 0 steps of 2 chains",
+    ):
+        tiny.run(
+            Federation(equal_owners((Budget(90.0, 1e-6), POOR, Budget(90.0, 1e-6)))),
+            sampler=calm,
+            num_steps=None,
+        )
 
 
 def test_an_owner_that_shares_its_budget_serves_several_federations():
-    federation = Federation(equal_owners((Budget(2.0, 1e-6), POOR, Budget(2.0, 1e-6)), shared_by="gaussian-dp"))
+    federation = Federation(
+        equal_owners((Budget(2.0, 1e-6), POOR, Budget(2.0, 1e-6)), shared_by="gaussian-dp")
+    )
     most = federation.max_steps({}, {tiny.RATIO: 1})
     federation.grant({tiny.RATIO: most - 1})
     alone = Federation({"south": federation.owners["south"]})
@@ -383,13 +440,20 @@ def test_an_owner_that_shares_its_budget_serves_several_federations():
     assert spends(federation) == [1, 2, 1]
 
 
-# -- ledgers -------------------------------------------------------------------------------------------------------------------
+# -- ledgers
+# -------------------------------------------------------------------------------------------------------------------
 
 
 def with_ledgers(folder, **options):
     parts = owners(**options)
     return {
-        name: Curator(tiny.ROWS[:10], tiny.MODEL, **UNITS[name], ledger=folder / f"{name}.ledger", fixed_secret=owner._fixed_secret)
+        name: Curator(
+            tiny.ROWS[:10],
+            tiny.MODEL,
+            **UNITS[name],
+            ledger=folder / f"{name}.ledger",
+            fixed_secret=owner._fixed_secret,
+        )
         for name, owner in parts.items()
     }
 
@@ -405,7 +469,8 @@ def test_every_owner_keeps_its_own_ledger(tmp_path):
     again = with_ledgers(tmp_path)
     with pytest.raises(BudgetExceeded, match="owner south: .* closed"):
         Federation(again).grant({tiny.RATIO: 10})
-    Federation({"north": again["north"]}).grant({tiny.RATIO: 10})  # it shares its budget among several runs
+    # It shares its budget among several runs
+    Federation({"north": again["north"]}).grant({tiny.RATIO: 10})
     assert kept(tmp_path) == [2, 1, 1]
 
 
@@ -431,19 +496,25 @@ def test_when_one_ledger_cannot_be_written_the_others_are_as_before(tmp_path, mo
 def test_when_somebody_else_has_spent_from_one_ledger_nobody_is_billed(tmp_path):
     federation, other = Federation(with_ledgers(tmp_path)), with_ledgers(tmp_path)["west"]
     other.grant({tiny.RATIO: 1})
-    with pytest.raises(BudgetExceeded, match=r"somebody else has spent from the ledger at .*west\.ledger"):
+    with pytest.raises(
+        BudgetExceeded, match=r"somebody else has spent from the ledger at .*west\.ledger"
+    ):
         federation.grant({tiny.RATIO: 10})
     assert kept(tmp_path) == [0, 0, 1] and spends(federation) == [0, 0, 0]
 
 
 def test_a_spend_seen_by_somebody_else_is_not_taken_back(tmp_path, monkeypatch):
-    """If another process has written meanwhile, the file stays as it is: too many spends, never too few."""
+    """If another process has written meanwhile, the file stays as it is: too many spends, never too
+    few.
+    """
     federation, other = Federation(with_ledgers(tmp_path)), with_ledgers(tmp_path)["north"]
     record = type(other._account.ledger).record
 
     def fail(ledger, bill):
         if "west" in str(ledger.path):
-            Curator(tiny.ROWS[:10], tiny.MODEL, **UNITS["north"], ledger=tmp_path / "north.ledger").grant({tiny.RATIO: 1})
+            Curator(
+                tiny.ROWS[:10], tiny.MODEL, **UNITS["north"], ledger=tmp_path / "north.ledger"
+            ).grant({tiny.RATIO: 1})
             raise OSError("disk full")
         record(ledger, bill)
 
@@ -453,7 +524,8 @@ def test_a_spend_seen_by_somebody_else_is_not_taken_back(tmp_path, monkeypatch):
     assert kept(tmp_path) == [2, 0, 0]
 
 
-# -- the end of a run ----------------------------------------------------------------------------------------------------------
+# -- the end of a run
+# ----------------------------------------------------------------------------------------------------------
 
 
 def after_block(monkeypatch, number, act):
@@ -472,7 +544,9 @@ def after_block(monkeypatch, number, act):
 def count_runs(monkeypatch):
     """A list that grows by one whenever rows are touched."""
     runs, execute = [], federations.execute
-    monkeypatch.setattr(federations, "execute", lambda *arguments: (runs.append(1), execute(*arguments))[1])
+    monkeypatch.setattr(
+        federations, "execute", lambda *arguments: (runs.append(1), execute(*arguments))[1]
+    )
     return runs
 
 
@@ -501,13 +575,18 @@ def test_a_single_curator_may_withdraw_too(monkeypatch):
     after_block(monkeypatch, 2, curator.withdraw)
     result = tiny.run(curator)
     assert tiny.means(result).shape == (2, 2)
-    assert any("stopped after 2 of 12 steps (the rows were withdrawn" in finding.text for finding in findings(result))
+    assert any(
+        "stopped after 2 of 12 steps (the rows were withdrawn" in finding.text
+        for finding in findings(result)
+    )
     with pytest.raises(BudgetExceeded, match="the rows were withdrawn"):
         tiny.run(curator)
 
 
 def test_an_owner_whose_grant_runs_out_ends_the_run(monkeypatch):
-    """No owner gives such a grant today; if one did, the run would end with the draws that all have paid for."""
+    """No owner gives such a grant today; if one did, the run would end with the draws that all have
+    paid for.
+    """
     federation = Federation(owners())
     grant = federation.grant
 
@@ -519,7 +598,8 @@ def test_an_owner_whose_grant_runs_out_ends_the_run(monkeypatch):
     monkeypatch.setattr(federation, "grant", short_grant)
     runs = count_runs(monkeypatch)
     result = tiny.run(federation)
-    assert tiny.means(result).shape == (2, 8) and len(runs) == 1 + 8  # 17 of 24 ratios: 8 steps of 2 chains
+    # 17 of 24 ratios: 8 steps of 2 chains
+    assert tiny.means(result).shape == (2, 8) and len(runs) == 1 + 8
     words = "stopped after 8 of 12 steps (owner south: the program asks LogRatio("
     assert any(words in finding.text for finding in findings(result))
 
@@ -527,10 +607,14 @@ def test_an_owner_whose_grant_runs_out_ends_the_run(monkeypatch):
 def test_nothing_is_taken_off_any_grant_when_one_is_short():
     federation = Federation(owners())
     keys = jax.random.split(jax.random.key(0), 4)
-    traced = federation.trace(lambda ask, keys: jax.vmap(lambda key: ask(key, tiny.RATIO, *POINTS_1D))(keys), keys)
+    traced = federation.trace(
+        lambda ask, keys: jax.vmap(lambda key: ask(key, tiny.RATIO, *POINTS_1D))(keys), keys
+    )
     grant = federation.grant({tiny.RATIO: 4})
     records(grant)["west"].left[tiny.RATIO] = 3
-    with pytest.raises(BudgetExceeded, match="owner west: the program asks .* 4 times, 3 are left of the grant"):
+    with pytest.raises(
+        BudgetExceeded, match="owner west: the program asks .* 4 times, 3 are left of the grant"
+    ):
         grant.run(traced.compile(), keys)
     assert [one.left[tiny.RATIO] for one in records(grant).values()] == [4, 4, 3]
 
@@ -549,13 +633,19 @@ POINTS_1D = np.zeros(1, np.float32), np.ones(1, np.float32)
 def test_withdrawn_before_the_first_draw(monkeypatch):
     federation = Federation(owners())
     grant = federation.grant
-    monkeypatch.setattr(federation, "grant", lambda plan: (grant(plan), federation.owners["north"].withdraw())[0])
-    with pytest.raises(RunFailed, match=r"stopped after 0 of 12 steps \(owner north: the rows were withdrawn.*no draws") as caught:
+    monkeypatch.setattr(
+        federation, "grant", lambda plan: (grant(plan), federation.owners["north"].withdraw())[0]
+    )
+    with pytest.raises(
+        RunFailed,
+        match=r"stopped after 0 of 12 steps \(owner north: the rows were withdrawn.*no draws",
+    ) as caught:
         tiny.run(federation)
     assert caught.value.posterior is None
 
 
-# -- refusals ------------------------------------------------------------------------------------------------------------------
+# -- refusals
+# ------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -576,7 +666,9 @@ BITS_ASKED = {
 @pytest.mark.parametrize("query, more", BITS_ASKED.values(), ids=BITS_ASKED)
 def test_answers_that_do_not_add_are_refused(query, more):
     federation = Federation(owners())
-    with pytest.raises(UnsupportedQuery, match=r"cannot be asked of several owners: .* ask LogRatio instead"):
+    with pytest.raises(
+        UnsupportedQuery, match=r"cannot be asked of several owners: .* ask LogRatio instead"
+    ):
         federation.trace(lambda ask, key: ask(key, query, *POINTS_1D, *more), jax.random.key(0))
     assert spends(federation) == [0, 0, 0]
 
@@ -591,13 +683,18 @@ def test_a_bit_is_refused_before_anything_is_spent():
 def test_a_batch_that_does_not_fit_an_owner_names_it():
     batch = Gradient(1.0, 30.0, batch=FixedBatch(3, 10))
     federation = Federation(equal_owners())
-    with pytest.raises(ValueError, match="owner west: of=10 must be the table's number of rows or declared capacity, 20"):
+    with pytest.raises(
+        ValueError,
+        match="owner west: of=10 must be the table's number of rows or declared capacity, 20",
+    ):
         federation.trace(lambda ask, key: ask(key, batch, POINTS_1D[0]), jax.random.key(0))
 
 
 ONE_OWNER = Curator(tiny.ROWS, tiny.MODEL, None)
 OTHER_NAMES = tiny.MODEL._replace(unravel=lambda position: {"location": position[0]})
-PLANE = Model(lambda p, row: -0.5 * jnp.sum((row - p[0]) ** 2), tiny.log_prior, tiny.MODEL.unravel, 1)
+PLANE = Model(
+    lambda p, row: -0.5 * jnp.sum((row - p[0]) ** 2), tiny.log_prior, tiny.MODEL.unravel, 1
+)
 TABLES = [
     ({}, ValueError, "a federation needs at least one owner"),
     ([], ValueError, "a federation needs at least one owner"),
@@ -605,17 +702,41 @@ TABLES = [
     ({1: ONE_OWNER}, ValueError, "the owner's name 1 must be a text"),
     ({"north": tiny.ROWS}, TypeError, "owner north is a ndarray: it must be a Curator"),
     ([Federation([ONE_OWNER])], TypeError, "owner 1 is a Federation: it must be a Curator"),
-    ([ONE_OWNER, ONE_OWNER], ValueError, "owners 1 and 2 are the same curator: each owner needs its own"),
-    ([tiny.make_curator(), tiny.make_curator()], ValueError, "have the same fixed secret, so their noise would be the same"),
+    (
+        [ONE_OWNER, ONE_OWNER],
+        ValueError,
+        "owners 1 and 2 are the same curator: each owner needs its own",
+    ),
+    (
+        [tiny.make_curator(), tiny.make_curator()],
+        ValueError,
+        "have the same fixed secret, so their noise would be the same",
+    ),
     (
         [tiny.make_curator(), tiny.make_curator(fixed_secret=tiny.SECRET.copy())],
         ValueError,
         "owners 1 and 2 have the same fixed secret",
     ),
-    ([ONE_OWNER, Curator(ROWS, MODEL, None)], ValueError, "owner 1 has dimension 1, owner 2 2: all owners need the same model"),
-    ([ONE_OWNER, Curator(tiny.ROWS, OTHER_NAMES, None)], ValueError, r"owner 1 has parameters {'mean': \(\)}, owner 2 {'location'"),
-    ([ONE_OWNER, Curator(tiny.ROWS[:, None], PLANE, None)], ValueError, r"owner 1 has rows \(\), owner 2 \(1,\)"),
-    ([ONE_OWNER, Curator(tiny.ROWS, tiny.MODEL, None, devices=jax.devices()[:1])], ValueError, "leave devices= out"),
+    (
+        [ONE_OWNER, Curator(ROWS, MODEL, None)],
+        ValueError,
+        "owner 1 has dimension 1, owner 2 2: all owners need the same model",
+    ),
+    (
+        [ONE_OWNER, Curator(tiny.ROWS, OTHER_NAMES, None)],
+        ValueError,
+        r"owner 1 has parameters {'mean': \(\)}, owner 2 {'location'",
+    ),
+    (
+        [ONE_OWNER, Curator(tiny.ROWS[:, None], PLANE, None)],
+        ValueError,
+        r"owner 1 has rows \(\), owner 2 \(1,\)",
+    ),
+    (
+        [ONE_OWNER, Curator(tiny.ROWS, tiny.MODEL, None, devices=jax.devices()[:1])],
+        ValueError,
+        "leave devices= out",
+    ),
 ]
 
 
@@ -640,12 +761,18 @@ def test_errors_of_other_libraries_are_left_as_they_are():
 
 
 def test_two_owners_cannot_keep_one_ledger(tmp_path):
-    curators = [tiny.make_curator(ledger=tmp_path / name, fixed_secret=None) for name in ("a.ledger", "./a.ledger")]
-    with pytest.raises(ValueError, match="owners 1 and 2 keep one ledger file: each owner needs its own"):
+    curators = [
+        tiny.make_curator(ledger=tmp_path / name, fixed_secret=None)
+        for name in ("a.ledger", "./a.ledger")
+    ]
+    with pytest.raises(
+        ValueError, match="owners 1 and 2 keep one ledger file: each owner needs its own"
+    ):
         Federation(curators)
 
 
-# -- statements ----------------------------------------------------------------------------------------------------------------
+# -- statements
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -662,14 +789,20 @@ def test_the_statement_has_every_owners_promise(saved):
     for part, epsilon in zip(parts, (3, 1, 2), strict=True):
         assert f"Budget:    epsilon = {epsilon}" in part and f"24 x {tiny.RATIO}" in part
         assert "added its noise in full, with a secret of its own" in part
-    assert "added or removed (the number of rows is private)" in parts[0] and "may share this budget" in parts[0]
+    assert (
+        "added or removed (the number of rows is private)" in parts[0]
+        and "may share this budget" in parts[0]
+    )
     assert "the number of rows, 10, is public" in parts[1]
     assert "one person with at most 3 rows" in parts[2]
 
 
 def test_the_attributes_are_true_for_every_owner(saved):
     result, _ = saved
-    claims = {name: ledger["claim"] for name, ledger in json.loads(result.attrs["dpmcmc_ledger"])["owners"].items()}
+    claims = {
+        name: ledger["claim"]
+        for name, ledger in json.loads(result.attrs["dpmcmc_ledger"])["owners"].items()
+    }
     assert result.attrs["epsilon"] == max(claim["epsilon"] for claim in claims.values()) == 3.0
     assert result.attrs["delta"] == 1e-5 and result.attrs["rows_per_person"] == 1
     assert result.attrs["neighbours"] == "add-or-remove-one, replace-one"
@@ -696,8 +829,16 @@ def test_every_owners_claim_is_verified_again(saved, tmp_path):
     (tmp_path / "forged.json").write_text(json.dumps(forged))
     done = call(tmp_path / "forged.json")
     assert done.exit_code == 1
-    assert "the claim of north is reproduced" in done.output and "the claim of west is NOT reproduced" in done.output
-    for change in ({"owners": {}}, {"owners": {"north": {}}}, {"owners": {"north": 1}}, {"owners": None}):
+    assert (
+        "the claim of north is reproduced" in done.output
+        and "the claim of west is NOT reproduced" in done.output
+    )
+    for change in (
+        {"owners": {}},
+        {"owners": {"north": {}}},
+        {"owners": {"north": 1}},
+        {"owners": None},
+    ):
         (tmp_path / "broken.json").write_text(json.dumps(forged | change))
         assert call(tmp_path / "broken.json").exit_code == 2
 
@@ -709,42 +850,68 @@ def test_one_fixed_secret_takes_one_owners_promise_only():
     epsilons = {name: one.epsilon for name, one in statement.owners.items()}
     assert math.isinf(epsilons["north"]) and max(epsilons["south"], epsilons["west"]) < 1.0
     assert statement.facts()["epsilon"] == math.inf
-    assert [name for name, one in statement.owners.items() if "the promise holds" in str(one)] == ["south", "west"]
+    assert [name for name, one in statement.owners.items() if "the promise holds" in str(one)] == [
+        "south",
+        "west",
+    ]
 
 
 def test_nothing_about_the_rows_is_printed():
-    private = Curator(np.zeros(37, np.float32), tiny.MODEL, Budget(1.0, 1e-6, ADD_OR_REMOVE), capacity=64)
+    private = Curator(
+        np.zeros(37, np.float32), tiny.MODEL, Budget(1.0, 1e-6, ADD_OR_REMOVE), capacity=64
+    )
     federation = Federation({"north": private})
-    assert "37" not in repr(federation) and "37" not in str(federation.grant({tiny.RATIO: 5}).statement())
+    assert "37" not in repr(federation) and "37" not in str(
+        federation.grant({tiny.RATIO: 5}).statement()
+    )
     assert dataclasses.is_dataclass(federation.budget["north"])
 
 
 def test_what_is_proved_and_declared_is_that_of_all_owners():
     """A clip that is proved for one owner's rows may cut off another's."""
-    narrow, wide = (models.gaussian([1.0], prior_scale=10.0, radius=radius) for radius in (1.0, 8.0))
+    narrow, wide = (
+        models.gaussian([1.0], prior_scale=10.0, radius=radius) for radius in (1.0, 8.0)
+    )
     rows = np.linspace(-1.0, 1.0, 20)[:, None]
-    together = Federation({"north": Curator(rows, narrow, None), "south": Curator(rows, wide, None)})
+    together = Federation(
+        {"north": Curator(rows, narrow, None), "south": Curator(rows, wide, None)}
+    )
     assert (together.model.lipschitz, together.model.curvature) == (wide.lipschitz, wide.curvature)
     assert together.model.declared == "|row| <= 1 by owner north; |row| <= 8 by owner south"
     told = loop.diagnostics.of_settings(together.model, {LogRatio(narrow.lipschitz, 2.0): 1})
     assert [finding.code for finding in told] == ["clip-below-bound"]
-    unproved = Federation([Curator(rows, narrow, None), Curator(rows, models.gaussian([1.0]), None)]).model
-    assert unproved.lipschitz is None and unproved.declared == "|row| <= 1 by owner 1; nothing by owner 2"
-    assert unproved.spread is None and unproved.center is None  # the one has no meaning without the other
-    bent = [Curator(rows, narrow._replace(self_concordance=bound), None) for bound in (0.5, 2.0, None)]
-    assert (Federation(bent[:2]).model.self_concordance, Federation(bent[1:]).model.self_concordance) == (2.0, None)
+    unproved = Federation(
+        [Curator(rows, narrow, None), Curator(rows, models.gaussian([1.0]), None)]
+    ).model
+    assert (
+        unproved.lipschitz is None
+        and unproved.declared == "|row| <= 1 by owner 1; nothing by owner 2"
+    )
+    # The one has no meaning without the other
+    assert unproved.spread is None and unproved.center is None
+    bent = [
+        Curator(rows, narrow._replace(self_concordance=bound), None) for bound in (0.5, 2.0, None)
+    ]
+    assert (
+        Federation(bent[:2]).model.self_concordance,
+        Federation(bent[1:]).model.self_concordance,
+    ) == (2.0, None)
     alike = Federation([Curator(rows, narrow, None), Curator(rows, narrow, None)]).model
     assert (alike.lipschitz, alike.declared) == (narrow.lipschitz, narrow.declared)
 
 
 def test_statistics_of_different_families_do_not_add():
-    """Each is taken off its own owner's center: with limits of 20 and 22 the posterior was 6 standard deviations off."""
+    """Each is taken off its own owner's center: with limits of 20 and 22 the posterior was 6
+    standard deviations off.
+    """
     query, point = SufficientStatistic(1.0), np.zeros(1, np.float32)
     counts = np.arange(8, dtype=np.int32)
 
     def trace(*made):
         owners = {str(index): Curator(counts, model, None) for index, model in enumerate(made)}
-        return Federation(owners).trace(lambda ask, key, p: ask(key, query, p).value, jax.random.key(0), point)
+        return Federation(owners).trace(
+            lambda ask, key, p: ask(key, query, p).value, jax.random.key(0), point
+        )
 
     assert trace(models.poisson_rate(20), models.poisson_rate(20)).plan == {query: 1}
     with pytest.raises(UnsupportedQuery, match="the family of owner 1 differs.*ask LogRatio"):

@@ -1,4 +1,6 @@
-"""The filter: what it charges, when it stops, and that it stops whatever the moves are. Deterministic but for the last test."""
+"""The filter: what it charges, when it stops, and that it stops whatever the moves are.
+Deterministic but for the last test.
+"""
 
 import dataclasses
 import functools
@@ -52,7 +54,12 @@ def program(query, log_ratio=0.0):
 
 @functools.cache
 def compiled(query, neighbours):
-    curator = Curator(ROWS, MODEL, None if neighbours is None else Budget(6.0, 1e-5, neighbours), capacity=len(ROWS))
+    curator = Curator(
+        ROWS,
+        MODEL,
+        None if neighbours is None else Budget(6.0, 1e-5, neighbours),
+        capacity=len(ROWS),
+    )
     traced = curator.trace(program(query), jax.random.key(0), jnp.zeros((30, 2)))
     assert traced.plan == {query: 1}
     return curator, traced.compile()
@@ -83,7 +90,9 @@ def test_a_bit_is_charged_its_range_squared_over_eight(unit, factor):
 def test_the_charge_is_at_least_the_zcdp_of_the_bit():
     for move in (1e-3, 0.1, 1.0):
         bit = Accept(Barker(), bound=2.0 * move).cost(Unit())
-        assert bit.rho() <= QUERY.charge_of(move, Unit()) <= bit.rho() * (1.002 if move < 1 else 1.2)
+        assert (
+            bit.rho() <= QUERY.charge_of(move, Unit()) <= bit.rho() * (1.002 if move < 1 else 1.2)
+        )
 
 
 def test_a_filter_stops_before_its_total_and_stays_closed():
@@ -112,7 +121,9 @@ def test_several_chains_share_one_filter():
 
     def chains(ask, keys):
         move = jnp.array([0.3, 0.0])
-        return jax.vmap(lambda key: ask(key, QUERY, jnp.zeros(2), move, jnp.float32(0)).variance)(keys)
+        return jax.vmap(lambda key: ask(key, QUERY, jnp.zeros(2), move, jnp.float32(0)).variance)(
+            keys
+        )
 
     traced = curator.trace(chains, keys)
     assert traced.plan == {QUERY: 1}
@@ -123,13 +134,22 @@ def test_a_grant_covers_all_its_programs_and_no_other_grant():
     curator = Curator(ROWS, MODEL, Budget(12.0, 1e-5), shared_by="zcdp")
     proposals = jnp.full((2, 2), 0.3 / 2**0.5)
     traced = curator.trace(program(QUERY), jax.random.key(0), proposals)
-    executable, first, second = traced.compile(), curator.grant(traced.plan), curator.grant(traced.plan)
-    runs = [grant.run(executable, jax.random.key(0), proposals)[1].tolist() for grant in (first, second, first, second)]
+    executable, first, second = (
+        traced.compile(),
+        curator.grant(traced.plan),
+        curator.grant(traced.plan),
+    )
+    runs = [
+        grant.run(executable, jax.random.key(0), proposals)[1].tolist()
+        for grant in (first, second, first, second)
+    ]
     assert runs == [[True, True], [True, True], [False, False], [False, False]]
 
 
 def test_a_program_of_another_curator_is_refused():
-    """Its noise and its running sums are the other curator's: three rows per person there would be noised like one here."""
+    """Its noise and its running sums are the other curator's: three rows per person there would be
+    noised like one here.
+    """
     executable = compiled(QUERY, None)[1]
     grant = Curator(ROWS, MODEL, Budget(6.0, 1e-5)).grant({QUERY: 1})
     with pytest.raises(PrivacyRefusal, match="another curator"):
@@ -147,14 +167,18 @@ def test_the_bill_is_rho_once():
 
 
 def test_rows_are_not_read_once_it_is_closed():
-    """Bits of a closed filter are the same for tables that could not differ more; those of an open one are not."""
+    """Bits of a closed filter are the same for tables that could not differ more; those of an open
+    one are not.
+    """
     far = ROWS + 1e3
 
     def bits(query, rows):
         curator = Curator(rows, MODEL, None, fixed_secret=SECRET)
         proposals = jnp.full((200, 2), 0.7)
         traced = curator.trace(program(query), jax.random.key(0), proposals)
-        return np.asarray(curator.grant(traced.plan).run(traced.compile(), jax.random.key(0), proposals)[0])
+        return np.asarray(
+            curator.grant(traced.plan).run(traced.compile(), jax.random.key(0), proposals)[0]
+        )
 
     closed, open_ = FilteredAccept(2.0, 1e-6), FilteredAccept(2.0, 1e6)
     assert not bits(closed, ROWS).any() and not bits(closed, far).any()
@@ -163,12 +187,16 @@ def test_rows_are_not_read_once_it_is_closed():
 
 @pytest.mark.parametrize("log_ratio, is_free", [(-np.inf, True), (np.nan, True), (-1e30, False)])
 def test_what_the_prior_alone_decides_is_free_and_reads_no_row(log_ratio, is_free, monkeypatch):
-    """Even with noise that has the bit of any log-ratio that was read accepted, and comes once in 10^43 bits."""
+    """Even with noise that has the bit of any log-ratio that was read accepted, and comes once in
+    10^43 bits.
+    """
     monkeypatch.setattr(filtered, "noise_of", lambda key, test: jnp.float64(100.0))
     curator = Curator(ROWS + 1e3, MODEL, None)
     proposals = jnp.full((4, 2), 0.7)  # each takes all of the filter, and more
     traced = curator.trace(program(QUERY, log_ratio), jax.random.key(0), proposals)
-    bits, is_answered = curator.grant(traced.plan).run(traced.compile(), jax.random.key(0), proposals)
+    bits, is_answered = curator.grant(traced.plan).run(
+        traced.compile(), jax.random.key(0), proposals
+    )
     assert not np.any(bits) and np.all(is_answered) == is_free and np.any(is_answered) == is_free
 
 
@@ -181,10 +209,14 @@ def test_short_moves_have_a_grid_that_the_prior_fits():
         traced = curator.trace(program(query, log_ratio), jax.random.key(0), proposals)
         grant = curator.grant(traced.plan)
         assert np.any(grant.run(traced.compile(), jax.random.key(0), proposals)[0]) == some
-        assert granted_of(grant).meter.spent(query) == pytest.approx(100 * (2 * SMALLEST) ** 2 / 8, rel=1e-4, abs=0)
+        assert granted_of(grant).meter.spent(query) == pytest.approx(
+            100 * (2 * SMALLEST) ** 2 / 8, rel=1e-4, abs=0
+        )
 
 
-@pytest.mark.parametrize("as_told", [lambda info: info, lambda info: info._asdict()], ids=["a NamedTuple", "a dict"])
+@pytest.mark.parametrize(
+    "as_told", [lambda info: info, lambda info: info._asdict()], ids=["a NamedTuple", "a dict"]
+)
 def test_a_run_ends_with_the_filter_and_keeps_the_draws_paid_for(as_told, capsys):
     curator = Curator(ROWS, MODEL, Budget(8.0, 1e-6))
     walk = accept_walk(MODEL.log_prior, FilteredAccept(clip=0.5, rho=0.2), random_walk(0.1))
@@ -194,19 +226,42 @@ def test_a_run_ends_with_the_filter_and_keeps_the_draws_paid_for(as_told, capsys
         return state, as_told(info)
 
     sampler = walk._replace(step=step)
-    result = sample(jax.random.key(0), sampler, curator, np.zeros(2), num_steps=400, num_chains=2, warmup=0, progress=True)
+    result = sample(
+        jax.random.key(0),
+        sampler,
+        curator,
+        np.zeros(2),
+        num_steps=400,
+        num_chains=2,
+        warmup=0,
+        progress=True,
+    )
     stats = result.sample_stats
     # A step of two chains costs about 2 * 2 * 0.1^2 / 8 = 0.005.
     assert 20 < stats.sizes["draw"] < 80 and bool(stats.is_answered.all())
     (ending,) = (finding for finding in findings(result) if finding.code == "filter-used-up")
-    assert ending.numbers == {"steps": stats.sizes["draw"], "planned": 400} and ending.text in capsys.readouterr().err
+    assert (
+        ending.numbers == {"steps": stats.sizes["draw"], "planned": 400}
+        and ending.text in capsys.readouterr().err
+    )
 
 
 def test_a_run_that_gets_no_draw_says_so():
     curator = Curator(ROWS, MODEL, Budget(8.0, 1e-6))
     sampler = accept_walk(MODEL.log_prior, FilteredAccept(clip=5.0, rho=1e-4), random_walk(1.0))
-    with pytest.raises(RunFailed, match="used up its filter and ended after 0 of 20 steps.*no draws: choose a larger rho"):
-        sample(jax.random.key(0), sampler, curator, np.zeros(2), num_steps=20, num_chains=2, progress=False)
+    with pytest.raises(
+        RunFailed,
+        match="used up its filter and ended after 0 of 20 steps.*no draws: choose a larger rho",
+    ):
+        sample(
+            jax.random.key(0),
+            sampler,
+            curator,
+            np.zeros(2),
+            num_steps=20,
+            num_chains=2,
+            progress=False,
+        )
 
 
 def test_a_choice_that_depends_on_the_chain_is_refused_with_the_way_out():
@@ -218,7 +273,9 @@ def test_a_choice_that_depends_on_the_chain_is_refused_with_the_way_out():
         return jax.vmap(lambda key, position: step(ask, key, position))(keys, positions)
 
     with pytest.raises(UnsupportedQuery, match="ask it outside, and use jnp.where"):
-        Curator(ROWS, MODEL, None).trace(chains, jax.random.split(jax.random.key(0)), jnp.zeros((2, 2)))
+        Curator(ROWS, MODEL, None).trace(
+            chains, jax.random.split(jax.random.key(0)), jnp.zeros((2, 2))
+        )
 
 
 def test_refusals():
@@ -229,7 +286,9 @@ def test_refusals():
     curator = Curator(ROWS, MODEL, Budget(1.0, 1e-5))
     with pytest.raises(BudgetExceeded, match="the budget is epsilon=1: choose a smaller rho"):
         curator.check({FilteredAccept(1.0, 5.0): 1})
-    with pytest.raises(ValueError, match=r"\(a filter is paid once\), so any number of steps fits: say num_steps"):
+    with pytest.raises(
+        ValueError, match=r"\(a filter is paid once\), so any number of steps fits: say num_steps"
+    ):
         curator.max_steps({}, {QUERY: 1})
     curator = Curator(ROWS, MODEL, None, devices=jax.devices()[:1])
     with pytest.raises(UnsupportedQuery, match="one device"):

@@ -1,4 +1,6 @@
-"""The gradient query: its sensitivity in exact integers, its noise, its batches, and what bad rows contribute."""
+"""The gradient query: its sensitivity in exact integers, its noise, its batches, and what bad rows
+contribute.
+"""
 
 import dataclasses
 import functools
@@ -11,7 +13,16 @@ import pytest
 from jax import lax
 from scipy import stats
 
-from dpmcmc import Budget, Curator, FixedBatch, Gradient, Model, Neighbours, PoissonBatch, UnsupportedQuery
+from dpmcmc import (
+    Budget,
+    Curator,
+    FixedBatch,
+    Gradient,
+    Model,
+    Neighbours,
+    PoissonBatch,
+    UnsupportedQuery,
+)
 from dpmcmc.accounting import costs
 from dpmcmc.curator.queries import batches, gradient
 from dpmcmc.curator.sums import exact_sum, linear_rows
@@ -36,14 +47,22 @@ def inner_product(dimension: int, is_linear: bool) -> Model:
     def log_likelihood(position, row):
         return jnp.dot(row, position, precision="highest")
 
-    parts = Linear(log_likelihood, lambda row: (row,), lambda predictor, row: predictor) if is_linear else None
-    return Model(log_likelihood, lambda p: 0.0 * jnp.sum(p), lambda p: {"p": p}, dimension, linear=parts)
+    parts = (
+        Linear(log_likelihood, lambda row: (row,), lambda predictor, row: predictor)
+        if is_linear
+        else None
+    )
+    return Model(
+        log_likelihood, lambda p: 0.0 * jnp.sum(p), lambda p: {"p": p}, dimension, linear=parts
+    )
 
 
 def ask_many(curator, query, positions, seed=0):
     """One answer for each position, in one grant."""
     keys = jax.random.split(jax.random.key(seed), len(positions))
-    program = lambda ask, keys, positions: jax.vmap(lambda key, p: ask(key, query, p))(keys, positions)  # noqa: E731
+    program = lambda ask, keys, positions: jax.vmap(lambda key, p: ask(key, query, p))(  # noqa: E731
+        keys, positions
+    )
     traced = curator.trace(program, keys, positions)
     return curator.grant(traced.plan).run(traced.compile(), keys, positions)
 
@@ -64,7 +83,9 @@ def summing(model, clip, unit, capacity, by_columns, *what_tests_replace):
 def sum_before_noise(rows, model, clip, position):
     """The sum of clipped gradients, as it is before the noise."""
     curator = Curator(rows, model, None)
-    run = summing(model, clip, curator.unit, curator.capacity, curator._by_columns, exact_sum.CACHED_ENTRIES)
+    run = summing(
+        model, clip, curator.unit, curator.capacity, curator._by_columns, exact_sum.CACHED_ENTRIES
+    )
     with jax.enable_x64(True):
         return np.asarray(run(curator._rows[0], curator._num_rows, position))
 
@@ -73,7 +94,8 @@ def row_gradients(model, position, rows):
     return jax.jit(jax.vmap(jax.grad(model.log_likelihood), (None, 0)))(position, rows)
 
 
-# -- one value in two places -------------------------------------------------------------------------------------------------
+# -- one value in two places
+# -------------------------------------------------------------------------------------------------
 
 
 def excess_features(row):
@@ -85,18 +107,30 @@ def excess_features(row):
 def excess_model():
     predictor = lambda position, row: jnp.dot(jnp.concatenate(excess_features(row)), position)  # noqa: E731
     parts = Linear(predictor, excess_features, lambda predictor, row: jax.nn.log_sigmoid(predictor))
-    return inner_product(2, False)._replace(log_likelihood=lambda p, row: jax.nn.log_sigmoid(predictor(p, row)), linear=parts)
+    return inner_product(2, False)._replace(
+        log_likelihood=lambda p, row: jax.nn.log_sigmoid(predictor(p, row)), linear=parts
+    )
 
 
-@pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU's compiler does not show what the short cut would do wrong")
+@pytest.mark.skipif(
+    jax.default_backend() != "cpu",
+    reason="a GPU's compiler does not show what the short cut would do wrong",
+)
 def test_features_that_are_computed_twice_do_not_pass_the_clip():
-    """The short cut finds their length in one place and adds them in another, each rounded in its own way."""
+    """The short cut finds their length in one place and adds them in another, each rounded in its
+    own way.
+    """
     x, y = np.float32(300_007.3), np.float32(200_003.7)
     rows = np.random.default_rng(0).uniform(0.5, 2, (20_001, 4)).astype(np.float32)
-    tables = [np.concatenate([rows[:7], np.array([row], np.float32), rows[8:]]) for row in ((x, y, x * y, 1e-3), (0, 0, 0, 0))]
+    tables = [
+        np.concatenate([rows[:7], np.array([row], np.float32), rows[8:]])
+        for row in ((x, y, x * y, 1e-3), (0, 0, 0, 0))
+    ]
 
     def moved_by(model):
-        one, other = (sum_before_noise(table, model, 1.0, jnp.zeros(2, jnp.float32)) for table in tables)
+        one, other = (
+            sum_before_noise(table, model, 1.0, jnp.zeros(2, jnp.float32)) for table in tables
+        )
         return np.linalg.norm(one - other)
 
     model = Curator(tables[0], excess_model(), None).model
@@ -114,7 +148,8 @@ def test_features_that_are_computed_twice_do_not_pass_the_clip():
         (jax.jit(lambda row: (row["x"],)), True),
         (lambda row: (row["x"] / 3,), False),
         (lambda row: (row["x"] + 1,), False),
-        (lambda row: (row["x"].astype(jnp.int32),), False),  # of a NaN there is no telling what it becomes
+        # Of a NaN there is no telling what it becomes
+        (lambda row: (row["x"].astype(jnp.int32),), False),
         (lambda row: (jnp.append(row["x"][:2], row["x"][0] * row["x"][1]),), False),
         (jax.jit(lambda row: (jnp.sin(row["x"]),)), False),
     ],
@@ -128,7 +163,9 @@ def test_features_are_cells_that_are_moved(features, is_taken):
     assert (settled.linear is not None) is is_taken
     if is_taken:
         row = jax.tree.map(lambda leaf: leaf[1], rows)
-        assert np.array_equal(np.concatenate(settled.linear.features(row)), np.concatenate(features(row)))
+        assert np.array_equal(
+            np.concatenate(settled.linear.features(row)), np.concatenate(features(row))
+        )
 
 
 @jax.custom_jvp
@@ -153,14 +190,23 @@ def test_whole_features_may_have_been_rounded_on_the_way(features):
 
 def test_features_of_two_curators_are_each_ones_own():
     columns = [0, 1]
-    features = dataclasses.make_dataclass("Features", [], namespace={"__call__": lambda self, row: (row[np.array(columns)],)})
-    parts = Linear(lambda p, row: jnp.dot(row[np.array(columns)], p), features(), lambda predictor, row: predictor)
+    features = dataclasses.make_dataclass(
+        "Features", [], namespace={"__call__": lambda self, row: (row[np.array(columns)],)}
+    )
+    parts = Linear(
+        lambda p, row: jnp.dot(row[np.array(columns)], p),
+        features(),
+        lambda predictor, row: predictor,
+    )
     model = inner_product(2, False)._replace(log_likelihood=parts.predictor, linear=parts)
     row, rows = np.arange(3, dtype=np.float32), np.ones((4, 3), np.float32)
     first, same = (Curator(rows, model, None).model.linear for _ in range(2))
     columns[:] = [1, 2]
     second = Curator(rows, model, None).model.linear
-    assert [np.concatenate(linear.features(row)).tolist() for linear in (first, second)] == [[0, 1], [1, 2]]
+    assert [np.concatenate(linear.features(row)).tolist() for linear in (first, second)] == [
+        [0, 1],
+        [1, 2],
+    ]
     assert first == same and first != second and hash(first.features) == hash(same.features)
 
 
@@ -169,7 +215,11 @@ def test_features_that_change_are_those_of_the_first_time():
     calls = []
     features = lambda row: (row, np.full(1, 10.0 ** len(calls.append(0) or calls), np.float32))  # noqa: E731
     parts = Linear(lambda p, row: jnp.dot(row, p[:2]), features, lambda predictor, row: predictor)
-    model = Curator(np.ones((4, 2)), inner_product(3, False)._replace(log_likelihood=parts.predictor, linear=parts), None).model
+    model = Curator(
+        np.ones((4, 2)),
+        inner_product(3, False)._replace(log_likelihood=parts.predictor, linear=parts),
+        None,
+    ).model
     found = [model.linear.features(np.ones(2, np.float32))[1][0] for _ in range(3)]
     assert found[0] == found[1] == found[2]
 
@@ -177,9 +227,14 @@ def test_features_that_change_are_those_of_the_first_time():
 @pytest.mark.parametrize("dimension, number", [(1, 2), (3, 1), (3, 2)])
 def test_features_have_one_entry_for_each_of_the_position(dimension, number):
     """Else one noise would be added to several entries, or one entry be released several times."""
-    parts = Linear(lambda p, row: row[0] * p[0], lambda row: (row[:number],), lambda predictor, row: predictor)
+    parts = Linear(
+        lambda p, row: row[0] * p[0], lambda row: (row[:number],), lambda predictor, row: predictor
+    )
     model = inner_product(dimension, False)._replace(log_likelihood=parts.predictor, linear=parts)
-    with pytest.raises(ValueError, match=f"a tuple of vectors with {dimension} entries in all.*it returned float64 of shape"):
+    with pytest.raises(
+        ValueError,
+        match=f"a tuple of vectors with {dimension} entries in all.*it returned float64 of shape",
+    ):
         Curator(np.ones((4, 3)), model, None)
     whole = parts._replace(features=lambda row: row[:dimension])
     with pytest.raises(ValueError, match="a tuple of vectors"):
@@ -187,7 +242,9 @@ def test_features_have_one_entry_for_each_of_the_position(dimension, number):
 
 
 def test_integers_are_made_in_one_place(monkeypatch):
-    """A compiler that makes them again where they are added may make others than those whose length was looked at."""
+    """A compiler that makes them again where they are added may make others than those whose length
+    was looked at.
+    """
 
     def num_places():
         model, rows = excess_model()._replace(linear=None), np.ones((20_001, 4), np.float32)
@@ -195,7 +252,12 @@ def test_integers_are_made_in_one_place(monkeypatch):
             model, exact_sum.Table((rows,), num_rows, Unit(), capacity=len(rows)), position, 1.0
         )
         with jax.enable_x64(True):
-            compiled = jax.jit(adder).lower(rows, np.int64(20_001), np.zeros(2, np.float32)).compile().as_text()
+            compiled = (
+                jax.jit(adder)
+                .lower(rows, np.int64(20_001), np.zeros(2, np.float32))
+                .compile()
+                .as_text()
+            )
         return len(re.findall(r"= s32\[\d+,2\]\S* convert\(", compiled))
 
     assert num_places() == 1
@@ -203,11 +265,14 @@ def test_integers_are_made_in_one_place(monkeypatch):
     assert num_places() > 1
 
 
-# -- sensitivity ---------------------------------------------------------------------------------------------------------------
+# -- sensitivity
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def adversarial_rows(seed: int, number: int, dimension: int) -> np.ndarray:
-    """float32 rows whose length is 1 up to a few roundings, or far above, in directions that provoke rounding."""
+    """float32 rows whose length is 1 up to a few roundings, or far above, in directions that
+    provoke rounding.
+    """
     rng = np.random.default_rng(seed)
     directions = rng.normal(size=(number, dimension))
     directions[1::8] = rng.choice([-1.0, 1.0], size=directions[1::8].shape)
@@ -239,21 +304,28 @@ def integers_by_linear_rows(rows):
 
     def one(row, scale):
         row, scale = jax.tree.map(lambda leaf: leaf[None], (row, scale))
-        return linear_rows.gradient_integers(model.linear, row, scale, jnp.ones(1, bool), position, 1.0, bits)
+        return linear_rows.gradient_integers(
+            model.linear, row, scale, jnp.ones(1, bool), position, 1.0, bits
+        )
 
     return jax.vmap(one)(rows, scales)
 
 
 def integers_without_the_check(rows):
     """The twin: floating-point clipping as everyone writes it, then truncation."""
-    return exact_sum.fixed_point(rows * jnp.minimum(1.0, 1 / jnp.linalg.norm(rows, axis=1, keepdims=True)))
+    return exact_sum.fixed_point(
+        rows * jnp.minimum(1.0, 1 / jnp.linalg.norm(rows, axis=1, keepdims=True))
+    )
 
 
 def count_too_long(function, bits: int, dimension: int, number: int = 10**6) -> int:
     step = 10**5
     with jax.enable_x64(True):
         compiled = jax.jit(function)
-        return sum(too_long(np.asarray(compiled(adversarial_rows(seed, step, dimension))), bits) for seed in range(number // step))
+        return sum(
+            too_long(np.asarray(compiled(adversarial_rows(seed, step, dimension))), bits)
+            for seed in range(number // step)
+        )
 
 
 @pytest.mark.parametrize("dimension", [2, 10, pytest.param(100, marks=pytest.mark.slow)])
@@ -287,7 +359,10 @@ def test_the_integer_check_holds_for_any_integers(dimension):
     integers = rng.integers(-(2**31), 2**31, size=(200, dimension)).astype(np.int32)
     integers[::4] = -(2**31)
     lengths = np.linalg.norm(integers.astype(float), axis=1, keepdims=True)
-    wanted = 2.0**30 * np.array([0.5, 0.99999, 1.0, 1 + 2.0**-27, 1.00001])[rng.integers(0, 5, size=(200, 1))]
+    wanted = (
+        2.0**30
+        * np.array([0.5, 0.99999, 1.0, 1 + 2.0**-27, 1.00001])[rng.integers(0, 5, size=(200, 1))]
+    )
     integers[1::2] = np.trunc(integers * (wanted / lengths))[1::2]
     with jax.enable_x64(True):
         found = np.asarray(exact_sum.shrink_to_ball(jnp.asarray(integers)))
@@ -313,21 +388,36 @@ def test_a_row_at_the_bound_counts_nearly_in_full(is_linear):
 @pytest.mark.parametrize("dimension", [1, 2, 5, 100])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_clipped_rows_are_not_taken_for_too_long(dtype, dimension):
-    """The integer check overestimates lengths a little: without a margin for that, most float64 rows at the bound were lost."""
+    """The integer check overestimates lengths a little: without a margin for that, most float64
+    rows at the bound were lost.
+    """
     rows = np.random.default_rng(0).normal(size=(10_000, dimension))
     rows = (3.0 * rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(dtype)
     with jax.enable_x64(True):
-        ball = jax.jit(lambda rows: exact_sum.shrink_to_ball(exact_sum.fixed_point(clip_to_unit_ball(rows, 1.0))))
+        ball = jax.jit(
+            lambda rows: exact_sum.shrink_to_ball(
+                exact_sum.fixed_point(clip_to_unit_ball(rows, 1.0))
+            )
+        )
         found = np.asarray(ball(rows))
-    np.testing.assert_allclose(np.linalg.norm(found / 2.0**exact_sum.BITS, axis=1), 1.0, atol=(dimension + 17) * 2.0**-23)
+    np.testing.assert_allclose(
+        np.linalg.norm(found / 2.0**exact_sum.BITS, axis=1), 1.0, atol=(dimension + 17) * 2.0**-23
+    )
     assert too_long(found, exact_sum.BITS) == 0
 
 
-# -- values --------------------------------------------------------------------------------------------------------------------
+# -- values
+# --------------------------------------------------------------------------------------------------------------------
 
 REGRESSIONS = {
-    "logistic": (lambda **o: logistic(3, 1.0, **o), lambda *a: simulate_logistic_rows(*a, 1.0, True)),
-    "linear": (lambda **o: linear(3, 0.5, **o), lambda *a: simulate_linear_rows(*a, 1.0, 0.5, True)),
+    "logistic": (
+        lambda **o: logistic(3, 1.0, **o),
+        lambda *a: simulate_logistic_rows(*a, 1.0, True),
+    ),
+    "linear": (
+        lambda **o: linear(3, 0.5, **o),
+        lambda *a: simulate_linear_rows(*a, 1.0, 0.5, True),
+    ),
     "poisson": (lambda **o: poisson(3, **o), lambda *a: simulate_poisson_rows(*a, 1.0, True)),
 }
 
@@ -346,10 +436,14 @@ def test_both_paths_give_the_clipped_gradient(name, intercept):
     each = np.asarray(row_gradients(model, position, rows))
     wanted = (each * np.minimum(1.0, 0.7 / np.linalg.norm(each, axis=1, keepdims=True))).sum(0)
     for same in (model, model._replace(linear=None)):
-        np.testing.assert_allclose(sum_before_noise(rows, same, 0.7, position), wanted, rtol=2e-4, atol=0.02)
+        np.testing.assert_allclose(
+            sum_before_noise(rows, same, 0.7, position), wanted, rtol=2e-4, atol=0.02
+        )
 
 
-@pytest.mark.parametrize("is_linear", [pytest.param(False, marks=pytest.mark.slow), True], ids=["rows", "linear"])
+@pytest.mark.parametrize(
+    "is_linear", [pytest.param(False, marks=pytest.mark.slow), True], ids=["rows", "linear"]
+)
 def test_the_sum_does_not_depend_on_how_rows_are_split(is_linear, monkeypatch):
     model = logistic(3, 1.0, intercept=True)
     model = model if is_linear else model._replace(linear=None)
@@ -362,12 +456,16 @@ def test_the_sum_does_not_depend_on_how_rows_are_split(is_linear, monkeypatch):
     np.testing.assert_array_equal(*sums)
 
 
-@pytest.mark.parametrize("is_linear", [pytest.param(False, marks=pytest.mark.slow), True], ids=["rows", "linear"])
+@pytest.mark.parametrize(
+    "is_linear", [pytest.param(False, marks=pytest.mark.slow), True], ids=["rows", "linear"]
+)
 def test_double_rows_are_answered_too(is_linear):
     model = logistic(2, 1.0)
     model = model if is_linear else model._replace(linear=None)
     features, labels = simulate_logistic_rows(jax.random.key(1), 400, [1.0, -1.0], 1.0)
-    total = sum_before_noise((np.asarray(features, np.float64), np.asarray(labels, np.float64)), model, 1.0, jnp.zeros(2))
+    total = sum_before_noise(
+        (np.asarray(features, np.float64), np.asarray(labels, np.float64)), model, 1.0, jnp.zeros(2)
+    )
     wanted = row_gradients(model, jnp.zeros(2), (features, labels)).sum(0)
     np.testing.assert_allclose(total, wanted, rtol=1e-4)
 
@@ -380,7 +478,18 @@ def test_double_rows_are_answered_too(is_linear):
 def test_bad_rows_contribute_a_public_amount(function, bits):
     nan, inf = np.nan, np.inf
     rows = np.array(
-        [[0, 0], [nan, 1], [3e38, 3e38], [1e-44, 0], [0.5, 0], [1e-37, 0], [inf, -1], [inf, -inf], [-inf, nan]], np.float32
+        [
+            [0, 0],
+            [nan, 1],
+            [3e38, 3e38],
+            [1e-44, 0],
+            [0.5, 0],
+            [1e-37, 0],
+            [inf, -1],
+            [inf, -inf],
+            [-inf, nan],
+        ],
+        np.float32,
     )
     with jax.enable_x64(True):
         found = np.asarray(jax.jit(function)(rows)) / 2.0**bits
@@ -392,9 +501,15 @@ def test_bad_rows_contribute_a_public_amount(function, bits):
 @pytest.mark.parametrize("is_double", [False, True], ids=["float32", "float64"])
 def test_rows_are_scaled_by_exact_powers_of_two(is_double):
     """Or a fused product would round to other integers than the ones whose length was measured."""
-    rows = np.exp(np.random.default_rng(0).normal(scale=20, size=(4000, 3))).astype(np.float64 if is_double else np.float32)
+    rows = np.exp(np.random.default_rng(0).normal(scale=20, size=(4000, 3))).astype(
+        np.float64 if is_double else np.float32
+    )
     with jax.enable_x64(True):
-        scales = jax.jit(lambda rows: linear_rows.row_scales(inner_product(3, True).linear, rows, 40, is_double, 500))(rows)
+        scales = jax.jit(
+            lambda rows: linear_rows.row_scales(
+                inner_product(3, True).linear, rows, 40, is_double, 500
+            )
+        )(rows)
     mantissa, exponent = np.frexp(np.asarray(scales.factor))
     assert (mantissa == 0.5).all()
     np.testing.assert_array_equal(exponent - 1 + np.frexp(rows.max(axis=1))[1], 20)
@@ -423,7 +538,9 @@ def test_a_row_too_small_to_be_scaled_counts_as_zero():
 def test_an_infinite_residual_is_clipped_in_its_direction():
     rows = (np.ones((1, 1), np.float32), np.ones(1, np.float32))
     for model in (poisson(1), poisson(1)._replace(linear=None)):
-        np.testing.assert_allclose(sum_before_noise(rows, model, 2.0, jnp.full(1, 500.0)), [-2.0], rtol=1e-4)
+        np.testing.assert_allclose(
+            sum_before_noise(rows, model, 2.0, jnp.full(1, 500.0)), [-2.0], rtol=1e-4
+        )
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU takes more rows at a time")
@@ -437,10 +554,13 @@ def test_no_table_of_gradients_is_made():
             jax.random.key(0),
             jnp.zeros(50),
         )
-        assert traced.compile().compiled.memory_analysis().temp_size_in_bytes < num_rows * 50 * 4 / 4
+        assert (
+            traced.compile().compiled.memory_analysis().temp_size_in_bytes < num_rows * 50 * 4 / 4
+        )
 
 
-# -- noise and its price ---------------------------------------------------------------------------------------------------------
+# -- noise and its price
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_noise_has_its_scale_and_not_one_5_percent_off():
@@ -465,9 +585,16 @@ def test_noise_has_its_scale_and_not_one_5_percent_off():
 ])  # fmt: skip
 @pytest.mark.parametrize("is_linear", [False, True])
 def test_noise_follows_the_unit_of_privacy(relation, rows_per_person, factor, is_linear):
-    """On the finer grid of a linear predictor as well, where noise of as many grid points would be a thousandth."""
-    table, model = exact_sum.Table((np.zeros((3, 2), np.float32),), 3, Unit(relation, rows_per_person)), inner_product(2, is_linear)
-    answer = lambda key: Gradient(0.5, 3.0).answer(key, model, gradient.with_scales(table, model), jnp.zeros(2))  # noqa: E731
+    """On the finer grid of a linear predictor as well, where noise of as many grid points would be
+    a thousandth.
+    """
+    table, model = (
+        exact_sum.Table((np.zeros((3, 2), np.float32),), 3, Unit(relation, rows_per_person)),
+        inner_product(2, is_linear),
+    )
+    answer = lambda key: Gradient(0.5, 3.0).answer(  # noqa: E731
+        key, model, gradient.with_scales(table, model), jnp.zeros(2)
+    )
     with jax.enable_x64(True):
         variance = jax.jit(lambda key: answer(key).variance)(np.zeros(8, np.uint32))
     np.testing.assert_allclose(variance, (3.0 * 0.5 * factor) ** 2, rtol=1e-6)
@@ -475,7 +602,11 @@ def test_noise_follows_the_unit_of_privacy(relation, rows_per_person, factor, is
 
 def test_costs():
     full = Gradient(1.0, 2.0).cost(Unit())
-    assert isinstance(full, costs.Gaussian) and full.noise_multiplier == 2.0 and 0 < full.distance < 1e-16
+    assert (
+        isinstance(full, costs.Gaussian)
+        and full.noise_multiplier == 2.0
+        and 0 < full.distance < 1e-16
+    )
     batch = Gradient(1.0, 2.0, batch=PoissonBatch(0.1)).cost(Unit(Neighbours.ADD_OR_REMOVE_ONE))
     assert (batch.scheme, batch.neighbours) == ("poisson", Neighbours.ADD_OR_REMOVE_ONE)
     assert 0.1 < batch.rate < 0.1 + 1e-12
@@ -496,17 +627,22 @@ def test_the_statement_names_the_gradient_and_its_cost():
     assert statement.epsilon < 1
 
 
-# -- batches ---------------------------------------------------------------------------------------------------------------------
+# -- batches
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def table_of(num_rows: int, capacity: int, num_pieces: int = 3):
     size = -(-capacity // num_pieces)
     whole = np.arange(num_pieces * size, dtype=np.float32)
-    return exact_sum.Table(tuple(map(jnp.asarray, np.split(whole, num_pieces))), num_rows, Unit(), capacity=capacity)
+    return exact_sum.Table(
+        tuple(map(jnp.asarray, np.split(whole, num_pieces))), num_rows, Unit(), capacity=capacity
+    )
 
 
 def inclusions(batch, table, number: int, seed: int = 0) -> np.ndarray:
-    """Whether each slot is in the batch, for many batches; and each batch's rows must be those of its slots."""
+    """Whether each slot is in the batch, for many batches; and each batch's rows must be those of
+    its slots.
+    """
     rng = np.random.default_rng(seed)
 
     def one(key):
@@ -514,7 +650,9 @@ def inclusions(batch, table, number: int, seed: int = 0) -> np.ndarray:
         rows, is_real = batches.gather(table, slots)
         is_counted = is_counted & is_real
         is_right = jnp.all(jnp.where(is_counted, rows == slots, True))
-        return jnp.zeros(table.num_slots + 1, jnp.int32).at[slots].add(is_counted.astype(jnp.int32)), is_right
+        return jnp.zeros(table.num_slots + 1, jnp.int32).at[slots].add(
+            is_counted.astype(jnp.int32)
+        ), is_right
 
     with jax.enable_x64(True):
         found, is_right = jax.jit(lambda keys: lax.map(one, keys, batch_size=500))(
@@ -524,7 +662,10 @@ def inclusions(batch, table, number: int, seed: int = 0) -> np.ndarray:
     return np.asarray(found)[:, :-1]
 
 
-@pytest.mark.parametrize("rate", [pytest.param(0.02, marks=pytest.mark.slow), 0.3, pytest.param(0.5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "rate",
+    [pytest.param(0.02, marks=pytest.mark.slow), 0.3, pytest.param(0.5, marks=pytest.mark.slow)],
+)
 def test_poisson_batches_hold_every_row_independently(rate):
     number, num_rows = 20_000, 90
     found = inclusions(PoissonBatch(rate), table_of(num_rows, 100), number)
@@ -540,16 +681,23 @@ def test_poisson_batches_hold_every_row_independently(rate):
     values, counts = np.unique(sizes, return_counts=True)
     expected = stats.binom.pmf(values, num_rows, rate) * number
     common = expected > 10
-    assert stats.chi2.sf(np.sum((counts - expected)[common] ** 2 / expected[common]), common.sum()) > 1e-4
+    assert (
+        stats.chi2.sf(np.sum((counts - expected)[common] ** 2 / expected[common]), common.sum())
+        > 1e-4
+    )
 
 
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 7, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "size", [pytest.param(1, marks=pytest.mark.slow), 7, pytest.param(50, marks=pytest.mark.slow)]
+)
 def test_fixed_batches_have_their_size_and_treat_rows_alike(size):
     number, num_rows = 20_000, 100
     found = inclusions(FixedBatch(size, num_rows), table_of(num_rows, num_rows), number, seed=size)
     assert (found.sum(1) == size).all()
     rate = size / num_rows
-    assert np.abs(found[:, :num_rows].mean(0) - rate).max() / np.sqrt(rate * (1 - rate) / number) < 5.0
+    assert (
+        np.abs(found[:, :num_rows].mean(0) - rate).max() / np.sqrt(rate * (1 - rate) / number) < 5.0
+    )
     if size > 1:
         together = (found[:, :50] * found[:, 50:100]).mean(0)
         chance = rate * (size - 1) / (num_rows - 1)
@@ -564,10 +712,14 @@ def batch_sums(rows, model, clip, batch, number):
     bits = exact_sum.BITS if model.linear is None else linear_rows.grid_bits(table.num_slots)
 
     def one(key):
-        return gradient.batch_sum(model, table, jnp.zeros(model.dimension), clip, *batch.draw(key, table))
+        return gradient.batch_sum(
+            model, table, jnp.zeros(model.dimension), clip, *batch.draw(key, table)
+        )
 
     with jax.enable_x64(True):
-        return np.asarray(jax.jit(lambda keys: lax.map(one, keys, batch_size=100))(keys)) / 2.0**bits
+        return (
+            np.asarray(jax.jit(lambda keys: lax.map(one, keys, batch_size=100))(keys)) / 2.0**bits
+        )
 
 
 @pytest.mark.parametrize("is_linear, batch", [
@@ -588,7 +740,9 @@ def test_the_answer_of_a_batch_is_scaled_by_its_rate():
     table = exact_sum.Table((np.zeros((300, 2), np.float32),), 300, Unit(), capacity=300)
     query = Gradient(0.5, 3.0, batch=FixedBatch(30, 300))
     with jax.enable_x64(True):
-        answer = jax.jit(lambda key: query.answer(key, inner_product(2, False), table, jnp.zeros(2)))(SECRET[:8])
+        answer = jax.jit(
+            lambda key: query.answer(key, inner_product(2, False), table, jnp.zeros(2))
+        )(SECRET[:8])
     np.testing.assert_allclose(answer.variance, (3.0 / 0.1) ** 2, rtol=1e-6)
     assert 0 < np.abs(answer.value).max() < 6 * 30
 
@@ -596,7 +750,10 @@ def test_the_answer_of_a_batch_is_scaled_by_its_rate():
 @pytest.mark.parametrize("is_linear", [False, True])
 def test_devices_add_their_parts_of_a_batch(is_linear):
     """Two shards under one axis name give what one table gives."""
-    rows, model = np.random.default_rng(0).normal(size=(2, 20, 3)).astype(np.float32), inner_product(3, is_linear)
+    rows, model = (
+        np.random.default_rng(0).normal(size=(2, 20, 3)).astype(np.float32),
+        inner_product(3, is_linear),
+    )
     slots, is_counted = jnp.arange(3, 33), jnp.arange(30) % 3 > 0
 
     def shard(pieces, axis=None, device=None):
@@ -616,7 +773,8 @@ def test_large_batches_are_cut_into_exact_blocks():
     np.testing.assert_allclose(total, [[15_000]], rtol=1e-5)
 
 
-# -- refusals --------------------------------------------------------------------------------------------------------------------
+# -- refusals
+# --------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make, text", [

@@ -1,7 +1,9 @@
-"""The fused GPU kernels, run step by step on a CPU: the sums of the path through XLA, the same bounds, one pass for all chains.
+"""The fused GPU kernels, run step by step on a CPU: the sums of the path through XLA, the same
+bounds, one pass for all chains.
 
-The kernels multiply in another order, so sums over rows agree up to float32's rounding, and to the last bit where every product is
-exact. What privacy rests on (the clip, the grid, the mask, whole numbers) is tested to the last bit.
+The kernels multiply in another order, so sums over rows agree up to float32's rounding, and to the
+last bit where every product is exact. What privacy rests on (the clip, the grid, the mask, whole
+numbers) is tested to the last bit.
 """
 
 import functools
@@ -34,7 +36,9 @@ def interpreted(monkeypatch):
 def logistic_rows(num_rows: int, dimension: int, seed: int = 0):
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(num_rows, dimension)).astype(np.float32)
-    return features / np.linalg.norm(features, axis=1, keepdims=True), (rng.random(num_rows) < 0.5).astype(np.float32)
+    return features / np.linalg.norm(features, axis=1, keepdims=True), (
+        rng.random(num_rows) < 0.5
+    ).astype(np.float32)
 
 
 def points(num_chains: int, dimension: int, seed: int = 1):
@@ -46,26 +50,39 @@ def points(num_chains: int, dimension: int, seed: int = 1):
 def table_of(rows, num_rows, num_pieces: int = 1):
     leaves, tree = jax.tree.flatten(rows)
     pieces = zip(*(jnp.split(jnp.asarray(leaf), num_pieces) for leaf in leaves), strict=True)
-    return Table(tuple(jax.tree.unflatten(tree, piece) for piece in pieces), num_rows, Unit(), capacity=len(leaves[0]))
+    return Table(
+        tuple(jax.tree.unflatten(tree, piece) for piece in pieces),
+        num_rows,
+        Unit(),
+        capacity=len(leaves[0]),
+    )
 
 
 @functools.cache
 def compiled(model, bound, clip, num_pieces, *what_tests_replace):
-    """(rows, their number, positions, proposals) -> the chains' integer sums of ratios or, with a clip, of gradients."""
+    """(rows, their number, positions, proposals) -> the chains' integer sums of ratios or, with a
+    clip, of gradients.
+    """
 
     def run(rows, number, positions, proposals):
         table = table_of(rows, number, num_pieces)
         if clip is None:
-            return jax.vmap(lambda before, after: log_ratio_sum(model, table, before, after, bound))(positions, proposals)
+            return jax.vmap(
+                lambda before, after: log_ratio_sum(model, table, before, after, bound)
+            )(positions, proposals)
         table = gradient.with_scales(table, model)
-        return jax.vmap(lambda position: gradient.all_rows_sum(model, table, position, clip))(positions)
+        return jax.vmap(lambda position: gradient.all_rows_sum(model, table, position, clip))(
+            positions
+        )
 
     return jax.jit(run)
 
 
 def sums(model, rows, positions, proposals, bound=None, clip=None, num_rows=None, num_pieces=1):
     number = len(jax.tree.leaves(rows)[0]) if num_rows is None else num_rows
-    run = compiled(model, bound, clip, num_pieces, fused.INTERPRET, fused.clip_to_unit, fused._Program.is_real)
+    run = compiled(
+        model, bound, clip, num_pieces, fused.INTERPRET, fused.clip_to_unit, fused._Program.is_real
+    )
     with jax.enable_x64(True):
         return np.asarray(run(rows, jnp.int64(number), positions, proposals))
 
@@ -85,7 +102,8 @@ def through_xla(monkeypatch, function, *arguments, **options):
         return function(*arguments, **options)
 
 
-# -- the same sums ---------------------------------------------------------------------------------------------------------------
+# -- the same sums
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -94,10 +112,14 @@ def test_ratios_are_those_of_the_other_path(num_chains, monkeypatch):
     model, rows = models.logistic(7, 1.0, intercept=True), logistic_rows(1300, 7)
     before, after = points(num_chains, 8)
     found = ratios(model, rows, before, after, 0.3, num_rows=1250, num_pieces=2)
-    wanted = through_xla(monkeypatch, ratios, model, rows, before, after, 0.3, num_rows=1250, num_pieces=2)
+    wanted = through_xla(
+        monkeypatch, ratios, model, rows, before, after, 0.3, num_rows=1250, num_pieces=2
+    )
     assert np.abs(wanted).max() > FULL
     assert np.abs(found - wanted).max() < 1250**0.5 * 2e-5 * FULL
-    np.testing.assert_array_equal(ratios(model, rows, after, before, 0.3, num_rows=1250, num_pieces=2), -found)
+    np.testing.assert_array_equal(
+        ratios(model, rows, after, before, 0.3, num_rows=1250, num_pieces=2), -found
+    )
 
 
 @pytest.mark.parametrize("num_chains", [pytest.param(1, marks=pytest.mark.slow), 40])
@@ -111,23 +133,32 @@ def test_ratios_are_the_same_integers_where_products_are_exact(num_chains, monke
 
 @pytest.mark.parametrize("num_chains", [2, fused.FEW + 1])
 def test_every_chain_has_a_bound_of_its_own(num_chains):
-    """Moves differ in length, and the clip follows the move. Log-ratios are near 1 and -1, and have bits in both halves."""
+    """Moves differ in length, and the clip follows the move.
+
+    Log-ratios are near 1 and -1, and have bits in both halves.
+    """
     near_one, bounds = 1 - 2.0**-20, np.exp2(np.arange(num_chains)).astype(np.float32)
     rows = near_one * np.array([[1]] * 6 + [[-1]] * 2, np.float32)
     model, before, after = inner_product(1, True), np.zeros(1, np.float32), np.ones(1, np.float32)
     with jax.enable_x64(True):
         table = table_of(rows, 8)
-        found = jax.jit(jax.vmap(lambda bound: log_ratio_sum(model, table, before, after, bound)))(bounds)
+        found = jax.jit(jax.vmap(lambda bound: log_ratio_sum(model, table, before, after, bound)))(
+            bounds
+        )
     np.testing.assert_array_equal(found, 4 * near_one * FULL / bounds)
 
 
-@pytest.mark.parametrize("num_chains", [*(pytest.param(number, marks=pytest.mark.slow) for number in (1, 3)), 20])
+@pytest.mark.parametrize(
+    "num_chains", [*(pytest.param(number, marks=pytest.mark.slow) for number in (1, 3)), 20]
+)
 def test_gradients_are_the_same_integers_where_slopes_are(num_chains, monkeypatch):
     rows = adversarial_rows(0, 1400, 11)
     rows[3, 4], rows[5], rows[6, 7] = np.nan, 0, np.inf
     arguments = (inner_product(11, True), rows, points(num_chains, 11)[0], 1.0)
     found = gradients(*arguments, num_rows=1390, num_pieces=2)
-    np.testing.assert_array_equal(found, through_xla(monkeypatch, gradients, *arguments, num_rows=1390, num_pieces=2))
+    np.testing.assert_array_equal(
+        found, through_xla(monkeypatch, gradients, *arguments, num_rows=1390, num_pieces=2)
+    )
     assert np.abs(found).max() > 2.0**40
 
 
@@ -144,7 +175,9 @@ def test_gradients_are_those_of_the_other_path(name, monkeypatch):
 
 def test_coefficients_agree_with_the_other_path_to_the_last_bit():
     rng = np.random.default_rng(0)
-    slopes = np.concatenate([np.exp(rng.normal(scale=9, size=20_000)), [0, np.inf, np.nan, 3e38, 1e-45]]).astype(np.float32)
+    slopes = np.concatenate(
+        [np.exp(rng.normal(scale=9, size=20_000)), [0, np.inf, np.nan, 3e38, 1e-45]]
+    ).astype(np.float32)
     slopes *= rng.choice([-1, 1], size=slopes.shape).astype(np.float32)
     slopes[::7] = np.round(slopes[::7].clip(-1e4, 1e4)) + np.float32(0.5)  # ties
     factor = np.exp2(rng.integers(-9, 20, size=slopes.shape)).astype(np.float32)
@@ -152,10 +185,13 @@ def test_coefficients_agree_with_the_other_path_to_the_last_bit():
     limit = rng.integers(0, 2**21 + 1, size=slopes.shape).astype(np.int32)
     for scale in (np.float32(1.0), np.float32(2.0**40 / 0.7)):
         found = jax.jit(fused._coefficients)(slopes, factor, limit, scale)
-        np.testing.assert_array_equal(found, jax.jit(linear_rows.row_coefficients)(slopes, factor, limit, scale))
+        np.testing.assert_array_equal(
+            found, jax.jit(linear_rows.row_coefficients)(slopes, factor, limit, scale)
+        )
 
 
-# -- the bounds ------------------------------------------------------------------------------------------------------------------
+# -- the bounds
+# ------------------------------------------------------------------------------------------------------------------
 
 MODEL = models.logistic(3, 1.0)
 BAD_ROWS = [np.nan, -np.nan, np.inf, -np.inf, 3e38, 1e-45, 0.0, 1e3, -1e3]
@@ -192,7 +228,9 @@ def test_padding_changes_nothing():
 
 
 def test_a_forgotten_mask_is_caught(monkeypatch):
-    monkeypatch.setattr(fused._Program, "is_real", lambda self, step: self.numbers(step) < self.size)
+    monkeypatch.setattr(
+        fused._Program, "is_real", lambda self, step: self.numbers(step) < self.size
+    )
     found = masked_sums()
     assert np.ptp(found[::2], axis=0).max() > 0 and np.ptp(found[1::2], axis=0).max() > 0
 
@@ -200,7 +238,15 @@ def test_a_forgotten_mask_is_caught(monkeypatch):
 def extreme_ratio() -> int:
     """A single row whose log-ratio is far beyond the bound."""
     rows = (np.full((1, 2), 1e3, np.float32), np.ones(1, np.float32))
-    return int(ratios(models.logistic(2, 1.0), rows, -np.ones((1, 2), np.float32), np.zeros((1, 2), np.float32), 0.5)[0])
+    return int(
+        ratios(
+            models.logistic(2, 1.0),
+            rows,
+            -np.ones((1, 2), np.float32),
+            np.zeros((1, 2), np.float32),
+            0.5,
+        )[0]
+    )
 
 
 def test_the_bound_is_reached():
@@ -220,7 +266,9 @@ def test_no_row_of_a_gradient_exceeds_the_bound(num_chains):
 
     def run(number):
         table = gradient.with_scales(table_of(rows, number), model)
-        return jax.vmap(lambda position: gradient.all_rows_sum(model, table, position, 1.0))(positions)
+        return jax.vmap(lambda position: gradient.all_rows_sum(model, table, position, 1.0))(
+            positions
+        )
 
     with jax.enable_x64(True):
         found = np.asarray(jax.jit(jax.vmap(run))(jnp.arange(97)))
@@ -229,7 +277,8 @@ def test_no_row_of_a_gradient_exceeds_the_bound(num_chains):
     assert np.linalg.norm(each[:, 0].astype(float), axis=1).max() > 0.9999 * 2.0**bits
 
 
-# -- one pass --------------------------------------------------------------------------------------------------------------------
+# -- one pass
+# --------------------------------------------------------------------------------------------------------------------
 
 
 def kernels(jaxpr) -> list:
@@ -238,12 +287,17 @@ def kernels(jaxpr) -> list:
         found += [equation] if equation.primitive.name == "pallas_call" else []
         for value in equation.params.values():
             inner = getattr(value, "jaxpr", value)
-            found += kernels(inner) if hasattr(inner, "eqns") and equation.primitive.name != "pallas_call" else []
+            found += (
+                kernels(inner)
+                if hasattr(inner, "eqns") and equation.primitive.name != "pallas_call"
+                else []
+            )
     return found
 
 
 @pytest.mark.parametrize(
-    "num_chains, num_passes", [(1, 1), *(pytest.param(number, 1, marks=pytest.mark.slow) for number in (5, 64)), (100, 2)]
+    "num_chains, num_passes",
+    [(1, 1), *(pytest.param(number, 1, marks=pytest.mark.slow) for number in (5, 64)), (100, 2)],
 )
 def test_all_chains_share_one_pass_over_each_piece(num_chains, num_passes):
     model, rows = models.logistic(3, 1.0), logistic_rows(60, 3)
@@ -266,9 +320,21 @@ def test_a_run_is_the_same_as_through_xla(monkeypatch):
 
     def run():
         curator = Curator(logistic_rows(300, 3), MODEL, None, fixed_secret=SECRET)
-        return sample(jax.random.key(0), sampler, curator, jnp.zeros(3), num_steps=8, num_chains=3, warmup=0, progress=False)
+        return sample(
+            jax.random.key(0),
+            sampler,
+            curator,
+            jnp.zeros(3),
+            num_steps=8,
+            num_chains=3,
+            warmup=0,
+            progress=False,
+        )
 
-    draws = [np.asarray(result.posterior["coefficients"]) for result in (run(), through_xla(monkeypatch, run))]
+    draws = [
+        np.asarray(result.posterior["coefficients"])
+        for result in (run(), through_xla(monkeypatch, run))
+    ]
     assert np.ptp(draws[0]) > 0.05
     np.testing.assert_allclose(*draws, atol=1e-4)
 
@@ -311,11 +377,16 @@ def test_products_are_fused_with_the_sums_they_feed(monkeypatch):
 
 def test_devices_add_their_sums():
     """Two shards under one axis name give what one table gives; 16 rows, the last of them padding."""
-    rows, model = np.random.default_rng(0).integers(-8, 9, size=(2, 8, 2)).astype(np.float32), inner_product(2, True)
+    rows, model = (
+        np.random.default_rng(0).integers(-8, 9, size=(2, 8, 2)).astype(np.float32),
+        inner_product(2, True),
+    )
     before, after = np.array([[0, 0], [1, -1]], np.float32)
 
     def shard(pieces, axis=None, device=None):
-        return log_ratio_sum(model, Table(tuple(pieces), 15, Unit(), axis, 16, device=device), before, after, 32.0)
+        return log_ratio_sum(
+            model, Table(tuple(pieces), 15, Unit(), axis, 16, device=device), before, after, 32.0
+        )
 
     with jax.enable_x64(True):
         whole = jax.jit(shard)(rows)
@@ -325,7 +396,8 @@ def test_devices_add_their_sums():
     assert whole == wanted and np.array_equal(parts, [wanted, wanted])
 
 
-# -- what takes the other path ---------------------------------------------------------------------------------------------------
+# -- what takes the other path
+# ---------------------------------------------------------------------------------------------------
 
 
 def with_parts(**parts) -> Model:
@@ -359,7 +431,9 @@ def test_what_runs_in_a_kernel_is_looked_at_again(trace):
         return predictor
 
     row = jax.ShapeDtypeStruct((3,), np.float32), jax.ShapeDtypeStruct((), np.float32)
-    with pytest.raises(ValueError, match="the model prints or calls back to Python, which would show rows"):
+    with pytest.raises(
+        ValueError, match="the model prints or calls back to Python, which would show rows"
+    ):
         trace(with_parts(log_likelihood=speaking).linear, row)
 
 
@@ -372,7 +446,10 @@ def test_wide_rows_take_the_other_path():
 REGRESSIONS = [models.logistic(3, 1.0), models.linear(3, 0.5, intercept=True), models.poisson(3)]
 
 
-@pytest.mark.skipif(jax.__version_info__ < (0, 9, 2), reason="before JAX 0.9.2 products of fewer than 16 go through XLA")
+@pytest.mark.skipif(
+    jax.__version_info__ < (0, 9, 2),
+    reason="before JAX 0.9.2 products of fewer than 16 go through XLA",
+)
 @pytest.mark.parametrize("model", REGRESSIONS, ids=["logistic", "linear", "poisson"])
 def test_every_regression_has_kernels_on_a_gpu(model, monkeypatch):
     """As the compiler for GPUs takes them, which needs none: it knows fewer operations than others."""
@@ -383,20 +460,29 @@ def test_every_regression_has_kernels_on_a_gpu(model, monkeypatch):
 def test_a_model_that_the_compiler_for_gpus_does_not_know_is_caught(monkeypatch):
     monkeypatch.setattr(fused, "INTERPRET", False)
     with pytest.raises(NotImplementedError, match="reduce_or"):
-        lowered(with_parts(log_likelihood=lambda z, row: jnp.where(jnp.any(jnp.isnan(row[1])), jnp.nan, z)))
+        lowered(
+            with_parts(
+                log_likelihood=lambda z, row: jnp.where(jnp.any(jnp.isnan(row[1])), jnp.nan, z)
+            )
+        )
 
 
 def lowered(model):
     row = layouts.one_row(logistic_rows(4, 3))
     layout = layouts.find_features(model.linear, row)
     with jax.enable_x64(True):
-        traced = fused.traced_kernels(model.linear, layout, layouts.shapes(row), jax.tree.structure(row))
+        traced = fused.traced_kernels(
+            model.linear, layout, layouts.shapes(row), jax.tree.structure(row)
+        )
         return [kernel.lower(lowering_platforms=("cuda",)).as_text() for kernel in traced]
 
 
 def test_without_a_gpu_no_kernel_runs(monkeypatch):
     monkeypatch.setattr(fused, "INTERPRET", False)
-    assert jax.default_backend() == "gpu" or fused.row_layout(models.logistic(3, 1.0), logistic_rows(4, 3)) is None
+    assert (
+        jax.default_backend() == "gpu"
+        or fused.row_layout(models.logistic(3, 1.0), logistic_rows(4, 3)) is None
+    )
 
 
 def test_constants_among_the_features_are_found():
@@ -405,7 +491,8 @@ def test_constants_among_the_features_are_found():
     assert layout == layouts.Layout(0, 3, (0.5, 0.5, 1.0), (2, 3, 4, 0, 1, 5))
 
 
-# -- the noise -------------------------------------------------------------------------------------------------------------------
+# -- the noise
+# -------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(), (300,)])
@@ -415,4 +502,6 @@ def test_the_kernel_of_the_secret_stream_gives_the_same_words(shape):
     counters = jnp.asarray(rng.integers(0, 2**32, (*shape, 4), np.uint32))
     with jax.enable_x64(True):
         found = jax.vmap(lambda key: noise._chacha20_kernel(key, counters, interpret=True))(keys)
-        np.testing.assert_array_equal(found, jax.vmap(lambda key: noise.chacha20(key, counters))(keys))
+        np.testing.assert_array_equal(
+            found, jax.vmap(lambda key: noise.chacha20(key, counters))(keys)
+        )

@@ -47,27 +47,44 @@ def test_an_ask_has_its_own_key():
 
 
 def test_points_of_the_same_words_are_different_asks():
-    """A point of two floats and one of a double, two points and one, a zero more at the end: the words alone would be equal."""
+    """A point of two floats and one of a double, two points and one, a zero more at the end: the
+    words alone would be equal.
+    """
     with jax.enable_x64(True):
         pair = jnp.asarray([1.5, -2.5], jnp.float32)
-        asks = [[pair], [pair.view(jnp.float64)], [pair[:1], pair[1:]], [jnp.append(pair, jnp.float32(0))], [pair[:, None]]]
-        keys = {np.asarray(noise.ask_key(SECRET, WORDS, "query", points, 0)).tobytes() for points in asks}
+        asks = [
+            [pair],
+            [pair.view(jnp.float64)],
+            [pair[:1], pair[1:]],
+            [jnp.append(pair, jnp.float32(0))],
+            [pair[:, None]],
+        ]
+        keys = {
+            np.asarray(noise.ask_key(SECRET, WORDS, "query", points, 0)).tobytes()
+            for points in asks
+        }
     assert len(keys) == len(asks)
 
 
 def test_an_asks_key_is_the_protected_counter_sum_of_its_message():
-    """Piece by piece, each with its number: equal pieces would cancel otherwise, and others could change places."""
+    """Piece by piece, each with its number: equal pieces would cancel otherwise, and others could
+    change places.
+    """
     point = np.array([1.5, -2.5, 0.0, 3.0], np.float32)
     digest = noise._digest("query", [((3,), "uint32"), ((4,), "float32")], 7)
     message = np.array([*digest, *np.asarray(WORDS), *point.view(np.uint32)]).reshape(-1, 3)
-    pieces = [noise.chacha20(SECRET[:8], jnp.asarray([j, *piece], jnp.uint32)) for j, piece in enumerate(message)]
+    pieces = [
+        noise.chacha20(SECRET[:8], jnp.asarray([j, *piece], jnp.uint32))
+        for j, piece in enumerate(message)
+    ]
     total = np.bitwise_xor.reduce([np.asarray(piece)[:4] for piece in pieces])
     key = noise.ask_key(SECRET, WORDS, "query", [jnp.asarray(point)], 7)
     np.testing.assert_array_equal(key, noise.chacha20(SECRET[8:], jnp.asarray(total))[:8])
 
 
 def test_keys_of_other_lengths_cannot_stand_for_a_digest(monkeypatch):
-    """Whatever the digests are. With the words in front all these are one message, and two queries would have one noise.
+    """Whatever the digests are. With the words in front all these are one message, and two queries
+    would have one noise.
 
     Keys of two generators have two and four words, and keys and points are the sampler's to choose.
     """
@@ -76,7 +93,9 @@ def test_keys_of_other_lengths_cannot_stand_for_a_digest(monkeypatch):
     keys = set()
     for length in (3, 5, 7):
         words, digest, point = np.split(message, [length, length + 8])
-        keys.add(np.asarray(noise.ask_key(SECRET, words, digest, [point.view(np.float32)], 0)).tobytes())
+        keys.add(
+            np.asarray(noise.ask_key(SECRET, words, digest, [point.view(np.float32)], 0)).tobytes()
+        )
     assert len(keys) == 3
 
 
@@ -96,11 +115,19 @@ def test_words_are_uniform():
     words = np.asarray(noise.random_words(SECRET[:8], (2**20,)))
     counts = np.bincount(words.astype("<u4").view(np.uint8), minlength=256)
     assert stats.chisquare(counts).pvalue > 1e-6
-    assert hashlib.sha256(words.tobytes()).hexdigest() != hashlib.sha256(bytes(words.nbytes)).hexdigest()
+    assert (
+        hashlib.sha256(words.tobytes()).hexdigest()
+        != hashlib.sha256(bytes(words.nbytes)).hexdigest()
+    )
 
 
 @pytest.fixture(
-    scope="module", params=[32.0, 45.0, *(pytest.param(sigma, marks=pytest.mark.slow) for sigma in (1000.0, 2.0**35 * 1.3))]
+    scope="module",
+    params=[
+        32.0,
+        45.0,
+        *(pytest.param(sigma, marks=pytest.mark.slow) for sigma in (1000.0, 2.0**35 * 1.3)),
+    ],
 )
 def gaussian(request):
     with jax.enable_x64(True):
@@ -109,21 +136,29 @@ def gaussian(request):
 
 
 def smooth(draws):
-    """Integers spread uniformly over their cells: then a rounded Gaussian is compared with a Gaussian."""
+    """Integers spread uniformly over their cells: then a rounded Gaussian is compared with a
+    Gaussian.
+    """
     return draws + np.random.default_rng(0).uniform(-0.5, 0.5, draws.shape)
 
 
 def test_noise_has_its_law(gaussian):
-    # False alarm: 1e-4 per scale (Kolmogorov-Smirnov, 100 000 draws; the steps of D(32) are far below what it sees).
+    # False alarm: 1e-4 per scale (Kolmogorov-Smirnov, 100 000 draws; the steps of D(32) are far
+    # below what it sees).
     sigma, draws = gaussian
     assert stats.kstest(smooth(draws), stats.norm(scale=sigma).cdf).pvalue > 1e-4
 
 
 def test_the_bit_that_sets_the_sign_has_no_part_in_the_size(monkeypatch):
-    """It is the last one of every second word. One that the size looks at as well would not show in any number of draws."""
+    """It is the last one of every second word.
+
+    One that the size looks at as well would not show in any number of draws.
+    """
     words, draws = noise.random_words(SECRET[:8], (100, 2, 4)), []
     for given in (words, words ^ np.array([0, 1, 0, 0], np.uint32)):
-        monkeypatch.setattr(noise, "random_words", lambda key, shape, given=given: given.reshape(shape))
+        monkeypatch.setattr(
+            noise, "random_words", lambda key, shape, given=given: given.reshape(shape)
+        )
         with jax.enable_x64(True):
             draws.append(noise.discrete_gaussian(SECRET[:8], (100,), 32.0))
     np.testing.assert_array_equal(draws[0], -draws[1])
@@ -142,7 +177,9 @@ def test_noise_is_at_least_what_was_asked_and_barely_more(sigma):
 
 
 def exact_law(multipliers):
-    """The mass function of sum a_l X_l by convolution, in floating point (its own error: about 1e-15)."""
+    """The mass function of sum a_l X_l by convolution, in floating point (its own error: about
+    1e-15).
+    """
     reach = int(13.5 * noise.BASE)
     base = np.exp(-0.5 * (np.arange(-reach, reach + 1) / noise.BASE) ** 2)
     base /= base.sum()
@@ -165,11 +202,14 @@ def total_variation(law, variance):
 
 @pytest.mark.parametrize("sigma", [32.0, 64.0, 90.0, 320.0])
 def test_the_stated_distance_is_an_upper_bound_and_not_far(sigma):
-    """From a rounded Gaussian with at least the noise asked for; from one of the same variance before rounding it is far."""
+    """From a rounded Gaussian with at least the noise asked for; from one of the same variance
+    before rounding it is far.
+    """
     law, variance = exact_law(noise._multipliers(sigma)), noise.gaussian_sigma(sigma) ** 2
     assert variance - 1 / 12 >= sigma**2
     stated = noise.gaussian_distance(sigma)
-    assert 0.03 * stated < total_variation(law, variance - 1 / 12) < stated  # its terms cancel in part, which is not used
+    # Its terms cancel in part, which is not used
+    assert 0.03 * stated < total_variation(law, variance - 1 / 12) < stated
     assert total_variation(law, variance) > 100 * stated
 
 
@@ -181,7 +221,10 @@ def test_the_ratio_of_masses_is_as_derived(sigma):
         w = mpmath.sqrt(variance - mpmath.mpf(1) / 12)
 
         def log_ratio(x):
-            mass = (mpmath.erfc((x - 0.5) / w / mpmath.sqrt(2)) - mpmath.erfc((x + 0.5) / w / mpmath.sqrt(2))) / 2
+            mass = (
+                mpmath.erfc((x - 0.5) / w / mpmath.sqrt(2))
+                - mpmath.erfc((x + 0.5) / w / mpmath.sqrt(2))
+            ) / 2
             return mpmath.log(mass) + x**2 / (2 * variance)
 
         for x in (1, sigma // 2, sigma, 2 * sigma, 5 * sigma):
@@ -191,7 +234,8 @@ def test_the_ratio_of_masses_is_as_derived(sigma):
 
 
 def test_a_coarse_step_that_leaves_gaps_is_caught():
-    # a = 60 against a fine part of sd 32: the inner sum is not constant, and the law is visibly not Gaussian.
+    # a = 60 against a fine part of sd 32: the inner sum is not constant, and the law is visibly not
+    # Gaussian.
     law = exact_law((60, 1))
     sigma = noise.BASE * np.hypot(60, 1)
     assert total_variation(law, sigma**2 - 1 / 12) > 1e6 / (100 * sigma**4)
@@ -214,9 +258,17 @@ def test_noise_reaches_every_integer(sigma):
 
 
 def test_no_noise_is_far_from_its_law():
-    """Whatever its size: where the finer steps happened to be too fine, 1 in 200 was at 3e-18, and a budget bought nothing."""
-    sigmas = [*np.exp(np.random.default_rng(0).uniform(np.log(2.0**25), np.log(2.0**57.9), 2000)), 3.778 * 2.0**31]
-    assert max(noise.gaussian_distance(float(sigma)) - 1 / (100 * sigma**4) for sigma in sigmas) < 3e-33
+    """Whatever its size: where the finer steps happened to be too fine, 1 in 200 was at 3e-18, and
+    a budget bought nothing.
+    """
+    sigmas = [
+        *np.exp(np.random.default_rng(0).uniform(np.log(2.0**25), np.log(2.0**57.9), 2000)),
+        3.778 * 2.0**31,
+    ]
+    assert (
+        max(noise.gaussian_distance(float(sigma)) - 1 / (100 * sigma**4) for sigma in sigmas)
+        < 3e-33
+    )
     assert max(noise.gaussian_sigma(float(sigma)) / sigma for sigma in sigmas) < 1 + 1e-11
 
 
@@ -229,19 +281,26 @@ def test_noise_too_small_for_the_grid_or_too_large_for_its_integers_is_refused(s
 def test_coins_fall_as_often_as_they_should():
     # False alarm: 1e-6 per probability (exact binomial test, 200 000 coins each).
     with jax.enable_x64(True):
-        keys = noise.chacha20(SECRET[:8], jnp.pad(jnp.arange(200_000, dtype=jnp.uint32)[:, None], ((0, 0), (0, 3))))[:, :8]
+        keys = noise.chacha20(
+            SECRET[:8], jnp.pad(jnp.arange(200_000, dtype=jnp.uint32)[:, None], ((0, 0), (0, 3)))
+        )[:, :8]
         for probability in (0.0, 1e-3, 0.3, 0.5, 1.0):
             heads = int(jax.vmap(noise.coin, (0, None))(keys, jnp.float64(probability)).sum())
             assert stats.binomtest(heads, 200_000, probability).pvalue > 1e-6
-        assert not noise.coin_of(jnp.zeros(2, jnp.uint32), jnp.float64(0.0))  # never, not one time in 2^62
+        # Never, not one time in 2^62
+        assert not noise.coin_of(jnp.zeros(2, jnp.uint32), jnp.float64(0.0))
 
 
-@pytest.mark.parametrize("test", [Barker(), LazyBarker(0.3), Penalty(0.1), Penalty(1.0), Penalty(7.0)], ids=str)
+@pytest.mark.parametrize(
+    "test", [Barker(), LazyBarker(0.3), Penalty(0.1), Penalty(1.0), Penalty(7.0)], ids=str
+)
 def test_a_coins_probability_is_within_its_stated_distance(test):
     """Against 50 digits, on the compiled float64 path: rounding of a(l), and the 62-bit uniform."""
     log_ratios = np.concatenate([np.linspace(-64, 64, 400), np.linspace(-3, 3, 200)])
     with jax.enable_x64(True):
-        found = np.asarray(jax.jit(lambda l: test.probability(l, jnp, jax.scipy.special))(jnp.asarray(log_ratios)))
+        found = np.asarray(
+            jax.jit(lambda l: test.probability(l, jnp, jax.scipy.special))(jnp.asarray(log_ratios))
+        )
     with mpmath.workdps(50):
         exact = [_reference(test, mpmath.mpf(float(l))) for l in log_ratios]
         worst = max(abs(mpmath.mpf(float(f)) - e) for f, e in zip(found, exact, strict=True))
@@ -256,10 +315,14 @@ def _reference(test, l):
 
 
 def test_many_blocks_are_the_same_stream_as_few():
-    """From MANY_BLOCKS on the words are made in another order of work; each block is that of a short stream."""
+    """From MANY_BLOCKS on the words are made in another order of work; each block is that of a
+    short stream.
+    """
     counters = np.arange(4 * 2 * noise.MANY_BLOCKS, dtype=np.uint32).reshape(-1, 4)
     many = np.asarray(noise.chacha20(SECRET[:8], jnp.asarray(counters)))
-    few = [np.asarray(noise.chacha20(SECRET[:8], jnp.asarray(part))) for part in np.split(counters, 8)]
+    few = [
+        np.asarray(noise.chacha20(SECRET[:8], jnp.asarray(part))) for part in np.split(counters, 8)
+    ]
     np.testing.assert_array_equal(many, np.concatenate(few))
 
 

@@ -1,8 +1,8 @@
 """Where in a batch a row's value is computed does not depend on which other rows were drawn.
 
-Compiled code may round a row's value differently in different places: on a CPU a product of 13 columns and a vector does. A bill
-for a random batch is about what one row adds to what all others add, so the others must stay where they are, in law. The tests run
-on any device.
+Compiled code may round a row's value differently in different places: on a CPU a product of 13
+columns and a vector does. A bill for a random batch is about what one row adds to what all others
+add, so the others must stay where they are, in law. The tests run on any device.
 """
 
 from typing import NamedTuple
@@ -45,10 +45,14 @@ def repeated_places(num_pieces, rate):
     def places(key):
         rows = table(num_pieces)
         draws = batches.repeated_draws(key, rows, rate)
-        found, is_real = batches.map_drawn(lambda cells: cells + 1000.0 * jnp.arange(cells.shape[0]), rows, draws)
+        found, is_real = batches.map_drawn(
+            lambda cells: cells + 1000.0 * jnp.arange(cells.shape[0]), rows, draws
+        )
         row, place = found % 1000, found // 1000
         is_here = (row[None] == jnp.arange(NUM_ROWS)[:, None]) & is_real
-        return jnp.where(is_here.any(axis=1), place[jnp.argmax(is_here, axis=1)].astype(jnp.int32), -1)
+        return jnp.where(
+            is_here.any(axis=1), place[jnp.argmax(is_here, axis=1)].astype(jnp.int32), -1
+        )
 
     return places
 
@@ -72,7 +76,8 @@ CASES = [
 
 
 def scores(places):
-    """For each row but the first: how far its place, and the last bit of it, depend on whether the first one is drawn.
+    """For each row but the first: how far its place, and the last bit of it, depend on whether the
+    first one is drawn.
 
     A mean place that moves by half a place is seen.
     """
@@ -85,7 +90,10 @@ def scores(places):
         for value in (own, own % 2):
             one, other = (value[(own >= 0) & (is_first == drawn)] for drawn in (True, False))
             assert min(len(one), len(other)) > 10
-            scores.append((one.mean() - other.mean()) / np.sqrt(one.var() / len(one) + other.var() / len(other)))
+            scores.append(
+                (one.mean() - other.mean())
+                / np.sqrt(one.var() / len(one) + other.var() / len(other))
+            )
     return np.abs(scores)
 
 
@@ -101,18 +109,26 @@ def test_a_drawn_row_does_not_move_the_others(case):
 @pytest.mark.parametrize("case", [case for case in CASES if case.is_mixed], ids=str)
 def test_places_in_order_are_caught(case, monkeypatch):
     """The twin: draws in the order of the list move up by one for each draw before them."""
-    monkeypatch.setattr(batches, "_random_order", lambda words: jnp.arange(words.shape[0], dtype=jnp.int32))
+    monkeypatch.setattr(
+        batches, "_random_order", lambda words: jnp.arange(words.shape[0], dtype=jnp.int32)
+    )
     assert scores(case.places).max() > limit()
 
 
 def test_all_orders_are_equally_likely():
-    """Chi-square of the 24 orders of 4 places; one that is 1.5 times as likely as it should be is caught."""
+    """Chi-square of the 24 orders of 4 places; one that is 1.5 times as likely as it should be is
+    caught.
+    """
     with jax.enable_x64(True):
-        words = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (NUM_KEYS, 4, 2 * batches.ORDER_PASSES))
+        words = noise.random_words(
+            jnp.arange(8, dtype=jnp.uint32), (NUM_KEYS, 4, 2 * batches.ORDER_PASSES)
+        )
         orders = np.asarray(jax.vmap(batches._random_order)(words))
         inverse = np.asarray(jax.vmap(batches._inverse)(orders))
     assert np.array_equal(np.sort(orders, axis=1), np.tile(np.arange(4), (NUM_KEYS, 1)))
-    assert np.array_equal(np.take_along_axis(orders, inverse, axis=1), np.tile(np.arange(4), (NUM_KEYS, 1)))
+    assert np.array_equal(
+        np.take_along_axis(orders, inverse, axis=1), np.tile(np.arange(4), (NUM_KEYS, 1))
+    )
     counts = np.unique(orders, axis=0, return_counts=True)[1]
     assert len(counts) == 24 and stats.chisquare(counts).pvalue > FALSE_ALARM
     assert stats.chisquare(counts * np.where(np.arange(24) == 0, 1.5, 1.0)).pvalue < FALSE_ALARM
@@ -120,10 +136,15 @@ def test_all_orders_are_equally_likely():
 
 @pytest.mark.parametrize("some", [0, 1, 2])
 def test_an_order_needs_all_of_its_words(some):
-    """Equal 40 bits of two places are told apart by the other words: the passes are sorted one after the other."""
+    """Equal 40 bits of two places are told apart by the other words: the passes are sorted one
+    after the other.
+    """
     words = np.random.default_rng(0).integers(0, 2**32, (6, 2 * batches.ORDER_PASSES), np.uint32)
     words[:, 2 * some : 2 * some + 2] = 7
     with jax.enable_x64(True):
         found = np.asarray(batches._random_order(jnp.asarray(words)))
-    keys = [((words[:, 2 * i].astype(np.uint64) << 32) | words[:, 2 * i + 1]) >> 24 for i in range(batches.ORDER_PASSES)]
+    keys = [
+        ((words[:, 2 * i].astype(np.uint64) << 32) | words[:, 2 * i + 1]) >> 24
+        for i in range(batches.ORDER_PASSES)
+    ]
     assert found.tolist() == np.lexsort(keys).tolist()

@@ -1,4 +1,6 @@
-"""What was compiled, what it costs and what was granted cannot be taken apart by what anybody may do with the objects."""
+"""What was compiled, what it costs and what was granted cannot be taken apart by what anybody may
+do with the objects.
+"""
 
 import copy
 import pickle
@@ -13,7 +15,10 @@ from dpmcmc.curator.records import Handle
 from tests import tiny
 
 KEY = jax.random.key(0)
-OWNERS = {"alone": tiny.make_curator, "together": lambda: Federation([tiny.make_curator(fixed_secret=None) for _ in range(2)])}
+OWNERS = {
+    "alone": tiny.make_curator,
+    "together": lambda: Federation([tiny.make_curator(fixed_secret=None) for _ in range(2)]),
+}
 
 
 def asks_once(ask, key):
@@ -88,7 +93,9 @@ def test_a_grant_is_not_made_of_another(owner, way):
 
 
 def test_a_grant_that_passes_for_another_one_is_that_one(owner):
-    """Equal in the eyes of a dictionary: its record is the other's, and what it runs is taken off there."""
+    """Equal in the eyes of a dictionary: its record is the other's, and what it runs is taken off
+    there.
+    """
     traced = owner.trace(asks_once, KEY)
     executable, grant = traced.compile(), owner.grant(traced.plan)
     with pytest.raises(PrivacyRefusal):
@@ -99,13 +106,17 @@ def test_a_grant_that_passes_for_another_one_is_that_one(owner):
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_a_curator_is_not_copied(copied):
     """What is left of its budget would be there twice."""
-    with pytest.raises(PrivacyRefusal, match="a curator cannot be pickled or copied: .* share a ledger="):
+    with pytest.raises(
+        PrivacyRefusal, match="a curator cannot be pickled or copied: .* share a ledger="
+    ):
         copied(tiny.make_curator())
 
 
 @pytest.mark.parametrize("name", ["owners", "model"])
 def test_a_federation_keeps_its_owners(name):
-    """Noise for the units of those that were there when a program was traced is not enough for others."""
+    """Noise for the units of those that were there when a program was traced is not enough for
+    others.
+    """
     federation = Federation([tiny.make_curator()])
     with pytest.raises(AttributeError):
         setattr(federation, name, getattr(Federation([tiny.make_curator()]), name))
@@ -115,7 +126,13 @@ def test_a_refusal_says_where_to_get_one():
     curator = tiny.make_curator()
     grant = curator.grant({tiny.RATIO: 1})
     for no_program in (None, Handle(), grant, asks_once):
-        with pytest.raises(PrivacyRefusal, match=r"is not a program that a curator has compiled \(curator.trace\(program"):
+        with pytest.raises(
+            PrivacyRefusal,
+            match=r"is not a program that a curator has compiled \(curator.trace\(program",
+        ):
             grant.run(no_program, KEY)
-    with pytest.raises(PrivacyRefusal, match=r"is not a grant that a curator has given out \(curator.grant\(plan\)\)"):
+    with pytest.raises(
+        PrivacyRefusal,
+        match=r"is not a grant that a curator has given out \(curator.grant\(plan\)\)",
+    ):
         copy.copy(grant).statement()

@@ -1,4 +1,6 @@
-"""Models may use what keeps rows apart: what is allowed does so bit by bit, what is refused would not. Deterministic."""
+"""Models may use what keeps rows apart: what is allowed does so bit by bit, what is refused would
+not. Deterministic.
+"""
 
 import functools
 from types import NoneType
@@ -27,7 +29,10 @@ def covariance(p, x):
 
 
 def iterated(p, x):
-    goes_on, following = lambda carry: (carry[0] < 50) & (carry[1] < 3), lambda carry: (carry[0] + 1, 1.1 * carry[1] + 0.1)
+    goes_on, following = (
+        lambda carry: (carry[0] < 50) & (carry[1] < 3),
+        lambda carry: (carry[0] + 1, 1.1 * carry[1] + 0.1),
+    )
     return p[0] * lax.while_loop(goes_on, following, (0, x[0]))[1]
 
 
@@ -43,14 +48,20 @@ KEPT_APART = {
     "truncated": lambda p, x: special.log_ndtr(x * p[0]).sum(),
     "survival": lambda p, x: jnp.log(special.gammaincc(1.5, jnp.abs(x) + p[0] ** 2)).sum(),
     "von Mises": lambda p, x: stats.vonmises.logpdf(x, 1 + p[0] ** 2).sum(),
-    "logistic": lambda p, x: models.logistic(SIZE, radius=1.0).log_likelihood(p, (x, jnp.float32(1))),
+    "logistic": lambda p, x: models.logistic(SIZE, radius=1.0).log_likelihood(
+        p, (x, jnp.float32(1))
+    ),
     "solve": lambda p, x: jnp.linalg.solve(covariance(p, x), x).sum(),
-    "series": lambda p, x: lax.scan(lambda last, now: (now, -((now - p[0] * last) ** 2)), 0.0, x)[1].sum(),
+    "series": lambda p, x: lax.scan(lambda last, now: (now, -((now - p[0] * last) ** 2)), 0.0, x)[
+        1
+    ].sum(),
     "loop": iterated,
     "order": lambda p, x: (jnp.sort(x) * p).sum() + jnp.cumsum(x * p)[2] + jnp.max(x),
     "spectrum": lambda p, x: (jnp.abs(jnp.fft.fft(x * p)) ** 2).sum(),
     "table": lambda p, x: jnp.interp(x, jnp.linspace(-1, 1, SIZE), p).sum(),
-    "interval": lambda p, x: p[jnp.searchsorted(jnp.array([-1.0, 0.0, 1.0]), x[0])] + p[jnp.nonzero(x > 0, size=1)[0][0]],
+    "interval": lambda p, x: (
+        p[jnp.searchsorted(jnp.array([-1.0, 0.0, 1.0]), x[0])] + p[jnp.nonzero(x > 0, size=1)[0][0]]
+    ),
     "random": lambda p, x: (x * p * jax.random.normal(jax.random.key(0), (SIZE,))).sum(),
     "polynomial": lambda p, x: jnp.polyval(p, x).sum(),
     "checkpoint": jax.checkpoint(lambda p, x: jnp.tanh(x @ p)),
@@ -62,13 +73,18 @@ def filtered(p, x):
     """A sum of fourth powers of a depthwise convolution."""
     kernel = jnp.tile(p[:2], (2, 1)).reshape(2, 1, 2)
     names = ("NCH", "OIH", "NCH")
-    found = lax.conv_general_dilated(x.reshape(1, 2, 2), kernel, (1,), "SAME", feature_group_count=2, dimension_numbers=names)
+    found = lax.conv_general_dilated(
+        x.reshape(1, 2, 2), kernel, (1,), "SAME", feature_group_count=2, dimension_numbers=names
+    )
     return (found**4).sum()
 
 
 def at_least(p, x):
     """The chance of 3, or 4, or more successes in 5 trials, or of 5000 in 10000."""
-    least, trials = jnp.where(x[0] > 1000, x[0], 3.0 + (x[0] > 0)), jnp.where(x[0] > 1000, 2 * x[0], 5.0)
+    least, trials = (
+        jnp.where(x[0] > 1000, x[0], 3.0 + (x[0] > 0)),
+        jnp.where(x[0] > 1000, 2 * x[0], 5.0),
+    )
     return special.betainc(least, trials - least + 1, 0.5 + 0 * p[0])
 
 
@@ -78,7 +94,9 @@ REFUSED = {
     "svd": lambda p, x: jnp.linalg.svd(covariance(p, x), compute_uv=False).sum(),
     "eigh": lambda p, x: jnp.linalg.eigvalsh(covariance(p, x)).sum(),
     "empty": lambda p, x: x @ p + lax.empty((2,), jnp.float32).sum(),
-    "ffi_call": lambda p, x: jax.ffi.ffi_call("look_at_rows", jax.ShapeDtypeStruct((), jnp.float32))(x),
+    "ffi_call": lambda p, x: jax.ffi.ffi_call(
+        "look_at_rows", jax.ShapeDtypeStruct((), jnp.float32)
+    )(x),
 }
 
 
@@ -99,13 +117,20 @@ def test_usual_models_are_taken(name):
         check_apart("it", jax.make_jaxpr(function)(POINT, ROWS[0]).jaxpr)
 
 
-@pytest.mark.parametrize("name", ["multivariate", "survival", "solve", "loop", "spectrum", "polynomial", "table", "interval"])
+@pytest.mark.parametrize(
+    "name",
+    ["multivariate", "survival", "solve", "loop", "spectrum", "polynomial", "table", "interval"],
+)
 def test_what_is_taken_keeps_rows_apart(name):
     assert not any(moved(KEPT_APART[name], worst) for worst in (np.nan, np.inf, 1e30, 50.0))
 
 
-ON_CPU = pytest.mark.skipif(jax.default_backend() != "cpu", reason="as a GPU does it, rows are apart")
-UNTIL_LATELY = pytest.mark.skipif(jax.__version_info__ >= (0, 12), reason="JAX keeps these rows apart since 0.12")
+ON_CPU = pytest.mark.skipif(
+    jax.default_backend() != "cpu", reason="as a GPU does it, rows are apart"
+)
+UNTIL_LATELY = pytest.mark.skipif(
+    jax.__version_info__ >= (0, 12), reason="JAX keeps these rows apart since 0.12"
+)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +141,9 @@ UNTIL_LATELY = pytest.mark.skipif(jax.__version_info__ >= (0, 12), reason="JAX k
     ],
 )
 def test_what_is_refused_does_not(name, worst):
-    """One row moved the sum by 184 noise standard deviations in the one case, by 8.5 times what was promised in the other."""
+    """One row moved the sum by 184 noise standard deviations in the one case, by 8.5 times what was
+    promised in the other.
+    """
     assert moved(REFUSED[name], worst)
 
 
@@ -136,16 +163,23 @@ def test_an_operation_of_the_same_name_is_not_the_same(name):
         rowwise(lambda row: own.bind(row[0]))(ROWS)
 
 
-@pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX has a primitive for each operation before 0.12")
+@pytest.mark.skipif(
+    jax.__version_info__ < (0, 12), reason="JAX has a primitive for each operation before 0.12"
+)
 def test_operations_behind_one_primitive_are_told_apart(monkeypatch):
     """This one does not show the programs that it is made of."""
-    root = lambda row: lax.custom_root(lambda x: x - row[0], 0.0, lambda f, x: x - f(x), lambda f, y: y / f(1.0))  # noqa: E731
+    root = lambda row: lax.custom_root(  # noqa: E731
+        lambda x: x - row[0], 0.0, lambda f, x: x - f(x), lambda f, y: y / f(1.0)
+    )
     with pytest.raises(ValueError, match="uses `call_hi_primitive`"):
         rowwise(root)(ROWS)
     rowwise(KEPT_APART["interval"], (None, 0))(POINT, ROWS)
-    monkeypatch.setattr("dpmcmc.curator.sums.rowwise._operation", lambda equation: (equation.primitive, NoneType))
+    monkeypatch.setattr(
+        "dpmcmc.curator.sums.rowwise._operation", lambda equation: (equation.primitive, NoneType)
+    )
     monkeypatch.setattr("dpmcmc.curator.sums.rowwise._own", functools.cache(_own.__wrapped__))
-    with pytest.raises(ValueError, match="uses `call_hi_primitive`"):  # should their types be elsewhere one day
+    # Should their types be elsewhere one day
+    with pytest.raises(ValueError, match="uses `call_hi_primitive`"):
         rowwise(KEPT_APART["interval"], (None, 0))(POINT, ROWS)
 
 
@@ -154,7 +188,9 @@ def test_operations_behind_one_primitive_are_told_apart(monkeypatch):
     lambda impl, row: jax.random.key_data(jax.random.key(row[0], impl=impl)),
 ])  # fmt: skip
 def test_a_generator_of_the_same_name_is_not_the_same(draw):
-    """Its functions run when the program is compiled, on all rows: one moved the sum by 99 clips, and rows could be printed."""
+    """Its functions run when the program is compiled, on all rows: one moved the sum by 99 clips,
+    and rows could be printed.
+    """
     own = define_prng_impl(
         key_shape=(2,),
         seed=lambda seed: jnp.stack([seed, seed]).astype(jnp.uint32),
@@ -181,11 +217,15 @@ def _(size, is_batched, value):
 
 
 def trace(model, query, *points):
-    return Curator(ROWS[:, 0], model, None).trace(lambda ask, key: ask(key, query, *points).value, jax.random.key(0))
+    return Curator(ROWS[:, 0], model, None).trace(
+        lambda ask, key: ask(key, query, *points).value, jax.random.key(0)
+    )
 
 
 def test_what_runs_is_what_was_looked_at():
-    """A statistic that is another in double precision, and a likelihood that is another later: 350 and 400 standard deviations."""
+    """A statistic that is another in double precision, and a likelihood that is another later: 350
+    and 400 standard deviations.
+    """
 
     def statistic(row):
         return jnp.tanh(largest(row) if row.dtype == jnp.float64 else row)[None]
@@ -197,7 +237,13 @@ def test_what_runs_is_what_was_looked_at():
         return position[0] * (largest(row) if len(calls) > first else row)
 
     family = Family(statistic, lambda p: p, lambda p: 0.5 * jnp.sum(p**2), radius=1.0)
-    model = Model(lambda p, row: jnp.tanh(row) * p[0], lambda p: -jnp.sum(p**2), lambda p: {"p": p}, 1, family=family)
+    model = Model(
+        lambda p, row: jnp.tanh(row) * p[0],
+        lambda p: -jnp.sum(p**2),
+        lambda p: {"p": p},
+        1,
+        family=family,
+    )
     with pytest.raises(ValueError, match="the model uses `custom_vmap_call`"):
         trace(model, SufficientStatistic(5.0), jnp.zeros(1))
     for first in (3, 1000):

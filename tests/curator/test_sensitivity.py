@@ -1,4 +1,6 @@
-"""One person moves an integer sum by at most what is stated, whatever the rows hold; and the bound is reached."""
+"""One person moves an integer sum by at most what is stated, whatever the rows hold; and the bound
+is reached.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +38,22 @@ from dpmcmc.types import Model, Unit
 
 UNIT = Unit()
 FULL = 2**BITS
-EXTREME = [0.0, -0.0, 1.0, -1.0, 1e-45, 1e-38, 3e38, -3e38, np.inf, -np.inf, np.nan, 1 + 2**-23, 1e300, -1e300]
+EXTREME = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    1e-45,
+    1e-38,
+    3e38,
+    -3e38,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1 + 2**-23,
+    1e300,
+    -1e300,
+]
 
 
 def table(rows, num_rows=None):
@@ -47,7 +64,11 @@ def table(rows, num_rows=None):
 def integer_sum():
     """sum of clip(x_i, 1) on the grid, with the rows and their number as arguments."""
     with jax.enable_x64(True):
-        run = jax.jit(lambda rows, number: sum_rows(lambda piece: fixed_point(clip_to_unit(piece, 1.0)), table(rows, number)))
+        run = jax.jit(
+            lambda rows, number: sum_rows(
+                lambda piece: fixed_point(clip_to_unit(piece, 1.0)), table(rows, number)
+            )
+        )
 
         def call(rows, number=None):
             with jax.enable_x64(True):
@@ -86,7 +107,10 @@ def test_without_the_clip_the_bound_is_broken():
         assert abs(unclipped([0.5, 1.5]) - unclipped([0.5, -1.5])) > 2 * FULL
 
 
-@pytest.mark.parametrize("value, expected", [(np.nan, 0), (np.inf, FULL), (-np.inf, -FULL), (2.0, FULL), (0.5, FULL // 2)])
+@pytest.mark.parametrize(
+    "value, expected",
+    [(np.nan, 0), (np.inf, FULL), (-np.inf, -FULL), (2.0, FULL), (0.5, FULL // 2)],
+)
 def test_clipping_is_total(value, expected):
     assert int(fixed_point(clip_to_unit(jnp.float32(value), jnp.float32(1.0)))) == expected
 
@@ -104,7 +128,9 @@ def test_clipping_is_odd_so_that_ratios_stay_antisymmetric():
 
 
 HOSTILE = Model(
-    log_likelihood=lambda position, row: jnp.log(row[0]) * jnp.exp(position[0] * row[1]) - row[2] / position[1],
+    log_likelihood=lambda position, row: (
+        jnp.log(row[0]) * jnp.exp(position[0] * row[1]) - row[2] / position[1]
+    ),
     log_prior=lambda position: 0.0,
     unravel=lambda position: {"x": position},
     dimension=2,
@@ -124,7 +150,10 @@ def test_hostile_likelihoods_stay_within_the_bound(dtype, seed):
     neighbour[seed] = rng.choice(np.array(EXTREME[:11]), 3).astype(dtype)
     position, proposal = rng.choice([0.0, 1.0, -3.0, 1e30], (2, 2)).astype(np.float32)
     with jax.enable_x64(True):
-        sums = [int(RATIO_SUM(HOSTILE, table(jnp.asarray(r)), position, proposal, np.float64(0.1))) for r in (rows, neighbour)]
+        sums = [
+            int(RATIO_SUM(HOSTILE, table(jnp.asarray(r)), position, proposal, np.float64(0.1)))
+            for r in (rows, neighbour)
+        ]
     assert abs(sums[0] - sums[1]) <= 2 * FULL
 
 
@@ -138,7 +167,9 @@ def test_a_row_longer_than_the_radius_meets_the_clip():
 
 
 def test_rows_within_the_radius_never_reach_the_clip():
-    """The proved bound as the clip: the sum is that of the unclipped ratios, up to the grid, so the chain is exact."""
+    """The proved bound as the clip: the sum is that of the unclipped ratios, up to the grid, so the
+    chain is exact.
+    """
     model = models.logistic(3, radius=1.0)
     simulate = jax.jit(models.simulate_logistic_rows, static_argnums=(1, 3))
     features, labels = simulate(jax.random.key(0), 2000, np.array([1.0, -2.0, 0.5]), 1.0)
@@ -152,7 +183,8 @@ def test_rows_within_the_radius_never_reach_the_clip():
     assert abs(total - float(np.asarray(exact, np.float64).sum())) < 2000 * float(bound) * 2.0**-23
 
 
-# -- what the queries state ----------------------------------------------------------------------------------------------------
+# -- what the queries state
+# ----------------------------------------------------------------------------------------------------
 
 ADD = Unit(Neighbours.ADD_OR_REMOVE_ONE)
 MANY = Unit(Neighbours.REPLACE_ONE, 5)
@@ -163,10 +195,15 @@ def test_sensitivity_by_relation_and_rows_per_person():
 
 
 def test_costs_follow_the_unit():
-    assert LogRatio(1.0, 3.0).cost(UNIT).noise_multiplier == LogRatio(1.0, 3.0).cost(MANY).noise_multiplier == 3.0
+    assert (
+        LogRatio(1.0, 3.0).cost(UNIT).noise_multiplier
+        == LogRatio(1.0, 3.0).cost(MANY).noise_multiplier
+        == 3.0
+    )
     ranges = [Accept(Barker(), 0.02).cost(unit).range for unit in (UNIT, ADD, MANY)]
     np.testing.assert_allclose(ranges, [0.04, 0.02, 0.2], rtol=1e-10)
-    assert all(found > stated for found, stated in zip(ranges, [0.04, 0.02, 0.2], strict=True))  # rounding is charged
+    # Rounding is charged
+    assert all(found > stated for found, stated in zip(ranges, [0.04, 0.02, 0.2], strict=True))
     for unit, range_ in ((UNIT, 0.1), (ADD, 0.05), (MANY, 0.5)):
         cost = PenaltyAccept(1.0, 10.0, 0.5, temperature=0.1).cost(unit)
         np.testing.assert_allclose([cost.range, cost.test.sigma], [range_, 10 * range_], rtol=1e-8)
@@ -174,10 +211,13 @@ def test_costs_follow_the_unit():
 
 def test_temperature_scales_range_but_not_the_price_of_a_ratio():
     assert LogRatio(1.0, 3.0, temperature=0.01).cost(UNIT) == LogRatio(1.0, 3.0).cost(UNIT)
-    np.testing.assert_allclose(Accept(Barker(), 1.0, temperature=0.01).cost(UNIT).range, 0.02, rtol=1e-9)
+    np.testing.assert_allclose(
+        Accept(Barker(), 1.0, temperature=0.01).cost(UNIT).range, 0.02, rtol=1e-9
+    )
 
 
-GRID = noise.gaussian_distance(3.0 * 2 * FULL)  # that integer noise is off by, of one number when a row is replaced
+# That integer noise is off by, of one number when a row is replaced
+GRID = noise.gaussian_distance(3.0 * 2 * FULL)
 POISSON, FIXED = PoissonBatch(0.1), FixedBatch(10, 100)
 OF_BATCH = noise.gaussian_distance(BatchRatio(1.0, 3.0, FIXED)._integer_sigma())
 DISTANCES = {
@@ -198,7 +238,10 @@ DISTANCES = {
 
 @pytest.mark.parametrize("query", DISTANCES, ids=str)
 def test_what_answers_lack_to_be_ideal_is_charged_to_delta(query):
-    """Of a vector for as many entries as it may have. The parts are of different sizes, and none is lost beside another."""
+    """Of a vector for as many entries as it may have.
+
+    The parts are of different sizes, and none is lost beside another.
+    """
     assert query.cost(UNIT).distance == pytest.approx(DISTANCES[query], rel=1e-14, abs=0)
 
 
@@ -212,7 +255,9 @@ def test_a_rate_is_charged_for_its_rounding(query, rate):
     assert 0 < query.cost(UNIT).rate / rate - 1 < 1e-11
 
 
-@pytest.mark.parametrize("unit, factor", [(UNIT, 2), (ADD, 1), (MANY, 10)], ids=["replace", "add", "five rows"])
+@pytest.mark.parametrize(
+    "unit, factor", [(UNIT, 2), (ADD, 1), (MANY, 10)], ids=["replace", "add", "five rows"]
+)
 def test_released_noise_has_the_stated_standard_deviation(unit, factor):
     """False alarm: 1e-4 per unit (chi-squared of 4000 answers); noise 10 % smaller is caught."""
     from scipy import stats

@@ -1,4 +1,6 @@
-"""The sufficient statistic: its sensitivity in exact integers, with and without the count, its noise, and bad rows."""
+"""The sufficient statistic: its sensitivity in exact integers, with and without the count, its
+noise, and bad rows.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -38,12 +40,24 @@ NUM_ROWS, WIDTH = 12, 3
 
 def family(radius=1.0, center=0.0) -> Family:
     """The row itself is the statistic."""
-    return Family(lambda row: row, lambda position: position, lambda position: jnp.sum(position**2) / 2, radius, center)
+    return Family(
+        lambda row: row,
+        lambda position: position,
+        lambda position: jnp.sum(position**2) / 2,
+        radius,
+        center,
+    )
 
 
 def model(width: int, **options) -> Model:
     likelihood = lambda position, row: jnp.sum(position * row) - jnp.sum(position**2) / 2  # noqa: E731
-    return Model(likelihood, lambda p: -0.5 * jnp.sum(p**2), lambda p: {"p": p}, width, family=family(**options))
+    return Model(
+        likelihood,
+        lambda p: -0.5 * jnp.sum(p**2),
+        lambda p: {"p": p},
+        width,
+        family=family(**options),
+    )
 
 
 def answers(rows, query, number, made, unit=REPLACE, num_rows=None):
@@ -51,10 +65,13 @@ def answers(rows, query, number, made, unit=REPLACE, num_rows=None):
     table = exact_sum.Table((jnp.asarray(rows),), len(rows) if num_rows is None else num_rows, unit)
     with jax.enable_x64(True):
         keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (number, 8))
-        return jax.tree.map(np.asarray, jax.jit(jax.vmap(lambda key: query.answer(key, made, table, None)))(keys))
+        return jax.tree.map(
+            np.asarray, jax.jit(jax.vmap(lambda key: query.answer(key, made, table, None)))(keys)
+        )
 
 
-# -- sensitivity -----------------------------------------------------------------------------------------------------------------
+# -- sensitivity
+# -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [2, 10])
@@ -72,9 +89,15 @@ def test_without_the_clip_the_bound_is_broken():
 
 @pytest.fixture(scope="module")
 def whole():
-    """(rows, number of rows) -> the exact (V, N), in units of the grid, of a table with room for NUM_ROWS."""
+    """(rows, number of rows) -> the exact (V, N), in units of the grid, of a table with room for
+    NUM_ROWS.
+    """
     with jax.enable_x64(True):
-        run = jax.jit(lambda rows, number: statistic.statistic_sum(family(), exact_sum.Table((rows,), number, REPLACE)))
+        run = jax.jit(
+            lambda rows, number: statistic.statistic_sum(
+                family(), exact_sum.Table((rows,), number, REPLACE)
+            )
+        )
 
         def call(rows, number=NUM_ROWS):
             with jax.enable_x64(True):
@@ -94,7 +117,10 @@ def squared_bound(unit) -> int:
     return stated * FULL**2
 
 
-CELLS = st.one_of(st.floats(width=32), st.sampled_from([0.0, 1.0, -1.0, 0.6, 0.8, 1e-45, 3e38, -3e38, np.inf, -np.inf, np.nan]))
+CELLS = st.one_of(
+    st.floats(width=32),
+    st.sampled_from([0.0, 1.0, -1.0, 0.6, 0.8, 1e-45, 3e38, -3e38, np.inf, -np.inf, np.nan]),
+)
 
 
 @settings(max_examples=100)
@@ -107,8 +133,11 @@ def test_one_person_moves_sum_and_count_by_at_most_the_sensitivity(whole, data):
     one[-1] = neighbour[-1]
     assert squared_distance(whole(rows), whole(one)) <= squared_bound(REPLACE)
     assert squared_distance(whole(rows), whole(rows, NUM_ROWS - 1)) <= squared_bound(ADD)
-    kept = [data.draw(st.integers(0, 3)) for _ in range(2)]  # so many rows does the person have in either table
-    moved = squared_distance(whole(rows, NUM_ROWS - 3 + kept[0]), whole(neighbour, NUM_ROWS - 3 + kept[1]))
+    # So many rows does the person have in either table
+    kept = [data.draw(st.integers(0, 3)) for _ in range(2)]
+    moved = squared_distance(
+        whole(rows, NUM_ROWS - 3 + kept[0]), whole(neighbour, NUM_ROWS - 3 + kept[1])
+    )
     assert moved <= squared_bound(PERSON)
     assert squared_distance(whole(rows), whole(rows, NUM_ROWS - 3)) <= squared_bound(ADD_PERSON)
 
@@ -122,24 +151,33 @@ def test_the_bound_is_reached(whole):
     assert squared_distance(whole(high), whole(one)) > nearly * squared_bound(REPLACE)
     assert squared_distance(whole(high), whole(high, NUM_ROWS - 1)) > nearly * squared_bound(ADD)
     assert squared_distance(whole(high), whole(-high)) > nearly * squared_bound(PERSON)
-    assert squared_distance(whole(high), whole(high, NUM_ROWS - 3)) > nearly * squared_bound(ADD_PERSON)
+    assert squared_distance(whole(high), whole(high, NUM_ROWS - 3)) > nearly * squared_bound(
+        ADD_PERSON
+    )
 
 
 def test_to_forget_the_count_is_caught(whole):
-    """The twin: under add-or-remove the sum alone has sensitivity 1, with the count it moves by more."""
+    """The twin: under add-or-remove the sum alone has sensitivity 1, with the count it moves by
+    more.
+    """
     high = np.zeros((NUM_ROWS, WIDTH), np.float32)
     high[-1, 0] = 1.0
     assert squared_distance(whole(high), whole(high, NUM_ROWS - 1)) > 1.9 * FULL**2
 
 
-# -- values ----------------------------------------------------------------------------------------------------------------------
+# -- values
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def total(rows, made, num_rows=None):
     """The centred sum as it is before the noise."""
-    table = exact_sum.Table((jax.tree.map(jnp.asarray, rows),), len(rows) if num_rows is None else num_rows, REPLACE)
+    table = exact_sum.Table(
+        (jax.tree.map(jnp.asarray, rows),), len(rows) if num_rows is None else num_rows, REPLACE
+    )
     with jax.enable_x64(True):
-        return np.asarray(jax.jit(lambda: statistic.statistic_sum(made, table))()) * made.radius / FULL
+        return (
+            np.asarray(jax.jit(lambda: statistic.statistic_sum(made, table))()) * made.radius / FULL
+        )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -147,21 +185,42 @@ def test_the_sum_is_that_of_numpy(dtype):
     rows = np.random.default_rng(0).normal(size=(5003, 4)).astype(dtype)
     center = np.array([0.5, 0.0, -1.0, 2.0])
     wanted = (rows.astype(float) - center).sum(axis=0)
-    np.testing.assert_allclose(total(rows, family(50.0, center)), wanted, atol=5003 * 50.0 * 2.0**-30)
-    np.testing.assert_allclose(total(rows, family(50.0, center), 700), (rows[:700].astype(float) - center).sum(0), atol=1e-4)
+    np.testing.assert_allclose(
+        total(rows, family(50.0, center)), wanted, atol=5003 * 50.0 * 2.0**-30
+    )
+    np.testing.assert_allclose(
+        total(rows, family(50.0, center), 700),
+        (rows[:700].astype(float) - center).sum(0),
+        atol=1e-4,
+    )
 
 
 def test_rows_at_the_bound_count_in_full():
-    """All rows of a Bernoulli table are at the surface of the ball: a margin as wide as float32's would be a bias."""
+    """All rows of a Bernoulli table are at the surface of the ball: a margin as wide as float32's
+    would be a bias.
+    """
     rows = np.arange(10_000) < 9000
-    np.testing.assert_allclose(total(rows, models.binomial().family), [9000 - 5000], rtol=17 * 2.0**-28)
+    np.testing.assert_allclose(
+        total(rows, models.binomial().family), [9000 - 5000], rtol=17 * 2.0**-28
+    )
 
 
 def test_rows_outside_are_moved_to_the_ball_and_bad_ones_to_the_center():
-    rows = np.array([[4.0, 3.0], [6e10 + 1, 8e10 - 1], [np.nan, 1.0], [np.inf, 0.0], [np.inf, np.nan], [1.0, -1.0]])
+    rows = np.array(
+        [
+            [4.0, 3.0],
+            [6e10 + 1, 8e10 - 1],
+            [np.nan, 1.0],
+            [np.inf, 0.0],
+            [np.inf, np.nan],
+            [1.0, -1.0],
+        ]
+    )
     wanted = [[0.6, 0.8], [0.6, 0.8], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     with jax.enable_x64(True):
-        found = jax.jit(lambda rows: statistic.row_integers(family(1.0, np.array([1.0, -1.0])), rows, 1))(rows)
+        found = jax.jit(
+            lambda rows: statistic.row_integers(family(1.0, np.array([1.0, -1.0])), rows, 1)
+        )(rows)
     np.testing.assert_allclose(np.asarray(found) / FULL, wanted, atol=1e-6)
 
 
@@ -172,14 +231,21 @@ def test_padding_is_not_counted():
     np.testing.assert_allclose(answer.value[0], [4, 4, 4], atol=1e-3)
     rows[4:] = 0.25
     np.testing.assert_array_equal(
-        answers(rows, SufficientStatistic(1e-5), 1, model(2, radius=2.0), ADD, num_rows=4).value, answer.value
+        answers(rows, SufficientStatistic(1e-5), 1, model(2, radius=2.0), ADD, num_rows=4).value,
+        answer.value,
     )
 
 
 def test_a_curator_counts_its_rows_and_not_its_places():
     """The noise on the count has the standard deviation 1.4, and the secret is fixed."""
     budget, query = Budget(100.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE), SufficientStatistic(1.0)
-    curator = Curator(np.zeros((30, 2), np.float32), model(2), budget, capacity=90, fixed_secret=np.arange(16, dtype=np.uint32))
+    curator = Curator(
+        np.zeros((30, 2), np.float32),
+        model(2),
+        budget,
+        capacity=90,
+        fixed_secret=np.arange(16, dtype=np.uint32),
+    )
     traced = curator.trace(lambda ask, key: ask(key, query, jnp.zeros(2)).value, jax.random.key(0))
     assert abs(curator.grant(traced.plan).run(traced.compile(), jax.random.key(0))[-1] - 30) < 6
 
@@ -191,18 +257,31 @@ def test_the_sum_does_not_depend_on_how_rows_are_split_and_owners_add(monkeypatc
     monkeypatch.setattr(exact_sum, "CACHED_ENTRIES", 192)
     table = exact_sum.Table(tuple(map(jnp.asarray, np.split(rows, 5))), 1000, REPLACE)
     with jax.enable_x64(True):
-        found = np.asarray(jax.jit(lambda: statistic.statistic_sum(made, table))()) * made.radius / FULL
+        found = (
+            np.asarray(jax.jit(lambda: statistic.statistic_sum(made, table))()) * made.radius / FULL
+        )
     np.testing.assert_array_equal(found, wanted)
-    np.testing.assert_array_equal(sum(total(part, made) for part in (rows[:300], rows[300:])), wanted)
+    np.testing.assert_array_equal(
+        sum(total(part, made) for part in (rows[:300], rows[300:])), wanted
+    )
 
 
 def asked(curator, query):
-    traced = curator.trace(lambda ask, key, p: ask(key, query, p), jax.random.key(0), jnp.zeros(curator.model.dimension))
+    traced = curator.trace(
+        lambda ask, key, p: ask(key, query, p),
+        jax.random.key(0),
+        jnp.zeros(curator.model.dimension),
+    )
     assert traced.plan == {query: 1}
-    return curator.grant(traced.plan).run(traced.compile(), jax.random.key(0), jnp.zeros(curator.model.dimension)).value
+    return (
+        curator.grant(traced.plan)
+        .run(traced.compile(), jax.random.key(0), jnp.zeros(curator.model.dimension))
+        .value
+    )
 
 
-# -- noise and its price ---------------------------------------------------------------------------------------------------------
+# -- noise and its price
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_noise_has_its_scale_and_not_one_5_percent_off():
@@ -212,13 +291,20 @@ def test_noise_has_its_scale_and_not_one_5_percent_off():
     # 45 000 draws: false alarm 1e-4; 5 % off has a p-value below 1e-6. Three correlations: 2e-5.
     pooled = draws.ravel()
     assert stats.kstest(pooled, "norm").pvalue > 1e-4
-    assert stats.kstest(pooled / 1.05, "norm").pvalue < 1e-6 and stats.kstest(pooled * 1.05, "norm").pvalue < 1e-6
+    assert (
+        stats.kstest(pooled / 1.05, "norm").pvalue < 1e-6
+        and stats.kstest(pooled * 1.05, "norm").pvalue < 1e-6
+    )
     assert np.abs(np.corrcoef(draws.T)[np.triu_indices(3, 1)]).max() * 15_000**0.5 < 4.5
 
 
-@pytest.mark.parametrize("unit, factor", [(REPLACE, 2), (ADD, 2**0.5), (PERSON, 6), (ADD_PERSON, 3 * 2**0.5)])
+@pytest.mark.parametrize(
+    "unit, factor", [(REPLACE, 2), (ADD, 2**0.5), (PERSON, 6), (ADD_PERSON, 3 * 2**0.5)]
+)
 def test_noise_follows_the_unit_of_privacy(unit, factor):
-    answer = answers(np.zeros((10, 2), np.float32), SufficientStatistic(3.0, 0.25), 1, model(2, radius=0.5), unit)
+    answer = answers(
+        np.zeros((10, 2), np.float32), SufficientStatistic(3.0, 0.25), 1, model(2, radius=0.5), unit
+    )
     scale = 0.25 * 3.0 * factor * np.array([0.5, 0.5, unit != REPLACE])
     np.testing.assert_allclose(answer.variance[0], scale**2, rtol=1e-9)
     assert (answer.value[0, -1] == 2.5) == (unit == REPLACE)
@@ -227,7 +313,11 @@ def test_noise_follows_the_unit_of_privacy(unit, factor):
 def test_costs_follow_the_unit():
     for unit in (REPLACE, ADD, PERSON):
         cost = SufficientStatistic(2.0, temperature=0.1).cost(unit)
-        assert isinstance(cost, costs.Gaussian) and cost.noise_multiplier == 2.0 and 0 < cost.distance < 1e-16
+        assert (
+            isinstance(cost, costs.Gaussian)
+            and cost.noise_multiplier == 2.0
+            and 0 < cost.distance < 1e-16
+        )
 
 
 def test_the_bill_is_that_of_as_many_gaussians():
@@ -239,11 +329,14 @@ def test_the_bill_is_that_of_as_many_gaussians():
     assert f"20 x {query!r}" in str(statement) and query.released in str(statement)
 
 
-# -- once per program ------------------------------------------------------------------------------------------------------------
+# -- once per program
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_loop_does_not_see_the_rows():
-    """What a step costs cannot depend on n: nothing of that size goes into the loop, and the rows are gone if nobody asks."""
+    """What a step costs cannot depend on n: nothing of that size goes into the loop, and the rows
+    are gone if nobody asks.
+    """
     num_rows, made, query = 5000, models.binomial(), SufficientStatistic(1.0)
     curator = Curator(np.arange(num_rows) % 2, made, None)
     keys = jax.random.split(jax.random.key(0), 2)
@@ -254,8 +347,13 @@ def test_the_loop_does_not_see_the_rows():
     }.items():
         begin = curator.trace(begin_program(sampler), keys, jnp.zeros((2, 1)))
         block = curator.trace(block_program(sampler, 50), keys, *begin.shapes, jnp.int32(0))
-        # The loop over the steps has all draws; there is another, in which the sum is made before it begins.
-        loops = [line for line in block.compile().compiled.as_text().splitlines() if " while(" in line and "[50,2]" in line]
+        # The loop over the steps has all draws; there is another, in which the sum is made before
+        # it begins.
+        loops = [
+            line
+            for line in block.compile().compiled.as_text().splitlines()
+            if " while(" in line and "[50,2]" in line
+        ]
         assert loops
         sees[name] = any(f"[{num_rows}" in line for line in loops)
     assert sees == {"statistic": False, "ratio": True}  # the second shows that the first can fail
@@ -263,7 +361,8 @@ def test_the_loop_does_not_see_the_rows():
     assert idle.cost_analysis().get("flops", 0.0) < num_rows
 
 
-# -- refusals --------------------------------------------------------------------------------------------------------------------
+# -- refusals
+# --------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_model_without_a_family_is_refused_before_anything_is_spent():
@@ -285,10 +384,15 @@ def test_a_model_without_a_family_is_refused_before_anything_is_spent():
 ])  # fmt: skip
 def test_a_family_that_does_not_fit_is_named(bad, text):
     with pytest.raises(ValueError, match=text):
-        asked(Curator(np.zeros((5, 2), np.float32), model(2)._replace(family=bad), None), SufficientStatistic(1.0))
+        asked(
+            Curator(np.zeros((5, 2), np.float32), model(2)._replace(family=bad), None),
+            SufficientStatistic(1.0),
+        )
 
 
-@pytest.mark.parametrize("settings_, text", [((0.0,), "noise_multiplier=0.0"), ((1.0, np.nan), "temperature=nan")])
+@pytest.mark.parametrize(
+    "settings_, text", [((0.0,), "noise_multiplier=0.0"), ((1.0, np.nan), "temperature=nan")]
+)
 def test_bad_settings_are_named(settings_, text):
     with pytest.raises(ValueError, match=text):
         SufficientStatistic(*settings_)

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc.models import banana, draw_banana_posterior, gaussian, gaussian_posterior, simulate_banana_rows
+from dpmcmc.models import (
+    banana,
+    draw_banana_posterior,
+    gaussian,
+    gaussian_posterior,
+    simulate_banana_rows,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -15,7 +21,9 @@ SETTINGS = {"variances": [2.0, 0.5], "curvature": 1.5, "shift": -0.3, "vertex": 
 
 def log_posterior(model, points, rows, temperature):
     over_rows = jax.vmap(model.log_likelihood, (None, 0))
-    return jax.jit(jax.vmap(lambda point: temperature * over_rows(point, rows).sum() + model.log_prior(point)))(points)
+    return jax.jit(
+        jax.vmap(lambda point: temperature * over_rows(point, rows).sum() + model.log_prior(point))
+    )(points)
 
 
 def test_log_ratios_match_scipy():
@@ -32,9 +40,13 @@ def test_log_ratios_match_scipy():
         return stats.norm(0, 1000**0.5).logpdf(straighten(t)).sum()
 
     with jax.enable_x64(True):
-        ratio = model.log_likelihood(jnp.asarray(new), row) - model.log_likelihood(jnp.asarray(old), row)
+        ratio = model.log_likelihood(jnp.asarray(new), row) - model.log_likelihood(
+            jnp.asarray(old), row
+        )
         prior_ratio = model.log_prior(jnp.asarray(new)) - model.log_prior(jnp.asarray(old))
-    np.testing.assert_allclose([ratio, prior_ratio], [density(new) - density(old), prior(new) - prior(old)], rtol=1e-9)
+    np.testing.assert_allclose(
+        [ratio, prior_ratio], [density(new) - density(old), prior(new) - prior(old)], rtol=1e-9
+    )
 
 
 def test_without_curvature_it_is_the_gaussian_model():
@@ -46,13 +58,17 @@ def test_without_curvature_it_is_the_gaussian_model():
 
 @pytest.mark.parametrize("temperature", [pytest.param(1.0, marks=pytest.mark.slow), 0.01])
 def test_posterior_is_the_banana_of_theorem_5_2(temperature):
-    """The posterior is the banana density with the theorem's mean and variance: an identity, in ten dimensions."""
+    """The posterior is the banana density with the theorem's mean and variance: an identity, in ten
+    dimensions.
+    """
     variances = np.array([20.0, 2.5] + [1.0] * 8)
     model = banana(variances, curvature=20.0, shift=1.0, vertex=0.5, prior_scale=3.0)
     with jax.enable_x64(True):
         rows = simulate_banana_rows(jax.random.key(0), 500, jnp.ones(10), variances, 20.0, 1.0, 0.5)
         points = 1 + 0.1 * jax.random.normal(jax.random.key(1), (30, 10))
-        actual, rows, points = map(np.array, (log_posterior(model, points, rows, temperature), rows, points))
+        actual, rows, points = map(
+            np.array, (log_posterior(model, points, rows, temperature), rows, points)
+        )
     rate = temperature * 500 / variances
     mean, variance = rate * rows.mean(0) / (rate + 1 / 9), 1 / (rate + 1 / 9)
     straight = points.copy()
@@ -67,15 +83,24 @@ def test_draws_follow_the_marginals_of_a_grid(temperature):
     model = banana(**SETTINGS, prior_scale=1.5)
     with jax.enable_x64(True):
         rows = simulate_banana_rows(jax.random.key(2), 10, [0.5, 1.0], **SETTINGS)
-        draws = draw_banana_posterior(jax.random.key(3), 4000, rows, **SETTINGS, prior_scale=1.5, temperature=temperature)
+        draws = draw_banana_posterior(
+            jax.random.key(3), 4000, rows, **SETTINGS, prior_scale=1.5, temperature=temperature
+        )
         axes = jnp.linspace(-5, 5, 401), jnp.linspace(-30, 6, 1201)
         points = jnp.stack(jnp.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2)
-        probabilities = np.array(jax.nn.softmax(log_posterior(model, points, rows, temperature))).reshape(401, 1201)
+        probabilities = np.array(
+            jax.nn.softmax(log_posterior(model, points, rows, temperature))
+        ).reshape(401, 1201)
     for component, axis in enumerate(axes):
         marginal = probabilities.sum(1 - component)
         cumulative = np.cumsum(marginal) - marginal / 2
         # Kolmogorov-Smirnov: false alarm 1e-5 for each of the four.
-        assert stats.kstest(np.asarray(draws[:, component]), lambda t, a=axis, c=cumulative: np.interp(t, a, c)).pvalue > 1e-5
+        assert (
+            stats.kstest(
+                np.asarray(draws[:, component]), lambda t, a=axis, c=cumulative: np.interp(t, a, c)
+            ).pvalue
+            > 1e-5
+        )
 
 
 def test_simulated_rows_center_where_the_model_says():
@@ -89,7 +114,9 @@ def test_simulated_rows_center_where_the_model_says():
 def test_the_papers_largest_setting_stays_finite_in_float32():
     variances = [20.0, 2.5] + [1.0] * 8
     rows = simulate_banana_rows(jax.random.key(5), 200_000, [0.0, 3.0] + [0.0] * 8, variances, 20.0)
-    draws = draw_banana_posterior(jax.random.key(6), 1000, rows, variances, 20.0, prior_scale=1000**0.5)
+    draws = draw_banana_posterior(
+        jax.random.key(6), 1000, rows, variances, 20.0, prior_scale=1000**0.5
+    )
     mean, covariance = gaussian_posterior(rows, variances, prior_scale=1000**0.5)
     assert draws.dtype == jnp.float32 and jnp.isfinite(draws).all()
     z = (draws[:, 2:].mean(0) - mean[2:]) / jnp.sqrt(jnp.diag(covariance)[2:] / 1000)
@@ -103,7 +130,11 @@ def test_keeps_the_dtype_of_the_position(is_x64):
         for dtype in [jnp.float32] + [jnp.float64] * is_x64:
             rows, position = jnp.ones((5, 2), dtype), jnp.zeros(2, dtype)
             values = jax.jit(jax.vmap(model.log_likelihood, (None, 0)))(position, rows)
-            assert values.shape == (5,) and values.dtype == dtype and model.log_prior(position).dtype == dtype
+            assert (
+                values.shape == (5,)
+                and values.dtype == dtype
+                and model.log_prior(position).dtype == dtype
+            )
 
 
 def test_bad_cells_stay_in_their_row():
@@ -120,7 +151,10 @@ def test_bad_cells_stay_in_their_row():
         ({"variances": [1.0, -1.0], "curvature": 1.0}, "two or more positive"),
         ({"variances": np.eye(2), "curvature": 1.0}, "two or more positive"),
         ({"variances": [1.0, 1.0], "curvature": np.inf}, "curvature=inf must be finite"),
-        ({"variances": [1.0, 1.0], "curvature": 1.0, "prior_scale": 0.0}, "prior_scale=0.0 must be positive"),
+        (
+            {"variances": [1.0, 1.0], "curvature": 1.0, "prior_scale": 0.0},
+            "prior_scale=0.0 must be positive",
+        ),
     ],
 )
 def test_refuses_what_makes_no_sense(arguments, message):

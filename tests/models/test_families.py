@@ -1,4 +1,6 @@
-"""Exponential families: each is its own log-likelihood in other words, within its ball; and the conjugate models' posteriors."""
+"""Exponential families: each is its own log-likelihood in other words, within its ball; and the
+conjugate models' posteriors.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -31,9 +33,18 @@ FAMILIES = {
     "gaussian": (models.gaussian(COVARIANCE, radius=3.0), gaussian_rows),
     "gaussian, variances": (models.gaussian([1.0, 2.0], radius=3.0), gaussian_rows),
     "bernoulli": (models.binomial(), lambda generator, number: generator.integers(0, 2, number)),
-    "binomial": (models.binomial(7, 2.0, 3.0), lambda generator, number: generator.integers(0, 8, number)),
-    "poisson rate": (models.poisson_rate(9, 2.0, 0.5), lambda generator, number: generator.integers(0, 10, number)),
-    "categorical": (models.categorical(4, [1.0, 2.0, 0.5, 1.0]), lambda generator, number: generator.integers(0, 4, number)),
+    "binomial": (
+        models.binomial(7, 2.0, 3.0),
+        lambda generator, number: generator.integers(0, 8, number),
+    ),
+    "poisson rate": (
+        models.poisson_rate(9, 2.0, 0.5),
+        lambda generator, number: generator.integers(0, 10, number),
+    ),
+    "categorical": (
+        models.categorical(4, [1.0, 2.0, 0.5, 1.0]),
+        lambda generator, number: generator.integers(0, 4, number),
+    ),
     "linear": (models.linear(2, 0.7, **LIMITS), regression_rows),
     "linear, intercept": (models.linear(2, 0.7, intercept=True, **LIMITS), regression_rows),
 }
@@ -51,14 +62,18 @@ def test_the_family_has_the_log_ratios_of_the_model(model, make_rows):
 
     with jax.enable_x64(True):
         statistics = np.asarray(jax.jit(jax.vmap(family.statistic))(rows))
-        natural, partition, values = (np.diff(part, axis=0)[0] for part in jax.jit(jax.vmap(parts))(np.stack([old, new])))
+        natural, partition, values = (
+            np.diff(part, axis=0)[0] for part in jax.jit(jax.vmap(parts))(np.stack([old, new]))
+        )
     np.testing.assert_allclose(statistics @ natural - partition, values, atol=1e-12, rtol=1e-10)
     lengths = np.linalg.norm(statistics - family.center, axis=1)
     assert lengths.max() == pytest.approx(family.radius, rel=1e-12)  # never passed, and reached
 
 
 def test_the_natural_parameter_of_categories_moves_as_little_as_it_can():
-    """Adding a number to all of it changes no log-ratio, and would bring the noise of the statistic's sum along."""
+    """Adding a number to all of it changes no log-ratio, and would bring the noise of the
+    statistic's sum along.
+    """
     assert abs(float(CATEGORICAL.family.natural(jnp.array([0.4, -1.0, 2.0])).sum())) < 1e-6
 
 
@@ -66,9 +81,12 @@ def test_a_family_needs_a_declared_bound():
     assert models.gaussian(COVARIANCE).family is None and models.linear(2, 0.7).family is None
 
 
-# -- the conjugate models ----------------------------------------------------------------------------------------------------------
+# -- the conjugate models
+# ----------------------------------------------------------------------------------------------------------
 
-BINOMIAL, RATE, CATEGORICAL = (FAMILIES[name][0] for name in ("binomial", "poisson rate", "categorical"))
+BINOMIAL, RATE, CATEGORICAL = (
+    FAMILIES[name][0] for name in ("binomial", "poisson rate", "categorical")
+)
 
 
 @pytest.mark.parametrize("name, position, row, expected", [
@@ -79,9 +97,9 @@ BINOMIAL, RATE, CATEGORICAL = (FAMILIES[name][0] for name in ("binomial", "poiss
 def test_log_ratios_match_scipy(name, position, row, expected):
     model, old = FAMILIES[name][0], np.zeros(len(position))
     with jax.enable_x64(True):
-        found = model.log_likelihood(jnp.asarray(position), jnp.asarray(row)) - model.log_likelihood(
-            jnp.asarray(old), jnp.asarray(row)
-        )
+        found = model.log_likelihood(
+            jnp.asarray(position), jnp.asarray(row)
+        ) - model.log_likelihood(jnp.asarray(old), jnp.asarray(row))
     assert float(found) == pytest.approx(expected(position, row) - expected(old, row), rel=1e-10)
 
 
@@ -101,24 +119,35 @@ def test_priors_are_the_conjugate_ones_in_the_new_coordinate():
     points = np.random.default_rng(2).normal(size=(6, 3))
     p = special.softmax(np.column_stack([points, np.zeros(6)]), axis=1)
     dirichlet = stats.dirichlet([1.0, 2.0, 0.5, 1.0]).logpdf(p.T) + np.log(p).sum(axis=1)
-    np.testing.assert_allclose(log_prior_differences(CATEGORICAL, points), dirichlet - dirichlet[0], atol=1e-12)
+    np.testing.assert_allclose(
+        log_prior_differences(CATEGORICAL, points), dirichlet - dirichlet[0], atol=1e-12
+    )
 
 
 def test_log_priors_are_densities():
-    """Up to a constant they integrate like the conjugate law: the mean on a fine grid is the exact one."""
+    """Up to a constant they integrate like the conjugate law: the mean on a fine grid is the exact
+    one.
+    """
     grid = np.linspace(-30, 10, 200_001)[:, None]
-    for model, mean in ((BINOMIAL, special.psi(2) - special.psi(3)), (RATE, special.psi(2) - np.log(0.5))):
+    for model, mean in (
+        (BINOMIAL, special.psi(2) - special.psi(3)),
+        (RATE, special.psi(2) - np.log(0.5)),
+    ):
         weights = special.softmax(log_prior_differences(model, grid))
         assert weights @ grid[:, 0] == pytest.approx(mean, abs=1e-6)
 
 
 @pytest.mark.slow
 def test_draws_are_those_of_the_posterior():
-    """Every component against its exact marginal law by Kolmogorov-Smirnov: 5 tests, false alarm 5e-4."""
+    """Every component against its exact marginal law by Kolmogorov-Smirnov: 5 tests, false alarm
+    5e-4.
+    """
     key, number, temperature = jax.random.key(3), 8000, 0.3
     counts = np.asarray(models.simulate_binomial_rows(key, 30, [0.4], 7))
     a, b = models.binomial_posterior(counts, 7, 2.0, 3.0, temperature)
-    assert (a, b) == pytest.approx((2 + temperature * counts.sum(), 3 + temperature * (210 - counts.sum())))
+    assert (a, b) == pytest.approx(
+        (2 + temperature * counts.sum(), 3 + temperature * (210 - counts.sum()))
+    )
     draws = models.draw_binomial_posterior(key, number, counts, 7, 2.0, 3.0, temperature)
     check(special.expit(np.asarray(draws[:, 0], float)), stats.beta(a, b))
     counts = np.asarray(models.simulate_poisson_rate_rows(key, 30, [0.4], 9))
@@ -127,27 +156,47 @@ def test_draws_are_those_of_the_posterior():
     check(np.exp(np.asarray(draws[:, 0], float)), stats.gamma(shape, scale=1 / rate))
     rows = np.asarray(models.simulate_categorical_rows(key, 30, [0.4, -1.0, 0.2]))
     concentration = models.categorical_posterior(rows, 4, [1.0, 2.0, 0.5, 1.0], temperature)
-    draws = np.asarray(models.draw_categorical_posterior(key, number, rows, 4, [1.0, 2.0, 0.5, 1.0], temperature), float)
+    draws = np.asarray(
+        models.draw_categorical_posterior(key, number, rows, 4, [1.0, 2.0, 0.5, 1.0], temperature),
+        float,
+    )
     p = special.softmax(np.column_stack([draws, np.zeros(number)]), axis=1)
     for category in range(3):
-        check(p[:, category], stats.beta(concentration[category], concentration.sum() - concentration[category]))
+        check(
+            p[:, category],
+            stats.beta(concentration[category], concentration.sum() - concentration[category]),
+        )
 
 
 def check(values, law):
     assert stats.kstest(values, law.cdf).pvalue > 1e-4
-    assert stats.kstest(values, lambda x: law.cdf(x) ** 1.1).pvalue < 1e-6  # the twin: a law that is a little off
+    # The twin: a law that is a little off
+    assert stats.kstest(values, lambda x: law.cdf(x) ** 1.1).pvalue < 1e-6
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.3])
 def test_posteriors_match_the_models_on_a_grid(temperature):
     grid = np.linspace(-6, 6, 4001)
     for model, (a, b), rows in (
-        (BINOMIAL, models.binomial_posterior(np.array([3, 7, 0]), 7, 2.0, 3.0, temperature), np.array([3, 7, 0])),
-        (RATE, models.poisson_rate_posterior(np.array([3, 7, 0]), 2.0, 0.5, temperature), np.array([3, 7, 0])),
+        (
+            BINOMIAL,
+            models.binomial_posterior(np.array([3, 7, 0]), 7, 2.0, 3.0, temperature),
+            np.array([3, 7, 0]),
+        ),
+        (
+            RATE,
+            models.poisson_rate_posterior(np.array([3, 7, 0]), 2.0, 0.5, temperature),
+            np.array([3, 7, 0]),
+        ),
     ):
         with jax.enable_x64(True):
-            over_rows = lambda p: jax.vmap(model.log_likelihood, (None, 0))(p, jnp.asarray(rows)).sum()  # noqa: B023, E731
-            values = jax.jit(jax.vmap(lambda p: temperature * over_rows(p) + model.log_prior(p)))(grid[:, None])  # noqa: B023
+            over_rows = lambda p: jax.vmap(model.log_likelihood, (None, 0))(  # noqa: B023, E731
+                p,
+                jnp.asarray(rows),  # noqa: B023
+            ).sum()
+            values = jax.jit(jax.vmap(lambda p: temperature * over_rows(p) + model.log_prior(p)))(  # noqa: B023
+                grid[:, None]
+            )
         weights = special.softmax(np.asarray(values))
         mean = special.psi(a) - (special.psi(b) if model is BINOMIAL else np.log(b))
         assert weights @ grid == pytest.approx(mean, abs=1e-6)
@@ -170,7 +219,8 @@ def test_the_bound_is_never_passed_and_almost_reached(name):
 
 
 @pytest.mark.parametrize(
-    "name, low, high, bad", [("binomial", 0, 7, 0.5), ("poisson rate", 0, 9, 0.5), ("categorical", None, None, 4)]
+    "name, low, high, bad",
+    [("binomial", 0, 7, 0.5), ("poisson rate", 0, 9, 0.5), ("categorical", None, None, 4)],
 )
 def test_rows_outside_count_as_documented(name, low, high, bad):
     model = FAMILIES[name][0]
@@ -182,7 +232,10 @@ def test_rows_outside_count_as_documented(name, low, high, bad):
         np.testing.assert_allclose(model.family.statistic(jnp.asarray(bad)), 0.25)
     else:
         assert at(-3) == at(low) and at(1000) == at(high)
-        assert model.family.statistic(jnp.asarray(1000)) == high and model.family.statistic(jnp.asarray(-3)) == low
+        assert (
+            model.family.statistic(jnp.asarray(1000)) == high
+            and model.family.statistic(jnp.asarray(-3)) == low
+        )
 
 
 @pytest.mark.parametrize("name", ["bernoulli", "poisson rate", "categorical"])
@@ -193,7 +246,9 @@ def test_rows_of_any_number_type(name):
         value = model.log_likelihood(position, row)
         assert value.dtype == jnp.float32 and jnp.isfinite(value)
         assert float(value) == float(model.log_likelihood(position, jnp.float32(1)))
-        np.testing.assert_array_equal(model.family.statistic(row), model.family.statistic(jnp.float32(1)))
+        np.testing.assert_array_equal(
+            model.family.statistic(row), model.family.statistic(jnp.float32(1))
+        )
 
 
 @pytest.mark.parametrize("make, text", [

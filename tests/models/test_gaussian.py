@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc.models import draw_gaussian_posterior, gaussian, gaussian_posterior, simulate_gaussian_rows
+from dpmcmc.models import (
+    draw_gaussian_posterior,
+    gaussian,
+    gaussian_posterior,
+    simulate_gaussian_rows,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -15,15 +20,21 @@ VARIANCES = np.array([20.0, 2.5, 1.0])
 PLAIN = np.array([[2.0, 0.5], [0.5, 1.0]])
 
 
-@pytest.mark.parametrize("covariance", [CORRELATED, VARIANCES, PLAIN], ids=["correlated", "variances", "plain"])
+@pytest.mark.parametrize(
+    "covariance", [CORRELATED, VARIANCES, PLAIN], ids=["correlated", "variances", "plain"]
+)
 def test_log_ratios_match_scipy(covariance):
     model = gaussian(covariance, prior_scale=3.0, prior_mean=0.5)
     dense = np.diag(covariance) if covariance.ndim == 1 else covariance
     row, old, new = np.random.default_rng(0).normal(size=(3, model.dimension))
-    expected = stats.multivariate_normal(new, dense).logpdf(row) - stats.multivariate_normal(old, dense).logpdf(row)
+    expected = stats.multivariate_normal(new, dense).logpdf(row) - stats.multivariate_normal(
+        old, dense
+    ).logpdf(row)
     expected_prior = stats.norm(0.5, 3).logpdf(new).sum() - stats.norm(0.5, 3).logpdf(old).sum()
     with jax.enable_x64(True):
-        ratio = model.log_likelihood(jnp.asarray(new), row) - model.log_likelihood(jnp.asarray(old), row)
+        ratio = model.log_likelihood(jnp.asarray(new), row) - model.log_likelihood(
+            jnp.asarray(old), row
+        )
         prior_ratio = model.log_prior(jnp.asarray(new)) - model.log_prior(jnp.asarray(old))
     np.testing.assert_allclose([ratio, prior_ratio], [expected, expected_prior], rtol=1e-10)
 
@@ -32,7 +43,9 @@ def test_a_row_with_a_missing_cell_says_nothing_of_the_curvature_either():
     model = gaussian([1.0, 2.0])
     for row, expected in (([1.0, np.nan], 0.0), ([1.0, 3.0], -np.diag([1.0, 0.5]))):
         found = jax.jit(jax.hessian(model.log_likelihood))(jnp.zeros(2), jnp.array(row))
-        np.testing.assert_allclose(np.nan_to_num(found), expected * np.ones((2, 2)) if np.ndim(expected) == 0 else expected)
+        np.testing.assert_allclose(
+            np.nan_to_num(found), expected * np.ones((2, 2)) if np.ndim(expected) == 0 else expected
+        )
 
 
 @pytest.mark.slow
@@ -43,11 +56,16 @@ def test_posterior_matches_a_grid(covariance, temperature):
         rows = simulate_gaussian_rows(jax.random.key(1), 20, [1.0, -1.0], covariance)
         settings = {"prior_scale": [1.0, 0.5], "prior_mean": [0.5, -2.0]}
         model = gaussian(covariance, **settings)
-        mean, posterior_covariance = gaussian_posterior(rows, covariance, temperature=temperature, **settings)
+        mean, posterior_covariance = gaussian_posterior(
+            rows, covariance, temperature=temperature, **settings
+        )
         axis = jnp.linspace(-6, 6, 301)
         points = jnp.stack(jnp.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
         log_density = jax.vmap(
-            lambda p: temperature * jax.vmap(lambda row: model.log_likelihood(p, row))(rows).sum() + model.log_prior(p)
+            lambda p: (
+                temperature * jax.vmap(lambda row: model.log_likelihood(p, row))(rows).sum()
+                + model.log_prior(p)
+            )
         )(points)
         weights = jax.nn.softmax(log_density)
         grid_mean = weights @ points
@@ -61,7 +79,8 @@ def test_draws_have_the_posterior_moments():
     mean, covariance = gaussian_posterior(rows, CORRELATED, prior_scale=10.0)
     draws = draw_gaussian_posterior(jax.random.key(3), 4000, rows, CORRELATED, prior_scale=10.0)
     white = np.linalg.solve(np.linalg.cholesky(covariance), (draws - mean).T)
-    # Mean and every second moment of 4 000 standard normals, as z-scores: 5 of them, false alarm 5 * 6e-5 = 3e-4.
+    # Mean and every second moment of 4 000 standard normals, as z-scores: 5 of them, false alarm 5
+    # * 6e-5 = 3e-4.
     moments = [
         *white.mean(1) * 4000**0.5,
         *((white**2).mean(1) - 1) * 2000**0.5,
@@ -80,7 +99,9 @@ def test_the_bound_is_never_passed_and_almost_reached(covariance):
     points[:, 0] = 2.0 * direction, -2.0 * direction, -1.99 * direction  # the adversary
     with jax.enable_x64(True):
         rows, old, new = jnp.asarray(points)
-        ratio = jax.vmap(lambda a, b, row: model.log_likelihood(b, row) - model.log_likelihood(a, row))(old, new, rows)
+        ratio = jax.vmap(
+            lambda a, b, row: model.log_likelihood(b, row) - model.log_likelihood(a, row)
+        )(old, new, rows)
         slope = np.abs(ratio) / np.linalg.norm(new - old, axis=1)
     assert slope.max() <= model.lipschitz * (1 + 1e-12)
     assert slope.max() >= 0.99 * model.lipschitz
@@ -101,7 +122,11 @@ def test_keeps_the_dtype_of_the_position(is_x64):
         for dtype in [jnp.float32] + [jnp.float64] * is_x64:
             rows, position = jnp.ones((5, 2), dtype), jnp.zeros(2, dtype)
             values = jax.jit(jax.vmap(model.log_likelihood, (None, 0)))(position, rows)
-            assert values.shape == (5,) and values.dtype == dtype and model.log_prior(position).dtype == dtype
+            assert (
+                values.shape == (5,)
+                and values.dtype == dtype
+                and model.log_prior(position).dtype == dtype
+            )
 
 
 def test_float32_keeps_the_ratio_of_a_small_move():
@@ -148,18 +173,31 @@ def test_posterior_refuses_a_negative_temperature():
         gaussian_posterior(np.zeros((3, 2)), PLAIN, temperature=-1)
 
 
-@pytest.mark.parametrize("covariance", [[0.5, 2.0], [[2.0, 0.3], [0.3, 0.5]]], ids=["diagonal", "matrix"])
+@pytest.mark.parametrize(
+    "covariance", [[0.5, 2.0], [[2.0, 0.3], [0.3, 0.5]]], ids=["diagonal", "matrix"]
+)
 def test_the_curvature_is_that_of_every_row(covariance):
     model = gaussian(covariance, radius=3.0)
-    hessian = jax.jit(jax.hessian(model.log_likelihood))(jnp.array([0.3, -0.2]), jnp.array([1.0, 2.0]))
+    hessian = jax.jit(jax.hessian(model.log_likelihood))(
+        jnp.array([0.3, -0.2]), jnp.array([1.0, 2.0])
+    )
     np.testing.assert_allclose(np.linalg.norm(hessian), model.curvature, rtol=1e-5)
 
 
 @pytest.mark.parametrize("covariance", [PLAIN, np.array([2.0, 0.5])], ids=["plain", "variances"])
 def test_the_posterior_weighs_tempered_rows_and_the_prior_by_their_precisions(covariance):
-    rows, scale, center, temperature = np.float32([[1.0, -1.0], [2.0, 0.5], [0.3, 0.4]]), np.array([1.0, 0.5]), [0.5, -2.0], 0.3
+    rows, scale, center, temperature = (
+        np.float32([[1.0, -1.0], [2.0, 0.5], [0.3, 0.4]]),
+        np.array([1.0, 0.5]),
+        [0.5, -2.0],
+        0.3,
+    )
     mean, found = gaussian_posterior(rows, covariance, scale, center, temperature)
-    of_rows = temperature * 3 * np.linalg.inv(covariance if covariance.ndim == 2 else np.diag(covariance))
+    of_rows = (
+        temperature * 3 * np.linalg.inv(covariance if covariance.ndim == 2 else np.diag(covariance))
+    )
     expected = np.linalg.inv(of_rows + np.diag(scale**-2))
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    np.testing.assert_allclose(mean, expected @ (of_rows @ rows.mean(axis=0) + center / scale**2), rtol=1e-5)
+    np.testing.assert_allclose(
+        mean, expected @ (of_rows @ rows.mean(axis=0) + center / scale**2), rtol=1e-5
+    )

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from dpmcmc import Curator, ExactGradient, ExactRatio
+from dpmcmc import Curator, NonPrivateGradient, NonPrivateRatio
 from dpmcmc.models import logistic, simulate_logistic_rows
 
 
@@ -19,18 +19,28 @@ def test_log_likelihood_and_prior_match_scipy(intercept):
     position = generator.normal(size=model.dimension)
     design = np.column_stack([np.ones(50), features]) if intercept else features
     with jax.enable_x64(True):
-        values = jax.vmap(model.log_likelihood, (None, 0))(jnp.asarray(position), (features, labels))
+        values = jax.vmap(model.log_likelihood, (None, 0))(
+            jnp.asarray(position), (features, labels)
+        )
         prior = model.log_prior(jnp.asarray(position))
-    np.testing.assert_allclose(values, stats.bernoulli(expit(design @ position)).logpmf(labels), rtol=1e-10)
+    np.testing.assert_allclose(
+        values, stats.bernoulli(expit(design @ position)).logpmf(labels), rtol=1e-10
+    )
     constant = model.dimension * stats.norm(0, 2).logpdf(0)
-    np.testing.assert_allclose(prior, stats.norm(0, 2).logpdf(position).sum() - constant, rtol=1e-10)
+    np.testing.assert_allclose(
+        prior, stats.norm(0, 2).logpdf(position).sum() - constant, rtol=1e-10
+    )
 
 
 def test_float32_is_accurate_at_every_size_of_the_logit():
     model = logistic(1, radius=1.0)
-    logits = np.concatenate([-np.logspace(-6, 30, 200), [0.0], np.logspace(-6, 30, 200)]).astype(np.float32)
+    logits = np.concatenate([-np.logspace(-6, 30, 200), [0.0], np.logspace(-6, 30, 200)]).astype(
+        np.float32
+    )
     for label in (0.0, 1.0):
-        values = jax.vmap(lambda z, y=label: model.log_likelihood(z[None], (jnp.ones(1), y)))(jnp.asarray(logits))
+        values = jax.vmap(lambda z, y=label: model.log_likelihood(z[None], (jnp.ones(1), y)))(
+            jnp.asarray(logits)
+        )
         expected = -np.logaddexp(0.0, -(2 * label - 1) * logits.astype(float))
         np.testing.assert_allclose(values, expected, rtol=5e-7, atol=1e-37)
 
@@ -59,7 +69,9 @@ def test_the_bound_is_never_passed_and_almost_reached(intercept, radius):
     towards = (2 * y - 1)[:, None] * design
     old[::2], move[::2] = -1000 / radius * towards[::2], towards[::2]
     with jax.enable_x64(True):
-        ratio = jax.vmap(lambda a, b, row: model.log_likelihood(b, row) - model.log_likelihood(a, row))(old, old + move, (x, y))
+        ratio = jax.vmap(
+            lambda a, b, row: model.log_likelihood(b, row) - model.log_likelihood(a, row)
+        )(old, old + move, (x, y))
         slope = np.abs(ratio) / np.linalg.norm(move, axis=1)
     assert slope.max() <= model.lipschitz * (1 + 1e-9)
     assert slope.max() >= 0.99 * model.lipschitz
@@ -74,14 +86,20 @@ def test_a_row_without_a_label_says_nothing():
     model = logistic(2, radius=1.0)
     assert np.isnan(model.log_likelihood(jnp.array([1.0, -2.0]), (jnp.array([0.3, 0.4]), jnp.nan)))
     features = np.array([[0.3, 0.4], [0.1, 0.2], [0.5, 0.5]], np.float32)
-    rows, fewer = (features, np.array([1, np.nan, 0], np.float32)), (features[[0, 2]], np.array([1, 0], np.float32))
+    rows, fewer = (
+        (features, np.array([1, np.nan, 0], np.float32)),
+        (features[[0, 2]], np.array([1, 0], np.float32)),
+    )
 
     def answer(table, query, *points):
         curator = Curator(table, model, None)
         program = curator.trace(lambda ask, key: ask(key, query, *points).value, jax.random.key(0))
         return curator.grant(program.plan).run(program.compile(), jax.random.key(0))
 
-    for query, *points in ((ExactRatio(1.0), jnp.zeros(2), jnp.ones(2)), (ExactGradient(1.0), jnp.ones(2))):
+    for query, *points in (
+        (NonPrivateRatio(1.0), jnp.zeros(2), jnp.ones(2)),
+        (NonPrivateGradient(1.0), jnp.ones(2)),
+    ):
         np.testing.assert_array_equal(answer(rows, query, *points), answer(fewer, query, *points))
 
 
@@ -106,15 +124,24 @@ def test_keeps_the_dtype_of_the_position(is_x64, label_dtype):
     model = logistic(2, radius=1.0, intercept=True)
     with jax.enable_x64(is_x64):
         for dtype in [jnp.float32] + [jnp.float64] * is_x64:
-            rows, position = (jnp.ones((5, 2), dtype), jnp.ones(5, label_dtype)), jnp.zeros(3, dtype)
+            rows, position = (
+                (jnp.ones((5, 2), dtype), jnp.ones(5, label_dtype)),
+                jnp.zeros(3, dtype),
+            )
             values = jax.jit(jax.vmap(model.log_likelihood, (None, 0)))(position, rows)
-            assert values.shape == (5,) and values.dtype == dtype and model.log_prior(position).dtype == dtype
+            assert (
+                values.shape == (5,)
+                and values.dtype == dtype
+                and model.log_prior(position).dtype == dtype
+            )
 
 
 def test_rows_and_chains_are_one_matrix_product():
     model = logistic(4, radius=1.0, intercept=True)
     over_rows = jax.vmap(model.log_likelihood, (None, 0))
-    program = jax.make_jaxpr(jax.vmap(over_rows, (0, None)))(jnp.zeros((3, 5)), (jnp.zeros((7, 4)), jnp.zeros(7)))
+    program = jax.make_jaxpr(jax.vmap(over_rows, (0, None)))(
+        jnp.zeros((3, 5)), (jnp.zeros((7, 4)), jnp.zeros(7))
+    )
     products = [eqn for eqn in program.jaxpr.eqns if eqn.primitive.name == "dot_general"]
     assert len(products) == 1 and products[0].params["dimension_numbers"][1] == ((), ())
 
@@ -122,7 +149,9 @@ def test_rows_and_chains_are_one_matrix_product():
 @pytest.mark.slow
 def test_simulated_rows_fit_the_radius_and_the_model():
     position = jnp.array([0.5, 2.0, -1.0])
-    features, labels = simulate_logistic_rows(jax.random.key(0), 20_000, position, radius=2.0, intercept=True)
+    features, labels = simulate_logistic_rows(
+        jax.random.key(0), 20_000, position, radius=2.0, intercept=True
+    )
     assert jnp.linalg.norm(features, axis=1).max() <= 2.0 * (1 + 1e-6)
     residuals = np.asarray(labels) - expit(position[0] + features @ position[1:])
     design = np.column_stack([np.ones(20_000), features])
@@ -137,7 +166,11 @@ def test_unravel_names_the_entries():
     with_intercept = logistic(2, 1.0, intercept=True).unravel(position)
     assert with_intercept["intercept"] == 0 and with_intercept["coefficients"].tolist() == [1, 2]
     named = logistic(2, 1.0, intercept=True, names=("intercept", "age", "height")).unravel(position)
-    assert {name: float(value) for name, value in named.items()} == {"intercept": 0, "age": 1, "height": 2}
+    assert {name: float(value) for name, value in named.items()} == {
+        "intercept": 0,
+        "age": 1,
+        "height": 2,
+    }
 
 
 @pytest.mark.parametrize(
@@ -146,8 +179,14 @@ def test_unravel_names_the_entries():
         ({"num_features": 0, "radius": 1.0}, "num_features=0 must be a whole number"),
         ({"num_features": 2, "radius": -1}, "radius=-1 must be positive"),
         ({"num_features": 2, "radius": np.inf}, "radius=inf must be positive and finite"),
-        ({"num_features": 2, "radius": 1.0, "prior_scale": -2.0}, "prior_scale=-2.0 must be positive"),
-        ({"num_features": 2, "radius": 1.0, "intercept": True, "names": ("a", "b")}, "3 different names"),
+        (
+            {"num_features": 2, "radius": 1.0, "prior_scale": -2.0},
+            "prior_scale=-2.0 must be positive",
+        ),
+        (
+            {"num_features": 2, "radius": 1.0, "intercept": True, "names": ("a", "b")},
+            "3 different names",
+        ),
         ({"num_features": 2, "radius": 1.0, "names": ("a", "a")}, "2 different names"),
         ({"num_features": 2, "radius": 1.0, "names": "ab"}, "2 different names"),
     ],
@@ -159,12 +198,16 @@ def test_refuses_what_makes_no_sense(arguments, message):
 
 @pytest.mark.slow
 def test_derivatives_hold_at_the_origin_too():
-    """Every logit is exactly zero there: derivatives of max and abs would make the curvature vanish."""
+    """Every logit is exactly zero there: derivatives of max and abs would make the curvature
+    vanish.
+    """
     features = jnp.array([0.3, -0.5, 0.2])
     log_likelihood = logistic(3, radius=1.0).log_likelihood
     hessian = jax.hessian(log_likelihood)(jnp.zeros(3), (features, 1.0))
     np.testing.assert_allclose(hessian, -np.outer(features, features) / 4, atol=1e-7)
-    np.testing.assert_allclose(jax.grad(log_likelihood)(jnp.zeros(3), (features, 1.0)), features / 2, atol=1e-7)
+    np.testing.assert_allclose(
+        jax.grad(log_likelihood)(jnp.zeros(3), (features, 1.0)), features / 2, atol=1e-7
+    )
 
 
 def test_the_curvature_bound_holds_and_is_reached():

@@ -10,7 +10,8 @@ from dpmcmc.models import mixture, mixture_posterior, simulate_mixture_rows
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
-CASES = [(2.0, 3.0, 3.0), (0.02, 3.0, 3.0), (2.0, 3.0, 0.5), (0.5, 0.1, 0.1), (1.0, 0.01, 2.0)]  # v, R, B
+# V, R, B
+CASES = [(2.0, 3.0, 3.0), (0.02, 3.0, 3.0), (2.0, 3.0, 0.5), (0.5, 0.1, 0.1), (1.0, 0.01, 2.0)]
 
 
 def log_density(position, row, variance=2.0):
@@ -21,10 +22,16 @@ def log_density(position, row, variance=2.0):
 def test_log_ratios_match_scipy():
     model = mixture()
     generator = np.random.default_rng(0)
-    for old, new, row in zip(*generator.uniform(-3, 3, (2, 20, 2)), generator.uniform(-3, 3, 20), strict=True):
+    for old, new, row in zip(
+        *generator.uniform(-3, 3, (2, 20, 2)), generator.uniform(-3, 3, 20), strict=True
+    ):
         with jax.enable_x64(True):
-            ratio = model.log_likelihood(jnp.asarray(new), row) - model.log_likelihood(jnp.asarray(old), row)
-        assert float(ratio) == pytest.approx(log_density(new, row) - log_density(old, row), rel=1e-9, abs=1e-12)
+            ratio = model.log_likelihood(jnp.asarray(new), row) - model.log_likelihood(
+                jnp.asarray(old), row
+            )
+        assert float(ratio) == pytest.approx(
+            log_density(new, row) - log_density(old, row), rel=1e-9, abs=1e-12
+        )
 
 
 def test_the_two_modes_are_one_model():
@@ -39,9 +46,13 @@ def test_the_two_modes_are_one_model():
 
 
 def test_the_likelihood_does_not_vanish_at_infinity():
-    """Why the prior must end somewhere: the second center can leave, and a row loses no more than log 2."""
+    """Why the prior must end somewhere: the second center can leave, and a row loses no more than
+    log 2.
+    """
     model = mixture()
-    ratio = model.log_likelihood(jnp.array([0.0, 1e9]), 0.5) - model.log_likelihood(jnp.array([0.0, 0.0]), 0.5)
+    ratio = model.log_likelihood(jnp.array([0.0, 1e9]), 0.5) - model.log_likelihood(
+        jnp.array([0.0, 0.0]), 0.5
+    )
     assert float(ratio) == pytest.approx(-np.log(2), rel=1e-6)
 
 
@@ -50,15 +61,24 @@ def test_the_bound_is_never_passed_and_almost_reached(variance, row_bound, posit
     model = mixture(variance, row_bound, position_bound)
     size = np.array([row_bound, position_bound, position_bound])
     generator = np.random.default_rng(0)
-    starts = size * np.clip(generator.uniform(-1.5, 1.5, (50_000, 3)), -1, 1)  # many at the faces and corners
-    moves = np.clip(starts[:, 1:] + 1e-3 * variance**0.5 * generator.normal(size=(50_000, 2)), -size[1:], size[1:])
+    # Many at the faces and corners
+    starts = size * np.clip(generator.uniform(-1.5, 1.5, (50_000, 3)), -1, 1)
+    moves = np.clip(
+        starts[:, 1:] + 1e-3 * variance**0.5 * generator.normal(size=(50_000, 2)),
+        -size[1:],
+        size[1:],
+    )
     with jax.enable_x64(True):
-        log_ratio = jax.jit(lambda a, b, row: model.log_likelihood(b, row) - model.log_likelihood(a, row))
+        log_ratio = jax.jit(
+            lambda a, b, row: model.log_likelihood(b, row) - model.log_likelihood(a, row)
+        )
         ratios = jax.vmap(log_ratio)(starts[:, 1:], moves, starts[:, 0])
         far = generator.permutation(starts[:, 1:])
         ratios_far = jax.vmap(log_ratio)(starts[:, 1:], far, starts[:, 0])
         slope = np.abs(ratios) / np.maximum(np.linalg.norm(moves - starts[:, 1:], axis=1), 1e-30)
-        slope_far = np.abs(ratios_far) / np.maximum(np.linalg.norm(far - starts[:, 1:], axis=1), 1e-30)
+        slope_far = np.abs(ratios_far) / np.maximum(
+            np.linalg.norm(far - starts[:, 1:], axis=1), 1e-30
+        )
         gradient = jax.jit(jax.grad(model.log_likelihood))
 
         def steepness(point):
@@ -66,7 +86,9 @@ def test_the_bound_is_never_passed_and_almost_reached(variance, row_bound, posit
 
         bounds = list(zip(-size, size, strict=True))
         best = starts[np.argsort(slope)[[-1, -10, -100]]]
-        found = -min(optimize.minimize(steepness, s, bounds=bounds, method="Nelder-Mead").fun for s in best)
+        found = -min(
+            optimize.minimize(steepness, s, bounds=bounds, method="Nelder-Mead").fun for s in best
+        )
     assert max(slope.max(), slope_far.max(), found) <= model.lipschitz * (1 + 1e-9)
     assert found >= 0.99 * model.lipschitz
 
@@ -118,11 +140,17 @@ def test_keeps_the_dtype_of_the_position(is_x64):
         for dtype in [jnp.float32] + [jnp.float64] * is_x64:
             rows, position = jnp.ones(5, dtype), jnp.ones(2, dtype)
             values = jax.jit(jax.vmap(model.log_likelihood, (None, 0)))(position, rows)
-            assert values.shape == (5,) and values.dtype == dtype and model.log_prior(position).dtype == dtype
+            assert (
+                values.shape == (5,)
+                and values.dtype == dtype
+                and model.log_prior(position).dtype == dtype
+            )
 
 
 def test_bad_rows_stay_alone():
-    values = jax.vmap(mixture().log_likelihood, (None, 0))(jnp.ones(2), jnp.array([1.0, jnp.nan, jnp.inf, 1e30]))
+    values = jax.vmap(mixture().log_likelihood, (None, 0))(
+        jnp.ones(2), jnp.array([1.0, jnp.nan, jnp.inf, 1e30])
+    )
     assert jnp.isfinite(values[0]) and not jnp.isfinite(values[1:]).any()
 
 

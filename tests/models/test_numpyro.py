@@ -1,4 +1,6 @@
-"""NumPyro's models: the same density as NumPyro's own, and refusals of what has no rows that add up."""
+"""NumPyro's models: the same density as NumPyro's own, and refusals of what has no rows that add
+up.
+"""
 
 import inspect
 import sys
@@ -37,7 +39,9 @@ def mixed(y):
     with numpyro.plate("parts", 3):
         mean = numpyro.sample("mean", dist.Normal(0.0, 3.0))
     with numpyro.plate("rows", len(y)):
-        numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(weight), dist.Normal(mean, 1.0)), obs=y)
+        numpyro.sample(
+            "y", dist.MixtureSameFamily(dist.Categorical(weight), dist.Normal(mean, 1.0)), obs=y
+        )
 
 
 def nested(y):
@@ -47,7 +51,10 @@ def nested(y):
 
 
 def grouped(group, y):
-    mean, spread = numpyro.sample("mean", dist.Normal(0.0, 1.0)), numpyro.sample("spread", dist.HalfNormal(1.0))
+    mean, spread = (
+        numpyro.sample("mean", dist.Normal(0.0, 1.0)),
+        numpyro.sample("spread", dist.HalfNormal(1.0)),
+    )
     with numpyro.plate("groups", 4):
         effect = numpyro.sample("effect", dist.Normal(mean, spread))
     with numpyro.plate("rows", len(y)):
@@ -62,9 +69,14 @@ def counted(x, y):
 
 
 def censored(time, is_seen):
-    law = dist.Weibull(numpyro.sample("scale", dist.HalfNormal(2.0)), numpyro.sample("shape", dist.HalfNormal(2.0)))
+    law = dist.Weibull(
+        numpyro.sample("scale", dist.HalfNormal(2.0)), numpyro.sample("shape", dist.HalfNormal(2.0))
+    )
     with numpyro.plate("rows", len(time)):
-        numpyro.factor("log_likelihood", jnp.where(is_seen > 0, law.log_prob(time), -((time / law.scale) ** law.concentration)))
+        numpyro.factor(
+            "log_likelihood",
+            jnp.where(is_seen > 0, law.log_prob(time), -((time / law.scale) ** law.concentration)),
+        )
 
 
 def with_more_priors(group, y):
@@ -77,24 +89,38 @@ def with_more_priors(group, y):
 
 def with_covariance(x):
     covariance = numpyro.sample("scale", dist.HalfNormal()) * jnp.eye(2)
-    numpyro.sample("x", dist.MultivariateNormal(jnp.zeros(2), covariance), obs=x)  # NumPyro's checks take its eigenvalues
+    # NumPyro's checks take its eigenvalues
+    numpyro.sample("x", dist.MultivariateNormal(jnp.zeros(2), covariance), obs=x)
 
 
 def with_own_keys(x, y):
     directions = jax.random.normal(numpyro.prng_key(), (2, 3))
     numpyro.sample(
-        "y", dist.Normal(jnp.tanh(x @ directions) @ numpyro.sample("b", dist.Normal().expand([3]).to_event(1)), 1.0), obs=y
+        "y",
+        dist.Normal(
+            jnp.tanh(x @ directions) @ numpyro.sample("b", dist.Normal().expand([3]).to_event(1)),
+            1.0,
+        ),
+        obs=y,
     )
 
 
-decentred = numpyro.handlers.reparam(grouped, config={"effect": numpyro.infer.reparam.LocScaleReparam(0)})
+decentred = numpyro.handlers.reparam(
+    grouped, config={"effect": numpyro.infer.reparam.LocScaleReparam(0)}
+)
 TABLE = {  # program, rows, dimension, latent sites, what else is drawn
     "normal": (normal, NUMBERS, 1, ["mean"], []),
     "correlated": (correlated, PAIRS, 3, ["factor", "scale"], ["root"]),
     "mixed": (mixed, (NUMBERS,), 5, ["weight", "mean"], []),
     "nested": (nested, NUMBERS, 2, ["upper", "lower"], []),
     "grouped": (grouped, (COUNTS, NUMBERS), 6, ["mean", "spread", "effect"], []),
-    "decentred": (decentred, {"group": COUNTS, "y": NUMBERS}, 6, ["mean", "spread", "effect_decentered"], ["effect"]),
+    "decentred": (
+        decentred,
+        {"group": COUNTS, "y": NUMBERS},
+        6,
+        ["mean", "spread", "effect_decentered"],
+        ["effect"],
+    ),
     "with more priors": (with_more_priors, (COUNTS % 3, NUMBERS), 3, ["effect"], []),
     "with covariance": (with_covariance, PAIRS, 1, ["scale"], []),
     "with own keys": (numpyro.handlers.seed(with_own_keys, 0), (PAIRS, NUMBERS), 3, ["b"], []),
@@ -104,15 +130,22 @@ TABLE = {  # program, rows, dimension, latent sites, what else is drawn
 
 
 def arguments(rows):
-    return ((), rows) if isinstance(rows, dict) else (rows if isinstance(rows, tuple) else (rows,), {})
+    return (
+        ((), rows) if isinstance(rows, dict) else (rows if isinstance(rows, tuple) else (rows,), {})
+    )
 
 
 EVERY_DAY = ("normal", "nested")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in EVERY_DAY else pytest.mark.slow) for name in TABLE])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in EVERY_DAY else pytest.mark.slow) for name in TABLE],
+)
 def test_the_density_is_numpyros(name):
-    """Prior, Jacobian and likelihood, against NumPyro on the whole table; without the Jacobian it would be another."""
+    """Prior, Jacobian and likelihood, against NumPyro on the whole table; without the Jacobian it
+    would be another.
+    """
     program, rows, dimension, latent, drawn = TABLE[name]
     model, (args, kwargs) = models.from_numpyro(program, rows), arguments(rows)
     position = jnp.linspace(-0.4, 0.5, model.dimension)
@@ -126,15 +159,21 @@ def test_the_density_is_numpyros(name):
         return free, density, numpyro.infer.util.log_density(program, args, kwargs, values)[0]
 
     free, density, without_jacobian = numpyros({site: values[site] for site in latent})
-    assert np.allclose(np.concatenate([np.ravel(free[site]) for site in latent]), position, atol=1e-5)
+    assert np.allclose(
+        np.concatenate([np.ravel(free[site]) for site in latent]), position, atol=1e-5
+    )
     terms = jax.jit(jax.vmap(model.log_likelihood, (None, 0)))(position, rows)
     assert np.isclose(jax.jit(model.log_prior)(position) + terms.sum(), density, rtol=1e-5)
-    assert (abs(without_jacobian - density) > 0.05) == (name not in ("normal", "with own keys", "with more priors"))
+    assert (abs(without_jacobian - density) > 0.05) == (
+        name not in ("normal", "with own keys", "with more priors")
+    )
     dpmcmc.Curator(rows, model, None)  # takes it
 
 
 def test_names_have_the_order_of_the_position():
-    """JAX sorts them: of this program lower would have come first, and a reader would take the one for the other."""
+    """JAX sorts them: of this program lower would have come first, and a reader would take the one
+    for the other.
+    """
     model = models.from_numpyro(nested, NUMBERS)
     assert list(model.unravel(jnp.zeros(2))) == ["upper", "lower"]
     moved = model.unravel(jnp.array([3.0, 0.0]))
@@ -149,12 +188,17 @@ def test_what_is_computed_from_the_number_of_rows_is_not_drawn():
         numpyro.deterministic("double", 2 * mean)
         numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
 
-    assert models.from_numpyro(counting, NUMBERS).unravel(jnp.ones(1)) == {"mean": 1.0, "double": 2.0}
+    assert models.from_numpyro(counting, NUMBERS).unravel(jnp.ones(1)) == {
+        "mean": 1.0,
+        "double": 2.0,
+    }
 
 
 def test_only_shapes_and_types_are_used():
     shapes = jax.ShapeDtypeStruct((7,), np.int32), jax.ShapeDtypeStruct((7,), np.float32)
-    from_shapes, from_rows = (models.from_numpyro(grouped, rows) for rows in (shapes, (COUNTS + 99, NUMBERS * np.nan)))
+    from_shapes, from_rows = (
+        models.from_numpyro(grouped, rows) for rows in (shapes, (COUNTS + 99, NUMBERS * np.nan))
+    )
     position, row = jnp.full(6, 0.1), (COUNTS[1], NUMBERS[1])
     assert from_shapes.log_likelihood(position, row) == from_rows.log_likelihood(position, row)
     assert np.isfinite(from_rows.log_prior(position))
@@ -166,7 +210,9 @@ def test_a_private_run(quick_compilation):
     rows = PAIRS.repeat(200, axis=0), COUNTS.repeat(200)
     curator = dpmcmc.Curator(rows, model, dpmcmc.Budget(4, 1e-5))
     sampler = dpmcmc.sgld(model.log_prior, dpmcmc.Gradient(2.0, 20.0), 1e-3)
-    draws = dpmcmc.sample(jax.random.key(0), sampler, curator, np.zeros(3), num_steps=4, num_chains=2, progress=False).posterior
+    draws = dpmcmc.sample(
+        jax.random.key(0), sampler, curator, np.zeros(3), num_steps=4, num_chains=2, progress=False
+    ).posterior
     assert draws.slopes.shape == (2, 2, 2) and (draws["size"] > 0).all()
     assert draws.attrs["epsilon"] <= 4
 
@@ -176,7 +222,9 @@ def discrete(y):
 
 
 def without_prior(y):
-    numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal()), numpyro.param("scale", 1.0)), obs=y)
+    numpyro.sample(
+        "y", dist.Normal(numpyro.sample("mean", dist.Normal()), numpyro.param("scale", 1.0)), obs=y
+    )
 
 
 def part(y):
@@ -201,18 +249,24 @@ def centred(y):
 
 
 def standardised(y):
-    numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal()), 1.0), obs=(y - y.mean()) / y.std())
+    numpyro.sample(
+        "y", dist.Normal(numpyro.sample("mean", dist.Normal()), 1.0), obs=(y - y.mean()) / y.std()
+    )
 
 
 def centred_in_groups(group, x, y):
     count = jnp.bincount(group, length=4)
     mean = jnp.bincount(group, weights=x, length=4) / jnp.maximum(count, 1)
-    numpyro.sample("y", dist.Normal(numpyro.sample("slope", dist.Normal()) * (x - mean[group]), 1.0), obs=y)
+    numpyro.sample(
+        "y", dist.Normal(numpyro.sample("slope", dist.Normal()) * (x - mean[group]), 1.0), obs=y
+    )
 
 
 def cox(time, is_seen, x):
     risk = numpyro.sample("slope", dist.Normal()) * x
-    later = jax.nn.logsumexp(jnp.where(time[None, :] >= time[:, None], risk[None, :], -jnp.inf), axis=1)
+    later = jax.nn.logsumexp(
+        jnp.where(time[None, :] >= time[:, None], risk[None, :], -jnp.inf), axis=1
+    )
     numpyro.factor("partial", (is_seen * (risk - later)).sum())
 
 
@@ -236,11 +290,17 @@ def with_gaps_filled(x, y):
 
 
 def by_the_largest(y):
-    numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal()), 1.0), obs=y / jnp.maximum(jnp.abs(y).max(), 1.0))
+    numpyro.sample(
+        "y",
+        dist.Normal(numpyro.sample("mean", dist.Normal()), 1.0),
+        obs=y / jnp.maximum(jnp.abs(y).max(), 1.0),
+    )
 
 
 def broadcast(x, y):
-    numpyro.sample("y", dist.Normal(x[:, None] * numpyro.sample("slope", dist.Normal()), 1.0), obs=y)
+    numpyro.sample(
+        "y", dist.Normal(x[:, None] * numpyro.sample("slope", dist.Normal()), 1.0), obs=y
+    )
 
 
 def row_by_row(y):
@@ -255,13 +315,21 @@ def as_many_as_there_are(group):
 
 
 def no_number(y):
-    numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal(0.0, jnp.log(-1.0))), 1.0), obs=y)
+    numpyro.sample(
+        "y", dist.Normal(numpyro.sample("mean", dist.Normal(0.0, jnp.log(-1.0))), 1.0), obs=y
+    )
 
 
 def together(x, y):
     """Of two rows and more the covariance has no Cholesky factor in float32."""
     near = jnp.exp(-(((x[:, None] - x[None, :]) / 1000) ** 2)) + 1e-7 * jnp.eye(len(x))
-    numpyro.sample("y", dist.MultivariateNormal(jnp.zeros(len(x)), numpyro.sample("scale", dist.HalfNormal()) * near), obs=y)
+    numpyro.sample(
+        "y",
+        dist.MultivariateNormal(
+            jnp.zeros(len(x)), numpyro.sample("scale", dist.HalfNormal()) * near
+        ),
+        obs=y,
+    )
 
 
 def tempered(y):
@@ -271,7 +339,9 @@ def tempered(y):
 
 
 def closed_over(y):
-    numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal()), 1.0), obs=jnp.asarray(NUMBERS))
+    numpyro.sample(
+        "y", dist.Normal(numpyro.sample("mean", dist.Normal()), 1.0), obs=jnp.asarray(NUMBERS)
+    )
 
 
 def around_the_mean(y):
@@ -279,7 +349,9 @@ def around_the_mean(y):
 
 
 def narrower_with_more(y):
-    numpyro.sample("y", dist.Normal(numpyro.sample("mean", dist.Normal(0.0, 1 / len(y))), 1.0), obs=y)
+    numpyro.sample(
+        "y", dist.Normal(numpyro.sample("mean", dist.Normal(0.0, 1 / len(y))), 1.0), obs=y
+    )
 
 
 def unobserved(y):
@@ -329,7 +401,10 @@ def test_other_models_are_refused(program, told):
 
 def test_what_could_not_be_tried_is_told():
     def far(y):
-        numpyro.factor("far", jnp.where(y > 1e6, -((y - numpyro.sample("mean", dist.Normal())) ** 2), -jnp.inf).sum())
+        numpyro.factor(
+            "far",
+            jnp.where(y > 1e6, -((y - numpyro.sample("mean", dist.Normal())) ** 2), -jnp.inf).sum(),
+        )
 
     with pytest.warns(UserWarning, match="nobody tried whether those of rows add up"):
         models.from_numpyro(far, NUMBERS)
@@ -343,10 +418,16 @@ def test_rows_are_arrays(rows):
 
 @pytest.mark.parametrize(
     "rows",
-    [(np.zeros(3), np.zeros(4)), {"x": np.zeros((3, 2)), "y": np.zeros(4)}, (np.zeros(3), jax.ShapeDtypeStruct((4,), float))],
+    [
+        (np.zeros(3), np.zeros(4)),
+        {"x": np.zeros((3, 2)), "y": np.zeros(4)},
+        (np.zeros(3), jax.ShapeDtypeStruct((4,), float)),
+    ],
 )
 def test_columns_have_equally_many_rows(rows):
-    with pytest.raises(ValueError, match="the columns of rows have different numbers of rows: they must agree"):
+    with pytest.raises(
+        ValueError, match="the columns of rows have different numbers of rows: they must agree"
+    ):
         models.from_numpyro(lambda x, y: normal(y), rows)
 
 

@@ -1,4 +1,6 @@
-"""How fast a row's curvature changes: the bound that each model declares holds, and is nearly reached."""
+"""How fast a row's curvature changes: the bound that each model declares holds, and is nearly
+reached.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +31,8 @@ def changes(model, row):
     """|D^3[u, u, v]| / (|v| |D^2[u, u]|) at many positions, in many directions u = v."""
     rng = np.random.default_rng(0)
     directions = rng.normal(size=(4_000, model.dimension)) / model.dimension
-    directions[: len(directions) // 2] = np.round(directions[: len(directions) // 2] * 3)  # along axes and diagonals too
+    # Along axes and diagonals too
+    directions[: len(directions) // 2] = np.round(directions[: len(directions) // 2] * 3)
     directions = jnp.asarray(directions[np.any(directions, axis=1)])
 
     def change(position, along):

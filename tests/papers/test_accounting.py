@@ -13,7 +13,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "experiments.md"
 def increases(curves) -> bool:
     """Every bound allows at least what the one before does."""
     rows = list(curves.values())
-    return all(low <= high for first, second in itertools.pairwise(rows) for low, high in zip(first, second, strict=True))
+    return all(
+        low <= high
+        for first, second in itertools.pairwise(rows)
+        for low, high in zip(first, second, strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", ["DP-penalty", "DP-HMC"])
@@ -36,5 +40,7 @@ def test_the_page_has_what_all_bounds_allow(tmp_path, capsys):
 
 def test_what_fits_nothing_is_not_drawn(tmp_path):
     path = tmp_path / "some.png"
-    accounting.figure({"Any": {"a bound": [0] * 3 + [5] * 4, "a better one": list(range(1, 8))}}, path)
+    accounting.figure(
+        {"Any": {"a bound": [0] * 3 + [5] * 4, "a better one": list(range(1, 8))}}, path
+    )
     assert path.stat().st_size > 5000

@@ -8,7 +8,9 @@ from dpmcmc.papers import clipping, problems
 
 
 def test_the_share_of_clipped_ratios_is_that_of_the_rows():
-    """Rows with the event need a clip of one less its chance, the others of the chance: nearly, for moves that are short."""
+    """Rows with the event need a clip of one less its chance, the others of the chance: nearly, for
+    moves that are short.
+    """
     problem = problems.rare_event(jax.random.key(0), 5000, 0.05)
     steepness = clipping.ratios_per_length(jax.random.key(1), problem, 1e-2)
     has_event = np.asarray(problem.rows) == 1
@@ -19,8 +21,12 @@ def test_the_share_of_clipped_ratios_is_that_of_the_rows():
 
 @pytest.mark.slow
 def test_few_clipped_rows_move_the_posterior(monkeypatch, tmp_path):
-    """A clip of 0.6 takes two fifths of the pull from one row in a hundred: five posterior standard deviations."""
-    monkeypatch.setattr(clipping, "TRIALS", {"Rare": clipping._rare(10_000)._replace(clips=(0.6, 1.0))})
+    """A clip of 0.6 takes two fifths of the pull from one row in a hundred: five posterior standard
+    deviations.
+    """
+    monkeypatch.setattr(
+        clipping, "TRIALS", {"Rare": clipping._rare(10_000)._replace(clips=(0.6, 1.0))}
+    )
     told = []
     found = clipping.run(num_repeats=2, num_steps=400, tell=told.append)
     clipped, whole = np.median(found["Rare"].mmd, axis=1)

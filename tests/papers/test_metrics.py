@@ -11,7 +11,8 @@ def normal(shape, seed, mean=0.0):
 
 
 def test_the_width_is_the_median_distance():
-    draws = normal((30, 3), 0) + 1e4  # far from the origin, where squares of coordinates lose digits
+    # Far from the origin, where squares of coordinates lose digits
+    draws = normal((30, 3), 0) + 1e4
     distances = [np.linalg.norm(draws[i] - draws[j]) for i in range(30) for j in range(i)]
     assert metrics.kernel_width(draws) == pytest.approx(np.median(distances))
 
@@ -24,7 +25,9 @@ def test_the_discrepancy_is_as_it_is_defined():
         return np.exp(-np.sum((x - y) ** 2) / (2 * width**2))
 
     def of_others(table):
-        return np.mean([kernel(x, y) for i, x in enumerate(table) for j, y in enumerate(table) if i != j])
+        return np.mean(
+            [kernel(x, y) for i, x in enumerate(table) for j, y in enumerate(table) if i != j]
+        )
 
     between = np.mean([kernel(x, y) for x in draws for y in reference])
     squared = of_others(draws) + of_others(reference) - 2 * between
@@ -33,7 +36,9 @@ def test_the_discrepancy_is_as_it_is_defined():
 
 @pytest.mark.parametrize("shift", [0.0, 0.3, 1.0, 5.0])
 def test_the_discrepancy_of_normal_laws_is_their_distance(shift):
-    """2 (w^2 / (w^2 + 2))^(d/2) (1 - e^(-shift^2 / 2 (w^2 + 2))), within six standard errors of some 1 / draws (1e-8)."""
+    """2 (w^2 / (w^2 + 2))^(d/2) (1 - e^(-shift^2 / 2 (w^2 + 2))), within six standard errors of
+    some 1 / draws (1e-8).
+    """
     reference = normal((1000, 4), 3)
     of_reference = metrics.mmd_from(reference)
     spread = metrics.kernel_width(reference) ** 2

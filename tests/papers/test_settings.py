@@ -34,18 +34,32 @@ def flat(settings: Settings) -> dict:
         },
         "dp-penalty": {"tau": s.walk_tau, "proposal_sd": s.walk_scale, "ratio_clip": s.walk_clip},
         "dp-sgld": {"batch_size": 1000, "gradient_clip": s.sgld_clip, "step_size": s.sgld_step},
-        "dp-sgnht": {"batch_size": 1000, "gradient_clip": s.sgnht_clip, "step_size": s.sgnht_step, "friction": s.friction},
+        "dp-sgnht": {
+            "batch_size": 1000,
+            "gradient_clip": s.sgnht_clip,
+            "step_size": s.sgnht_step,
+            "friction": s.friction,
+        },
     }
 
 
-@pytest.mark.parametrize("name, settings", [("banana", hmc_comparison.BANANA), ("gauss-10d", hmc_comparison.GAUSSIAN)])
+@pytest.mark.parametrize(
+    "name, settings", [("banana", hmc_comparison.BANANA), ("gauss-10d", hmc_comparison.GAUSSIAN)]
+)
 def test_those_of_the_hmc_paper(papers, name, settings):
     theirs = papers["dphmc_paper"]
-    assert flat(settings) == {kind: theirs[kind][name] for kind in ("dp-hmc", "dp-penalty", "dp-sgld", "dp-sgnht")}
-    assert hmc_comparison.BATCH.size == 1000 and hmc_comparison.BATCH.of == papers["model"][name]["n"]
+    assert flat(settings) == {
+        kind: theirs[kind][name] for kind in ("dp-hmc", "dp-penalty", "dp-sgld", "dp-sgnht")
+    }
+    assert (
+        hmc_comparison.BATCH.size == 1000 and hmc_comparison.BATCH.of == papers["model"][name]["n"]
+    )
     assert [budget.epsilon for budget in hmc_comparison.BUDGETS] == theirs["epsilons"]
     assert {budget.delta for budget in hmc_comparison.BUDGETS} == {0.1 / papers["model"][name]["n"]}
-    assert (theirs["chains"], theirs["repeats"]) == (hmc_comparison.NUM_CHAINS, hmc_comparison.NUM_REPEATS)
+    assert (theirs["chains"], theirs["repeats"]) == (
+        hmc_comparison.NUM_CHAINS,
+        hmc_comparison.NUM_REPEATS,
+    )
 
 
 def test_posteriors_of_the_hmc_paper(papers):
@@ -54,7 +68,9 @@ def test_posteriors_of_the_hmc_paper(papers):
     assert banana["a"] == hmc_comparison.BANANA_CURVATURE
     assert math.sqrt(banana["prior_variance"]) == hmc_comparison.BANANA_PRIOR_SCALE
     assert gaussian["prior_sd"] == hmc_comparison.GAUSSIAN_PRIOR_SCALE
-    np.testing.assert_allclose(hmc_comparison.GAUSSIAN_COVARIANCE, gaussian["covariance"], rtol=0, atol=5.1e-8)
+    np.testing.assert_allclose(
+        hmc_comparison.GAUSSIAN_COVARIANCE, gaussian["covariance"], rtol=0, atol=5.1e-8
+    )
 
 
 MODELS = dict(
@@ -86,13 +102,22 @@ def test_those_of_the_thesis(papers, name):
     walk = ("tau", "proposal_sd", "ratio_clip")
     assert settings.penalty == theirs("dp-penalty", *walk)
     assert settings.guided == theirs("dp-penalty-guided", *walk)
-    assert settings.hmc == theirs("dp-hmc", "tau", "tau_gradient", "leapfrog_steps", "step_size", "ratio_clip", "gradient_clip")
+    assert settings.hmc == theirs(
+        "dp-hmc",
+        "tau",
+        "tau_gradient",
+        "leapfrog_steps",
+        "step_size",
+        "ratio_clip",
+        "gradient_clip",
+    )
     assert settings.minibatch == theirs("minibatch-penalty", *walk, "batch_size")
     assert settings.guided_minibatch == theirs("minibatch-penalty-guided", *walk, "batch_size")
     assert settings.barker == theirs("dp-barker", "proposal_sd", "batch_size")
     assert list(thesis_comparison.EPSILONS) == thesis["epsilons"]
     assert (
-        list(thesis_comparison.CIRCLE_EPSILONS) == thesis["epsilons_circle"] and thesis["chains"] == thesis_comparison.NUM_REPEATS
+        list(thesis_comparison.CIRCLE_EPSILONS) == thesis["epsilons_circle"]
+        and thesis["chains"] == thesis_comparison.NUM_REPEATS
     )
 
 
@@ -101,10 +126,16 @@ def test_posteriors_of_the_thesis(papers, name, monkeypatch):
     """What each is made with; the rows themselves are many."""
     theirs, seen = papers["model"][MODELS[name]], {}
     for kind in ("banana", "gaussian", "circle"):
-        monkeypatch.setattr(thesis_comparison.problems, kind, lambda key, *given, kind=kind: seen.update({kind: given}))
+        monkeypatch.setattr(
+            thesis_comparison.problems,
+            kind,
+            lambda key, *given, kind=kind: seen.update({kind: given}),
+        )
     thesis_comparison.make(None, name)
     if name == "Correlated Gaussian":
-        assert seen == {"gaussian": (theirs["n"], theirs["covariance"], math.sqrt(theirs["prior_variance"]))}
+        assert seen == {
+            "gaussian": (theirs["n"], theirs["covariance"], math.sqrt(theirs["prior_variance"]))
+        }
         return
     if name == "Circle":
         assert seen == {"circle": (theirs["n"], theirs["a"])}
@@ -117,7 +148,11 @@ def test_posteriors_of_the_thesis(papers, name, monkeypatch):
 
 
 def test_those_of_the_fast_mh_paper(papers):
-    model, theirs, ours = papers["model"]["mixture"], papers["dpfastmh_paper"]["mixture"], fast_mh_comparison
+    model, theirs, ours = (
+        papers["model"]["mixture"],
+        papers["dpfastmh_paper"]["mixture"],
+        fast_mh_comparison,
+    )
     assert (model["n"], model["temperature"]) == (ours.NUM_ROWS, 1 / ours.TEMPERATURE)
     assert {budget.delta for budget in ours.BUDGETS} == {theirs["delta"]}
     assert (
@@ -135,7 +170,10 @@ def test_those_of_the_accounting(papers):
         accounting.TAU_GRADIENT,
         accounting.LEAPFROG,
     )
-    assert (thesis["minibatch-penalty"][name]["batch_size"], thesis["minibatch-penalty"][name]["tau"]) == (
+    assert (
+        thesis["minibatch-penalty"][name]["batch_size"],
+        thesis["minibatch-penalty"][name]["tau"],
+    ) == (
         accounting.BATCH,
         accounting.BATCH_TAU,
     )

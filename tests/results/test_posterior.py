@@ -1,4 +1,6 @@
-"""The posterior as InferenceData: named parameters, released statistics, the statement, and a round trip through NetCDF."""
+"""The posterior as InferenceData: named parameters, released statistics, the statement, and a round
+trip through NetCDF.
+"""
 
 import errno
 import json
@@ -60,7 +62,12 @@ def test_parameters_have_their_names_and_shapes():
 
 def test_warmup_has_groups_of_its_own():
     result, _ = make(num_warmup=4, thin=3)
-    assert set(result.groups()) == {"posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats"}
+    assert set(result.groups()) == {
+        "posterior",
+        "sample_stats",
+        "warmup_posterior",
+        "warmup_sample_stats",
+    }
     np.testing.assert_array_equal(result.warmup_posterior["location"], POSITIONS[:, :4, 0])
     np.testing.assert_array_equal(result.posterior["location"], POSITIONS[:, 4:, 0])
     assert result.sample_stats.sizes["draw"] == 6 and result.warmup_sample_stats.sizes["draw"] == 4
@@ -128,9 +135,13 @@ def test_a_file_of_other_arrays_is_no_posterior(tmp_path):
         load(tmp_path / "other.nc")
 
 
-@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no folder in which nobody can make a file")
+@pytest.mark.skipif(
+    not Path("/proc/self").is_dir(), reason="no folder in which nobody can make a file"
+)
 def test_a_file_that_cannot_be_made_is_named_with_the_reason():
-    with pytest.raises(OSError, match=re.escape(f"{os.strerror(errno.ENOENT)}: '/proc/posterior.nc'")) as caught:
+    with pytest.raises(
+        OSError, match=re.escape(f"{os.strerror(errno.ENOENT)}: '/proc/posterior.nc'")
+    ) as caught:
         save(make()[0], "/proc/posterior.nc")
     assert "synchronously" not in str(caught.value)
 
@@ -139,7 +150,9 @@ def test_saving_again_replaces_the_file(tmp_path):
     result, _ = make()
     save(result, tmp_path / "posterior.nc")
     save(load(tmp_path / "posterior.nc"), tmp_path / "posterior.nc")
-    np.testing.assert_array_equal(load(tmp_path / "posterior.nc").posterior["location"], POSITIONS[..., 0])
+    np.testing.assert_array_equal(
+        load(tmp_path / "posterior.nc").posterior["location"], POSITIONS[..., 0]
+    )
 
 
 def test_what_could_not_be_written_leaves_no_half_of_it(monkeypatch, tmp_path):
@@ -185,13 +198,17 @@ def test_the_summary_has_a_line_for_every_component():
 
 def test_the_summary_has_two_digits_of_the_standard_deviation():
     draws = np.random.default_rng(2).normal(size=(2, 400, 3)) * np.array([0.0123, 1.23, 123.0])
-    result = results.from_draws(draws, None, lambda p: {"a": p[0], "b": p[1], "c": p[2]}, make_statement())
+    result = results.from_draws(
+        draws, None, lambda p: {"a": p[0], "b": p[1], "c": p[2]}, make_statement()
+    )
     table = results.rounded_table(result)
     assert [len(text.partition(".")[2]) for text in table["sd"]] == [3, 1, 0]
 
 
 def drifting(share, distance, num_draws=400):
-    """Two chains that begin at a distance, for this share of the draws, and are then where they belong."""
+    """Two chains that begin at a distance, for this share of the draws, and are then where they
+    belong.
+    """
     draws = np.random.default_rng(0).normal(size=(2, num_draws, 1))
     draws[:, : int(share * num_draws)] += distance
     return results.from_draws(draws, None, lambda position: {"x": position[0]}, make_statement())
@@ -202,10 +219,22 @@ def severe_codes(result):
 
 
 def test_chains_that_arrive_together_and_late_are_found():
-    """R-hat sees chains that differ. With normal draws a distance of 5 has no chance worth stating."""
+    """R-hat sees chains that differ.
+
+    With normal draws a distance of 5 has no chance worth stating.
+    """
     (drift,) = (finding for finding in findings(drifting(0.08, 30.0)) if finding.code == "drift")
-    assert drift.is_severe and drift.numbers["parameter"] == "x" and 29 < drift.numbers["distance"] < 31
-    for share, distance, num_draws in ((0.0, 0.0, 400), (0.02, 30.0, 400), (0.08, 2.0, 400), (0.0, 0.0, 40)):
+    assert (
+        drift.is_severe
+        and drift.numbers["parameter"] == "x"
+        and 29 < drift.numbers["distance"] < 31
+    )
+    for share, distance, num_draws in (
+        (0.0, 0.0, 400),
+        (0.02, 30.0, 400),
+        (0.08, 2.0, 400),
+        (0.0, 0.0, 40),
+    ):
         assert "drift" not in severe_codes(drifting(share, distance, num_draws))
 
 
@@ -216,7 +245,9 @@ AT_SEVEN = np.arange(400) == 7
 def judged(**variables):
     """Parameters by name as a result that was judged."""
     draws = np.stack(list(variables.values()), axis=-1)
-    return results.from_draws(draws, None, lambda position: dict(zip(variables, position, strict=True)), make_statement())
+    return results.from_draws(
+        draws, None, lambda position: dict(zip(variables, position, strict=True)), make_statement()
+    )
 
 
 @pytest.mark.parametrize("name", ["a", "z"])
@@ -233,20 +264,28 @@ def test_one_bad_parameter_is_enough(name, bad, expected):
     assert severe_codes(judged(good=GOOD)) == []
     result = judged(**{"good": GOOD, name: bad})
     assert expected <= set(severe_codes(result)) and "not-checked" not in severe_codes(result)
-    assert all(finding.numbers["parameters"] == [name] for finding in findings(result) if finding.is_severe)
+    assert all(
+        finding.numbers["parameters"] == [name] for finding in findings(result) if finding.is_severe
+    )
 
 
 def test_one_parameter_among_many_is_enough():
     """On average all would be well."""
-    many = {f"p{index}": np.random.default_rng(index).normal(size=(2, 400)) for index in range(2, 32)}
+    many = {
+        f"p{index}": np.random.default_rng(index).normal(size=(2, 400)) for index in range(2, 32)
+    }
     assert severe_codes(judged(**many)) == []
-    assert {"r-hat", "few-effective-draws"} <= set(severe_codes(judged(**many, torn=GOOD + [[0.0], [1.0]])))
+    assert {"r-hat", "few-effective-draws"} <= set(
+        severe_codes(judged(**many, torn=GOOD + [[0.0], [1.0]]))
+    )
 
 
 def test_what_was_not_judged_has_no_findings():
     import arviz
 
-    with pytest.raises(ValueError, match="there are no findings here: dpmcmc has not made this posterior"):
+    with pytest.raises(
+        ValueError, match="there are no findings here: dpmcmc has not made this posterior"
+    ):
         findings(arviz.from_dict(posterior={"x": GOOD}))
 
 
@@ -261,13 +300,16 @@ def test_sums_of_draws_are_taken_in_double_precision():
 def test_the_summary_has_the_order_of_the_model(tmp_path):
     """ArviZ, NetCDF and JAX sort by name."""
     draws = np.random.default_rng(0).normal(size=(2, 50, 3)).astype(np.float32)
-    made = results.from_draws(draws, None, lambda position: {"z": position[0], "b": position[1:]}, make_statement(), 10)
+    made = results.from_draws(
+        draws, None, lambda position: {"z": position[0], "b": position[1:]}, make_statement(), 10
+    )
     results.save(made, tmp_path / "posterior.nc")
     for result in (made, results.load(tmp_path / "posterior.nc")):
         assert list(results.summary_table(result).index) == ["z", "b[0]", "b[1]"]
         assert list(result.posterior) == ["z", "b"] == list(result.warmup_posterior)
         np.testing.assert_array_equal(result.posterior["z"], draws[:, 10:, 0])
-        result.posterior["a"] = np.exp(result.posterior["z"])  # what one computes from it is there, too
+        # What one computes from it is there, too
+        result.posterior["a"] = np.exp(result.posterior["z"])
         result.posterior = result.posterior.drop_vars("b")
         assert list(results.summary_table(result).index) == ["z", "a"]
     result.to_netcdf(tmp_path / "changed.nc", engine="h5netcdf")
@@ -299,14 +341,20 @@ def promised(tmp_path_factory):
 
 @pytest.mark.parametrize("name, forged", FORGED.items())
 @pytest.mark.parametrize("group", ["posterior", "/"])
-def test_a_file_that_says_something_else_than_its_ledger_is_not_reproduced(group, name, forged, promised, tmp_path):
+def test_a_file_that_says_something_else_than_its_ledger_is_not_reproduced(
+    group, name, forged, promised, tmp_path
+):
     shutil.copy(promised, tmp_path)
     arguments = ["account", "ledger", str(tmp_path / "posterior.nc"), "--json"]
     assert CliRunner().invoke(main, arguments).exit_code == 0
     with h5py.File(tmp_path / "posterior.nc", "a") as file:
         file[group].attrs[name] = forged
     found = CliRunner().invoke(main, arguments)
-    assert found.exit_code == 1 and '"is_reproduced": false' in found.output and "contradicts its own ledger" in found.output
+    assert (
+        found.exit_code == 1
+        and '"is_reproduced": false' in found.output
+        and "contradicts its own ledger" in found.output
+    )
 
 
 def test_what_is_promised_is_what_the_line_of_the_promise_says(tmp_path):
@@ -319,8 +367,12 @@ def test_what_is_promised_is_what_the_line_of_the_promise_says(tmp_path):
         (place,) = (number for number, line in enumerate(lines) if line.startswith("  Promise:"))
         true = lines[place].partition(":")[2].strip()
         lines[place] = "  Promise:   (0.01, 1e-12)-differential privacy"
-        file["posterior"].attrs["privacy_statement"] = "\n".join([*lines, f"  Note:      not {true}"])
-    assert verify.contradictions(path) == ["the printed statement says Promise:   (0.01, 1e-12)-differential privacy"]
+        file["posterior"].attrs["privacy_statement"] = "\n".join(
+            [*lines, f"  Note:      not {true}"]
+        )
+    assert verify.contradictions(path) == [
+        "the printed statement says Promise:   (0.01, 1e-12)-differential privacy"
+    ]
 
 
 def check_refused(together, tmp_path, words, told):
@@ -342,26 +394,46 @@ def test_draws_of_several_runs_do_not_go_under_the_statement_of_one(axis, tmp_pa
     together = arviz.concat(*parts, dim=axis, reset_dim=True)
     words = "there are 40 draws here, and the statement is about a run of 20"
     check_refused(together, tmp_path, words, "it holds 20 draws more than the run")
-    assert CliRunner().invoke(main, ["account", "ledger", str(saved(parts[0], tmp_path))]).exit_code == 0
-    for fewer in (parts[0].isel(draw=slice(2, None)), parts[0].isel(chain=0), parts[0].isel(chain=[0])):
+    assert (
+        CliRunner().invoke(main, ["account", "ledger", str(saved(parts[0], tmp_path))]).exit_code
+        == 0
+    )
+    for fewer in (
+        parts[0].isel(draw=slice(2, None)),
+        parts[0].isel(chain=0),
+        parts[0].isel(chain=[0]),
+    ):
         assert statement_of(fewer) == statement_of(parts[0])
-        assert CliRunner().invoke(main, ["account", "ledger", str(saved(fewer, tmp_path))]).exit_code == 0
+        assert (
+            CliRunner().invoke(main, ["account", "ledger", str(saved(fewer, tmp_path))]).exit_code
+            == 0
+        )
 
 
 @pytest.mark.parametrize("first, other", [(None, None), ("zcdp", None), ("zcdp", "gaussian-dp")])
 def test_few_draws_of_several_runs_do_not_go_under_the_statement_of_one(first, other, tmp_path):
-    """The first halves of two runs are no more draws than one has; and a budget that is shared is not shared with every run."""
+    """The first halves of two runs are no more draws than one has; and a budget that is shared is
+    not shared with every run.
+    """
     import arviz
 
     def half(shared_by):
-        statement = tiny.make_curator(fixed_secret=None, shared_by=shared_by).grant({tiny.RATIO: 2}).statement()
+        statement = (
+            tiny.make_curator(fixed_secret=None, shared_by=shared_by)
+            .grant({tiny.RATIO: 2})
+            .statement()
+        )
         return results.from_draws(POSITIONS, INFO, unravel, statement).isel(draw=slice(0, 5))
 
     together = arviz.concat(half(first), half(other), dim="chain", reset_dim=True)
     words = "draws of several runs were put together here, and the statement is"
     check_refused(together, tmp_path, words, "it holds draws of several runs")
     again = half(None)  # parts of one run may be apart, and together again
-    statement_of(arviz.concat(again.isel(draw=slice(0, 2)), again.isel(draw=slice(2, 5)), dim="draw", reset_dim=True))
+    statement_of(
+        arviz.concat(
+            again.isel(draw=slice(0, 2)), again.isel(draw=slice(2, 5)), dim="draw", reset_dim=True
+        )
+    )
 
 
 @pytest.mark.parametrize("axis", ["chain", "draw"])
@@ -370,7 +442,9 @@ def test_draws_that_were_put_together_without_a_mark_are_counted(axis, tmp_path)
     import xarray
 
     parts = [make()[0] for _ in range(2)]
-    parts[0].posterior = xarray.concat([part.posterior for part in parts], axis, combine_attrs="override")
+    parts[0].posterior = xarray.concat(
+        [part.posterior for part in parts], axis, combine_attrs="override"
+    )
     words = "there are 40 draws here, and the statement is about a run of 20"
     check_refused(parts[0], tmp_path, words, "it holds 20 draws more than the run")
 
@@ -378,11 +452,20 @@ def test_draws_that_were_put_together_without_a_mark_are_counted(axis, tmp_path)
 def test_draws_that_promise_nothing_may_be_put_together(tmp_path):
     import arviz
 
-    parts = [results.from_draws(POSITIONS, INFO, unravel, tiny.make_curator().grant({tiny.RATIO: 2}).statement()) for _ in range(2)]
+    parts = [
+        results.from_draws(
+            POSITIONS, INFO, unravel, tiny.make_curator().grant({tiny.RATIO: 2}).statement()
+        )
+        for _ in range(2)
+    ]
     together = arviz.concat(*parts, dim="chain", reset_dim=True)
     assert "NO PRIVACY IS PROMISED" in statement_of(together)
     told = CliRunner().invoke(main, ["account", "ledger", str(saved(together, tmp_path))])
-    assert told.exit_code == 0 and "the claim promises no privacy" in told.output and "is reproduced\n" not in told.output
+    assert (
+        told.exit_code == 0
+        and "the claim promises no privacy" in told.output
+        and "is reproduced\n" not in told.output
+    )
 
 
 def test_one_owner_that_shares_its_budget_is_not_enough(tmp_path):
@@ -391,9 +474,18 @@ def test_one_owner_that_shares_its_budget_is_not_enough(tmp_path):
 
     def joint(*shared_by):
         owners = {name: tiny.make_curator(fixed_secret=None, shared_by=name) for name in shared_by}
-        statements = {str(name): [owner.grant({tiny.RATIO: 2}).statement()] for name, owner in owners.items()}
-        runs = [FederatedStatement({name: told for name, (told,) in statements.items()}) for _ in range(2)]
-        return arviz.concat(*(results.from_draws(POSITIONS, INFO, unravel, run) for run in runs), dim="chain", reset_dim=True)
+        statements = {
+            str(name): [owner.grant({tiny.RATIO: 2}).statement()] for name, owner in owners.items()
+        }
+        runs = [
+            FederatedStatement({name: told for name, (told,) in statements.items()})
+            for _ in range(2)
+        ]
+        return arviz.concat(
+            *(results.from_draws(POSITIONS, INFO, unravel, run) for run in runs),
+            dim="chain",
+            reset_dim=True,
+        )
 
     mixed, shared = joint("zcdp", None), joint("zcdp", "gaussian-dp")
     with pytest.raises(ValueError, match="what others cost is not on its bill"):
@@ -402,18 +494,27 @@ def test_one_owner_that_shares_its_budget_is_not_enough(tmp_path):
     told = CliRunner().invoke(main, ["account", "ledger", str(tmp_path / "mixed.nc")])
     assert told.exit_code == 1 and "draws more than the run" in told.output
     assert "may share this budget" in statement_of(shared)
-    assert CliRunner().invoke(main, ["account", "ledger", str(saved(shared, tmp_path))]).exit_code == 0
+    assert (
+        CliRunner().invoke(main, ["account", "ledger", str(saved(shared, tmp_path))]).exit_code == 0
+    )
 
 
 def test_draws_that_share_a_budget_may_be_put_together(tmp_path):
     import arviz
 
     curator = tiny.make_curator(fixed_secret=None, shared_by="zcdp")
-    bills = ({tiny.RATIO: count} for count in (2, 3))  # of different bills ArviZ makes a list, which is no ledger
-    parts = [results.from_draws(POSITIONS, INFO, unravel, curator.grant(bill).statement()) for bill in bills]
+    # Of different bills ArviZ makes a list, which is no ledger
+    bills = ({tiny.RATIO: count} for count in (2, 3))
+    parts = [
+        results.from_draws(POSITIONS, INFO, unravel, curator.grant(bill).statement())
+        for bill in bills
+    ]
     together = arviz.concat(*parts, dim="chain", reset_dim=True)
     assert "may share this budget" in statement_of(together)
-    assert CliRunner().invoke(main, ["account", "ledger", str(saved(together, tmp_path))]).exit_code == 0
+    assert (
+        CliRunner().invoke(main, ["account", "ledger", str(saved(together, tmp_path))]).exit_code
+        == 0
+    )
 
 
 def saved(result, folder):

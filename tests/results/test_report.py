@@ -57,27 +57,48 @@ def test_the_page_says_what_the_posterior_says(tmp_path):
     told = page(result, tmp_path, title="Heights & weights")
     assert "<title>Heights &amp; weights</title>" in told
     assert "the plan" in told and "<td>metres</td>" in told
-    assert "PRIVACY STATEMENT" in told and "Promise: (" in told and "Unit: one row, replaced by any other" in told
+    assert (
+        "PRIVACY STATEMENT" in told
+        and "Promise: (" in told
+        and "Unit: one row, replaced by any other" in told
+    )
     assert "<p>Means: who knows all the rest" in told
     for line in summary(result).splitlines()[1:]:
         mean, sd, low, high, _, _, effective, _, r_hat = line.rsplit(maxsplit=9)[-9:]
         assert float(low) < float(mean) < float(high)
-        assert "".join(f"<td>{cell}</td>" for cell in (mean, sd, low, high, effective, r_hat, "")) in told
-    assert "<th>mean</th><th>sd</th><th>94 % from</th><th>to</th><th>effective draws</th><th>R-hat</th><th>note</th>" in told
+        assert (
+            "".join(f"<td>{cell}</td>" for cell in (mean, sd, low, high, effective, r_hat, ""))
+            in told
+        )
+    assert (
+        "<th>mean</th><th>sd</th><th>94 % from</th><th>to</th><th>effective "
+        "draws</th><th>R-hat</th><th>note</th>" in told
+    )
 
 
 def test_a_parameter_as_wide_as_its_prior_is_marked_and_explained(tmp_path):
-    """The draws have a standard deviation of 1: more than 0.7 of a prior of width 1, less of one of width 2."""
-    told = page(make(log_prior=lambda position: -0.5 * (position[0] ** 2 + (position[1] / 2) ** 2)), tmp_path)
+    """The draws have a standard deviation of 1: more than 0.7 of a prior of width 1, less of one of
+    width 2.
+    """
+    told = page(
+        make(log_prior=lambda position: -0.5 * (position[0] ** 2 + (position[1] / 2) ** 2)),
+        tmp_path,
+    )
     marks = dict(re.findall(r"<tr><td>([^<]*)</td>(?:<td>[^<]*</td>){6}<td>([^<]*)</td>", told))
-    assert marks["scale"] == "prior" and not any(mark for name, mark in marks.items() if name != "scale")
-    assert "“prior” marks a parameter whose standard deviation is more than 0.7 of the prior's" in told
+    assert marks["scale"] == "prior" and not any(
+        mark for name, mark in marks.items() if name != "scale"
+    )
+    assert (
+        "“prior” marks a parameter whose standard deviation is more than 0.7 of the prior's" in told
+    )
 
 
 def test_a_page_with_its_figure_needs_nothing_else_and_names_are_only_text(tmp_path):
     told = page(make(note="<img src=elsewhere>"), tmp_path, title="<script>")
     assert "&lt;script&gt;" in told and "&lt;img" in told
-    assert not any(tag in told for tag in ("<script", "<img src=", "http:", "https:", "<link", "@import"))
+    assert not any(
+        tag in told for tag in ("<script", "<img src=", "http:", "https:", "<link", "@import")
+    )
     assert 'src="data:image/png;base64,iVBOR' in told
 
 
@@ -85,14 +106,22 @@ def test_every_line_of_the_summary_has_its_draws():
     result = make()
     found = results.scalars(result)
     assert list(found) == list(results.summary_table(result).index)
-    np.testing.assert_allclose([values.mean() for values in found.values()], results.summary_table(result)["mean"], rtol=1e-12)
+    np.testing.assert_allclose(
+        [values.mean() for values in found.values()],
+        results.summary_table(result)["mean"],
+        rtol=1e-12,
+    )
 
 
 def test_good_draws_pass(tmp_path):
     told = page(make(), tmp_path)
     assert 'class="good"' in told and 'class="bad"' not in told and "R-hat is at most 1.1" in told
     alone = page(make(DRAWS[:1]), tmp_path)
-    assert 'class="good"' in alone and "one chain has no R-hat" in alone and "R-hat is at most" not in alone
+    assert (
+        'class="good"' in alone
+        and "one chain has no R-hat" in alone
+        and "R-hat is at most" not in alone
+    )
 
 
 APART = DRAWS + np.array([0, 3]).reshape(2, 1, 1)
@@ -105,7 +134,11 @@ APART = DRAWS + np.array([0, 3]).reshape(2, 1, 1)
         (DRAWS, [severe("The steps are too long.")], "The steps are too long."),
         (np.where(np.arange(400).reshape(1, 400, 1) == 7, np.nan, DRAWS), [], "no effective draws"),
         (np.zeros_like(DRAWS), [], "never moved"),
-        (np.where(np.arange(400).reshape(1, 400, 1) == 7, np.inf, DRAWS), [], "are not finite numbers"),
+        (
+            np.where(np.arange(400).reshape(1, 400, 1) == 7, np.inf, DRAWS),
+            [],
+            "are not finite numbers",
+        ),
     ],
     ids=["chains that disagree", "found during the run", "NaN", "constant", "infinite"],
 )
@@ -126,7 +159,10 @@ def test_notes_are_beside_a_good_verdict(tmp_path):
 def test_the_verdict_names_the_limits_of_its_run(tmp_path):
     """Where more steps cost nothing they are stricter."""
     told = page(make(limits=results.Limits(1.05, 100)), tmp_path)
-    assert "R-hat is at most 1.05, and every parameter has at least 100 effective draws, in the bulk and in the tails" in told
+    assert (
+        "R-hat is at most 1.05, and every parameter has at least 100 effective draws, in the bulk "
+        "and in the tails" in told
+    )
 
 
 def test_the_command_shows_severe_findings_and_exits_as_usual(tmp_path):
@@ -138,13 +174,25 @@ def test_the_command_shows_severe_findings_and_exits_as_usual(tmp_path):
 def test_several_owners_have_the_weakest_promise_in_front(tmp_path):
     from dpmcmc.accounting.statement import FederatedStatement
 
-    (one, other) = (tiny.make_curator(fixed_secret=None).grant({tiny.RATIO: count}).statement() for count in (10, 20))
-    result = results.from_draws(DRAWS, None, unravel, FederatedStatement({"north": one, "south": other}))
+    (one, other) = (
+        tiny.make_curator(fixed_secret=None).grant({tiny.RATIO: count}).statement()
+        for count in (10, 20)
+    )
+    result = results.from_draws(
+        DRAWS, None, unravel, FederatedStatement({"north": one, "south": other})
+    )
     told = page(result, tmp_path)
     assert "each owner" not in page(named_owners(), tmp_path)
     promise = next(line for line in str(other).splitlines() if "Promise:" in line).split()[1]
-    assert one.epsilon < other.epsilon and f"Promise: {promise}" in told and "each owner (north, south)" in told
-    assert f"<p>Owner south. Promise: {promise} 1e-06)-differential privacy. Unit: one row, replaced by any other (the" in told
+    assert (
+        one.epsilon < other.epsilon
+        and f"Promise: {promise}" in told
+        and "each owner (north, south)" in told
+    )
+    assert (
+        f"<p>Owner south. Promise: {promise} 1e-06)-differential privacy. Unit: one row, replaced "
+        "by any other (the" in told
+    )
     assert told.count("is public). Means: who knows all the rest, and") == 2
     assert "<h1>A posterior</h1>" in told  # whether it is private, what is promised tells
 
@@ -158,7 +206,11 @@ def named_owners():
 
 @pytest.mark.parametrize(
     "draws",
-    [{f"p{i}": DRAWS[..., 0] for i in range(40)}, {"p": DRAWS[:1, :1, 0]}, {"cost_$_vs_$": 1 + 1e-15 * DRAWS[..., 0]}],
+    [
+        {f"p{i}": DRAWS[..., 0] for i in range(40)},
+        {"p": DRAWS[:1, :1, 0]},
+        {"cost_$_vs_$": 1 + 1e-15 * DRAWS[..., 0]},
+    ],
     ids=["many", "one draw", "dollars and a few ulps"],
 )
 def test_figures_of_any_size(draws):
@@ -172,13 +224,23 @@ FORGED = {
         "the printed statement says Promise:   (0.0",
     ),
     "a smaller claim": (
-        {"dpmcmc_ledger": lambda text: re.sub(r'"epsilon": [0-9.]+', '"epsilon": 0.01', text, count=1)},
+        {
+            "dpmcmc_ledger": lambda text: re.sub(
+                r'"epsilon": [0-9.]+', '"epsilon": 0.01', text, count=1
+            )
+        },
         "it claims epsilon = 0.01, and the bill amounts to 0.",
     ),
     "a smaller number beside it": ({"epsilon": lambda number: number / 2}, "epsilon=0."),
     "no bill": ({"dpmcmc_ledger": None}, "there is no bill beside it"),
-    "a bill of nothing": ({"dpmcmc_ledger": lambda text: "[<b>"}, "its bill cannot be read (Expecting value"),
-    "somebody else's bill": ({"dpmcmc_ledger": lambda text: "{}"}, "holds no ledger: it must be an object"),
+    "a bill of nothing": (
+        {"dpmcmc_ledger": lambda text: "[<b>"},
+        "its bill cannot be read (Expecting value",
+    ),
+    "somebody else's bill": (
+        {"dpmcmc_ledger": lambda text: "{}"},
+        "holds no ledger: it must be an object",
+    ),
 }
 
 
@@ -200,13 +262,19 @@ def test_a_promise_that_is_not_that_of_its_bill_does_not_pass(name, tmp_path):
 def test_nothing_is_reproduced_where_nothing_is_promised(tmp_path):
     statement = tiny.make_curator().grant({tiny.RATIO: 20}).statement()
     told = page(results.from_draws(DRAWS, None, unravel, statement), tmp_path)
-    assert "NO PRIVACY IS PROMISED" in told and "is reproduced" not in told and "DO NOT BELIEVE" not in told
+    assert (
+        "NO PRIVACY IS PROMISED" in told
+        and "is reproduced" not in told
+        and "DO NOT BELIEVE" not in told
+    )
 
 
 def test_draws_that_were_paid_for_are_not_replaced(tmp_path):
     save(make(), tmp_path / "paid.nc")
     before = (tmp_path / "paid.nc").read_bytes()
-    refused = CliRunner().invoke(main, ["report", str(tmp_path / "paid.nc"), "--out", str(tmp_path / "paid.nc")])
+    refused = CliRunner().invoke(
+        main, ["report", str(tmp_path / "paid.nc"), "--out", str(tmp_path / "paid.nc")]
+    )
     assert refused.exit_code == 2 and "ends in .html" in refused.output
     assert (tmp_path / "paid.nc").read_bytes() == before
 
@@ -230,7 +298,11 @@ def test_the_command_writes_beside_the_file(tmp_path):
 def test_what_is_no_posterior_is_refused_in_a_line(tmp_path):
     (tmp_path / "table.csv").write_text("a secret")
     refused = CliRunner().invoke(main, ["report", str(tmp_path / "table.csv")])
-    assert refused.exit_code == 2 and "is no posterior" in refused.output and "secret" not in refused.output
+    assert (
+        refused.exit_code == 2
+        and "is no posterior" in refused.output
+        and "secret" not in refused.output
+    )
     stranger = make()
     del stranger.posterior.attrs["privacy_statement"]
     with pytest.raises(ValueError, match="no privacy statement here"):
@@ -246,21 +318,32 @@ def test_what_is_no_posterior_is_refused_in_a_line(tmp_path):
 def drawn(monkeypatch, draw, *arguments):
     """What a figure has, without the second that it takes to write it."""
     found = []
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: found.append(figure))
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure.savefig", lambda figure, *_, **__: found.append(figure)
+    )
     draw(*arguments)
     return found[0].axes
 
 
 def test_a_figure_has_the_middle_90_percent_in_units_of_the_reference(monkeypatch):
     draws = 3 + 2 * np.linspace(0, 1, 101) ** 2  # of a mean that is not the median
-    results = {epsilon: SimpleNamespace(posterior={"a": SimpleNamespace(values=draws[None])}) for epsilon in (1.0, 4.0)}
-    (axes,) = drawn(monkeypatch, plots.against_reference, results, {"a": (2.0, 4.0)}, "title", "nowhere")
+    results = {
+        epsilon: SimpleNamespace(posterior={"a": SimpleNamespace(values=draws[None])})
+        for epsilon in (1.0, 4.0)
+    }
+    (axes,) = drawn(
+        monkeypatch, plots.against_reference, results, {"a": (2.0, 4.0)}, "title", "nowhere"
+    )
     lines = [np.asarray(line.get_xdata(), float) for line in axes.lines[1:]]
     for interval, mean in (lines[:2], lines[2:]):
         np.testing.assert_allclose(interval, (np.quantile(draws, [0.05, 0.95]) - 2) / 4)
         np.testing.assert_allclose(mean, (draws.mean() - 2) / 4)
-    np.testing.assert_allclose(axes.patches[0].get_x() + np.array([0, axes.patches[0].get_width()]), [-1.645, 1.645])
-    assert [text.get_text() for text in axes.get_legend().get_texts()][1:] == [f"private, ε = {e}, 90 %" for e in (1, 4)]
+    np.testing.assert_allclose(
+        axes.patches[0].get_x() + np.array([0, axes.patches[0].get_width()]), [-1.645, 1.645]
+    )
+    assert [text.get_text() for text in axes.get_legend().get_texts()][1:] == [
+        f"private, ε = {e}, 90 %" for e in (1, 4)
+    ]
 
 
 def test_a_figure_of_long_chains_has_their_draws_where_they_are(monkeypatch):

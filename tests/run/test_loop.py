@@ -1,4 +1,6 @@
-"""The loop: what it plans, that its draws do not depend on how it is cut into blocks, and how it ends early."""
+"""The loop: what it plans, that its draws do not depend on how it is cut into blocks, and how it
+ends early.
+"""
 
 import json
 import os
@@ -49,7 +51,8 @@ def bill(posterior):
     return {entry["query"]: entry["count"] for entry in ledger["entries"]}
 
 
-# -- how many steps ------------------------------------------------------------------------------------------------------------
+# -- how many steps
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_bill_is_chains_times_steps():
@@ -94,12 +97,15 @@ def test_what_the_start_asks_is_on_the_bill():
     assert curator.max_steps({tiny.RATIO: alone - 5}, {tiny.RATIO: 2}) == 2
 
 
-# -- which draws ---------------------------------------------------------------------------------------------------------------
+# -- which draws
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def one_secret(monkeypatch):
-    """Every block has a secret of its own; with one for all, draws can be compared across other blocks."""
+    """Every block has a secret of its own; with one for all, draws can be compared across other
+    blocks.
+    """
     monkeypatch.setattr(noise, "secret_of", lambda secret, run: secret)
 
 
@@ -116,7 +122,8 @@ def test_the_draws_do_not_depend_on_the_blocks(num_blocks, one_secret, monkeypat
 def test_blocks_fill_the_run(num_draws, thin):
     sizes = loop._block_sizes(num_draws * thin, thin)
     assert sum(sizes) == num_draws * thin
-    assert len(set(sizes)) <= 2 and len(sizes) <= 2 * loop.NUM_BLOCKS + 1  # two programs to compile at most
+    # Two programs to compile at most
+    assert len(set(sizes)) <= 2 and len(sizes) <= 2 * loop.NUM_BLOCKS + 1
     assert all(size % thin == 0 and size > 0 for size in sizes)
 
 
@@ -128,9 +135,14 @@ def test_every_step_of_every_chain_has_its_own_key():
     def step(rng_key, state, ask):
         return Uniform(jax.random.uniform(rng_key, (1,))), ()
 
-    posterior = tiny.run(sampler=Sampler(lambda rng_key, position, ask: Uniform(position), step), num_chains=3)
+    posterior = tiny.run(
+        sampler=Sampler(lambda rng_key, position, ask: Uniform(position), step), num_chains=3
+    )
     keys = jax.random.split(jax.random.key(0), 3)
-    expected = [[float(jax.random.uniform(jax.random.fold_in(key, step), (1,))[0]) for step in range(12)] for key in keys]
+    expected = [
+        [float(jax.random.uniform(jax.random.fold_in(key, step), (1,))[0]) for step in range(12)]
+        for key in keys
+    ]
     np.testing.assert_allclose(tiny.means(posterior), expected, rtol=1e-6)
     assert "sample_stats" not in posterior.groups()
     assert bill(posterior) == {}
@@ -150,11 +162,15 @@ def test_the_start_the_first_states_and_the_steps_have_keys_of_their_own():
     def step(rng_key, state, ask):
         return state._replace(position=draw(rng_key)), {"numbers": state.numbers}
 
-    sampler = Sampler(lambda rng_key, position, ask: Drawn(position, jnp.stack([position, draw(rng_key)])), step)
+    sampler = Sampler(
+        lambda rng_key, position, ask: Drawn(position, jnp.stack([position, draw(rng_key)])), step
+    )
     start = lambda rng_key, position, ask: Uniform(draw(rng_key))  # noqa: E731
     options = {"num_steps": 12, "num_chains": 2, "warmup": 0.0, "progress": False, "start": start}
     posterior = sample(jax.random.key(0), sampler, tiny.make_curator(), tiny.START, **options)
-    from_start, from_init = np.moveaxis(np.asarray(posterior.sample_stats["numbers"])[:, 0, :, 0], 1, 0)
+    from_start, from_init = np.moveaxis(
+        np.asarray(posterior.sample_stats["numbers"])[:, 0, :, 0], 1, 0
+    )
     assert from_start[0] == from_start[1]
     numbers = [from_start[0], *from_init, *tiny.means(posterior).ravel()]
     assert len(set(np.float32(numbers))) == 1 + 2 + 24
@@ -182,7 +198,8 @@ def test_chains_may_start_apart():
     assert first[0] > 3 and first[1] < -3
 
 
-# -- how it ends early ---------------------------------------------------------------------------------------------------------
+# -- how it ends early
+# ---------------------------------------------------------------------------------------------------------
 
 
 def stop_at_block(monkeypatch, number, error):
@@ -225,10 +242,15 @@ def test_all_draws_are_looked_at_for_where_rows_count_for_nothing():
         return Uniform(jnp.abs(state.position) + 1.0), ()
 
     curator = tiny.make_curator(
-        model=tiny.MODEL._replace(log_likelihood=lambda position, row: jnp.sqrt(position[0] - 1.5) + 0 * row)
+        model=tiny.MODEL._replace(
+            log_likelihood=lambda position, row: jnp.sqrt(position[0] - 1.5) + 0 * row
+        )
     )
     posterior = tiny.run(curator, Sampler(lambda rng_key, position, ask: Uniform(position), step))
-    assert "At 8% of all positions, warm-up included, the log-likelihood of a made-up row" in found_text(posterior)
+    assert (
+        "At 8% of all positions, warm-up included, the log-likelihood of a made-up row"
+        in found_text(posterior)
+    )
 
 
 def run_through(**options):
@@ -250,7 +272,9 @@ MOMENTS = {  # where the first block is, or the run is finished -> how many step
 
 @pytest.fixture
 def python_interrupts():
-    """Python's own handler: a process that was started in the background has none, and ignores Ctrl-C."""
+    """Python's own handler: a process that was started in the background has none, and ignores
+    Ctrl-C.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -270,14 +294,20 @@ def test_an_interrupt_at_any_moment_loses_no_draw(when, monkeypatch, tmp_path, p
     monkeypatch.setattr(owner, name, strike)
     posterior = run_through(path=tmp_path / "posterior.nc")
     note = f"interrupted after {num_kept} of 12 steps"
-    assert tiny.means(posterior).shape == tiny.means(load(tmp_path / "posterior.nc")).shape == (2, num_kept)
+    assert (
+        tiny.means(posterior).shape
+        == tiny.means(load(tmp_path / "posterior.nc")).shape
+        == (2, num_kept)
+    )
     assert note in found_text(posterior) and note in found_text(load(tmp_path / "posterior.nc"))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_interrupt_while_the_program_is_compiled_spends_nothing(monkeypatch, python_interrupts):
     curator, compile_it = tiny.make_curator(), Traced.compile
-    monkeypatch.setattr(Traced, "compile", lambda self: (signal.raise_signal(signal.SIGINT), compile_it(self))[1])
+    monkeypatch.setattr(
+        Traced, "compile", lambda self: (signal.raise_signal(signal.SIGINT), compile_it(self))[1]
+    )
     with pytest.raises(KeyboardInterrupt):
         tiny.run(curator)
     assert curator._account.ledger.grants == []
@@ -286,7 +316,11 @@ def test_an_interrupt_while_the_program_is_compiled_spends_nothing(monkeypatch, 
 
 def test_an_interrupt_after_the_last_step_changes_nothing(monkeypatch, python_interrupts):
     whole, make = tiny.means(tiny.run()), loop._Run.posterior
-    monkeypatch.setattr(loop._Run, "posterior", lambda self, *notes: (signal.raise_signal(signal.SIGINT), make(self, *notes))[1])
+    monkeypatch.setattr(
+        loop._Run,
+        "posterior",
+        lambda self, *notes: (signal.raise_signal(signal.SIGINT), make(self, *notes))[1],
+    )
     posterior = run_through()
     np.testing.assert_array_equal(tiny.means(posterior), whole)
     assert "interrupted" not in found_text(posterior)
@@ -296,7 +330,9 @@ def test_an_interrupt_that_others_handle_is_left_to_them(monkeypatch, tmp_path, 
     """Theirs may raise: then the draws are handed over."""
     signal.signal(signal.SIGINT, lambda number, frame: signal.default_int_handler(number, frame))
     monkeypatch.setattr(loop._Run, "_save", lambda self, result: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(RunFailed, match=r"could not be written .*; they are in \.posterior") as caught:
+    with pytest.raises(
+        RunFailed, match=r"could not be written .*; they are in \.posterior"
+    ) as caught:
         run_through(num_steps=1, path=tmp_path / "posterior.nc")
     assert tiny.means(caught.value.posterior).shape == (2, 1)
 
@@ -322,7 +358,9 @@ def test_an_interrupt_before_the_first_draw_says_that_the_grant_is_spent(monkeyp
 def test_a_crash_hands_over_the_finished_draws(monkeypatch):
     expected = tiny.means(tiny.run())[:, :2]
     stop_at_block(monkeypatch, 2, OSError("disk"))
-    told = r"broke off after 2 of 12 steps; the grant is spent in full\. Its draws are in \.posterior"
+    told = (
+        r"broke off after 2 of 12 steps; the grant is spent in full\. Its draws are in \.posterior"
+    )
     with pytest.raises(RunFailed, match=told) as caught:
         tiny.run()
     np.testing.assert_array_equal(tiny.means(caught.value.posterior), expected)
@@ -332,7 +370,9 @@ def test_a_crash_hands_over_the_finished_draws(monkeypatch):
 
 @pytest.mark.parametrize("is_full", [False, True])
 def test_a_crash_writes_the_finished_draws_where_it_can(is_full, monkeypatch, tmp_path):
-    """Those of the last block, too; and a disk that is full as well takes none of them from the error."""
+    """Those of the last block, too; and a disk that is full as well takes none of them from the
+    error.
+    """
     path, write = tmp_path / "posterior.nc", os.replace
     stop_at_block(monkeypatch, 2, OSError("disk"))
     monkeypatch.setattr("dpmcmc.run.loop.time.monotonic", lambda: 0.0)
@@ -343,7 +383,9 @@ def test_a_crash_writes_the_finished_draws_where_it_can(is_full, monkeypatch, tm
         write(draft, to)
 
     monkeypatch.setattr(os, "replace", replace)
-    with pytest.raises(RunFailed, match=r"broke off after 2 of 12 steps; .* Its draws are in \.posterior") as caught:
+    with pytest.raises(
+        RunFailed, match=r"broke off after 2 of 12 steps; .* Its draws are in \.posterior"
+    ) as caught:
         tiny.run(path=path)
     assert tiny.means(caught.value.posterior).shape == (2, 2)
     if not is_full:
@@ -380,7 +422,9 @@ def test_the_file_survives_a_kill(monkeypatch, tmp_path):
 
 
 def test_saving_takes_at_most_half_of_the_time(monkeypatch, tmp_path):
-    """Blocks of a second each, and ten seconds for the file: after the first block, ten blocks later each time, and at the end."""
+    """Blocks of a second each, and ten seconds for the file: after the first block, ten blocks
+    later each time, and at the end.
+    """
     clock, saves, save, run = [0.0], [], posteriors.save, Grant.run
 
     def slow_save(result, path):
@@ -423,14 +467,20 @@ def test_a_full_disk_on_the_way_ends_no_run(monkeypatch, tmp_path, caplog):
     whole = tiny.means(tiny.run(path=tmp_path / "posterior.nc"))
     assert len(calls) == 12
     np.testing.assert_array_equal(tiny.means(load(tmp_path / "posterior.nc")), whole)
-    assert caplog.text.count("could not be written to") == 1 and "(OSError: no space left); the run goes on" in caplog.text
+    assert (
+        caplog.text.count("could not be written to") == 1
+        and "(OSError: no space left); the run goes on" in caplog.text
+    )
 
 
 def test_an_empty_file_is_told_from_a_posterior(tmp_path):
     """As a kill before the first block leaves it behind: nothing in it was paid for."""
     path, curator = tmp_path / "posterior.nc", tiny.make_curator()
     path.touch()
-    with pytest.raises(ValueError, match="is empty: a run is writing to it, or was killed .*: remove the file, or name another"):
+    with pytest.raises(
+        ValueError,
+        match="is empty: a run is writing to it, or was killed .*: remove the file, or name another",
+    ):
         tiny.run(curator, path=path)
     assert curator.num_grants == 0
     with pytest.raises(ValueError, match="is empty: a run is writing to it, or was killed"):
@@ -442,7 +492,11 @@ def test_texts_are_in_the_file_from_its_first_block_on(monkeypatch, tmp_path):
     path = tmp_path / "posterior.nc"
     monkeypatch.setattr(loop._Run, "_finish", lambda self, *_: None)  # as if killed before it
     monkeypatch.setattr("dpmcmc.run.loop.time.monotonic", lambda: 0.0)
-    tiny.run(path=path, units={"mean": "days since the visit"}, attributes={"plan": "a plan", "epsilon": "0"})
+    tiny.run(
+        path=path,
+        units={"mean": "days since the visit"},
+        attributes={"plan": "a plan", "epsilon": "0"},
+    )
     saved = load(path).posterior
     assert saved["mean"].attrs["unit"] == "days since the visit" and saved.attrs["plan"] == "a plan"
     assert saved.attrs["epsilon"] != "0"  # the statement has the last word
@@ -450,7 +504,10 @@ def test_texts_are_in_the_file_from_its_first_block_on(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [{"attributes": {name: text}} for name, text in {"": "x", "x": "a\0b", "y": "\ud800", "_NCProperties": "x"}.items()]
+    [
+        {"attributes": {name: text}}
+        for name, text in {"": "x", "x": "a\0b", "y": "\ud800", "_NCProperties": "x"}.items()
+    ]
     + [{"units": {"mean": "\ud800"}}, {"units": {"men": "metres"}}],
 )
 def test_texts_that_cannot_be_written_cost_nothing(options, tmp_path):
@@ -462,10 +519,14 @@ def test_texts_that_cannot_be_written_cost_nothing(options, tmp_path):
 
 
 def test_two_runs_do_not_write_to_one_file(monkeypatch, tmp_path):
-    """The second began when there was no file yet: it is refused when the first has claimed it, and spends nothing."""
+    """The second began when there was no file yet: it is refused when the first has claimed it, and
+    spends nothing.
+    """
     path, curator, compile_it = tmp_path / "posterior.nc", tiny.make_curator(), Traced.compile
     monkeypatch.setattr(Traced, "compile", lambda self: (path.touch(), compile_it(self))[1])
-    with pytest.raises(ValueError, match="exists: another run has made it just now; name another file"):
+    with pytest.raises(
+        ValueError, match="exists: another run has made it just now; name another file"
+    ):
         tiny.run(curator, path=path)
     assert curator._account.ledger.grants == [] and path.exists()
 
@@ -503,19 +564,32 @@ def test_draws_that_make_no_posterior_are_no_refusal(monkeypatch):
         raise ValueError
 
     monkeypatch.setattr(loop._Run, "posterior", fail)
-    with pytest.raises(RunFailed, match="the grant is spent, but the draws could not be made into a posterior") as caught:
+    with pytest.raises(
+        RunFailed, match="the grant is spent, but the draws could not be made into a posterior"
+    ) as caught:
         tiny.run(num_steps=1)
     assert caught.value.posterior is None
 
 
 def test_a_private_start_begins_at_one_point():
     curator = tiny.make_curator()
-    with pytest.raises(ValueError, match="start= begins all chains at the point it finds: give one initial_position"):
-        sample(jax.random.key(0), tiny.PENALTY, curator, np.zeros((2, 1)), num_chains=2, start=lambda *_: None)
+    with pytest.raises(
+        ValueError,
+        match="start= begins all chains at the point it finds: give one initial_position",
+    ):
+        sample(
+            jax.random.key(0),
+            tiny.PENALTY,
+            curator,
+            np.zeros((2, 1)),
+            num_chains=2,
+            start=lambda *_: None,
+        )
     assert curator._account.ledger.grants == []
 
 
-# -- what does not run ---------------------------------------------------------------------------------------------------------
+# -- what does not run
+# ---------------------------------------------------------------------------------------------------------
 
 
 def asks(query, num_asks):
@@ -533,10 +607,14 @@ def asks(query, num_asks):
 def test_one_ask_more_than_granted_does_not_run():
     curator = tiny.make_curator()
     arguments = jax.random.key(1), tiny.START
-    executables = {count: curator.trace(asks(tiny.RATIO, count), *arguments).compile() for count in (1, 4)}
+    executables = {
+        count: curator.trace(asks(tiny.RATIO, count), *arguments).compile() for count in (1, 4)
+    }
     grant = curator.grant({tiny.RATIO: 4})
     grant.run(executables[1], *arguments)
-    with pytest.raises(BudgetExceeded, match=r"asks LogRatio\(.*\) 4 times, 3 are left of the grant"):
+    with pytest.raises(
+        BudgetExceeded, match=r"asks LogRatio\(.*\) 4 times, 3 are left of the grant"
+    ):
         grant.run(executables[4], *arguments)
     for _ in range(3):
         grant.run(executables[1], *arguments)
@@ -547,7 +625,9 @@ def test_one_ask_more_than_granted_does_not_run():
 def test_a_query_that_was_not_granted_does_not_run():
     curator = tiny.make_curator()
     arguments = jax.random.key(1), tiny.START
-    other = curator.trace(asks(type(tiny.RATIO)(clip=4.0, noise_multiplier=30.0), 1), *arguments).compile()
+    other = curator.trace(
+        asks(type(tiny.RATIO)(clip=4.0, noise_multiplier=30.0), 1), *arguments
+    ).compile()
     with pytest.raises(BudgetExceeded, match=r"asks LogRatio\(clip=4.0.* 1 times, 0 are left"):
         curator.grant({tiny.RATIO: 4}).run(other, *arguments)
 
@@ -570,7 +650,9 @@ def in_a_dict(sampler):
     return sampler._replace(step=step)
 
 
-@pytest.mark.parametrize("as_told", [lambda sampler: sampler, in_a_dict], ids=["NamedTuple", "dict"])
+@pytest.mark.parametrize(
+    "as_told", [lambda sampler: sampler, in_a_dict], ids=["NamedTuple", "dict"]
+)
 @pytest.mark.parametrize("scale, is_told", [(1e6, True), (0.01, False)])
 def test_a_chain_that_does_not_move_is_told(scale, is_told, as_told, capsys):
     """R-hat says nothing of it, or that all is well."""
@@ -602,17 +684,32 @@ def test_checks_that_fail_lose_no_draws(monkeypatch):
     assert tiny.means(result).shape == (2, 12)
     failed = [finding for finding in findings(result) if finding.code == "not-checked"]
     assert all("could not be checked in full (TypeError" in finding.text for finding in failed)
-    assert [finding.is_severe for finding in failed] == [False, True]  # draws that were not judged do not pass
+    # Draws that were not judged do not pass
+    assert [finding.is_severe for finding in failed] == [False, True]
 
 
 def test_a_step_must_return_a_state_and_info():
-    for returned in (lambda state: state, lambda state: (state.position, ()), lambda state: (state, (), ())):
-        broken = Sampler(tiny.BARKER.init, lambda key, state, ask, returned=returned: returned(state))
-        with pytest.raises(TypeError, match=r"step returned .*: (return \(state, info\)|it needs a field `position`)"):
+    for returned in (
+        lambda state: state,
+        lambda state: (state.position, ()),
+        lambda state: (state, (), ()),
+    ):
+        broken = Sampler(
+            tiny.BARKER.init, lambda key, state, ask, returned=returned: returned(state)
+        )
+        with pytest.raises(
+            TypeError,
+            match=r"step returned .*: (return \(state, info\)|it needs a field `position`)",
+        ):
             tiny.run(sampler=broken)
-    with pytest.raises(TypeError, match=r"init returned is a NoneType: it needs a field `position`"):
+    with pytest.raises(
+        TypeError, match=r"init returned is a NoneType: it needs a field `position`"
+    ):
         tiny.run(sampler=Sampler(lambda key, position, ask: None, tiny.BARKER.step))
-    with pytest.raises(TypeError, match=r"is a function \(a function is called with what start= returns, which is missing: "):
+    with pytest.raises(
+        TypeError,
+        match=r"is a function \(a function is called with what start= returns, which is missing: ",
+    ):
         tiny.run(sampler=tiny.BARKER.step)
 
 
@@ -631,7 +728,10 @@ def counting(start, change):
     return Sampler(lambda key, position, ask: Counting(position, start), step)
 
 
-@pytest.mark.parametrize("start, change", [(0, lambda total, value: total + value), (False, lambda total, value: total | 2)])
+@pytest.mark.parametrize(
+    "start, change",
+    [(0, lambda total, value: total + value), (False, lambda total, value: total | 2)],
+)
 def test_a_state_that_changes_its_type_is_refused_before_anything_is_spent(start, change):
     """JAX lets a plain 0 become another type in its first loop: the second block would not take it."""
     curator = tiny.make_curator()
@@ -640,42 +740,65 @@ def test_a_state_that_changes_its_type_is_refused_before_anything_is_spent(start
     assert curator.num_grants == 0
 
 
-@pytest.mark.parametrize("start, change", [(0, lambda total, value: total + 1), (0.0, lambda total, value: total + value)])
+@pytest.mark.parametrize(
+    "start, change",
+    [(0, lambda total, value: total + 1), (0.0, lambda total, value: total + value)],
+)
 def test_a_state_may_begin_with_plain_numbers(start, change):
     result = tiny.run(sampler=counting(start, change), num_steps=24)
-    assert result.sample_stats["total"].shape == (2, 24) and np.asarray(result.sample_stats["total"])[0, -1] != start
+    assert (
+        result.sample_stats["total"].shape == (2, 24)
+        and np.asarray(result.sample_stats["total"])[0, -1] != start
+    )
 
 
 def test_a_position_of_another_shape_is_refused_before_anything_is_spent():
     curator, two = (
         tiny.make_curator(),
-        Sampler(lambda key, position, ask: Counting(jnp.stack([position] * 2), 0), tiny.PENALTY.step),
+        Sampler(
+            lambda key, position, ask: Counting(jnp.stack([position] * 2), 0), tiny.PENALTY.step
+        ),
     )
-    with pytest.raises(TypeError, match=r"init returned has shape \(2, 1\): it must be an array of the model's shape, \(1,\)"):
+    with pytest.raises(
+        TypeError,
+        match=r"init returned has shape \(2, 1\): it must be an array of the model's shape, \(1,\)",
+    ):
         tiny.run(curator, two)
     assert curator.num_grants == 0
 
 
 def test_a_run_inside_a_transformation_is_refused_before_anything_is_spent():
     curator = tiny.make_curator()
-    again = lambda key, start=tiny.START: sample(key, tiny.PENALTY, curator, start, num_steps=4, progress=False)  # noqa: E731
+    again = lambda key, start=tiny.START: sample(  # noqa: E731
+        key, tiny.PENALTY, curator, start, num_steps=4, progress=False
+    )
     keys = jax.random.split(jax.random.key(0), 2)
     for call in (
         lambda: jax.vmap(again)(keys),
         lambda: jax.jit(lambda: again(keys[0]))(),
         lambda: jax.vmap(lambda start: again(keys[0], start))(jnp.zeros((2, 1))),
     ):
-        with pytest.raises(TypeError, match="sample was called inside jit, vmap or another transformation"):
+        with pytest.raises(
+            TypeError, match="sample was called inside jit, vmap or another transformation"
+        ):
             call()
-    with pytest.raises(TypeError, match="rows were given inside jit, vmap or another transformation"):
+    with pytest.raises(
+        TypeError, match="rows were given inside jit, vmap or another transformation"
+    ):
         jax.vmap(lambda rows: Curator(rows, tiny.MODEL, None))(jnp.zeros((2, 40)))
     assert curator.num_grants == 0
 
 
 def test_a_start_must_return_a_state():
     for found, words in (
-        (lambda point: point, "the state that start returned is an array: it needs a field `position`"),
-        (lambda point: Counting(point[0], 0), r"start returned has shape \(\): it must be an array of the model's shape, \(1,\)"),
+        (
+            lambda point: point,
+            "the state that start returned is an array: it needs a field `position`",
+        ),
+        (
+            lambda point: Counting(point[0], 0),
+            r"start returned has shape \(\): it must be an array of the model's shape, \(1,\)",
+        ),
         (lambda point: Counting([point], 0), "start returned is a list: it must be an array"),
     ):
         with pytest.raises(TypeError, match=words):
@@ -689,8 +812,12 @@ def test_a_part_of_epsilon_that_buys_no_draw_is_told():
     coarse = penalty(tiny.log_prior, LogRatio(clip=0.01, noise_multiplier=7.0), tiny.WALK)
     result = tiny.run(tiny.make_curator(fixed_secret=None), coarse, num_steps=None)
     assert "of 1, and no further draw fits" in found_text(result)
-    assert "no further draw fits" not in found_text(tiny.run(tiny.make_curator(fixed_secret=None), coarse, num_steps=1))
-    assert "no further draw fits" not in found_text(tiny.run(tiny.make_curator(fixed_secret=None), num_steps=None))
+    assert "no further draw fits" not in found_text(
+        tiny.run(tiny.make_curator(fixed_secret=None), coarse, num_steps=1)
+    )
+    assert "no further draw fits" not in found_text(
+        tiny.run(tiny.make_curator(fixed_secret=None), num_steps=None)
+    )
 
 
 def test_an_if_on_an_answer_is_refused_with_the_way_out():

@@ -1,4 +1,6 @@
-"""What the tests of gradient samplers share: a Gaussian target, made-up answers with any noise, and z-scores of moments."""
+"""What the tests of gradient samplers share: a Gaussian target, made-up answers with any noise, and
+z-scores of moments.
+"""
 
 import functools
 
@@ -38,7 +40,9 @@ class PenaltyBit:
 
 
 def answers(gradient_noise, variance=0.0, deviation=0.7):
-    """An `ask` without rows: exact gradients plus `gradient_noise(key, position)`; tests with noise `deviation` * |move|."""
+    """An `ask` without rows: exact gradients plus `gradient_noise(key, position)`; tests with noise
+    `deviation` * |move|.
+    """
 
     def ask(rng_key, query, *points):
         if query == "gradient":
@@ -72,7 +76,11 @@ def skewed(scale):
     """Exponential, wider to the right of the centre: the law may depend on the position."""
 
     def noise(key, position):
-        return scale * (1 + 0.8 * jnp.tanh(position - MEAN)) * (jax.random.exponential(key, position.shape) - 1)
+        return (
+            scale
+            * (1 + 0.8 * jnp.tanh(position - MEAN))
+            * (jax.random.exponential(key, position.shape) - 1)
+        )
 
     return noise
 
@@ -84,7 +92,9 @@ def exact_draws(number, seed=0):
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 4))
 def run(sampler, ask, rng_key, positions, num_steps):
-    """Chains started at the given positions: (chains, steps, d), and what was released (chains, steps, ...)."""
+    """Chains started at the given positions: (chains, steps, d), and what was released (chains,
+    steps, ...).
+    """
 
     def chain(key, position):
         key_init, key_steps = jax.random.split(key)
@@ -100,12 +110,21 @@ def run(sampler, ask, rng_key, positions, num_steps):
 
 
 def z_scores(draws, mean=MEAN, covariance=COVARIANCE):
-    """z-scores of all first and second moments of the whitened draws, and the least effective sample size behind them."""
-    white = np.einsum("ij,cdj->cdi", np.linalg.inv(np.linalg.cholesky(covariance)), np.asarray(draws, float) - mean)
+    """z-scores of all first and second moments of the whitened draws, and the least effective
+    sample size behind them.
+    """
+    white = np.einsum(
+        "ij,cdj->cdi",
+        np.linalg.inv(np.linalg.cholesky(covariance)),
+        np.asarray(draws, float) - mean,
+    )
     dimension = white.shape[-1]
     functions = [white[..., i] for i in range(dimension)]
     pairs = [(i, j) for i in range(dimension) for j in range(i + 1)]
     functions += [white[..., i] * white[..., j] - (i == j) for i, j in pairs]
     sizes = [float(arviz.ess(values, method="mean")) for values in functions]
-    scores = [values.mean() / (values.std() / size**0.5) for values, size in zip(functions, sizes, strict=True)]
+    scores = [
+        values.mean() / (values.std() / size**0.5)
+        for values, size in zip(functions, sizes, strict=True)
+    ]
     return np.array(scores), min(sizes)

@@ -1,13 +1,15 @@
-"""The gradient samplers on exact answers: classic Hamiltonian Monte Carlo keeps the posterior, and a clip that bites is seen.
+"""The gradient samplers on exact answers: classic Hamiltonian Monte Carlo keeps the posterior, and
+a clip that bites is seen.
 
-Random-walk Metropolis and Barker's test without privacy are in tests/table.py. |t| below the limit: false-alarm rate 1e-3 for the
-5 moments of 64 chains together (Bonferroni, Student's law with 63 degrees of freedom).
+Random-walk Metropolis and Barker's test without privacy are in tests/table.py. |t| below the limit:
+false-alarm rate 1e-3 for the 5 moments of 64 chains together (Bonferroni, Student's law with 63
+degrees of freedom).
 """
 
 import numpy as np
 import pytest
 
-from dpmcmc import ExactGradient, ExactRatio, hmc
+from dpmcmc import NonPrivateGradient, NonPrivateRatio, hmc
 from tests.statistics import effective_size, moment_z_scores, threshold
 from tests.table import EXACT_COVARIANCE, EXACT_MEAN, MODEL, run_chains
 
@@ -23,14 +25,15 @@ def chains(gradient, ratio):
 
 @pytest.mark.slow
 def test_hamiltonian_monte_carlo_keeps_the_posterior():
-    found, score, info = chains(ExactGradient(), ExactRatio())
+    found, score, info = chains(NonPrivateGradient(), NonPrivateRatio())
     assert score < LIMIT and effective_size(found) >= 2000
-    assert np.mean(info.is_accepted) > 0.9  # exact gradients: the leapfrog's own error is all there is
+    # Exact gradients: the leapfrog's own error is all there is
+    assert np.mean(info.is_accepted) > 0.9
 
 
 @pytest.mark.slow
 def test_clipped_gradients_cost_acceptance_and_nothing_else():
-    found, score, info = chains(ExactGradient(0.5), ExactRatio())
+    found, score, info = chains(NonPrivateGradient(0.5), NonPrivateRatio())
     assert score < LIMIT and effective_size(found) >= 2000
     assert np.mean(info.is_accepted) < 0.9
 
@@ -38,9 +41,9 @@ def test_clipped_gradients_cost_acceptance_and_nothing_else():
 @pytest.mark.slow
 def test_clipped_ratios_are_caught():
     """The twin, and what the clip is there to show: rows that reach it move the law."""
-    assert chains(ExactGradient(), ExactRatio(0.6))[1] > LIMIT
+    assert chains(NonPrivateGradient(), NonPrivateRatio(0.6))[1] > LIMIT
 
 
 @pytest.mark.slow
 def test_a_tempered_ratio_is_caught():
-    assert chains(ExactGradient(), ExactRatio(temperature=0.5))[1] > LIMIT
+    assert chains(NonPrivateGradient(), NonPrivateRatio(temperature=0.5))[1] > LIMIT

@@ -1,4 +1,6 @@
-"""What every sampler promises: its types, one chain among others, no key used twice, and that nothing but answers is used."""
+"""What every sampler promises: its types, one chain among others, no key used twice, and that
+nothing but answers is used.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +41,12 @@ def recording(ask, answers):
 
     def recorded(rng_key, query, *points):
         answer = ask(rng_key, query, *points)
-        io_callback(lambda name, answer: answers.update({np.asarray(name).tobytes(): answer}), None, _name(rng_key), answer)
+        io_callback(
+            lambda name, answer: answers.update({np.asarray(name).tobytes(): answer}),
+            None,
+            _name(rng_key),
+            answer,
+        )
         return answer
 
     return recorded
@@ -49,7 +56,9 @@ def playing(shapes, answers):
     """`ask` that knows nothing but the answers written down."""
 
     def play(rng_key, query, *points):
-        return io_callback(lambda name: answers[np.asarray(name).tobytes()], shapes[query], _name(rng_key))
+        return io_callback(
+            lambda name: answers[np.asarray(name).tobytes()], shapes[query], _name(rng_key)
+        )
 
     return play
 
@@ -70,7 +79,12 @@ def assert_close(left, right):
 
 
 EACH = pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=() if case.name in CONTRACT_EVERY_DAY else pytest.mark.slow) for case in CONTRACT], ids=str
+    "case",
+    [
+        pytest.param(case, marks=() if case.name in CONTRACT_EVERY_DAY else pytest.mark.slow)
+        for case in CONTRACT
+    ],
+    ids=str,
 )
 
 
@@ -81,7 +95,9 @@ def test_the_contract(case):
     def noting(ask):
         def noted(rng_key, query, *points):
             answer = ask(rng_key, query, *points)
-            answer_shapes[query] = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), answer)
+            answer_shapes[query] = jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), answer
+            )
             return answer
 
         return recording(noted, answers)
@@ -89,18 +105,27 @@ def test_the_contract(case):
     def together(ask, keys, positions):
         sampler, position = begun(case, noting(ask), positions[0])
         positions = positions if case.start is None else jnp.broadcast_to(position, positions.shape)
-        return jax.vmap(lambda key, position: chain(sampler, noting(ask), key, position))(keys, positions)
+        return jax.vmap(lambda key, position: chain(sampler, noting(ask), key, position))(
+            keys, positions
+        )
 
     start = jnp.full(case.model.dimension, 0.2)
     keys, starts = jax.random.split(jax.random.key(7), 2), jnp.stack([start, start + 0.5])
     states, info = run(case, together, keys, starts)
-    # Types: flat float32 positions (a scan has carried the state), and a NamedTuple of released values.
-    assert states.position.shape == (2, NUM_STEPS, case.model.dimension) and states.position.dtype == jnp.float32
-    assert hasattr(info, "_fields") and all(leaf.shape[:2] == (2, NUM_STEPS) for leaf in jax.tree.leaves(info))
+    # Types: flat float32 positions (a scan has carried the state), and a NamedTuple of released
+    # values.
+    assert (
+        states.position.shape == (2, NUM_STEPS, case.model.dimension)
+        and states.position.dtype == jnp.float32
+    )
+    assert hasattr(info, "_fields") and all(
+        leaf.shape[:2] == (2, NUM_STEPS) for leaf in jax.tree.leaves(info)
+    )
     of_chains = 2 * (sum(case.at_start.values()) + NUM_STEPS * sum(case.per_step.values()))
     assert len(answers) == sum(case.by_the_start.values()) + of_chains
 
-    # Rows withheld, one chain at a time: the answers played back outside of any curator give the same chains.
+    # Rows withheld, one chain at a time: the answers played back outside of any curator give the
+    # same chains.
     def alone(key, position):
         play = playing(answer_shapes, answers)
         sampler, position = begun(case, play, position)
@@ -109,7 +134,10 @@ def test_the_contract(case):
     replay = jax.jit(alone)
     for index in range(2):
         begin = starts[index if case.start is None else 0]
-        assert_close(replay(keys[index], begin), jax.tree.map(lambda leaf: leaf[index], (states, info)))  # noqa: B023
+        assert_close(
+            replay(keys[index], begin),
+            jax.tree.map(lambda leaf: leaf[index], (states, info)),  # noqa: B023
+        )
 
 
 @EACH
@@ -122,4 +150,6 @@ def test_a_key_used_twice_is_refused(case):
         return case.sampler.step(key, state, ask)[0].position
 
     with pytest.raises(UnboundedQueries, match="a random key is used for two asks"):
-        Curator(case.rows, case.model, None).trace(twice, jax.random.key(0), jnp.zeros(case.model.dimension))
+        Curator(case.rows, case.model, None).trace(
+            twice, jax.random.key(0), jnp.zeros(case.model.dimension)
+        )

@@ -1,7 +1,9 @@
-"""The penalty on a sufficient statistic keeps every family's exact posterior; twins that spare noise do not.
+"""The penalty on a sufficient statistic keeps every family's exact posterior; twins that spare
+noise do not.
 
-Chains start at exact draws and are independent. First and second moments of 64 chains: family-wise false-alarm rate 1e-3 over all
-scores of this file (Bonferroni, Student's law with 63 degrees of freedom).
+Chains start at exact draws and are independent. First and second moments of 64 chains: family-wise
+false-alarm rate 1e-3 over all scores of this file (Bonferroni, Student's law with 63 degrees of
+freedom).
 """
 
 from typing import Any, NamedTuple
@@ -12,7 +14,16 @@ import numpy as np
 import pytest
 from scipy import special
 
-from dpmcmc import Budget, Curator, Neighbours, SufficientStatistic, exponential_penalty, models, random_walk, sample
+from dpmcmc import (
+    Budget,
+    Curator,
+    Neighbours,
+    SufficientStatistic,
+    exponential_penalty,
+    models,
+    random_walk,
+    sample,
+)
 from dpmcmc.samplers.exponential import change
 from dpmcmc.types import Answer, Sampler, Unit
 from tests.statistics import moment_z_scores, threshold
@@ -40,9 +51,20 @@ def binomial(temperature=1.0):
     rows = np.asarray(models.simulate_binomial_rows(KEY, 12, [0.8], 3))
     a, b = models.binomial_posterior(rows, 3, temperature=temperature)
     starts = models.draw_binomial_posterior(KEY, NUM_CHAINS, rows, 3, temperature=temperature)
-    mean, variance = special.psi(a) - special.psi(b), special.polygamma(1, a) + special.polygamma(1, b)
+    mean, variance = (
+        special.psi(a) - special.psi(b),
+        special.polygamma(1, a) + special.polygamma(1, b),
+    )
     query = SufficientStatistic(0.5, temperature)
-    return Problem(models.binomial(3), rows, np.array([mean]), np.array([[variance]]), starts, 1.5 * variance**0.5, query)
+    return Problem(
+        models.binomial(3),
+        rows,
+        np.array([mean]),
+        np.array([[variance]]),
+        starts,
+        1.5 * variance**0.5,
+        query,
+    )
 
 
 def poisson_rate():
@@ -51,7 +73,15 @@ def poisson_rate():
     starts = models.draw_poisson_rate_posterior(KEY, NUM_CHAINS, rows)
     mean, variance = special.psi(shape) - np.log(rate), special.polygamma(1, shape)
     query = SufficientStatistic(0.4)
-    return Problem(models.poisson_rate(8), rows, np.array([mean]), np.array([[variance]]), starts, 1.5 * variance**0.5, query)
+    return Problem(
+        models.poisson_rate(8),
+        rows,
+        np.array([mean]),
+        np.array([[variance]]),
+        starts,
+        1.5 * variance**0.5,
+        query,
+    )
 
 
 def categorical():
@@ -60,15 +90,29 @@ def categorical():
     starts = models.draw_categorical_posterior(KEY, NUM_CHAINS, rows, 3, 2.0)
     mean = special.psi(a[:2]) - special.psi(a[2])
     covariance = np.diag(special.polygamma(1, a[:2])) + special.polygamma(1, a[2])
-    return Problem(models.categorical(3, 2.0), rows, mean, covariance, starts, 0.4, SufficientStatistic(0.8))
+    return Problem(
+        models.categorical(3, 2.0), rows, mean, covariance, starts, 0.4, SufficientStatistic(0.8)
+    )
 
 
 def linear():
-    rows = tuple(map(np.asarray, models.simulate_linear_rows(KEY, 25, [0.5, -1.0], 1.0, 1.0, intercept=True)))
+    rows = tuple(
+        map(np.asarray, models.simulate_linear_rows(KEY, 25, [0.5, -1.0], 1.0, 1.0, intercept=True))
+    )
     mean, covariance = map(np.asarray, models.linear_posterior(rows, 1.0, intercept=True))
     starts = models.draw_linear_posterior(KEY, NUM_CHAINS, rows, 1.0, intercept=True)
-    model = models.linear(1, 1.0, intercept=True, radius=1.0, response_bound=6.0, position_radius=8.0)
-    return Problem(model, rows, mean, covariance, starts, 1.2 * np.linalg.cholesky(covariance), SufficientStatistic(0.12))
+    model = models.linear(
+        1, 1.0, intercept=True, radius=1.0, response_bound=6.0, position_radius=8.0
+    )
+    return Problem(
+        model,
+        rows,
+        mean,
+        covariance,
+        starts,
+        1.2 * np.linalg.cholesky(covariance),
+        SufficientStatistic(0.12),
+    )
 
 
 def run(problem, sampler, unit=REPLACE, num_steps=NUM_STEPS):
@@ -83,16 +127,24 @@ def run(problem, sampler, unit=REPLACE, num_steps=NUM_STEPS):
             state, info = sampler.step(key, state, ask)
             return state, (state.position, info)
 
-        return jax.lax.scan(step, sampler.init(key_init, position, ask), jax.random.split(key_steps, num_steps))[1]
+        return jax.lax.scan(
+            step, sampler.init(key_init, position, ask), jax.random.split(key_steps, num_steps)
+        )[1]
 
-    traced = curator.trace(lambda ask, keys, starts: jax.vmap(lambda k, s: chain(ask, k, s))(keys, starts), keys, starts)
+    traced = curator.trace(
+        lambda ask, keys, starts: jax.vmap(lambda k, s: chain(ask, k, s))(keys, starts),
+        keys,
+        starts,
+    )
     draws, info = curator.grant(traced.plan).run(traced.compile(), keys, starts)
     assert 0.05 < np.mean(info.is_accepted) < 0.9
     return np.asarray(draws, float)
 
 
 def largest_score(problem, sampler, unit=REPLACE, num_steps=NUM_STEPS):
-    return np.abs(moment_z_scores(run(problem, sampler, unit, num_steps), problem.mean, problem.covariance)).max()
+    return np.abs(
+        moment_z_scores(run(problem, sampler, unit, num_steps), problem.mean, problem.covariance)
+    ).max()
 
 
 CASES = {
@@ -114,7 +166,8 @@ def test_keeps_the_exact_posterior(name):
     assert largest_score(problem, sampler, unit) < LIMIT
 
 
-# -- twins -------------------------------------------------------------------------------------------------------------------------
+# -- twins
+# -------------------------------------------------------------------------------------------------------------------------
 
 
 class Remembers(NamedTuple):
@@ -167,7 +220,9 @@ def test_twins_are_caught(name):
     assert largest_score(problem, spoil(problem), unit, 4 * NUM_STEPS) > LIMIT
 
 
-SOMETIMES = [pytest.param(make, marks=pytest.mark.slow) for make in (binomial, poisson_rate, linear)]
+SOMETIMES = [
+    pytest.param(make, marks=pytest.mark.slow) for make in (binomial, poisson_rate, linear)
+]
 
 
 @pytest.mark.parametrize("make", [categorical, *SOMETIMES])
@@ -175,29 +230,40 @@ def test_every_family_is_taken_and_traced(make):
     """Also one with constants of 64 bits, after the curator has looked at it in single precision."""
     problem = make()
     curator = Curator(problem.rows, problem.model, None)
-    traced = curator.trace(lambda ask, key, point: ask(key, problem.query, point), KEY, jnp.asarray(problem.starts[0], jnp.float32))
+    traced = curator.trace(
+        lambda ask, key, point: ask(key, problem.query, point),
+        KEY,
+        jnp.asarray(problem.starts[0], jnp.float32),
+    )
     assert traced.plan == {problem.query: 1}
 
 
-# -- details -----------------------------------------------------------------------------------------------------------------------
+# -- details
+# -----------------------------------------------------------------------------------------------------------------------
 
 
 def test_small_differences_are_not_lost():
-    """Moves of 1e-4 around 2, n = 10^8: in float32 the log-partition alone would be off by more than 1."""
+    """Moves of 1e-4 around 2, n = 10^8: in float32 the log-partition alone would be off by more
+    than 1.
+    """
     family = models.binomial().family
     position, proposal = np.array([2.0], np.float32), np.array([2.0001], np.float32)
     _, per_row = np.asarray(jax.jit(lambda a, b: change(family, a, b))(position, proposal), float)
     before, after = float(position[0]), float(proposal[0])
     wanted = 0.5 * (after - before) - (np.log1p(np.exp(after)) - np.log1p(np.exp(before)))
     assert abs(1e8 * (per_row - wanted)) < 1e-4
-    in_float32 = family.log_partition(jnp.asarray(proposal)) - family.log_partition(jnp.asarray(position))
+    in_float32 = family.log_partition(jnp.asarray(proposal)) - family.log_partition(
+        jnp.asarray(position)
+    )
     assert abs(1e8 * (0.5 * (after - before) - float(in_float32) - wanted)) > 1
 
 
 @pytest.mark.slow
 def test_runs_within_a_budget():
     rows = np.asarray(models.simulate_binomial_rows(KEY, 5000, [0.8]))
-    curator = Curator(rows, models.binomial(), Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE), capacity=8000)
+    curator = Curator(
+        rows, models.binomial(), Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE), capacity=8000
+    )
     sampler = exponential_penalty(curator.model, SufficientStatistic(50.0), random_walk(0.03))
     result = sample(KEY, sampler, curator, np.zeros(1), num_chains=2, progress=False)
     assert 0.9 < result.posterior.attrs["epsilon"] <= 1.0

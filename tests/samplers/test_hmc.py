@@ -1,7 +1,8 @@
-"""DP-HMC: its bill, its stationary law with every test and every kind of noise, and twins that must be caught.
+"""DP-HMC: its bill, its stationary law with every test and every kind of noise, and twins that must
+be caught.
 
-Every stationarity check takes 5 z-scores; there are 14 checks. |z| < 4.6 has a false-alarm rate of 4.2e-6, 3e-4 for the family.
-Chains start at exact draws of the target, so nothing is discarded.
+Every stationarity check takes 5 z-scores; there are 14 checks. |z| < 4.6 has a false-alarm rate of
+4.2e-6, 3e-4 for the family. Chains start at exact draws of the target, so nothing is discarded.
 """
 
 import jax
@@ -9,7 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpmcmc import Accept, Barker, Budget, Curator, Gradient, LogRatio, PenaltyAccept, hmc, models, sample
+from dpmcmc import (
+    Accept,
+    Barker,
+    Budget,
+    Curator,
+    Gradient,
+    LogRatio,
+    PenaltyAccept,
+    hmc,
+    models,
+    sample,
+)
 from dpmcmc.samplers.hmc import HMCInfo, HMCState, halton
 from dpmcmc.types import Sampler
 from tests.samplers.gradient_chains import (
@@ -34,16 +46,36 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 LIMIT = 4.6
 DENSE = np.linalg.inv(COVARIANCE) * 0.8
 CASES = {
-    "penalty bit, reuse, jitter, dense mass, discrete": (PenaltyBit(), discrete(1.2), {"mass": DENSE}),
+    "penalty bit, reuse, jitter, dense mass, discrete": (
+        PenaltyBit(),
+        discrete(1.2),
+        {"mass": DENSE},
+    ),
 }
 SLOW_CASES = {
-    "Barker bit, reuse, diagonal mass, skewed": (BarkerBit(), skewed(1.2), {"jitter": 0.0, "mass": [2.0, 1.0]}),
-    "ratio, no reuse, jitter, diagonal mass, skewed": (Ratio(), skewed(1.2), {"reuse": False, "mass": [2.0, 1.0]}),
-    "Barker bit, no reuse, jitter, dense mass": (BarkerBit(), gaussian(1.2), {"reuse": False, "mass": DENSE}),
+    "Barker bit, reuse, diagonal mass, skewed": (
+        BarkerBit(),
+        skewed(1.2),
+        {"jitter": 0.0, "mass": [2.0, 1.0]},
+    ),
+    "ratio, no reuse, jitter, diagonal mass, skewed": (
+        Ratio(),
+        skewed(1.2),
+        {"reuse": False, "mass": [2.0, 1.0]},
+    ),
+    "Barker bit, no reuse, jitter, dense mass": (
+        BarkerBit(),
+        gaussian(1.2),
+        {"reuse": False, "mass": DENSE},
+    ),
     "ratio, reuse": (Ratio(), gaussian(1.2), {"jitter": 0.0}),
     "penalty bit, no reuse, skewed": (PenaltyBit(), skewed(1.2), {"reuse": False, "jitter": 0.0}),
     "ratio, reuse, jitter, dense mass, skewed": (Ratio(), skewed(1.2), {"mass": DENSE}),
-    "ratio, no reuse, dense mass, discrete": (Ratio(), discrete(1.2), {"reuse": False, "jitter": 0.0, "mass": DENSE}),
+    "ratio, no reuse, dense mass, discrete": (
+        Ratio(),
+        discrete(1.2),
+        {"reuse": False, "jitter": 0.0, "mass": DENSE},
+    ),
     "penalty bit, reuse, half jitter": (PenaltyBit(), gaussian(1.2), {"jitter": 0.5, "mass": 1.5}),
     "Barker bit, reuse, jitter, discrete": (BarkerBit(), discrete(1.2), {}),
 }
@@ -74,17 +106,28 @@ def test_keeps_the_posterior_with_more_settings(name):
     check_posterior(*SLOW_CASES[name])
 
 
-# -- twins -----------------------------------------------------------------------------------------------------------------------
+# -- twins
+# -----------------------------------------------------------------------------------------------------------------------
 
-FAULTS = ["none", "first kick only", "redrawn on rejection", "last kept after rejection", "depends on momentum"]
+FAULTS = [
+    "none",
+    "first kick only",
+    "redrawn on rejection",
+    "last kept after rejection",
+    "depends on momentum",
+]
 
 
 def written_out(fault):
-    """One leapfrog step with reuse, written again with a fault (an index into FAULTS, traced); the first one is no fault."""
+    """One leapfrog step with reuse, written again with a fault (an index into FAULTS, traced); the
+    first one is no fault.
+    """
     size, prior_slope, exact = 0.5, jax.grad(log_prior), jax.grad(log_likelihood)
 
     def init(rng_key, position, ask):
-        return HMCState(position, ask(rng_key, "gradient", position).value, jnp.uint32(0), jnp.uint32(0))
+        return HMCState(
+            position, ask(rng_key, "gradient", position).value, jnp.uint32(0), jnp.uint32(0)
+        )
 
     def step(rng_key, state, ask):
         key_momentum, key_again, key_last, key_test, key_accept = jax.random.split(rng_key, 5)
@@ -94,35 +137,55 @@ def written_out(fault):
         middle = start + size / 2 * (first + prior_slope(state.position))
         end = state.position + size * middle
         noise = ask(key_last, "gradient", end).value - exact(end)
-        noise = jnp.where(fault == 1, 0.0, jnp.where(fault == 4, noise * (1 + jnp.tanh(2 * middle)), noise))
+        noise = jnp.where(
+            fault == 1, 0.0, jnp.where(fault == 4, noise * (1 + jnp.tanh(2 * middle)), noise)
+        )
         last = exact(end) + noise
         momentum = middle + size / 2 * (last + prior_slope(end))
         answer = ask(key_test, Ratio(), state.position, end)
-        public = log_prior(end) - log_prior(state.position) + (jnp.sum(start**2) - jnp.sum(momentum**2)) / 2
-        is_accepted = -jax.random.exponential(key_accept) < answer.value + public - answer.variance / 2
+        public = (
+            log_prior(end)
+            - log_prior(state.position)
+            + (jnp.sum(start**2) - jnp.sum(momentum**2)) / 2
+        )
+        is_accepted = (
+            -jax.random.exponential(key_accept) < answer.value + public - answer.variance / 2
+        )
         kept = jnp.where(fault == 2, again, jnp.where(fault == 3, last, first))
-        position, released = jnp.where(is_accepted, end, state.position), jnp.where(is_accepted, last, kept)
-        return HMCState(position, released, state.index, state.flips), HMCInfo(is_accepted, ~is_accepted, jnp.zeros(()))
+        position, released = (
+            jnp.where(is_accepted, end, state.position),
+            jnp.where(is_accepted, last, kept),
+        )
+        return HMCState(position, released, state.index, state.flips), HMCInfo(
+            is_accepted, ~is_accepted, jnp.zeros(())
+        )
 
     return Sampler(init, step)
 
 
 def fickle(key, position):
-    """0 or 5, more often 5 to the right: a law that depends on the position, and that many paths do not survive."""
-    return 5.0 * jax.random.bernoulli(key, jax.nn.sigmoid(2 * (position - MEAN))).astype(jnp.float32)
+    """0 or 5, more often 5 to the right: a law that depends on the position, and that many paths do
+    not survive.
+    """
+    return 5.0 * jax.random.bernoulli(key, jax.nn.sigmoid(2 * (position - MEAN))).astype(
+        jnp.float32
+    )
 
 
 @pytest.mark.slow
 def test_faults_are_caught_and_only_they():
     start = exact_draws(1024)
     ask = answers(fickle, deviation=0.3)
-    draws = jax.vmap(lambda fault: run(written_out(fault), ask, jax.random.key(0), start, 600)[0])(jnp.arange(5))
+    draws = jax.vmap(lambda fault: run(written_out(fault), ask, jax.random.key(0), start, 600)[0])(
+        jnp.arange(5)
+    )
     scores = {fault: largest_score(draws[index]) for index, fault in enumerate(FAULTS)}
     assert scores.pop("none") < LIMIT
     assert min(scores.values()) > 6, scores
 
 
-# -- with a curator --------------------------------------------------------------------------------------------------------------
+# -- with a curator
+# --------------------------------------------------------------------------------------------------------------
 
 ROWS = np.array([[0.5, -1.0], [1.5, 0.0], [-0.3, -0.4], [0.9, -2.0]], np.float32)
 MODEL = models.gaussian(np.array([[1.5, 0.3], [0.3, 1.0]]), prior_scale=2.0)
@@ -138,14 +201,20 @@ QUERIES = {
 @pytest.mark.parametrize("name", ["ratio", "Barker bit", "penalty bit"])
 def test_keeps_the_posterior_of_rows(name):
     test, reuse = QUERIES[name]
-    mean, covariance = models.gaussian_posterior(ROWS, np.array([[1.5, 0.3], [0.3, 1.0]]), prior_scale=2.0)
+    mean, covariance = models.gaussian_posterior(
+        ROWS, np.array([[1.5, 0.3], [0.3, 1.0]]), prior_scale=2.0
+    )
     mass = np.linalg.inv(covariance)
-    sampler = hmc(MODEL.log_prior, Gradient(CLIP, 0.005), test, 0.9, 2, mass, reuse=reuse, jitter=0.3)
+    sampler = hmc(
+        MODEL.log_prior, Gradient(CLIP, 0.005), test, 0.9, 2, mass, reuse=reuse, jitter=0.3
+    )
     curator = Curator(ROWS, MODEL, None, fixed_secret=np.arange(16, dtype=np.uint32))
     start = np.random.default_rng(1).multivariate_normal(mean, covariance, 128)
     keys = jax.random.split(jax.random.key(2), 128)
     traced = curator.trace(
-        lambda ask, keys, start: jax.vmap(lambda key, position: _chain(sampler, ask, key, position))(keys, start),
+        lambda ask, keys, start: jax.vmap(
+            lambda key, position: _chain(sampler, ask, key, position)
+        )(keys, start),
         keys,
         jnp.asarray(start, jnp.float32),
     )
@@ -164,7 +233,9 @@ def _chain(sampler, ask, key, position):
         state, info = sampler.step(key, state, ask)
         return state, (state.position, info)
 
-    return jax.lax.scan(step, sampler.init(key_init, position, ask), jax.random.split(key_steps, 200))[1]
+    return jax.lax.scan(
+        step, sampler.init(key_init, position, ask), jax.random.split(key_steps, 200)
+    )[1]
 
 
 @pytest.mark.parametrize("reuse", [True, False])
@@ -196,14 +267,23 @@ def test_runs_within_a_budget():
     assert set(result.sample_stats) == {"acceptance", "diverging", "move_length"}
 
 
-# -- details ---------------------------------------------------------------------------------------------------------------------
+# -- details
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_divergent_path_is_a_rejection():
     positions = exact_draws(8)
-    draws, info = run(hmc(log_prior, "gradient", BarkerBit(), 1e20, 5), answers(gaussian(0.1)), jax.random.key(0), positions, 3)
+    draws, info = run(
+        hmc(log_prior, "gradient", BarkerBit(), 1e20, 5),
+        answers(gaussian(0.1)),
+        jax.random.key(0),
+        positions,
+        3,
+    )
     assert info.is_divergent.all() and not info.is_accepted.any()
-    np.testing.assert_array_equal(draws, np.broadcast_to(np.asarray(positions)[:, None], draws.shape))
+    np.testing.assert_array_equal(
+        draws, np.broadcast_to(np.asarray(positions)[:, None], draws.shape)
+    )
 
 
 def test_leaving_the_prior_is_a_rejection():

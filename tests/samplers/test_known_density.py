@@ -1,4 +1,6 @@
-"""Chains on a density that is known: their law, in the middle and in long tails, and that they go on until they agree."""
+"""Chains on a density that is known: their law, in the middle and in long tails, and that they go
+on until they agree.
+"""
 
 import functools
 from typing import NamedTuple
@@ -39,7 +41,9 @@ def draws_of(log_density, dimension):
 
 
 def z_scores(values, expected):
-    """Of the mean of `values` (chains, steps), by the chains' own means: normal, as these are 64 independent ones."""
+    """Of the mean of `values` (chains, steps), by the chains' own means: normal, as these are 64
+    independent ones.
+    """
     means = values.mean(axis=1)
     return (means.mean() - expected) / (means.std(ddof=1) / NUM_CHAINS**0.5)
 
@@ -50,7 +54,9 @@ def normal(position):
 
 
 def test_a_normal_density_is_kept():
-    """Six figures, each off by 4.5 standard errors by chance in 1e-5 of all keys; a variance 8 % off is convicted."""
+    """Six figures, each off by 4.5 standard errors by chance in 1e-5 of all keys; a variance 8 %
+    off is convicted.
+    """
     draws = np.asarray(draws_of(normal, 2), float)
     covariance = np.linalg.inv(PRECISION)
     for i in range(2):
@@ -81,9 +87,11 @@ def share_beyond(limit):
 
 @pytest.mark.parametrize("is_stretched", [True, False])
 def test_long_tails_have_their_share(is_stretched, monkeypatch):
-    """What is beyond 3, 30 and 300 widths, within 4.5 standard errors (1e-5 for each), which are at most 15 % of it.
+    """What is beyond 3, 30 and 300 widths, within 4.5 standard errors (1e-5 for each), which are at
+    most 15 % of it.
 
-    In plain coordinates chains do not get there often enough: their share beyond 300 is no such estimate.
+    In plain coordinates chains do not get there often enough: their share beyond 300 is no such
+    estimate.
     """
     if not is_stretched:
         monkeypatch.setattr(module, "RADIUS", 1e6)
@@ -99,11 +107,15 @@ def test_long_tails_have_their_share(is_stretched, monkeypatch):
 
 
 def test_a_lopsided_density_is_kept():
-    """That of the logarithm of an exponential variable: mean and variance within 4.5 standard errors (1e-5 for each).
+    """That of the logarithm of an exponential variable: mean and variance within 4.5 standard
+    errors (1e-5 for each).
 
-    A chain that changed sides whatever the density there would have a mean near the mode, 0, which is convicted.
+    A chain that changed sides whatever the density there would have a mean near the mode, 0, which
+    is convicted.
     """
-    draws = np.asarray(draws_of(lambda position: jnp.sum(position - jnp.exp(position)), 2), float)[..., 0]
+    draws = np.asarray(draws_of(lambda position: jnp.sum(position - jnp.exp(position)), 2), float)[
+        ..., 0
+    ]
     mean, variance = -np.euler_gamma, np.pi**2 / 6
     assert abs(z_scores(draws, mean)) < 4.5
     assert abs(z_scores((draws - mean) ** 2, variance)) < 4.5
@@ -111,15 +123,24 @@ def test_a_lopsided_density_is_kept():
 
 
 def opposite_tails(position):
-    """A normal density with as much again in tails along one axis, far out on either side, and little between."""
+    """A normal density with as much again in tails along one axis, far out on either side, and
+    little between.
+    """
     middle = -0.5 * jnp.sum((position / 0.1) ** 2) - 2 * jnp.log(0.1)
     length = jnp.abs(position[0]) + 1e-6
-    tail = -0.5 * (jnp.log(length / 30)) ** 2 - jnp.log(length) - 0.5 * (position[1] / length) ** 2 - jnp.log(length)
+    tail = (
+        -0.5 * (jnp.log(length / 30)) ** 2
+        - jnp.log(length)
+        - 0.5 * (position[1] / length) ** 2
+        - jnp.log(length)
+    )
     return jnp.logaddexp(middle, tail)
 
 
 def test_both_of_two_opposite_tails_are_visited_by_every_chain():
-    """Chains are as often on one side as on the other, within 4.5 standard errors (1e-5), which are at most .02."""
+    """Chains are as often on one side as on the other, within 4.5 standard errors (1e-5), which are
+    at most .02.
+    """
     draws = np.asarray(draws_of(opposite_tails, 2), float)[..., 0]
     share = np.mean((draws > 10), axis=1) - np.mean(draws < -10, axis=1)
     standard_error = share.std(ddof=1) / NUM_CHAINS**0.5
@@ -170,9 +191,13 @@ def walk(first_step):
 
 @pytest.mark.parametrize("first_step, times", [(2.0, 4), (0.001, 16)])
 def test_free_chains_go_on_until_they_agree(first_step, times):
-    """A walk of the best step has one effective draw in some six; one of tiny steps goes on, and its draws are left behind."""
+    """A walk of the best step has one effective draw in some six; one of tiny steps goes on, and
+    its draws are left behind.
+    """
     curator = Curator(np.zeros((9, 1)), models.gaussian([1.0]), None)
-    result = sample(jax.random.key(0), walk(first_step), curator, np.zeros(1), num_steps=400, progress=False)
+    result = sample(
+        jax.random.key(0), walk(first_step), curator, np.zeros(1), num_steps=400, progress=False
+    )
     assert result.posterior.attrs["thinning"] <= times
     assert result.posterior.sizes == {"chain": 4, "draw": 200, "mean_dim_0": 1}
     assert not {each.code for each in findings(result)} & UNCONVERGED

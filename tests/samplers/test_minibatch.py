@@ -1,8 +1,10 @@
-"""Minibatch samplers are approximate. Their bias is as stated, shrinks as stated, and broken twins exceed it.
+"""Minibatch samplers are approximate. Their bias is as stated, shrinks as stated, and broken twins
+exceed it.
 
-On a table of a few different values the law of a batch is a multivariate hypergeometric one, so the chance of accepting each move
-between the points of a grid, and with it the stationary law, is computed without sampling error, by the code of the queries. Chains
-then show that the samplers do have that law.
+On a table of a few different values the law of a batch is a multivariate hypergeometric one, so the
+chance of accepting each move between the points of a grid, and with it the stationary law, is
+computed without sampling error, by the code of the queries. Chains then show that the samplers do
+have that law.
 """
 
 import dataclasses
@@ -16,7 +18,16 @@ from jax import lax
 from jax.scipy import special
 from scipy import stats
 
-from dpmcmc import BatchBarker, BatchRatio, Curator, FixedBatch, accept_walk, models, penalty, random_walk
+from dpmcmc import (
+    BatchBarker,
+    BatchRatio,
+    Curator,
+    FixedBatch,
+    accept_walk,
+    models,
+    penalty,
+    random_walk,
+)
 from dpmcmc.acceptance import penalty_probability
 from dpmcmc.curator.noise import noise
 from dpmcmc.curator.queries.correction import Correction
@@ -27,56 +38,97 @@ from dpmcmc.types import Unit
 from tests.statistics import accept_probability, threshold
 from tests.table import APPROXIMATE, COINS, COINS_MODEL, run_chains
 
-# -- exact laws ------------------------------------------------------------------------------------------------------------------
+# -- exact laws
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def batch_law(counts, size: int):
-    """Every number of rows of each kind that a batch can hold: slots of such a batch, and its chance."""
+    """Every number of rows of each kind that a batch can hold: slots of such a batch, and its
+    chance.
+    """
     kinds = itertools.product(*(range(min(count, size) + 1) for count in counts[:-1]))
-    numbers = np.array([(*kind, size - sum(kind)) for kind in kinds if size - counts[-1] <= sum(kind) <= size])
+    numbers = np.array(
+        [(*kind, size - sum(kind)) for kind in kinds if size - counts[-1] <= sum(kind) <= size]
+    )
     chances = stats.multivariate_hypergeom(counts, size).pmf(numbers)
     is_likely = chances > 1e-14
     firsts = np.cumsum([0, *counts[:-1]])
-    slots = [np.concatenate([first + np.arange(k) for first, k in zip(firsts, kind, strict=True)]) for kind in numbers[is_likely]]
+    slots = [
+        np.concatenate([first + np.arange(k) for first, k in zip(firsts, kind, strict=True)])
+        for kind in numbers[is_likely]
+    ]
     return np.array(slots), chances[is_likely] / chances[is_likely].sum()
 
 
 def accept_chances(query, values, counts, pairs):
-    """The chance of accepting, batch by batch, for each (position, proposal); and the chances of the batches."""
+    """The chance of accepting, batch by batch, for each (position, proposal); and the chances of
+    the batches.
+    """
     slots, chances = batch_law(counts, query.batch.size)
-    table = Table((jnp.asarray(np.repeat(values, counts)[:, None]),), sum(counts), Unit(), capacity=sum(counts))
+    table = Table(
+        (jnp.asarray(np.repeat(values, counts)[:, None]),),
+        sum(counts),
+        Unit(),
+        capacity=sum(counts),
+    )
 
     def one(pair):
         position, proposal = pair[:1], pair[1:]
         public = COINS_MODEL.log_prior(proposal) - COINS_MODEL.log_prior(position)
-        bound = query.bound if isinstance(query, BatchBarker) else query.clip * jnp.abs(proposal - position)[0]
+        bound = (
+            query.bound
+            if isinstance(query, BatchBarker)
+            else query.clip * jnp.abs(proposal - position)[0]
+        )
         counted = jnp.ones(query.batch.size, bool)
-        sums = jax.vmap(lambda s: batch_sums(COINS_MODEL, table, position, proposal, bound, query.batch.size, s, counted))(slots)
+        sums = jax.vmap(
+            lambda s: batch_sums(
+                COINS_MODEL, table, position, proposal, bound, query.batch.size, s, counted
+            )
+        )(slots)
         if isinstance(query, BatchBarker):
-            return accept_probability(*query.noisy_log_ratio(sums, public), query.correction, jnp, special)
+            return accept_probability(
+                *query.noisy_log_ratio(sums, public), query.correction, jnp, special
+            )
         integer, grid = query.in_units_of_sensitivity(sums, bound, Unit())
         sigma = grid * noise.gaussian_sigma(query._integer_sigma())
         return penalty_probability(grid * integer + public, sigma, jnp, special)
 
-    return np.asarray(jax.jit(lambda pairs: lax.map(lambda pair: one(pair) @ chances, pairs))(jnp.asarray(pairs)))
+    return np.asarray(
+        jax.jit(lambda pairs: lax.map(lambda pair: one(pair) @ chances, pairs))(jnp.asarray(pairs))
+    )
 
 
 def bias(query, values, counts, scale: float, cap: float, cells: int):
-    """Bias of the mean in posterior standard deviations, and the relative bias of the variance; a cap is `cells` grid cells."""
+    """Bias of the mean in posterior standard deviations, and the relative bias of the variance; a
+    cap is `cells` grid cells.
+    """
     precision = query.temperature * sum(counts) + 1
-    mean, sd, spacing = query.temperature * np.dot(values, counts) / precision, precision**-0.5, cap / cells
+    mean, sd, spacing = (
+        query.temperature * np.dot(values, counts) / precision,
+        precision**-0.5,
+        cap / cells,
+    )
     steps = np.arange(-np.ceil(4.5 * sd / spacing), np.ceil(4.5 * sd / spacing) + 1)
     grid = mean + spacing * steps
     with jax.enable_x64(True):
-        chances = accept_chances(query, values, counts, np.array(list(itertools.product(grid, grid)))).reshape(len(grid), -1)
+        chances = accept_chances(
+            query, values, counts, np.array(list(itertools.product(grid, grid)))
+        ).reshape(len(grid), -1)
     distance = np.abs(steps[:, None] - steps)
     moves = spacing * stats.norm.pdf(spacing * distance, scale=scale)
-    moves = np.where(distance < cells, moves, np.where(distance == cells, stats.norm.sf(cap - spacing / 2, scale=scale), 0.0))
+    moves = np.where(
+        distance < cells,
+        moves,
+        np.where(distance == cells, stats.norm.sf(cap - spacing / 2, scale=scale), 0.0),
+    )
     kernel = np.where(distance > 0, moves * chances, 0.0)
     np.fill_diagonal(kernel, 1 - kernel.sum(1))
     law = np.linalg.solve(kernel.T - np.eye(len(grid)) + 1, np.ones(len(grid)))
     exact = stats.norm.pdf(grid, mean, sd)
-    (found_mean, found_variance), (exact_mean, exact_variance) = (_moments(grid, w / w.sum()) for w in (law, exact))
+    (found_mean, found_variance), (exact_mean, exact_variance) = (
+        _moments(grid, w / w.sum()) for w in (law, exact)
+    )
     return (found_mean - exact_mean) / sd, found_variance / exact_variance - 1
 
 
@@ -85,9 +137,11 @@ def _moments(grid, law):
     return mean, law @ (grid - mean) ** 2
 
 
-# -- as stated, on coins -----------------------------------------------------------------------------------------------------------
+# -- as stated, on coins
+# -----------------------------------------------------------------------------------------------------------
 
-MOVES = {5: (0.5, 1.5, 20), 50: (0.2, 0.6, 20), 2.0: (0.08, 0.08, 4), 1.5: (0.07, 0.07, 4)}  # scale, cap and cells, as in the table
+# Scale, cap and cells, as in the table
+MOVES = {5: (0.5, 1.5, 20), 50: (0.2, 0.6, 20), 2.0: (0.08, 0.08, 4), 1.5: (0.07, 0.07, 4)}
 
 
 def moves_of(query):
@@ -100,7 +154,9 @@ class BiasedVariance(BatchRatio):
 
     def in_units_of_sensitivity(self, sums, bound, unit):
         factor = (1 - 1 / self.batch.size) / (1 - self.batch.rate)
-        return super().in_units_of_sensitivity(sums._replace(spread=factor * sums.spread), bound, unit)
+        return super().in_units_of_sensitivity(
+            sums._replace(spread=factor * sums.spread), bound, unit
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,14 +210,18 @@ def test_twins_have_more_bias(case, twin):
     assert abs(bias(query, [-1.0, 1.0], [560, 440], *moves_of(query))[1]) > 1.3 * case.variance_bias
 
 
-# -- how the bias shrinks ----------------------------------------------------------------------------------------------------------
+# -- how the bias shrinks
+# ----------------------------------------------------------------------------------------------------------
 
-SYMMETRIC = [-(3**0.5), 0.0, 3**0.5], [2000, 8000, 2000]  # variance 1, and no skewness or excess kurtosis: like normal rows
+# Variance 1, and no skewness or excess kurtosis: like normal rows
+SYMMETRIC = [-(3**0.5), 0.0, 3**0.5], [2000, 8000, 2000]
 SKEWED = [-1.0, 3.0], [9000, 3000]
 
 
 def penalty_bias(rows, size: int, rows_tempered: float):
-    """Of moves about as long as the posterior's standard deviation: the variance of l* is near rows_tempered / size."""
+    """Of moves about as long as the posterior's standard deviation: the variance of l* is near
+    rows_tempered / size.
+    """
     number, sd = sum(rows[1]), (rows_tempered + 1) ** -0.5
     query = BatchRatio(8.0, 1e-3, FixedBatch(size, number), rows_tempered / number)
     return bias(query, *rows, sd, 3 * sd, 9)
@@ -186,22 +246,31 @@ def test_with_skewed_rows_the_mean_is_off_by_one_over_the_root_of_the_batch():
     assert abs(penalty_bias(SYMMETRIC, 20, 10.0)[0]) < 1e-4
 
 
-@pytest.mark.parametrize("rows, skewness", [(SYMMETRIC, 0.0), (SKEWED, 2 / 3**0.5)], ids=["symmetric", "skewed"])
+@pytest.mark.parametrize(
+    "rows, skewness", [(SYMMETRIC, 0.0), (SKEWED, 2 / 3**0.5)], ids=["symmetric", "skewed"]
+)
 def test_far_downhill_moves_are_accepted_as_often_as_said(rows, skewness):
-    """log E exp(l* - v* / 2) - l against v^2 / 4b - k v^(3/2) / 3 b^(1/2), for rows whose log-ratio is their value."""
+    """log E exp(l* - v* / 2) - l against v^2 / 4b - k v^(3/2) / 3 b^(1/2), for rows whose log-ratio
+    is their value.
+    """
     values, counts = np.array(rows[0]) / np.std(np.repeat(*rows)), rows[1]
     size, number, spread = 32, sum(counts), 0.5
     slots, chances = batch_law(counts, size)
     batch = np.repeat(values, counts)[slots]
-    scale = (spread * size / (1 - size / number)) ** 0.5  # n T B, such that l* has the variance `spread`
+    # N T B, such that l* has the variance `spread`
+    scale = (spread * size / (1 - size / number)) ** 0.5
     variance = scale**2 * (1 - size / number) * batch.var(1, ddof=1) / size
     assert chances @ variance == pytest.approx(spread, rel=1e-3)
-    found = np.log(chances @ np.exp(scale * batch.mean(1) - variance / 2)) - scale * np.repeat(values, counts).mean()
+    found = (
+        np.log(chances @ np.exp(scale * batch.mean(1) - variance / 2))
+        - scale * np.repeat(values, counts).mean()
+    )
     said = spread**2 / (4 * size) - skewness * spread**1.5 / (3 * size**0.5)
     assert found == pytest.approx(said, rel=0.15)
 
 
-# -- the samplers have that law ----------------------------------------------------------------------------------------------------
+# -- the samplers have that law
+# ----------------------------------------------------------------------------------------------------
 
 
 LONG = 4000
@@ -211,10 +280,19 @@ def excess(case, sampler, query, num_chains: int, num_steps: int) -> np.ndarray:
     """How many standard errors the chains' mean and variance lie beyond the bias that is stated."""
     mean, covariance = (
         np.asarray(part, float)
-        for part in models.gaussian_posterior(COINS, np.ones(1), prior_scale=1.0, temperature=case.temperature)
+        for part in models.gaussian_posterior(
+            COINS, np.ones(1), prior_scale=1.0, temperature=case.temperature
+        )
     )
     chains, _ = run_chains(
-        sampler, query, num_chains, num_steps, model=COINS_MODEL, rows=COINS, mean=mean, root=np.sqrt(covariance)
+        sampler,
+        query,
+        num_chains,
+        num_steps,
+        model=COINS_MODEL,
+        rows=COINS,
+        mean=mean,
+        root=np.sqrt(covariance),
     )
     centred = (chains[..., 0] - mean[0]) / covariance[0, 0] ** 0.5
     moments = np.stack([centred, centred**2 - 1], axis=-1).mean(axis=1)
@@ -240,7 +318,9 @@ def test_chains_stay_within_the_stated_bias():
 @pytest.mark.parametrize("case", APPROXIMATE, ids=str)
 def test_long_chains_stay_within_the_stated_bias(case):
     """8 scores, family-wise false-alarm rate 1e-3 (Student's law with 255 degrees of freedom)."""
-    assert excess(case, case.sampler, case.query, 256, LONG).max() < threshold(2 * len(APPROXIMATE), 256)
+    assert excess(case, case.sampler, case.query, 256, LONG).max() < threshold(
+        2 * len(APPROXIMATE), 256
+    )
 
 
 @pytest.mark.slow

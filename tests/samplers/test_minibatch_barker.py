@@ -1,6 +1,8 @@
-"""The minibatch Barker bit and its relatives: their law by enumeration, what they may reveal, and broken twins.
+"""The minibatch Barker bit and its relatives: their law by enumeration, what they may reveal, and
+broken twins.
 
-That the posterior is stationary under each of them is tested with all other samplers, in test_stationarity.
+That the posterior is stationary under each of them is tested with all other samplers, in
+test_stationarity.
 """
 
 import dataclasses
@@ -44,7 +46,12 @@ from tests.table import BATCH_PROPOSAL, EXACT_COVARIANCE, EXACT_MEAN, MODEL, run
 
 ADD = Unit(Neighbours.ADD_OR_REMOVE_ONE)
 # The row itself is its log-ratio when the position moves from 0 to 1.
-PLAIN = Model(lambda position, row: row * position[0], lambda position: 0.0 * position[0], lambda p: {"x": p}, 1)
+PLAIN = Model(
+    lambda position, row: row * position[0],
+    lambda position: 0.0 * position[0],
+    lambda p: {"x": p},
+    1,
+)
 HERE, THERE = jnp.zeros(1, jnp.float32), jnp.ones(1, jnp.float32)
 
 
@@ -54,7 +61,9 @@ def compiled(query):
 
     def one(key, pieces, num_rows, public):
         table = Table(pieces, num_rows, Unit(), capacity=sum(len(piece) for piece in pieces))
-        return query.answer(key, PLAIN, table, HERE, THERE, *((public,) if getattr(query, "is_bit", False) else ()))
+        return query.answer(
+            key, PLAIN, table, HERE, THERE, *((public,) if getattr(query, "is_bit", False) else ())
+        )
 
     return jax.jit(jax.vmap(one, (0, None, None, None)))
 
@@ -77,9 +86,15 @@ def chance(test, differences, public, bound, ratio):
     """E test(public + sum of K w), by enumeration of the kept draws."""
     laws = [row_law(difference, bound, ratio) for difference in differences]
     total = 0.0
-    for counts in itertools.product(*(range(int(stats.poisson.isf(1e-13, mean)) + 1) for mean, _ in laws)):
-        weight = math.prod(stats.poisson.pmf(count, mean) for count, (mean, _) in zip(counts, laws, strict=True))
-        total += weight * test(public + sum(count * w for count, (_, w) in zip(counts, laws, strict=True)))
+    for counts in itertools.product(
+        *(range(int(stats.poisson.isf(1e-13, mean)) + 1) for mean, _ in laws)
+    ):
+        weight = math.prod(
+            stats.poisson.pmf(count, mean) for count, (mean, _) in zip(counts, laws, strict=True)
+        )
+        total += weight * test(
+            public + sum(count * w for count, (_, w) in zip(counts, laws, strict=True))
+        )
     return total
 
 
@@ -87,7 +102,8 @@ def metropolis(log_ratio):
     return math.exp(min(log_ratio, 0.0))
 
 
-# -- the law -------------------------------------------------------------------------------------------------------------------
+# -- the law
+# -------------------------------------------------------------------------------------------------------------------
 
 BOUND, RATIO, PUBLIC = 0.4, 3.0, 0.3
 PIECES = [0.4, -0.25], [9.0, 7.0]  # the third row meets the clip; the last place has no row
@@ -115,7 +131,9 @@ def test_the_bit_has_the_enumerated_probability(query, test):
 @pytest.mark.slow
 def test_keeping_every_draw_is_caught(monkeypatch):
     """The twin of the test above: without the coins of its thinning the bit has another law."""
-    monkeypatch.setattr(tuna, "keep_probability", lambda terms, ratio: jnp.ones(terms.shape, jnp.float64))
+    monkeypatch.setattr(
+        tuna, "keep_probability", lambda terms, ratio: jnp.ones(terms.shape, jnp.float64)
+    )
     compiled.cache_clear()  # or the honest one would answer
     bits, _ = answers(TunaBarker(BOUND, RATIO), PIECES, 3, DRAWS, PUBLIC)
     compiled.cache_clear()
@@ -124,12 +142,18 @@ def test_keeping_every_draw_is_caught(monkeypatch):
 
 @pytest.mark.slow
 def test_temperature_multiplies_the_clipped_ratios():
-    bits, _ = answers(TunaBarker(2 * BOUND, RATIO, 0.5), ([0.8, -0.5], [9.0, 7.0]), 3, DRAWS, PUBLIC)
+    bits, _ = answers(
+        TunaBarker(2 * BOUND, RATIO, 0.5), ([0.8, -0.5], [9.0, 7.0]), 3, DRAWS, PUBLIC
+    )
     assert score(bits, chance(special.expit, CLIPPED, PUBLIC, BOUND, RATIO)) < LIMIT
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("max_batch, epsilon", [(1, 0.5), (30, 100.0)], ids=["all rows but for an empty batch", "never all rows"])
+@pytest.mark.parametrize(
+    "max_batch, epsilon",
+    [(1, 0.5), (30, 100.0)],
+    ids=["all rows but for an empty batch", "never all rows"],
+)
 def test_the_exhibit_does_what_was_published(max_batch, epsilon):
     query = PublishedFastMH(BOUND, epsilon, 0.9, max_batch, RATIO)
     (deviation, is_noisy), (whole_deviation, is_whole_noisy) = query.noises(4)
@@ -139,7 +163,9 @@ def test_the_exhibit_does_what_was_published(max_batch, epsilon):
         expected = empty * penalty_probability(PUBLIC, max(deviation, 1e-9))
         expected += (1 - empty) * penalty_probability(PUBLIC + sum(CLIPPED), whole_deviation)
     else:
-        expected = chance(lambda l: penalty_probability(l, deviation), CLIPPED, PUBLIC, BOUND, RATIO)
+        expected = chance(
+            lambda l: penalty_probability(l, deviation), CLIPPED, PUBLIC, BOUND, RATIO
+        )
     bits, _ = answers(query, PIECES, 3, DRAWS, PUBLIC)
     assert score(bits, expected) < LIMIT
 
@@ -152,16 +178,23 @@ def test_every_row_is_drawn_a_poisson_number_of_times(num_pieces):
 
     def counts(key):
         table = Table(tuple(map(jnp.asarray, pieces)), jnp.int64(7), Unit(), capacity=8)
-        found, is_counted = batches.map_drawn(lambda rows: rows, table, batches.repeated_draws(key, table, rate))
+        found, is_counted = batches.map_drawn(
+            lambda rows: rows, table, batches.repeated_draws(key, table, rate)
+        )
         return jnp.sum((found == jnp.arange(8.0)[:, None]) & is_counted, axis=1)
 
     with jax.enable_x64(True):
-        found = np.asarray(jax.jit(jax.vmap(counts))(noise.random_words(jnp.arange(8, dtype=jnp.uint32), (number, 8))))
+        found = np.asarray(
+            jax.jit(jax.vmap(counts))(
+                noise.random_words(jnp.arange(8, dtype=jnp.uint32), (number, 8))
+            )
+        )
     assert not found[:, 7].any()  # a slot without a row
     found = found[:, :7]
     low, high = stats.poisson(7 * number * rate).interval(1 - 1e-4)
     assert low < found.sum() < high and not low < 1.05 * found.sum() < high
-    low, high = stats.chi2(7 * (number - 1)).interval(1 - 1e-4)  # nearly: its kurtosis widens it by (1 + 1/(2 rate))^1/2
+    # Nearly: its kurtosis widens it by (1 + 1/(2 rate))^1/2
+    low, high = stats.chi2(7 * (number - 1)).interval(1 - 1e-4)
     middle, width = 7 * (number - 1), math.sqrt(1 + 1 / (2 * rate))
     assert abs(((found - found.mean(0)) ** 2).sum() / rate - middle) < width * (high - middle)
     correlations = np.corrcoef(found.T)[np.triu_indices(7, 1)]
@@ -191,16 +224,25 @@ def test_the_noisy_ratio_has_the_mean_of_the_batch():
     assert abs(values.mean() - sum(rate * w for _, w in laws)) > stats.norm.isf(5e-5) * error
 
 
-# -- the grid ------------------------------------------------------------------------------------------------------------------
+# -- the grid
+# ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ratio", [0.01, 1.0, 8.0, 50.0])
 def test_a_truncated_term_is_that_of_another_row_within_the_bound(ratio):
-    """Odd, balanced to the last digits, and within +-W: the bill needs no charge for the truncation."""
-    units = np.concatenate([np.linspace(-1, 1, 4001), [1e-12, -1e-12, np.nextafter(1, 0)]]).astype(np.float32)
+    """Odd, balanced to the last digits, and within +-W: the bill needs no charge for the
+    truncation.
+    """
+    units = np.concatenate([np.linspace(-1, 1, 4001), [1e-12, -1e-12, np.nextafter(1, 0)]]).astype(
+        np.float32
+    )
     with jax.enable_x64(True):
-        terms, mirrored = (np.asarray(tuna.term(jnp.asarray(part), ratio)) for part in (units, -units))
-        keep, keep_mirrored = (np.asarray(tuna.keep_probability(jnp.asarray(part), ratio)) for part in (terms, -terms))
+        terms, mirrored = (
+            np.asarray(tuna.term(jnp.asarray(part), ratio)) for part in (units, -units)
+        )
+        keep, keep_mirrored = (
+            np.asarray(tuna.keep_probability(jnp.asarray(part), ratio)) for part in (terms, -terms)
+        )
     np.testing.assert_array_equal(terms, -mirrored)
     assert 2**BITS - 1 <= np.abs(terms).max() <= 2**BITS and keep.max() < 1 + 1e-15
     w = math.log1p(ratio) / 2**BITS * terms
@@ -217,7 +259,9 @@ def test_a_row_that_is_not_drawn_does_not_matter_and_a_bad_row_adds_nothing():
     @jax.jit
     def run(keys, pieces):
         table = Table(pieces, jnp.int64(40), Unit(), capacity=40)
-        return jax.vmap(lambda key: tuna.batch_ratio(key, TunaBarker(0.1, 2.0), PLAIN, table, HERE, THERE))(keys)
+        return jax.vmap(
+            lambda key: tuna.batch_ratio(key, TunaBarker(0.1, 2.0), PLAIN, table, HERE, THERE)
+        )(keys)
 
     def totals(values):
         with jax.enable_x64(True):
@@ -230,15 +274,19 @@ def test_a_row_that_is_not_drawn_does_not_matter_and_a_bad_row_adds_nothing():
         changed[33] = bad
         found = totals(changed)
         assert 0.01 < np.mean(found != honest) < 0.15  # it is drawn with probability 1 - e^-0.15
-        assert np.abs(found - honest).max() <= 2 * 8 * 2**BITS  # and then moves the sum by its clipped term, no more
+        # And then moves the sum by its clipped term, no more
+        assert np.abs(found - honest).max() <= 2 * 8 * 2**BITS
     assert len(np.unique(honest)) > 100
 
 
-# -- what it may reveal ---------------------------------------------------------------------------------------------------------
+# -- what it may reveal
+# ---------------------------------------------------------------------------------------------------------
 
 
 def log_chances(test, log_ratio, differences, bound, ratio):
-    """log P(accept), log P(reject) for each l of the other rows and each difference of one row, by the law as implemented."""
+    """log P(accept), log P(reject) for each l of the other rows and each difference of one row, by
+    the law as implemented.
+    """
     with jax.enable_x64(True):
         terms = tuna.term(jnp.asarray(differences / bound), ratio)
         mean = bound * (1 + 1 / ratio) * np.asarray(tuna.keep_probability(terms, ratio))
@@ -272,19 +320,25 @@ def test_losses_of_the_implemented_law_stay_within_the_bill(bound, ratio):
     for order in (2.0, 20.0):
         worst = 0.0
         for first, second in itertools.permutations((0, 20, 40, 60, 80), 2):
-            moments = [order * part[:, first] + (1 - order) * part[:, second] for part in (accept, reject)]
+            moments = [
+                order * part[:, first] + (1 - order) * part[:, second] for part in (accept, reject)
+            ]
             worst = max(worst, float(np.logaddexp(*moments).max()) / (order - 1))
         assert worst <= float(cost.rdp(np.array([order]))[0]) * (1 + 1e-9)
 
 
 def test_metropolis_bit_reveals_without_bound():
     """The twin: on the same draws, where one table cannot reject the other can."""
-    accept, reject = log_chances(lambda l: np.exp(np.minimum(l, 0.0)), LOG_RATIOS, np.linspace(-0.05, 0.05, 81), 0.05, 8.0)
+    accept, reject = log_chances(
+        lambda l: np.exp(np.minimum(l, 0.0)), LOG_RATIOS, np.linspace(-0.05, 0.05, 81), 0.05, 8.0
+    )
     assert spread(accept) < math.inf and spread(reject) == math.inf
 
 
 def test_a_bound_read_off_the_rows_breaks_the_bill():
-    """The published bounds depend on the rows: one row that raises them loses far more than the first table's bill says."""
+    """The published bounds depend on the rows: one row that raises them loses far more than the
+    first table's bill says.
+    """
     here, there = [0.1, -0.05], [0.1, 3.0]
     found = []
     for rows in (here, there):
@@ -305,24 +359,34 @@ def hockey_stick(difference, other, bound, ratio, std, epsilon):
         mean, w = (0.0, 0.0) if d is None else row_law(d, bound, ratio)
         return sum(stats.poisson.pmf(k, mean) * stats.norm.pdf(x, k * w, std) for k in range(15))
 
-    return float(integrate.trapezoid(np.maximum(density(difference) - math.exp(epsilon) * density(other), 0.0), x))
+    return float(
+        integrate.trapezoid(
+            np.maximum(density(difference) - math.exp(epsilon) * density(other), 0.0), x
+        )
+    )
 
 
-@pytest.mark.parametrize("unit, others", [(Unit(), (-0.5, 0.5, 0.2)), (ADD, (None,))], ids=["replace", "add"])
+@pytest.mark.parametrize(
+    "unit, others", [(Unit(), (-0.5, 0.5, 0.2)), (ADD, (None,))], ids=["replace", "add"]
+)
 def test_no_row_exceeds_the_profile_of_the_noisy_ratio(unit, others):
     query = TunaRatio(0.5, 0.8, ratio=3.0)
     cost, std = query.cost(unit), 0.8 * math.log(4.0)
     pair = cost.profiles()
     for epsilon in (0.05, 0.5):
-        most = max(float(part.excess(np.array([epsilon]))[0]) for part in pair) * (1 + 1e-6)  # attained: room for the quadrature
+        # Attained: room for the quadrature
+        most = max(float(part.excess(np.array([epsilon]))[0]) for part in pair) * (1 + 1e-6)
         for difference, other in itertools.product((-0.5, -0.2, 0.0, 0.3, 0.5), others):
             assert hockey_stick(difference, other, 0.5, 3.0, std, epsilon) <= most
             assert hockey_stick(other, difference, 0.5, 3.0, std, epsilon) <= most
         # The twin: a quarter of the noise.
-        assert hockey_stick(-0.5, None if None in others else 0.5, 0.5, 3.0, std / 4, epsilon) > most
+        assert (
+            hockey_stick(-0.5, None if None in others else 0.5, 0.5, 3.0, std / 4, epsilon) > most
+        )
 
 
-# -- the bill ------------------------------------------------------------------------------------------------------------------
+# -- the bill
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def test_costs():
@@ -333,7 +397,9 @@ def test_costs():
         assert ROUNDING < cost.rounding < 2 * ROUNDING and 0 < cost.distance < 1e-20
         ratio = TunaRatio(0.02, 2.0, ratio=4.0, temperature=0.5).cost(unit)
         rate = 0.0125 * (1 + batches.RATE_ROUNDING)
-        assert ratio == PoissonMixture(rate, math.log(5.0), 2 * math.log(5.0), unit.neighbours, distance=ratio.distance)
+        assert ratio == PoissonMixture(
+            rate, math.log(5.0), 2 * math.log(5.0), unit.neighbours, distance=ratio.distance
+        )
         assert batches.DISTANCE < ratio.distance < 1e-19
 
 
@@ -347,13 +413,27 @@ def noisy_sums(rate, weight):
 
 
 @pytest.mark.parametrize(
-    "rate, weight", [(0.05, 0.3), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((3.0, 1.0), (0.3, 1.0), (1.0, 2.5)))]
+    "rate, weight",
+    [
+        (0.05, 0.3),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((3.0, 1.0), (0.3, 1.0), (1.0, 2.5))
+        ),
+    ],
 )
 def test_the_noisy_ratios_bill_covers_any_chance_of_keeping(rate, weight):
-    """So coins that are off cost nothing. A row that is drawn more often, or adds more, is not covered."""
+    """So coins that are off cost nothing.
+
+    A row that is drawn more often, or adds more, is not covered.
+    """
     shares, weights = np.linspace(0, 1, 6), weight * np.linspace(-1, 1, 9)
     laws = np.array([noisy_sums(rate * share, w) for share in shares for w in weights])
-    absent, too_often, too_much = noisy_sums(rate, 0.0), noisy_sums(1.01 * rate, -weight), noisy_sums(rate, -1.01 * weight)
+    absent, too_often, too_much = (
+        noisy_sums(rate, 0.0),
+        noisy_sums(1.01 * rate, -weight),
+        noisy_sums(rate, -1.01 * weight),
+    )
     above, below = noisy_sums(rate, weight), noisy_sums(rate, -weight)
     for epsilon in (0.0, 0.05, 0.3, 1.0, 3.0):
 
@@ -384,8 +464,14 @@ def test_several_rows_per_person_are_refused(query):
         query.cost(Unit(Neighbours.REPLACE_ONE, 2))
 
 
-@pytest.mark.parametrize("bad", [{"bound": 0.0}, {"bound": math.inf}, {"ratio": -1.0}, {"ratio": 51.0}, {"temperature": 0.0}])
-@pytest.mark.parametrize("query", [TunaBarker, TunaMetropolis, lambda **settings: TunaRatio(noise_multiplier=1.0, **settings)])
+@pytest.mark.parametrize(
+    "bad",
+    [{"bound": 0.0}, {"bound": math.inf}, {"ratio": -1.0}, {"ratio": 51.0}, {"temperature": 0.0}],
+)
+@pytest.mark.parametrize(
+    "query",
+    [TunaBarker, TunaMetropolis, lambda **settings: TunaRatio(noise_multiplier=1.0, **settings)],
+)
 def test_bad_settings_are_refused(query, bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         query(**{"bound": 1.0, **bad})
@@ -410,7 +496,8 @@ def test_a_private_run_has_a_finite_promise():
     assert 0 < statement.epsilon < 1 and "accept bits" in str(statement)
 
 
-# -- twins whose chain is off ---------------------------------------------------------------------------------------------------
+# -- twins whose chain is off
+# ---------------------------------------------------------------------------------------------------
 
 CHAINS = 32
 CHAIN_LIMIT = threshold(num_scores=5, num_chains=CHAINS, family_rate=1e-4)
@@ -427,7 +514,9 @@ class UniformNoise(TunaRatio):
 
     def answer(self, key, model, rows, position, proposal):
         key_batch, key_noise = noise.random_words(key, (2, 8))
-        exact = TunaRatio(self.bound, 1e-6, self.ratio).answer(key_batch, model, rows, position, proposal)
+        exact = TunaRatio(self.bound, 1e-6, self.ratio).answer(
+            key_batch, model, rows, position, proposal
+        )
         stated = super().answer(key, model, rows, position, proposal).variance
         uniform = noise.random_words(key_noise, (1,))[0].astype(jnp.float64) * 2.0**-32
         return Answer(exact.value + jnp.sqrt(stated) * uniform, stated)
@@ -435,19 +524,29 @@ class UniformNoise(TunaRatio):
 
 @pytest.mark.slow
 def test_the_published_penalty_without_noise_is_caught():
-    """No noise is added, half the square of its deviation is subtracted all the same. False alarm of the limit: 1e-4."""
+    """No noise is added, half the square of its deviation is subtracted all the same.
+
+    False alarm of the limit: 1e-4.
+    """
     (deviation, is_noisy), _ = PUBLISHED.noises(16)
     assert not is_noisy and deviation > 1
-    assert worst_score(accept_walk(MODEL.log_prior, PUBLISHED, BATCH_PROPOSAL), PUBLISHED) > CHAIN_LIMIT
+    assert (
+        worst_score(accept_walk(MODEL.log_prior, PUBLISHED, BATCH_PROPOSAL), PUBLISHED)
+        > CHAIN_LIMIT
+    )
 
 
 @pytest.mark.slow
 def test_uniform_noise_is_caught():
     query = UniformNoise(2.8, 1.1, 8.0)
-    assert worst_score(penalty(MODEL.log_prior, query, BATCH_PROPOSAL), query, num_steps=800) > CHAIN_LIMIT
+    assert (
+        worst_score(penalty(MODEL.log_prior, query, BATCH_PROPOSAL), query, num_steps=800)
+        > CHAIN_LIMIT
+    )
 
 
-# -- layout --------------------------------------------------------------------------------------------------------------------
+# -- layout
+# --------------------------------------------------------------------------------------------------------------------
 
 SHARDED = """
 import jax, numpy as np, sys
@@ -467,8 +566,18 @@ print("equal")
 
 @pytest.mark.slow
 def test_rows_spread_over_two_devices_give_the_same_chain():
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", SHARDED], env=environment, capture_output=True, text=True, cwd=os.getcwd())
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "JAX_PLATFORMS": "cpu",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SHARDED],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=os.getcwd(),
+    )
     assert done.stdout.strip() == "equal", done.stderr[-2000:]
 
 

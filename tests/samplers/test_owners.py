@@ -1,6 +1,7 @@
 """One owner and three have the same posterior, for every sampler of the table whose answers add.
 
-Welch's test of five moments' averages over 64 independent chains; false-alarm rate 1e-3 for all cases together.
+Welch's test of five moments' averages over 64 independent chains; false-alarm rate 1e-3 for all
+cases together.
 """
 
 import functools
@@ -16,7 +17,8 @@ NUM_STEPS = 300
 
 
 def adds(case) -> bool:
-    # A batch of fixed size is drawn from one owner's public number of rows: such queries have a test of their own below.
+    # A batch of fixed size is drawn from one owner's public number of rows: such queries have a
+    # test of their own below.
     return all(
         getattr(query, "adds", False) and not isinstance(getattr(query, "batch", None), FixedBatch)
         for query in {**case.per_step, **case.at_start, **case.by_the_start}
@@ -24,12 +26,18 @@ def adds(case) -> bool:
 
 
 CASES = [
-    case for case in CONTRACT if adds(case) and ("penalty ratio" not in case.name or "guided" in case.name or "hmc" in case.name)
+    case
+    for case in CONTRACT
+    if adds(case)
+    and ("penalty ratio" not in case.name or "guided" in case.name or "hmc" in case.name)
 ]
 
 
 def owners(parts):
-    curators = [Curator(part, MODEL, None, fixed_secret=SECRET + np.uint32(index)) for index, part in enumerate(parts)]
+    curators = [
+        Curator(part, MODEL, None, fixed_secret=SECRET + np.uint32(index))
+        for index, part in enumerate(parts)
+    ]
     return Federation(curators)
 
 
@@ -39,7 +47,9 @@ def moments_of_one(name):
 
 
 def moments(case, seed, curator=None):
-    chains, _ = run_chains(case.sampler, case.query, num_steps=NUM_STEPS, seed=seed, curator=curator, start=case.start)
+    chains, _ = run_chains(
+        case.sampler, case.query, num_steps=NUM_STEPS, seed=seed, curator=curator, start=case.start
+    )
     chains = chains - EXACT_MEAN
     products = [chains[..., i] * chains[..., j] for i, j in ((0, 0), (0, 1), (1, 1))]
     return np.stack([chains[..., 0], chains[..., 1], *products], axis=-1).mean(axis=1)
@@ -63,20 +73,37 @@ def test_an_owner_left_out_is_caught():
     assert least_p_value(one, two) < 1e-6
 
 
-# -- a batch of fixed size is one owner's: every owner draws its own ---------------------------------------------------------
+# -- a batch of fixed size is one owner's: every owner draws its own
+# ---------------------------------------------------------
 
 COIN_MEAN, COIN_VARIANCE = (
-    np.asarray(part, float) for part in models.gaussian_posterior(COINS[:999], np.ones(1), prior_scale=1.0, temperature=0.03)
+    np.asarray(part, float)
+    for part in models.gaussian_posterior(
+        COINS[:999], np.ones(1), prior_scale=1.0, temperature=0.03
+    )
 )
 
 
 def coin_moments(parts, seed: int):
-    """51 of 999 rows, or as many of all owners together: the first owner has tails only, the last one heads only."""
+    """51 of 999 rows, or as many of all owners together: the first owner has tails only, the last
+    one heads only.
+    """
     query = BatchRatio(2.2, 0.3, FixedBatch(51 // len(parts), 999 // len(parts)), 0.03)
-    curators = [Curator(part, COINS_MODEL, None, fixed_secret=SECRET + np.uint32(index)) for index, part in enumerate(parts)]
+    curators = [
+        Curator(part, COINS_MODEL, None, fixed_secret=SECRET + np.uint32(index))
+        for index, part in enumerate(parts)
+    ]
     sampler = penalty(COINS_MODEL.log_prior, query, random_walk(0.2, 0.6))
     root = np.sqrt(COIN_VARIANCE)
-    chains, _ = run_chains(sampler, query, num_steps=1000, seed=seed, mean=COIN_MEAN, root=root, curator=Federation(curators))
+    chains, _ = run_chains(
+        sampler,
+        query,
+        num_steps=1000,
+        seed=seed,
+        mean=COIN_MEAN,
+        root=root,
+        curator=Federation(curators),
+    )
     centred = (chains[..., 0] - COIN_MEAN) / root[0, 0]
     return np.stack([centred, centred**2], axis=-1).mean(axis=1)
 
@@ -88,7 +115,10 @@ def coins_of_one():
 
 @pytest.mark.slow
 def test_one_owner_and_three_agree_with_batches_of_fixed_size():
-    """False-alarm rate 1e-3. The bias of a batch, below 0.006 posterior standard deviations, is not seen by so few chains."""
+    """False-alarm rate 1e-3.
+
+    The bias of a batch, below 0.006 posterior standard deviations, is not seen by so few chains.
+    """
     one, three = coins_of_one(), coin_moments(np.split(COINS[:999], 3), 1)
     assert least_p_value(one, three) > 1e-3 / 2
 

@@ -1,6 +1,7 @@
 """Every test with every proposal keeps the exact posterior; deliberately broken twins do not.
 
-5 moments of each case: family-wise false-alarm rate 1e-3 (Bonferroni over all scores, Student's law with 63 degrees of freedom).
+5 moments of each case: family-wise false-alarm rate 1e-3 (Bonferroni over all scores, Student's law
+with 63 degrees of freedom).
 """
 
 import dataclasses
@@ -15,10 +16,21 @@ from dpmcmc.samplers.penalty import PenaltyInfo, WalkState, choose
 from dpmcmc.samplers.proposals import Proposal, guided_walk
 from dpmcmc.types import Answer, Sampler
 from tests.statistics import effective_size, moment_z_scores, threshold
-from tests.table import CAP, EVERY_DAY, EXACT_COVARIANCE, EXACT_MEAN, MODEL, PROPOSALS, STATIONARY, TESTS, run_chains
+from tests.table import (
+    CAP,
+    EVERY_DAY,
+    EXACT_COVARIANCE,
+    EXACT_MEAN,
+    MODEL,
+    PROPOSALS,
+    STATIONARY,
+    TESTS,
+    run_chains,
+)
 
 LIMIT = threshold(num_scores=5 * len(STATIONARY), num_chains=64)
-FEWEST = 1500  # effective draws: a mean off by a sixth of a standard deviation is caught, a variance by a quarter
+# Effective draws: a mean off by a sixth of a standard deviation is caught, a variance by a quarter
+FEWEST = 1500
 
 
 def scores(sampler, query, start=None):
@@ -29,7 +41,10 @@ def scores(sampler, query, start=None):
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=() if case in EVERY_DAY else pytest.mark.slow) for case in STATIONARY],
+    [
+        pytest.param(case, marks=() if case in EVERY_DAY else pytest.mark.slow)
+        for case in STATIONARY
+    ],
     ids=str,
 )
 def test_the_posterior_is_stationary(case):
@@ -38,7 +53,8 @@ def test_the_posterior_is_stationary(case):
     assert effective_size(chains) >= FEWEST
 
 
-# -- twins -------------------------------------------------------------------------------------------------------------------
+# -- twins
+# -------------------------------------------------------------------------------------------------------------------
 
 MAKE_PENALTY, RATIO = TESTS["penalty ratio"]
 
@@ -61,7 +77,9 @@ def without_correction(log_prior, ratio, proposal):
 
 @dataclasses.dataclass(frozen=True)
 class ClaimsNoiseItDoesNotAdd(LogRatio):
-    """Reports the variance of its noise but adds (next to) none: then v / 2 is subtracted for nothing."""
+    """Reports the variance of its noise but adds (next to) none: then v / 2 is subtracted for
+    nothing.
+    """
 
     def answer(self, key, model, rows, position, proposal):
         exact = LogRatio(self.clip, 1e-6).answer(key, model, rows, position, proposal)
@@ -93,19 +111,33 @@ def guided_without_flips(scale, cap):
 
 
 TWINS = {
-    "penalty not subtracted": (without_correction(MODEL.log_prior, RATIO, PROPOSALS["isotropic"](CAP)), RATIO),
+    "penalty not subtracted": (
+        without_correction(MODEL.log_prior, RATIO, PROPOSALS["isotropic"](CAP)),
+        RATIO,
+    ),
     "subtracted when nothing was added": (
-        MAKE_PENALTY(MODEL.log_prior, ClaimsNoiseItDoesNotAdd(20.0, 0.07), PROPOSALS["isotropic"](CAP)),
+        MAKE_PENALTY(
+            MODEL.log_prior, ClaimsNoiseItDoesNotAdd(20.0, 0.07), PROPOSALS["isotropic"](CAP)
+        ),
         ClaimsNoiseItDoesNotAdd(20.0, 0.07),
     ),
-    "guided component depends on the state": (MAKE_PENALTY(MODEL.log_prior, RATIO, guided_by_the_state([0.35, 0.5], CAP)), RATIO),
-    "guided direction not flipped": (MAKE_PENALTY(MODEL.log_prior, RATIO, guided_without_flips([0.35, 0.5], CAP)), RATIO),
+    "guided component depends on the state": (
+        MAKE_PENALTY(MODEL.log_prior, RATIO, guided_by_the_state([0.35, 0.5], CAP)),
+        RATIO,
+    ),
+    "guided direction not flipped": (
+        MAKE_PENALTY(MODEL.log_prior, RATIO, guided_without_flips([0.35, 0.5], CAP)),
+        RATIO,
+    ),
 }
 
 
 @pytest.mark.parametrize(
     "sampler, query",
-    [pytest.param(*twin, marks=() if name == "penalty not subtracted" else pytest.mark.slow) for name, twin in TWINS.items()],
+    [
+        pytest.param(*twin, marks=() if name == "penalty not subtracted" else pytest.mark.slow)
+        for name, twin in TWINS.items()
+    ],
     ids=TWINS,
 )
 def test_twins_are_caught(sampler, query):

@@ -13,7 +13,15 @@ import pytest
 
 from dpmcmc import Curator, Gradient, models, sgnht
 from dpmcmc.types import Sampler
-from tests.samplers.gradient_chains import MEAN, POSTERIOR_PRECISION, answers, exact_draws, gaussian, log_prior, run
+from tests.samplers.gradient_chains import (
+    MEAN,
+    POSTERIOR_PRECISION,
+    answers,
+    exact_draws,
+    gaussian,
+    log_prior,
+    run,
+)
 
 LIMIT = 4.6
 STEPS = np.array([0.2, 0.35, 0.5, 0.65], np.float32)
@@ -37,7 +45,9 @@ def runs(subtract, is_frozen=False):
     """Draws (step sizes, chains, draws, d) and frictions (step sizes, chains, draws)."""
 
     def at(step_size):
-        sampler = sgnht(log_prior, "gradient", lambda index: step_size, FRICTION, subtract_noise=subtract)
+        sampler = sgnht(
+            log_prior, "gradient", lambda index: step_size, FRICTION, subtract_noise=subtract
+        )
         sampler = frozen(sampler) if is_frozen else sampler
         ask = answers(gaussian(NOISE), variance=NOISE**2)
         draws, info = run(sampler, ask, jax.random.key(0), exact_draws(1024), 1200)
@@ -48,7 +58,9 @@ def runs(subtract, is_frozen=False):
 
 
 def intercept(draws, axis):
-    """The excess variance along an eigenvector at step 0, from a + b h^2 + c h^4, and its standard error."""
+    """The excess variance along an eigenvector at step 0, from a + b h^2 + c h^4, and its standard
+    error.
+    """
     values, errors = [], []
     for part in draws:
         squares = ((part - MEAN) @ EIGENVECTORS[:, axis]) ** 2 * EIGENVALUES[axis]
@@ -93,9 +105,13 @@ def test_the_plan_is_one_gradient_a_step():
     def program(ask, key, position):
         state = sampler.init(key, position, ask)
         keys = jax.random.split(jax.random.fold_in(key, 1), 7)
-        return jax.lax.scan(lambda state, key: sampler.step(key, state, ask), state, keys)[0].position
+        return jax.lax.scan(lambda state, key: sampler.step(key, state, ask), state, keys)[
+            0
+        ].position
 
-    assert Curator(rows, model, None).trace(program, jax.random.key(0), jnp.zeros(2)).plan == {query: 7}
+    assert Curator(rows, model, None).trace(program, jax.random.key(0), jnp.zeros(2)).plan == {
+        query: 7
+    }
 
 
 def test_the_support_is_kept(quick_compilation):
@@ -103,7 +119,9 @@ def test_the_support_is_kept(quick_compilation):
         return jnp.where(jnp.sum(position**2) < 1.0, log_prior(position), -jnp.inf)
 
     sampler = sgnht(inside, "gradient", 0.3, preconditioner=[[1.0, 0.2], [0.2, 1.0]])
-    draws, _ = run(sampler, answers(gaussian(0.1), variance=0.01), jax.random.key(1), jnp.zeros((64, 2)), 100)
+    draws, _ = run(
+        sampler, answers(gaussian(0.1), variance=0.01), jax.random.key(1), jnp.zeros((64, 2)), 100
+    )
     assert 0.5 < np.sum(np.asarray(draws) ** 2, axis=-1).max() < 1.0
 
 
@@ -113,7 +131,13 @@ def test_a_chain_goes_on_after_a_step_that_left_the_numbers(quick_compilation):
     def seldom_huge(key, position):
         return jnp.where(jax.random.uniform(key) < 0.02, 1e38, 0.0)
 
-    draws, info = run(sgnht(log_prior, "gradient", 0.3), answers(seldom_huge), jax.random.key(1), exact_draws(64), 300)
+    draws, info = run(
+        sgnht(log_prior, "gradient", 0.3),
+        answers(seldom_huge),
+        jax.random.key(1),
+        exact_draws(64),
+        300,
+    )
     share = np.mean(info.is_divergent[:, -100:])
     assert 0 < share < 0.05 and np.isfinite(info.friction).all() and np.abs(draws).max() < 20
 

@@ -1,4 +1,6 @@
-"""Columns: the same from every kind of file, every cell within its bounds, and no word about a bad one."""
+"""Columns: the same from every kind of file, every cell within its bounds, and no word about a bad
+one.
+"""
 
 import csv
 import datetime
@@ -13,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpmcmc import Budget, Curator, Curvature, Gradient, LogRatio, Neighbours, models, tables
-from dpmcmc.tables.columns import Bounds, DateBounds, labels, numbers, parse_bounds, parse_levels, parse_names, read_columns
+from dpmcmc.tables.columns import (
+    Bounds,
+    DateBounds,
+    labels,
+    numbers,
+    parse_bounds,
+    parse_levels,
+    parse_names,
+    read_columns,
+)
 
 NAN = np.nan
 AGES = np.array([21.0, 30.5, 64.0])
@@ -53,16 +64,22 @@ def test_plain_arrays_have_numbered_columns(tmp_path):
 
 
 def test_a_cell_is_the_same_number_whatever_the_others_are():
-    """One text among numbers of single precision makes objects of them, and 0.1 there is not the number that prints as 0.1."""
+    """One text among numbers of single precision makes objects of them, and 0.1 there is not the
+    number that prints as 0.1.
+    """
     cells = np.float32([0.1, 0.7, 0.3])
     among_text = [*cells, "?"]
     for column in (among_text, np.array(among_text, object)):
-        np.testing.assert_array_equal(numbers(column, Bounds(0, 1))[:-1], numbers(cells, Bounds(0, 1)))
+        np.testing.assert_array_equal(
+            numbers(column, Bounds(0, 1))[:-1], numbers(cells, Bounds(0, 1))
+        )
         np.testing.assert_array_equal(labels(column, 0.1, 0.7)[:-1], labels(cells, 0.1, 0.7))
         np.testing.assert_array_equal(labels(column, *cells[:2])[:-1], labels(cells, *cells[:2]))
 
 
-@pytest.mark.parametrize("read", [lambda cells: tables.scaled({"a": cells}, {"a": (0, 9)}), labels, tables.persons])
+@pytest.mark.parametrize(
+    "read", [lambda cells: tables.scaled({"a": cells}, {"a": (0, 9)}), labels, tables.persons]
+)
 def test_a_mask_is_not_ignored(read):
     with pytest.raises(ValueError, match="would lose its mask: fill it first"):
         read(np.ma.array([1, 2, 3], mask=[True, False, False]))
@@ -74,8 +91,12 @@ BAD = ["", "n/a", "nan", "1,5", "--", "\x00", "6" * 200_000 + "x"]
 def test_a_bad_cell_is_no_number_and_one_outside_becomes_the_nearer_bound():
     bounds = Bounds(10.0, 20.0)
     assert np.isnan(numbers(BAD, bounds)).all()
-    np.testing.assert_array_equal(numbers(["-inf", "9.9", "10", "12.5", "1e400", "inf"], bounds), [10, 10, 10, 12.5, 20, 20])
-    np.testing.assert_array_equal(numbers(np.array([NAN, -np.inf, np.inf, 11]), bounds), [NAN, 10, 20, 11])
+    np.testing.assert_array_equal(
+        numbers(["-inf", "9.9", "10", "12.5", "1e400", "inf"], bounds), [10, 10, 10, 12.5, 20, 20]
+    )
+    np.testing.assert_array_equal(
+        numbers(np.array([NAN, -np.inf, np.inf, 11]), bounds), [NAN, 10, 20, 11]
+    )
     np.testing.assert_array_equal(numbers(np.array([b"11", b"\xff"]), bounds), [11, NAN])
 
 
@@ -85,12 +106,20 @@ def test_wide_bounds_do_not_overflow():
 
 
 def test_labels():
-    np.testing.assert_array_equal(labels(["1", "0", "yes", "", "nan", "1.0", " 1"]), [1, 0, NAN, NAN, NAN, 1, 1])
+    np.testing.assert_array_equal(
+        labels(["1", "0", "yes", "", "nan", "1.0", " 1"]), [1, 0, NAN, NAN, NAN, 1, 1]
+    )
     np.testing.assert_array_equal(labels(["True", "False", "TRUE", "truth"]), [1, 0, 1, NAN])
-    np.testing.assert_array_equal(labels(["2", "0.7", "-1", "0"]), [NAN, NAN, NAN, 0])  # no number but 0 and 1 is a label
-    np.testing.assert_array_equal(labels([">50K", " >50K ", "<=50K", "", "?"], ">50K", "<=50K"), [1, 1, 0, NAN, NAN])
-    np.testing.assert_array_equal(labels(["some", "None", "N/A", None, NAN, " "], "some", "None"), [1, 0, NAN, NAN, NAN, NAN])
-    np.testing.assert_array_equal(labels(["NA", "SA", ""], "NA", "SA"), [1, 0, NAN])  # of Namibia and South Africa
+    # No number but 0 and 1 is a label
+    np.testing.assert_array_equal(labels(["2", "0.7", "-1", "0"]), [NAN, NAN, NAN, 0])
+    np.testing.assert_array_equal(
+        labels([">50K", " >50K ", "<=50K", "", "?"], ">50K", "<=50K"), [1, 1, 0, NAN, NAN]
+    )
+    np.testing.assert_array_equal(
+        labels(["some", "None", "N/A", None, NAN, " "], "some", "None"), [1, 0, NAN, NAN, NAN, NAN]
+    )
+    # Of Namibia and South Africa
+    np.testing.assert_array_equal(labels(["NA", "SA", ""], "NA", "SA"), [1, 0, NAN])
     np.testing.assert_array_equal(labels(np.array([2, 3, 2]), "2", "3"), [1, 0, 1])
     np.testing.assert_array_equal(labels(np.array([2, 3, NAN]), "2", 3), [1, 0, NAN])
     np.testing.assert_array_equal(labels(np.array([1, 0, NAN])), [1, 0, NAN])
@@ -101,7 +130,9 @@ def test_labels():
 @pytest.mark.parametrize("levels", [{"positive": "yes"}, {"negative": "no"}])
 def test_both_levels_of_a_label_are_declared(levels):
     """With one of them every other spelling, of either level, counted as the other."""
-    with pytest.raises(ValueError, match="declare both levels of the label, or none where they are 1 and 0"):
+    with pytest.raises(
+        ValueError, match="declare both levels of the label, or none where they are 1 and 0"
+    ):
         labels(["yes", "no"], **levels)
 
 
@@ -141,9 +172,17 @@ def test_one_bad_line_is_one_bad_row(bad, end, tmp_path):
 
 
 def test_bounds_are_parsed():
-    assert parse_bounds("age=21:64, a=b=-1:+1e3,") == {"age": Bounds(21, 64), "a=b": Bounds(-1, 1000)}
-    assert parse_bounds('"income, yearly"=0:9, "age"=1:2') == {"income, yearly": Bounds(0, 9), "age": Bounds(1, 2)}
-    assert parse_names(' age,"income, yearly",') == ("age", "income, yearly") and parse_names("") == ()
+    assert parse_bounds("age=21:64, a=b=-1:+1e3,") == {
+        "age": Bounds(21, 64),
+        "a=b": Bounds(-1, 1000),
+    }
+    assert parse_bounds('"income, yearly"=0:9, "age"=1:2') == {
+        "income, yearly": Bounds(0, 9),
+        "age": Bounds(1, 2),
+    }
+    assert (
+        parse_names(' age,"income, yearly",') == ("age", "income, yearly") and parse_names("") == ()
+    )
     assert parse_bounds("age=1:2,\n  height=3:4\n") == {"age": Bounds(1, 2), "height": Bounds(3, 4)}
 
 
@@ -173,7 +212,8 @@ def test_a_first_line_that_may_be_a_row_is_not_shown(line, names, tmp_path):
     path = tmp_path / "table.csv"
     path.write_text(f"{line}\n33,0,Jones\n")
     with pytest.raises(
-        ValueError, match="'age'.* in its first line: .*does that line name the columns, separated by ','"
+        ValueError,
+        match="'age'.* in its first line: .*does that line name the columns, separated by ','",
     ) as caught:
         read_columns(path, names)
     assert not any(cell in str(caught.value) for cell in ("Smith", "58", "1980"))
@@ -211,13 +251,18 @@ def test_a_damaged_file_shows_no_byte(name, tmp_path):
 
 def test_files_that_are_refused(tmp_path):
     path = write(tmp_path, ".csv")
-    with pytest.raises(ValueError, match="table.csv has no column 'weight' in its first line: is it spelled like that there"):
+    with pytest.raises(
+        ValueError,
+        match="table.csv has no column 'weight' in its first line: is it spelled like that there",
+    ):
         read_columns(path, ["weight", "sex"])
     np.savez(tmp_path / "named.npz", age=np.zeros(3), name=np.zeros(3))
     with pytest.raises(ValueError, match="named.npz has no column 'weight'; it has age, name"):
         read_columns(tmp_path / "named.npz", ["weight", "age"])
     for delimiter in (";;", "", '"', "\n"):
-        with pytest.raises(ValueError, match="delimiter=.* must be one character, and no quote or line break"):
+        with pytest.raises(
+            ValueError, match="delimiter=.* must be one character, and no quote or line break"
+        ):
             read_columns(path, ["age"], delimiter)
     (tmp_path / "twice.csv").write_text("a,a\n1,2\n")
     with pytest.raises(ValueError, match="twice.csv names 'a' more than once"):
@@ -226,7 +271,10 @@ def test_files_that_are_refused(tmp_path):
     with pytest.raises(ValueError, match="has no header"):
         read_columns(tmp_path / "empty.csv", ["a"])
     (tmp_path / "table.txt").write_text(CSV)
-    with pytest.raises(ValueError, match=r"table.txt must end with one of .csv, .csv.gz, .tsv, .tsv.gz, .npy, .npz$"):
+    with pytest.raises(
+        ValueError,
+        match=r"table.txt must end with one of .csv, .csv.gz, .tsv, .tsv.gz, .npy, .npz$",
+    ):
         read_columns(tmp_path / "table.txt", ["age"])
     np.savez(tmp_path / "uneven.npz", a=np.zeros(3), b=np.zeros(4))
     with pytest.raises(ValueError, match="different numbers of rows"):
@@ -250,21 +298,34 @@ def test_tabs_stand_between_the_cells_of_a_tsv_file(name, pack, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "reader"), [("people.xlsx", "read_excel"), ("people.PARQUET", "read_parquet"), ("people.dta", "read_stata")]
+    ("name", "reader"),
+    [
+        ("people.xlsx", "read_excel"),
+        ("people.PARQUET", "read_parquet"),
+        ("people.dta", "read_stata"),
+    ],
 )
 def test_other_tables_are_refused_with_a_way_to_convert_them(name, reader, tmp_path):
     (tmp_path / name).write_bytes(b"PK")
-    with pytest.raises(ValueError, match="save the table as CSV, or convert it in Python with pandas") as caught:
+    with pytest.raises(
+        ValueError, match="save the table as CSV, or convert it in Python with pandas"
+    ) as caught:
         read_columns(tmp_path / name, None)
     assert f"pandas.{reader}('{name}').to_csv('people.csv', index=False)" in str(caught.value)
 
 
-FRAME = {"age": np.array([18, 90, 54, 200]), "income": [None, "0", 75_000.0, "?"], "ill": ["yes", "no", None, "yes"]}
+FRAME = {
+    "age": np.array([18, 90, 54, 200]),
+    "income": [None, "0", 75_000.0, "?"],
+    "ill": ["yes", "no", None, "yes"],
+}
 
 
 def test_raw_columns_are_scaled_to_their_limits():
     features = tables.scaled(FRAME, {"income": (0, 100_000), "age": (18, 90)})
-    np.testing.assert_array_equal(features, np.array([[NAN, -1], [-1, 1], [0.5, 0], [NAN, 1]], np.float32))
+    np.testing.assert_array_equal(
+        features, np.array([[NAN, -1], [-1, 1], [0.5, 0], [NAN, 1]], np.float32)
+    )
     assert features.dtype == np.float32
     np.testing.assert_array_equal(tables.labels(FRAME["ill"], "yes", "no"), [1, 0, NAN, 1])
 
@@ -279,12 +340,19 @@ def test_a_data_frame_is_a_table_too():
     frame = pytest.importorskip("pandas").DataFrame(FRAME)
     limits = {"age": (18, 90), "income": (0, 100_000)}
     np.testing.assert_array_equal(tables.scaled(frame, limits), tables.scaled(FRAME, limits))
-    np.testing.assert_array_equal(tables.labels(frame["ill"], "yes", "no"), tables.labels(FRAME["ill"], "yes", "no"))
+    np.testing.assert_array_equal(
+        tables.labels(frame["ill"], "yes", "no"), tables.labels(FRAME["ill"], "yes", "no")
+    )
 
 
 @pytest.mark.parametrize("positive", [1, 1.0, "1", True, "true"])
 def test_a_label_is_found_as_text_or_as_a_number(positive):
-    for cells in ([1, 0, None], np.array([1.0, 0.0, None], object), ["True", "False", ""], np.array([1, 0, NAN])):
+    for cells in (
+        [1, 0, None],
+        np.array([1.0, 0.0, None], object),
+        ["True", "False", ""],
+        np.array([1, 0, NAN]),
+    ):
         np.testing.assert_array_equal(tables.labels(cells, positive, 0), [1, 0, NAN])
     np.testing.assert_array_equal(tables.labels(np.array([True, False]), positive, "false"), [1, 0])
     np.testing.assert_array_equal(tables.labels(["yes", "no", "nan"], "nan", "no"), [NAN, 0, 1])
@@ -293,14 +361,17 @@ def test_a_label_is_found_as_text_or_as_a_number(positive):
 def test_a_cell_that_is_a_list_is_a_bad_cell():
     """If all are, too: one that is none must not be seen by what the others then are."""
     np.testing.assert_array_equal(
-        tables.scaled({"a": [[1], [2]], "b": [1, [2]]}, {"a": (0, 4), "b": (0, 4)}), [[NAN, -0.5], [NAN, NAN]]
+        tables.scaled({"a": [[1], [2]], "b": [1, [2]]}, {"a": (0, 4), "b": (0, 4)}),
+        [[NAN, -0.5], [NAN, NAN]],
     )
 
 
 def test_one_missing_cell_does_not_decide_about_an_error():
     pandas = pytest.importorskip("pandas")
     for cells, found in (([3, 3], [0, 0]), ([3, None], [0, NAN])):
-        np.testing.assert_array_equal(tables.labels(pandas.Series(cells, dtype="Int64"), "yes", 3), found)
+        np.testing.assert_array_equal(
+            tables.labels(pandas.Series(cells, dtype="Int64"), "yes", 3), found
+        )
     with pytest.raises(ValueError, match="the column holds numbers: 'yes' is none"):
         tables.labels(np.array([3, 3]), "yes", 3)
 
@@ -314,9 +385,13 @@ def test_a_number_that_python_does_not_print_is_a_bad_cell():
 def test_levels_become_indicators_against_the_first():
     cells = ["North", " South", "West", "", "south", None, "South"]
     found = tables.indicators(cells, ["North", "South", "West"])
-    np.testing.assert_array_equal(found, [[0, 0], [1, 0], [0, 1], [NAN] * 2, [NAN] * 2, [NAN] * 2, [1, 0]])
+    np.testing.assert_array_equal(
+        found, [[0, 0], [1, 0], [0, 1], [NAN] * 2, [NAN] * 2, [NAN] * 2, [1, 0]]
+    )
     assert found.dtype == np.float32
-    np.testing.assert_array_equal(tables.indicators(np.array([1, 2, 3]), [1, "2"]), [[0], [1], [NAN]])
+    np.testing.assert_array_equal(
+        tables.indicators(np.array([1, 2, 3]), [1, "2"]), [[0], [1], [NAN]]
+    )
     for levels in (["North"], "NS", ["a", "a"], ["0", "1", "1.0"], ["1", "true"], []):
         with pytest.raises(ValueError, match="must be two different values or more"):
             tables.indicators(cells, levels)
@@ -330,8 +405,12 @@ def test_corners_are_alike_in_all_directions(number):
     corners = found[:number].astype(float)
     np.testing.assert_array_equal(corners, tables.simplex(number).T.astype(np.float32))
     assert np.all(np.linalg.norm(corners, axis=1) <= 1)  # what a radius is computed from
-    np.testing.assert_allclose(corners @ corners.T, (number * np.eye(number) - 1) / (number - 1), atol=1e-6)
-    np.testing.assert_allclose(corners.T @ corners, np.eye(number - 1) * number / (number - 1), atol=1e-6)
+    np.testing.assert_allclose(
+        corners @ corners.T, (number * np.eye(number) - 1) / (number - 1), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        corners.T @ corners, np.eye(number - 1) * number / (number - 1), atol=1e-6
+    )
 
 
 def test_a_simplex_has_two_corners_at_least():
@@ -340,21 +419,35 @@ def test_a_simplex_has_two_corners_at_least():
 
 
 def test_levels_are_parsed():
-    assert parse_levels('sex=female/male, "a, b"= c / d=e/1') == {"sex": ("female", "male"), "a, b": ("c", "d=e", "1")}
+    assert parse_levels('sex=female/male, "a, b"= c / d=e/1') == {
+        "sex": ("female", "male"),
+        "a, b": ("c", "d=e", "1"),
+    }
     for text in ("sex", "sex=male", "=a/b", "sex=a/a", "sex=a/b/", "sex=a/b,sex=a/c"):
-        with pytest.raises(ValueError, match="must read COLUMN=ONE/TWO/..., two different values or more, and each column once"):
+        with pytest.raises(
+            ValueError,
+            match="must read COLUMN=ONE/TWO/..., two different values or more, and each column once",
+        ):
             parse_levels(text)
 
 
 def test_quotes_are_for_names_and_values_with_separators():
-    """Commas, slashes and signs of equality in quotes are taken as they are, and two quotes for one."""
+    """Commas, slashes and signs of equality in quotes are taken as they are, and two quotes for
+    one.
+    """
     text = 'region="North, East"/South, "km/h = ""v"""="1/2"/3,\nage = 1/2'
     found = {"region": ("North, East", "South"), 'km/h = "v"': ("1/2", "3"), "age": ("1", "2")}
     assert parse_levels(text) == found
     assert parse_names('"a, b",c/d,"e ""f"""') == ("a, b", "c/d", 'e "f"')
-    assert parse_bounds('"a=b, c"=1:2,"km/h"=0:200') == {"a=b, c": Bounds(1, 2), "km/h": Bounds(0, 200)}
+    assert parse_bounds('"a=b, c"=1:2,"km/h"=0:200') == {
+        "a=b, c": Bounds(1, 2),
+        "km/h": Bounds(0, 200),
+    }
     for parse in (parse_levels, parse_names, parse_bounds):
-        with pytest.raises(ValueError, match="leaves a quote open: put names and values with one of , = / in quotes"):
+        with pytest.raises(
+            ValueError,
+            match="leaves a quote open: put names and values with one of , = / in quotes",
+        ):
             parse('region="North, East/South')
 
 
@@ -362,8 +455,15 @@ def test_dates_have_bounds_of_their_own():
     (bounds,) = parse_bounds("birth=1969-12-31:1970-01-11").values()
     assert isinstance(bounds, DateBounds) and bounds == DateBounds(-1, 10)
     assert bounds.words == "1969-12-31 and 1970-01-11 (dates, read as days since 1970-01-01)"
-    for text in ("birth=1940:2010-12-31", "birth=1940-13-01:2010-12-31", "birth=1.1.1940:31.12.2010"):
-        with pytest.raises(ValueError, match="must read COLUMN=LOW:HIGH, two numbers or two dates, as in age=21:64 or birth"):
+    for text in (
+        "birth=1940:2010-12-31",
+        "birth=1940-13-01:2010-12-31",
+        "birth=1.1.1940:31.12.2010",
+    ):
+        with pytest.raises(
+            ValueError,
+            match="must read COLUMN=LOW:HIGH, two numbers or two dates, as in age=21:64 or birth",
+        ):
             parse_bounds(text)
     with pytest.raises(ValueError, match="the lower first"):
         parse_bounds("birth=2010-12-31:1940-01-01")
@@ -392,29 +492,50 @@ def test_dates_are_read_as_days():
     bounds = DateBounds(-1, 10)
     np.testing.assert_array_equal(numbers(list(DATES), bounds), list(DATES.values()))
     np.testing.assert_array_equal(numbers(np.array(list(DATES)), bounds), list(DATES.values()))
-    np.testing.assert_array_equal(numbers(list(DATES), Bounds(-1, 10)), [NAN] * 9 + [10, NAN, NAN, 0, NAN, NAN])
+    np.testing.assert_array_equal(
+        numbers(list(DATES), Bounds(-1, 10)), [NAN] * 9 + [10, NAN, NAN, 0, NAN, NAN]
+    )
     with pytest.raises(ValueError, match="the column holds numbers, and its bounds are dates"):
         numbers(np.zeros(3), bounds)
 
 
-@given(st.text(max_size=40) | st.builds("{}-{:02}-{:02}{}".format, st.integers(0, 9999), *[st.integers(0, 99)] * 2, st.text()))
+@given(
+    st.text(max_size=40)
+    | st.builds(
+        "{}-{:02}-{:02}{}".format, st.integers(0, 9999), *[st.integers(0, 99)] * 2, st.text()
+    )
+)
 def test_no_text_is_an_error_where_dates_are_read(text):
     with np.errstate(all="raise"):
         (day,) = numbers([text], DateBounds(-1, 10))
     assert np.isnan(day) or -1 <= day <= 10
 
 
-@pytest.mark.parametrize("limits", [("1970-01-01", "1970-01-11"), (datetime.date(1970, 1, 1), np.datetime64("1970-01-11"))])
+@pytest.mark.parametrize(
+    "limits",
+    [("1970-01-01", "1970-01-11"), (datetime.date(1970, 1, 1), np.datetime64("1970-01-11"))],
+)
 def test_a_date_is_the_same_in_every_column(limits):
     """As text, or as dates of Python, NumPy or pandas, with or without others that are missing."""
     pandas = pytest.importorskip("pandas")
     texts = ["1970-01-03T12:00", "1970-01-06"]
     times = pandas.Series(pandas.to_datetime(texts, format="ISO8601"))
-    columns = [texts, times, times.to_numpy(), times.astype(object), times.dt.tz_localize("CET"), list(times)]
+    columns = [
+        texts,
+        times,
+        times.to_numpy(),
+        times.astype(object),
+        times.dt.tz_localize("CET"),
+        list(times),
+    ]
     columns += [times.to_numpy().astype(f"datetime64[{unit}]") for unit in ("s", "ms", "us")]
     for column in columns:
         np.testing.assert_array_equal(tables.scaled({"d": column}, {"d": limits}), [[-0.5], [0]])
-    gaps = [[texts[0], None], pandas.Series([times[0], pandas.NaT]), np.array([texts[0], "NaT"], "datetime64[s]")]
+    gaps = [
+        [texts[0], None],
+        pandas.Series([times[0], pandas.NaT]),
+        np.array([texts[0], "NaT"], "datetime64[s]"),
+    ]
     for column in gaps:
         np.testing.assert_array_equal(tables.scaled({"d": column}, {"d": limits}), [[-0.5], [NAN]])
 
@@ -430,14 +551,19 @@ def test_bounds_are_by_name():
 
 
 def test_columns_of_several_lengths_are_named():
-    with pytest.raises(ValueError, match="the columns 'a', 'b' have different numbers of rows: they must agree"):
+    with pytest.raises(
+        ValueError, match="the columns 'a', 'b' have different numbers of rows: they must agree"
+    ):
         tables.scaled({"a": [1], "b": [1, 2]}, {"a": (0, 1), "b": (0, 1)})
 
 
 def test_times_with_a_zone_are_refused():
     pandas = pytest.importorskip("pandas")
     with pytest.raises(ValueError, match="cannot be used"):
-        tables.scaled({"when": pandas.Series(pandas.to_datetime(["2020-01-01"]).tz_localize("UTC"))}, {"when": (0, 1)})
+        tables.scaled(
+            {"when": pandas.Series(pandas.to_datetime(["2020-01-01"]).tz_localize("UTC"))},
+            {"when": (0, 1)},
+        )
 
 
 @pytest.mark.parametrize(
@@ -459,13 +585,21 @@ def test_what_cannot_be_scaled_is_named(limits, words):
 
 @pytest.mark.parametrize("table", ["people.csv", Path("people.csv"), np.zeros((4, 1))])
 def test_a_table_without_names_is_told_from_one_without_the_column(table):
-    with pytest.raises(TypeError, match=f"the table is a {type(table).__name__}: give a DataFrame or a dict of columns"):
+    with pytest.raises(
+        TypeError,
+        match=f"the table is a {type(table).__name__}: give a DataFrame or a dict of columns",
+    ):
         tables.scaled(table, {"age": (0, 1)})
 
 
 def test_neither_the_length_of_a_text_nor_the_size_of_a_number_is_told():
     bounds = {"a": (0.0, 1e50)}
-    for cells in (["1e45", "1"], ["0.5", "1"], ["1e-50", "1"], np.finfo(np.longdouble).max * np.ones(2, np.longdouble)):
+    for cells in (
+        ["1e45", "1"],
+        ["0.5", "1"],
+        ["1e-50", "1"],
+        np.finfo(np.longdouble).max * np.ones(2, np.longdouble),
+    ):
         with np.errstate(all="raise"):
             assert tables.scaled({"a": np.array(cells)}, bounds).dtype == np.float32
             assert tables.scaled({"a": np.array(cells)}, {"a": (-1, 1)}).dtype == np.float32
@@ -484,23 +618,40 @@ def test_neither_the_length_of_a_text_nor_the_size_of_a_number_is_told():
         (Gradient(8.0, 9.0), {"age": "", "weight": None}),
         pytest.param(Gradient(8.0, 9.0), {"weight": None}, marks=pytest.mark.slow),
         pytest.param(Curvature(4.0, 9.0), {"age": ""}, marks=pytest.mark.slow),
-        (Curvature(4.0, 9.0), {"weight": ""}),  # of a linear regression it would depend on the features alone
+        # Of a linear regression it would depend on the features alone
+        (Curvature(4.0, 9.0), {"weight": ""}),
     ],
     ids=str,
 )
 def test_a_row_with_a_missing_cell_is_as_good_as_gone(query, gap):
-    """The number of rows is private, so the complete ones alone must give the same answer, noise and all."""
-    model = models.linear(1, 1.0, radius=1.0, response_bound=1.0, position_radius=4.0)  # its sums are exact in any order here
-    complete = {"age": [str(20 + 5 * (i % 9)) for i in range(90)], "weight": [str(40 + 10 * (i % 7)) for i in range(90)]}
+    """The number of rows is private, so the complete ones alone must give the same answer, noise
+    and all.
+    """
+    # Its sums are exact in any order here
+    model = models.linear(1, 1.0, radius=1.0, response_bound=1.0, position_radius=4.0)
+    complete = {
+        "age": [str(20 + 5 * (i % 9)) for i in range(90)],
+        "weight": [str(40 + 10 * (i % 7)) for i in range(90)],
+    }
     with_gaps = {name: cells + [gap.get(name, "60")] * 10 for name, cells in complete.items()}
-    points = [np.array([0.5], np.float32), np.array([0.25], np.float32)][: 2 if isinstance(query, LogRatio) else 1]
+    points = [np.array([0.5], np.float32), np.array([0.25], np.float32)][
+        : 2 if isinstance(query, LogRatio) else 1
+    ]
 
     def answer(columns):
         scaled = tables.scaled(columns, {"age": (20, 60), "weight": (20, 100)})
         budget = Budget(8.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
-        curator = Curator((scaled[:, :1], scaled[:, 1]), model, budget, capacity=128, fixed_secret=np.arange(16, dtype=np.uint32))
+        curator = Curator(
+            (scaled[:, :1], scaled[:, 1]),
+            model,
+            budget,
+            capacity=128,
+            fixed_secret=np.arange(16, dtype=np.uint32),
+        )
         program = curator.trace(lambda ask, key: ask(key, query, *points).value, jax.random.key(0))
         return curator.grant(program.plan).run(program.compile(), jax.random.key(0))
 
     np.testing.assert_array_equal(answer(with_gaps), answer(complete))
-    assert np.any(answer(with_gaps) != answer({name: cells[:-10] for name, cells in complete.items()}))
+    assert np.any(
+        answer(with_gaps) != answer({name: cells[:-10] for name, cells in complete.items()})
+    )

@@ -14,8 +14,28 @@ from dpmcmc.tables import persons, read_columns
 
 NAMES = ["id", "comment", "x"]
 PACKERS = {"table.csv": bytes, "table.csv.gz": gzip.compress}
-CONTROLS = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in ("Cc", "Zl", "Zp")]
-NASTY = ['"', '""', ",", "\n", "\r", "\r\n", '"\n', '\n"', '",', ',"', '"\n"', '",\n', "\x0b", "\x85", "\u2028", "\x00", "a"]
+CONTROLS = [
+    chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in ("Cc", "Zl", "Zp")
+]
+NASTY = [
+    '"',
+    '""',
+    ",",
+    "\n",
+    "\r",
+    "\r\n",
+    '"\n',
+    '\n"',
+    '",',
+    ',"',
+    '"\n"',
+    '",\n',
+    "\x0b",
+    "\x85",
+    "\u2028",
+    "\x00",
+    "a",
+]
 
 
 def exported(rows, **options):
@@ -42,7 +62,8 @@ def folder(tmp_path_factory):
 def test_no_control_character_in_a_cell_makes_a_row(is_quoted, name, folder):
     """Of all of Unicode's control characters and line ends only an unquoted line feed ends a row."""
     others = [("a", "fine", "1"), ("b", "fine", "2")]
-    assert len(CONTROLS) == 67  # 65 control characters, the line separator and the paragraph separator
+    # 65 control characters, the line separator and the paragraph separator
+    assert len(CONTROLS) == 67
     for control in CONTROLS:
         text = f"hello{control}-1.0,1,x{control}c,d,e" if is_quoted else f"hello{control}world"
         cell = '"' + text + '"' if is_quoted else text
@@ -70,18 +91,30 @@ ROWS = st.lists(st.tuples(TEXTS, TEXTS, TEXTS), min_size=1, max_size=6)
 
 
 @settings(deadline=None)
-@given(ROWS, TEXTS, st.integers(0, 5), st.integers(0, 2), st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
+@given(
+    ROWS,
+    TEXTS,
+    st.integers(0, 5),
+    st.integers(0, 2),
+    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+)
 @example([("1", "", "2"), ("3", "", "4")], 'x"\n5,"', 0, 1, csv.QUOTE_MINIMAL)
 @example([("1", "\n", "2"), ("3", '"', "4")], '"', 0, 1, csv.QUOTE_MINIMAL)
 def test_a_cell_of_an_export_changes_its_row_only(folder, rows, text, place, column, quoting):
-    """Whatever somebody wrote into a cell: the number of rows, and all others to the bit, stay as they are."""
+    """Whatever somebody wrote into a cell: the number of rows, and all others to the bit, stay as
+    they are.
+    """
     place %= len(rows)
     changed = list(rows)
     changed[place] = (*rows[place][:column], text, *rows[place][column + 1 :])
     for table in (rows, changed):
         assert rows_in(folder, exported(table, quoting=quoting)) == table
-    for end in ("\n", "\r\n"):  # with the first, some versions of Python leave a lone carriage return unquoted
-        before, after = (rows_in(folder, exported(table, quoting=quoting, lineterminator=end)) for table in (rows, changed))
+    # With the first, some versions of Python leave a lone carriage return unquoted
+    for end in ("\n", "\r\n"):
+        before, after = (
+            rows_in(folder, exported(table, quoting=quoting, lineterminator=end))
+            for table in (rows, changed)
+        )
         assert len(before) == len(after) == len(rows)
         assert before[:place] + before[place + 1 :] == after[:place] + after[place + 1 :]
 
@@ -110,7 +143,9 @@ def test_a_file_that_is_no_export_is_read_line_by_line(bad, folder):
     assert found[-3:] == [("3", "two", ""), ('lines"', "4", ""), ("5", "fine", "6")]
 
 
-@pytest.mark.parametrize("content", ['id,comment,x\n1,"a\nb",2\n\n3,c,4\n', 'id,comment,x\n1,"a\nb",2\n3,c,4\n\n'])
+@pytest.mark.parametrize(
+    "content", ['id,comment,x\n1,"a\nb",2\n\n3,c,4\n', 'id,comment,x\n1,"a\nb",2\n3,c,4\n\n']
+)
 def test_an_empty_line_does_not_change_how_quotes_are_read(content, folder):
     assert ("1", "a\nb", "2") in rows_in(folder, content.encode())
     assert len(rows_in(folder, content.encode())) == 3

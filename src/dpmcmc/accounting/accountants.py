@@ -13,8 +13,9 @@ A ledger is a mapping from costs to how often each was incurred. The methods, by
     pure          sum of pure epsilons
     pld-pair      pld with the looser pair of laws for fixed-size batches that the papers' Fourier accountant uses
 
-`epsilon` picks the least of the quick ones. Releases that are only near their ideal law (their `distance` is positive)
-are paid for with one hundredth of delta:  k releases at distances t_j from ideal add (1 + e^epsilon) sum_j t_j.
+`epsilon` picks the least of the quick ones. Releases that are only near their ideal law (their
+`distance` is positive) are paid for with one hundredth of delta:  k releases at distances t_j from
+ideal add (1 + e^epsilon) sum_j t_j.
 """
 
 from __future__ import annotations
@@ -52,25 +53,43 @@ def gaussian_epsilon(costs: Costs, delta: float) -> float:
 def gaussian_mu(costs: Costs) -> float:
     """The Gaussian-DP parameter of a ledger of Gaussian queries: mu^2 = sum of count / z^2."""
     if not all(isinstance(cost, Gaussian) for cost in costs):
-        raise UnsupportedQuery("the exact Gaussian composition needs a ledger of Gaussian costs alone")
+        raise UnsupportedQuery(
+            "the exact Gaussian composition needs a ledger of Gaussian costs alone"
+        )
     return math.sqrt(math.fsum(count / cost.noise_multiplier**2 for cost, count in costs.items()))
 
 
 def rdp_epsilon(costs: Costs, delta: float) -> float:
     """Renyi divergences added over the ledger; the best order and the best conversion."""
-    return _finite(renyi.least(curve(costs), functools.partial(renyi.best_epsilon, delta=delta)), costs)
+    return _finite(
+        renyi.least(curve(costs), functools.partial(renyi.best_epsilon, delta=delta)), costs
+    )
 
 
 def rdp_paper_epsilon(costs: Costs, delta: float) -> float:
-    """Renyi divergences added over the ledger; the best order, the papers' conversion (:cite:p:`raisa2021thesis`, Theorem 2.5)."""
-    return _finite(renyi.least(curve(costs), functools.partial(renyi.paper_epsilon, delta=delta)), costs)
+    """Renyi divergences added over the ledger; the best order, the papers' conversion
+    (:cite:p:`raisa2021thesis`, Theorem 2.5).
+    """
+    return _finite(
+        renyi.least(curve(costs), functools.partial(renyi.paper_epsilon, delta=delta)), costs
+    )
 
 
 def _finite(epsilon: float, costs: Costs) -> float:
     if math.isinf(epsilon):
-        without = [cost for cost in costs if np.all(np.isinf(_rdp(cost, tuple(renyi.ORDERS.tolist()))))]
-        told = f"{without[0]} has no finite Renyi divergence" if without else "no order has a finite Renyi divergence for all costs"
-        way_out = f": use pld and delta >= {profiles.SMALLEST_DELTA:g}" if all(cost.profiles() for cost in costs) else ""
+        without = [
+            cost for cost in costs if np.all(np.isinf(_rdp(cost, tuple(renyi.ORDERS.tolist()))))
+        ]
+        told = (
+            f"{without[0]} has no finite Renyi divergence"
+            if without
+            else "no order has a finite Renyi divergence for all costs"
+        )
+        way_out = (
+            f": use pld and delta >= {profiles.SMALLEST_DELTA:g}"
+            if all(cost.profiles() for cost in costs)
+            else ""
+        )
         raise UnsupportedQuery(told + way_out)
     return epsilon
 
@@ -125,8 +144,9 @@ def pld_epsilon(costs: Costs, delta: float) -> float:
 
 
 def pld_pair_epsilon(costs: Costs, delta: float) -> float:
-    """The same with the looser pair (1-q) N(0,1) + q N(+-mu,1) for fixed-size batches, as the papers' Fourier
-    accountant."""
+    """The same with the looser pair (1-q) N(0,1) + q N(+-mu,1) for fixed-size batches, as the
+    papers' Fourier accountant.
+    """
     from dpmcmc.accounting.laws import pld
 
     if not any(isinstance(cost, SubsampledGaussian) and cost.scheme == "fixed" for cost in costs):
@@ -137,7 +157,10 @@ def pld_pair_epsilon(costs: Costs, delta: float) -> float:
 
 def _check_number(costs: Costs) -> None:
     if sum(costs.values()) > MOST_PLD_QUERIES:
-        raise UnsupportedQuery(f"pld composes up to {MOST_PLD_QUERIES:g} queries: beyond, its grid is too coarse; use rdp")
+        raise UnsupportedQuery(
+            f"pld composes up to {MOST_PLD_QUERIES:g} queries: beyond, its grid is too coarse; use "
+            "rdp"
+        )
 
 
 class _Loosened(SubsampledGaussian):
@@ -160,14 +183,18 @@ def recursion_epsilon(costs: Costs, delta: float) -> float:
 
 
 def advanced_epsilon(costs: Costs, delta: float) -> float:
-    """Advanced composition of one kind of query: pure ones, or Gaussian ones with half of delta for the steps."""
+    """Advanced composition of one kind of query: pure ones, or Gaussian ones with half of delta for
+    the steps.
+    """
     if len(costs) != 1:
         raise UnsupportedQuery("advanced composition is for one kind of query")
     ((cost, count),) = costs.items()
     if isinstance(cost, Gaussian):
         step = papers.gaussian_step(cost.noise_multiplier, delta / 2 / count)
         if step >= 1:
-            raise UnsupportedQuery("the Gaussian theorem of advanced composition needs one step's epsilon below 1")
+            raise UnsupportedQuery(
+                "the Gaussian theorem of advanced composition needs one step's epsilon below 1"
+            )
         return papers.advanced_composition(count, step, delta / 2 / count, delta / 2)[0]
     if cost.pure() is None:
         raise UnsupportedQuery("advanced composition needs (epsilon, delta) of one step")
@@ -194,9 +221,11 @@ MANY_QUERIES = 10**7  # for pld: what its grid loses grows with them, and rdp ma
 
 
 def epsilons(costs: Costs, delta: float, methods: Iterable[str] | None = None) -> dict[str, float]:
-    """epsilon by every method that applies to the ledger (all but the recursion unless `methods` names them).
+    """epsilon by every method that applies to the ledger (all but the recursion unless `methods`
+    names them).
 
-    A method whose epsilon is so large that distances from ideal laws eat up delta proves nothing and is left out.
+    A method whose epsilon is so large that distances from ideal laws eat up delta proves nothing
+    and is left out.
     """
     names = [name for name in METHODS if name != "recursion"] if methods is None else list(methods)
     found = {}
@@ -209,7 +238,9 @@ def epsilons(costs: Costs, delta: float, methods: Iterable[str] | None = None) -
 
 
 def epsilon_by(method: str, costs: Costs, delta: float) -> float:
-    """epsilon by one method; refused (`UnsupportedQuery`) where the method has no bound for some cost."""
+    """epsilon by one method; refused (`UnsupportedQuery`) where the method has no bound for some
+    cost.
+    """
     if method not in METHODS:
         raise ValueError(f"method={method!r} must be one of {list(METHODS)}")
     costs = checked(costs)
@@ -225,8 +256,9 @@ def epsilon_by(method: str, costs: Costs, delta: float) -> float:
 
 
 def epsilon(costs: Costs, delta: float) -> Spent:
-    """The least epsilon that a quick method proves: the closed form for Gaussians, PLD or pure where profiles are known, RDP or
-    pure where they are not or PLD has no answer."""
+    """The least epsilon that a quick method proves: the closed form for Gaussians, PLD or pure
+    where profiles are known, RDP or pure where they are not or PLD has no answer.
+    """
     costs = checked(costs)
     _check_delta(delta)
     if any(isinstance(cost, NonPrivate) for cost in costs):
@@ -240,7 +272,8 @@ def epsilon(costs: Costs, delta: float) -> Spent:
     if not found:
         if known:
             with contextlib.suppress(UnsupportedQuery):
-                epsilon_by("pld", costs, delta)  # says why, if there would be a figure but for distances
+                # Says why, if there would be a figure but for distances
+                epsilon_by("pld", costs, delta)
         try:
             epsilon_by("rdp", costs, delta)
         except UnsupportedQuery:
@@ -253,7 +286,9 @@ def epsilon(costs: Costs, delta: float) -> Spent:
 
 
 def delta(costs: Costs, epsilon: float) -> float:
-    """The least delta that a quick method proves at this epsilon, with what distances from ideal laws add to it."""
+    """The least delta that a quick method proves at this epsilon, with what distances from ideal
+    laws add to it.
+    """
     costs = checked(costs)
     if not epsilon >= 0:
         raise ValueError(f"epsilon={epsilon} must be at least 0: it bounds the privacy loss")
@@ -281,16 +316,23 @@ def _deltas(costs: Costs, epsilon: float) -> list[float]:
 
 
 def checked(costs: Costs) -> dict[Any, int]:
-    """The costs that were incurred at all. A ledger only grows: what is not a whole number, at least 0, is refused.
+    """The costs that were incurred at all. A ledger only grows: what is not a whole number, at
+    least 0, is refused.
 
     Counts become Python's own integers: those of NumPy and JAX wrap around.
     """
     for cost, count in costs.items():
         if not (0 <= count <= MOST_QUERIES and count == int(count)):
-            raise ValueError(f"a ledger counts whole numbers of queries, none negative, up to 2^80; {cost!r} has {count}")
+            raise ValueError(
+                f"a ledger counts whole numbers of queries, none negative, up to 2^80; {cost!r} "
+                f"has {count}"
+            )
     found = {cost: int(count) for cost, count in costs.items() if count > 0}
     if len({cost.neighbours for cost in found if hasattr(cost, "neighbours")}) > 1:
-        raise ValueError("a ledger is about one relation of neighbouring tables, this one has costs for two: give all for the same")
+        raise ValueError(
+            "a ledger is about one relation of neighbouring tables, this one has costs for two: "
+            "give all for the same"
+        )
     return found
 
 
@@ -298,14 +340,19 @@ def checked_step(per_step: Costs) -> dict[Any, int]:
     """The costs of one step. A step without any is refused: no number of such steps is too many."""
     costs = checked(per_step)
     if not costs:
-        raise ValueError("a step that asks nothing costs nothing, so any number of steps fits: say what one step asks")
+        raise ValueError(
+            "a step that asks nothing costs nothing, so any number of steps fits: say what one "
+            "step asks"
+        )
     return costs
 
 
 def check_budget(epsilon: float, delta: float) -> None:
     """Refuse what is no (epsilon, delta)."""
     if not 0 <= epsilon < math.inf:
-        raise ValueError(f"epsilon={epsilon} must be at least 0 and finite: it bounds the privacy loss")
+        raise ValueError(
+            f"epsilon={epsilon} must be at least 0 and finite: it bounds the privacy loss"
+        )
     _check_delta(delta)
 
 
@@ -320,13 +367,19 @@ def total_distance(costs: Costs) -> float:
 
 
 def room_for_distances(epsilon: float, delta: float) -> float:
-    """How far all releases together may be from their ideal laws: (1 + e^epsilon) times that is the hundredth of delta."""
+    """How far all releases together may be from their ideal laws: (1 + e^epsilon) times that is the
+    hundredth of delta.
+    """
     return RESERVE * delta / (1 + math.exp(epsilon)) if epsilon < 700 else 0.0
 
 
 def _charge(distance: float, epsilon: float) -> float:
     """What distances from ideal laws add to delta: (1 + e^epsilon) times the distance."""
-    return math.exp(min(700.0, math.log(distance) + np.logaddexp(0.0, epsilon))) if distance > 0 else 0.0
+    return (
+        math.exp(min(700.0, math.log(distance) + np.logaddexp(0.0, epsilon)))
+        if distance > 0
+        else 0.0
+    )
 
 
 def _check_distance(distance: float, epsilon: float, delta: float) -> None:
@@ -336,7 +389,9 @@ def _check_distance(distance: float, epsilon: float, delta: float) -> None:
     charge = _charge(distance, epsilon)
     if charge > RESERVE * delta:
         raise BudgetExceeded(
-            f"the releases are {distance:.3g} away from their ideal laws in all; at epsilon={epsilon:.3g} that "
-            f"adds {charge:.3g} to delta, more than the hundredth of delta={delta:.3g} kept for it: "
+            f"the releases are {distance:.3g} away from their ideal laws in all; at "
+            f"epsilon={epsilon:.3g} that "
+            f"adds {charge:.3g} to delta, more than the hundredth of delta={delta:.3g} kept for "
+            "it: "
             "ask for fewer steps, or promise a larger delta; a larger epsilon does not help"
         )

@@ -1,4 +1,6 @@
-"""The bill of a plan: each query, how often it is asked, and what asking it once costs for a unit of privacy."""
+"""The bill of a plan: each query, how often it is asked, and what asking it once costs for a unit
+of privacy.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ class Entry:
 def entries(plan: Mapping[Query, int], unit: Unit) -> tuple[Entry, ...]:
     """The bill of a plan: each query with the cost of asking it once."""
     counts = checked(plan)
-    return tuple(Entry(repr(query), query.released, _cost(query, unit), count) for query, count in counts.items() if count)
+    return tuple(
+        Entry(repr(query), query.released, _cost(query, unit), count)
+        for query, count in counts.items()
+        if count
+    )
 
 
 def is_ours(query: Query) -> bool:
@@ -37,20 +43,29 @@ def _cost(query: Query, unit: Unit) -> Cost:
     cost = query.cost(unit)
     if not isinstance(cost, costs.Cost):
         raise TypeError(
-            f"{type(query).__name__}.cost returned a {type(cost).__name__}: it must return one of dpmcmc.accounting.costs, such as "
+            f"{type(query).__name__}.cost returned a {type(cost).__name__}: it must return one of "
+            "dpmcmc.accounting.costs, such as "
             "Gaussian(noise_multiplier)"
         )
     relation = getattr(cost, "neighbours", unit.neighbours)
     if relation is not unit.neighbours:
-        raise ValueError(f"{type(query).__name__}.cost({unit}) is for {relation.value}: it must be for the relation of that unit")
+        raise ValueError(
+            f"{type(query).__name__}.cost({unit}) is for {relation.value}: it must be for the "
+            "relation of that unit"
+        )
     return cost
 
 
 def checked(plan: Mapping[Query, int]) -> dict[Query, int]:
-    """A copy with whole numbers: NumPy's would wrap around in sums, and a negative one would pay for others of the same cost."""
+    """A copy with whole numbers: NumPy's would wrap around in sums, and a negative one would pay
+    for others of the same cost.
+    """
     counts = {query: operator.index(count) for query, count in plan.items()}
     if any(count < 0 for count in counts.values()):
-        raise ValueError(f"a plan counts how often each query is asked: {min(counts.values())} is less than never")
+        raise ValueError(
+            f"a plan counts how often each query is asked: {min(counts.values())} is less than "
+            "never"
+        )
     return counts
 
 
@@ -71,7 +86,12 @@ def to_json(bill: tuple[Entry, ...]) -> list[dict[str, Any]]:
     from dpmcmc.accounting import costs
 
     return [
-        {"query": entry.query, "released": entry.released, "cost": costs.to_json(entry.cost), "count": entry.count}
+        {
+            "query": entry.query,
+            "released": entry.released,
+            "cost": costs.to_json(entry.cost),
+            "count": entry.count,
+        }
         for entry in bill
     ]
 
@@ -79,4 +99,7 @@ def to_json(bill: tuple[Entry, ...]) -> list[dict[str, Any]]:
 def from_json(items: list[dict[str, Any]]) -> tuple[Entry, ...]:
     from dpmcmc.accounting import costs
 
-    return tuple(Entry(item["query"], item["released"], costs.from_json(item["cost"]), item["count"]) for item in items)
+    return tuple(
+        Entry(item["query"], item["released"], costs.from_json(item["cost"]), item["count"])
+        for item in items
+    )

@@ -1,4 +1,6 @@
-"""From a budget to the number of steps, or to the noise; and what a ledger leaves of a budget. One search for all."""
+"""From a budget to the number of steps, or to the noise; and what a ledger leaves of a budget. One
+search for all.
+"""
 
 from __future__ import annotations
 
@@ -18,39 +20,57 @@ from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 NOISE_DIGITS = 10_000  # noise multipliers are whole numbers of ten-thousandths
 
 
-def steps(per_step: Costs, epsilon: float, delta: float, initial: Costs | None = None, method: str | None = None) -> int:
-    """The largest k such that `initial` and k times `per_step` stay within (epsilon, delta); 0 if not even 1 does.
+def steps(
+    per_step: Costs,
+    epsilon: float,
+    delta: float,
+    initial: Costs | None = None,
+    method: str | None = None,
+) -> int:
+    """The largest k such that `initial` and k times `per_step` stay within (epsilon, delta); 0 if
+    not even 1 does.
 
     `method` names one accountant; without it the best quick one is used for every k.
     """
     accountants.check_budget(epsilon, delta)
-    per_step, start = accountants.checked_step(per_step), accountants.checked(initial or {})
+    per_step = accountants.checked_step(per_step)
+    start = accountants.checked(initial or {})
     if method == "recursion":
         return _recursion_steps(per_step, epsilon, delta, start)
-    excess = lambda count: _log_ratio(_spent(combined(start, per_step, count), delta, method), epsilon)  # noqa: E731
-    guess, most = 1 if start else _guess(per_step, epsilon, delta), _most(per_step, start, method)
+    excess = lambda count: _log_ratio(  # noqa: E731
+        _spent(combined(start, per_step, count), delta, method), epsilon
+    )
+    guess = 1 if start else _guess(per_step, epsilon, delta)
+    most = _most(per_step, start, method)
     if guess > most:
         way_out = "" if any(math.isinf(cost.rdp([2.0])[0]) for cost in per_step) else ": try rdp"
         raise UnsupportedQuery(
-            f"some {guess:.2g} steps would fit, but pld composes up to {accountants.MOST_PLD_QUERIES:g} queries{way_out}"
+            f"some {guess:.2g} steps would fit, but pld composes up to "
+            f"{accountants.MOST_PLD_QUERIES:g} queries{way_out}"
         )
     found = largest_within(excess, guess, most)
     if found == 0:
         with contextlib.suppress(BudgetExceeded):
-            _told(combined(start, per_step), delta, method)  # refused if the method has no bound for such costs
+            # Refused if the method has no bound for such costs
+            _told(combined(start, per_step), delta, method)
     return found
 
 
 def held_back(per_step: Costs, epsilon: float, delta: float, initial: Costs | None = None) -> bool:
-    """Whether more steps would fit if every release had exactly its ideal law: then no larger epsilon buys more."""
+    """Whether more steps would fit if every release had exactly its ideal law: then no larger
+    epsilon buys more.
+    """
     ideal = [ideal_costs(part) for part in (per_step, initial or {})]
     kept = (1 - accountants.RESERVE) * delta
     return steps(ideal[0], epsilon, kept, ideal[1]) > steps(per_step, epsilon, delta, initial)
 
 
-def noise(ledger: Callable[[float], Costs], epsilon: float, delta: float, method: str | None = None) -> float:
-    """The smallest noise multiplier z, to four decimals, rounded up, for which ledger(z) stays within (epsilon,
-    delta)."""
+def noise(
+    ledger: Callable[[float], Costs], epsilon: float, delta: float, method: str | None = None
+) -> float:
+    """The smallest noise multiplier z, to four decimals, rounded up, for which ledger(z) stays
+    within (epsilon, delta).
+    """
     accountants.check_budget(epsilon, delta)
 
     def room(digits: int) -> float:
@@ -60,22 +80,29 @@ def noise(ledger: Callable[[float], Costs], epsilon: float, delta: float, method
     digits = largest_within(room, NOISE_DIGITS)  # the last with too little noise
     if digits == LIMIT:
         with contextlib.suppress(BudgetExceeded):
-            _told(ledger(LIMIT / NOISE_DIGITS), delta, method)  # refused if the method has no bound for such costs
+            # Refused if the method has no bound for such costs
+            _told(ledger(LIMIT / NOISE_DIGITS), delta, method)
         raise BudgetExceeded(
-            f"not even the noise multiplier {LIMIT / NOISE_DIGITS:.3g} fits epsilon={epsilon:g}, delta={delta:g}: ask for less"
+            f"not even the noise multiplier {LIMIT / NOISE_DIGITS:.3g} fits epsilon={epsilon:g}, "
+            f"delta={delta:g}: ask for less"
         )
     return (digits + 1) / NOISE_DIGITS
 
 
-def left(ledger: Costs, epsilon: float, delta: float, per_step: Costs, method: str | None = None) -> int:
-    """How many more steps fit after what `ledger` already holds, all of it chosen in advance (else use a filter)."""
+def left(
+    ledger: Costs, epsilon: float, delta: float, per_step: Costs, method: str | None = None
+) -> int:
+    """How many more steps fit after what `ledger` already holds, all of it chosen in advance (else
+    use a filter).
+    """
     return steps(per_step, epsilon, delta, initial=ledger, method=method)
 
 
 def epsilon_left(ledger: Costs, epsilon: float, delta: float) -> float:
     """The epsilon that is not spent yet at this delta, 0 if the ledger is over budget.
 
-    More fits than has this epsilon by itself, for epsilons do not add up: `left` tells how many steps.
+    More fits than has this epsilon by itself, for epsilons do not add up: `left` tells how many
+    steps.
     """
     accountants.check_budget(epsilon, delta)
     return max(0.0, epsilon - accountants.epsilon(ledger, delta).epsilon)
@@ -90,7 +117,9 @@ def within(ledger: Costs, epsilon: float, delta: float, method: str | None = Non
 
 
 def _spent(ledger: Costs, delta: float, method: str | None) -> float:
-    """Infinite where distances are too large, not a number where there is no figure: more queries than a method composes."""
+    """Infinite where distances are too large, not a number where there is no figure: more queries
+    than a method composes.
+    """
     try:
         spent = _told(ledger, delta, method)
         return spent if math.isfinite(spent) else math.nan
@@ -101,7 +130,9 @@ def _spent(ledger: Costs, delta: float, method: str | None) -> float:
 
 
 def _log_ratio(spent: float, epsilon: float) -> float:
-    """log(spent / epsilon), which goes like the logarithm of a number of steps; of the sign of spent - epsilon whatever rounds."""
+    """log(spent / epsilon), which goes like the logarithm of a number of steps; of the sign of
+    spent - epsilon whatever rounds.
+    """
     if spent == 0 or not math.isfinite(spent):
         return spent or -math.inf
     ratio = math.log(spent) - math.log(epsilon) if epsilon > 0 else math.inf
@@ -109,7 +140,11 @@ def _log_ratio(spent: float, epsilon: float) -> float:
 
 
 def _told(ledger: Costs, delta: float, method: str | None) -> float:
-    return accountants.epsilon(ledger, delta).epsilon if method is None else accountants.epsilon_by(method, ledger, delta)
+    return (
+        accountants.epsilon(ledger, delta).epsilon
+        if method is None
+        else accountants.epsilon_by(method, ledger, delta)
+    )
 
 
 def combined(first: Costs, second: Costs, times: int = 1) -> dict[Any, int]:
@@ -131,7 +166,9 @@ def ideal_costs(ledger: Costs) -> dict[Any, int]:
 
 def _most(per_step: Costs, start: Costs, method: str | None) -> int:
     """Up to how many steps there can be a figure: pld ends somewhere, and some costs have no other."""
-    needs_pld = method in ("pld", "pld-pair") or any(math.isinf(cost.rdp([2.0])[0]) for cost in per_step if method is None)
+    needs_pld = method in ("pld", "pld-pair") or any(
+        math.isinf(cost.rdp([2.0])[0]) for cost in per_step if method is None
+    )
     left = max(0, accountants.MOST_PLD_QUERIES - sum(start.values())) // sum(per_step.values())
     return max(1, left) if needs_pld else LIMIT
 
@@ -154,5 +191,7 @@ def _recursion_steps(per_step: Costs, epsilon: float, delta: float, start: Costs
         total = recursion.steps(cost, epsilon, delta)
     else:
         bearable = accountants.room_for_distances(epsilon, delta) / cost.distance
-        total = min(math.floor(bearable), recursion.steps(cost, epsilon, (1 - accountants.RESERVE) * delta))
+        total = min(
+            math.floor(bearable), recursion.steps(cost, epsilon, (1 - accountants.RESERVE) * delta)
+        )
     return max(0, total - start.get(cost, 0)) // per_step[cost]

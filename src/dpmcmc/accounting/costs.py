@@ -2,8 +2,9 @@ r"""What one query reveals: frozen values that say all an accountant needs.
 
 A `Cost` bounds the release in up to four ways, and accountants use those that it knows.
 
-`distance` is the total-variation distance between the release as computed and the ideal law that the bounds are about
-(floating point, coins with finitely many random bits). Accountants charge it to delta.
+`distance` is the total-variation distance between the release as computed and the ideal law that
+the bounds are about (floating point, coins with finitely many random bits). Accountants charge it
+to delta.
 """
 
 from __future__ import annotations
@@ -24,16 +25,23 @@ from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Neighbours
 
 TIGHT = 1e-3  # relative: how far a supremum over orders may be overestimated
-SHORT = 0.1  # a range for which Barker's rho is D^2/8 but for some 2e-4: it is attained at order 1 up to D^4
+# A range for which Barker's rho is D^2/8 but for some 2e-4: it is attained at order 1 up to D^4
+SHORT = 0.1
 
 
 class Cost:
-    """Bounds on one release. Each kind of cost says those that it knows; the others are as here: none."""
+    """Bounds on one release.
 
-    is_of_one_row: ClassVar[bool] = False  # whether it is about a person with one row: a batch may hold several of them
+    Each kind of cost says those that it knows; the others are as here: none.
+    """
+
+    # Whether it is about a person with one row: a batch may hold several of them
+    is_of_one_row: ClassVar[bool] = False
 
     def rdp(self, orders) -> np.ndarray:
-        """An upper bound of the Renyi divergence of each order, for both orders of the tables; infinite if none is known."""
+        """An upper bound of the Renyi divergence of each order, for both orders of the tables;
+        infinite if none is known.
+        """
         return np.full(np.shape(orders), math.inf)
 
     def rho(self) -> float | None:
@@ -72,9 +80,11 @@ class Gaussian(Cost):
 
 @dataclass(frozen=True)
 class AcceptBit(Cost):
-    """The accept bit of a test whose log-ratio moves by at most `range` when the table changes by one unit of privacy.
+    """The accept bit of a test whose log-ratio moves by at most `range` when the table changes by
+    one unit of privacy.
 
-    It has no profiles: composing the worst one over all log-ratios would be valid, but lose a quarter or more of the steps.
+    It has no profiles: composing the worst one over all log-ratios would be valid, but lose a
+    quarter or more of the steps.
     """
 
     test: Barker | LazyBarker | Penalty
@@ -84,7 +94,8 @@ class AcceptBit(Cost):
     def __post_init__(self) -> None:
         if isinstance(self.test, Metropolis):
             raise UnsupportedQuery(
-                "the accept bit of Metropolis' test is not private at any epsilon: one step has delta 1 - exp(-range); "
+                "the accept bit of Metropolis' test is not private at any epsilon: one step has "
+                "delta 1 - exp(-range); "
                 "use Barker, LazyBarker or Penalty"
             )
         if not isinstance(self.test, Barker | LazyBarker | Penalty):
@@ -95,10 +106,14 @@ class AcceptBit(Cost):
 
     def rdp(self, orders) -> np.ndarray:
         """The supremum over all log-ratios, from above; capped by the closed forms below."""
-        return np.array([_bit_rdp(self.test, self.range, float(order)) for order in np.atleast_1d(orders)])
+        return np.array(
+            [_bit_rdp(self.test, self.range, float(order)) for order in np.atleast_1d(orders)]
+        )
 
     def rho(self) -> float:
-        """D^2/8 for Barker (its losses have range D), D^2/(2 s^2) for the penalty (a Gaussian, post-processed)."""
+        """D^2/8 for Barker (its losses have range D), D^2/(2 s^2) for the penalty (a Gaussian,
+        post-processed).
+        """
         if isinstance(self.test, Penalty):
             return self.range**2 / (2 * self.test.sigma**2)
         if self.range < SHORT and isinstance(self.test, Barker):
@@ -115,7 +130,11 @@ class AcceptBit(Cost):
 
 @lru_cache(maxsize=100_000)
 def _bit_rdp(test, range: float, order: float) -> float:
-    cap = order * range**2 / (2 * test.sigma**2) if isinstance(test, Penalty) else min(order * range**2 / 8, range)
+    cap = (
+        order * range**2 / (2 * test.sigma**2)
+        if isinstance(test, Penalty)
+        else min(order * range**2 / 8, range)
+    )
     if not (bits.is_resolved(test, range) and bits.tail_reaches(test, range, order)):
         return cap
     return min(cap, bits.largest_renyi(bits.accept_boxes(test, range), order))
@@ -129,7 +148,8 @@ def _bit_rho(test, range: float) -> float:
 def _largest_rate(divergence: Callable[[float], float], most: float) -> float:
     """sup over orders of D_a / a, at most TIGHT above it, given that D_a never exceeds `most`.
 
-    (a - 1) D_a is convex, so between two orders it is at most its chord: intervals where that is too much are halved.
+    (a - 1) D_a is convex, so between two orders it is at most its chord: intervals where that is
+    too much are halved.
     """
     orders = np.geomspace(1.0001, 1.0001 * max(16.0, 100 / most), 40)
     values = np.array([min(divergence(float(order)), most) for order in orders])
@@ -139,19 +159,26 @@ def _largest_rate(divergence: Callable[[float], float], most: float) -> float:
         if wide.size == 0:
             return float(max(values[0], np.max(bounds), most / orders[-1]))
         middle = np.sqrt(orders[wide] * orders[wide + 1])
-        values = np.insert(values, wide + 1, [min(divergence(float(order)), most) for order in middle])
+        values = np.insert(
+            values, wide + 1, [min(divergence(float(order)), most) for order in middle]
+        )
         orders = np.insert(orders, wide + 1, middle)
 
 
 def _chord_rates(orders: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The largest  chord / (a (a - 1))  between neighbouring orders: with  chord = s u - t,  u = a - 1,  it has its peak where
-    s u^2 = t (2 u + 1)."""
+    """The largest  chord / (a (a - 1))  between neighbouring orders: with  chord = s u - t,  u = a
+    - 1,  it has its peak where s u^2 = t (2 u + 1).
+    """
     moments = (orders - 1) * values
     slope = np.diff(moments) / np.diff(orders)
     drop = np.maximum(slope * (orders[:-1] - 1) - moments[:-1], 0.0)
-    peak = np.clip((drop + np.sqrt(drop**2 + slope * drop)) / slope, orders[:-1] - 1, orders[1:] - 1)
+    peak = np.clip(
+        (drop + np.sqrt(drop**2 + slope * drop)) / slope, orders[:-1] - 1, orders[1:] - 1
+    )
     chord = moments[:-1] + slope * (peak - (orders[:-1] - 1))
-    return np.maximum(chord / (peak * (peak + 1)), np.maximum(values[:-1] / orders[:-1], values[1:] / orders[1:]))
+    return np.maximum(
+        chord / (peak * (peak + 1)), np.maximum(values[:-1] / orders[:-1], values[1:] / orders[1:])
+    )
 
 
 @dataclass(frozen=True)
@@ -199,11 +226,13 @@ class ZCDP(Cost):
 
 @dataclass(frozen=True)
 class SubsampledGaussian(Cost):
-    """A Gaussian query on a random batch: each row with chance `rate` ("poisson"), or a fixed number of rows ("fixed").
+    """A Gaussian query on a random batch: each row with chance `rate` ("poisson"), or a fixed
+    number of rows ("fixed").
 
-    noise_multiplier is std / sensitivity for the relation `neighbours`, the sensitivity that of the query on all rows:
-    with per-row norms up to c it is 2c when a row is replaced, c when one is added or removed. A fixed-size batch
-    always has someone else in the place of a removed row, so there the batch changes by 2c under both relations.
+    noise_multiplier is std / sensitivity for the relation `neighbours`, the sensitivity that of the
+    query on all rows: with per-row norms up to c it is 2c when a row is replaced, c when one is
+    added or removed. A fixed-size batch always has someone else in the place of a removed row, so
+    there the batch changes by 2c under both relations.
     """
 
     is_of_one_row: ClassVar[bool] = True
@@ -216,13 +245,17 @@ class SubsampledGaussian(Cost):
 
     def __post_init__(self) -> None:
         if self.scheme not in ("poisson", "fixed"):
-            raise ValueError(f"scheme={self.scheme!r} must be 'poisson' or 'fixed': how the batch is drawn")
+            raise ValueError(
+                f"scheme={self.scheme!r} must be 'poisson' or 'fixed': how the batch is drawn"
+            )
         if not isinstance(self.neighbours, Neighbours):
             raise ValueError(f"neighbours={self.neighbours!r} must be one of {list(Neighbours)}")
         _check(self, rate=_rate, noise_multiplier=_size)
 
     def replacement_multiplier(self) -> float:
-        """std / sensitivity of the batch when one of its rows is replaced (of use for fixed-size batches)."""
+        """std / sensitivity of the batch when one of its rows is replaced (of use for fixed-size
+        batches).
+        """
         return self.noise_multiplier / (1 if self.neighbours is Neighbours.REPLACE_ONE else 2)
 
     def rdp(self, orders) -> np.ndarray:
@@ -243,7 +276,9 @@ class SubsampledGaussian(Cost):
 
     def rho(self) -> float:
         """That of the query on all rows: no smaller one holds for all orders."""
-        return Gaussian(self.replacement_multiplier() if self.scheme == "fixed" else self.noise_multiplier).rho()
+        return Gaussian(
+            self.replacement_multiplier() if self.scheme == "fixed" else self.noise_multiplier
+        ).rho()
 
     def profiles(self) -> profiles.Pair:
         if self.scheme == "fixed":
@@ -255,9 +290,11 @@ class SubsampledGaussian(Cost):
 
 @dataclass(frozen=True)
 class PoissonMixture(Cost):
-    """A noisy sum over rows drawn a Poisson(rate) number of times each; one draw moves the sum by at most `weight`.
+    """A noisy sum over rows drawn a Poisson(rate) number of times each; one draw moves the sum by
+    at most `weight`.
 
-    It has no finite Renyi divergence: a row is drawn k times with a chance near 1/k!, and the divergence then grows like e^(k^2).
+    It has no finite Renyi divergence: a row is drawn k times with a chance near 1/k!, and the
+    divergence then grows like e^(k^2).
     """
 
     is_of_one_row: ClassVar[bool] = True
@@ -281,10 +318,11 @@ class PoissonMixture(Cost):
 
 @dataclass(frozen=True)
 class MinibatchBarker(Cost):
-    """The accept bit of Barker's test on a TunaMH batch; a row's energy difference is within +-row_bound (c M).
+    """The accept bit of Barker's test on a TunaMH batch; a row's energy difference is within
+    +-row_bound (c M).
 
-    ratio = n * row_bound / lambda, lambda the constant part of the mean batch size: few rows read makes it large.
-    `rounding` is what floating point adds to either loss.
+    ratio = n * row_bound / lambda, lambda the constant part of the mean batch size: few rows read
+    makes it large. `rounding` is what floating point adds to either loss.
     """
 
     is_of_one_row: ClassVar[bool] = True
@@ -298,9 +336,16 @@ class MinibatchBarker(Cost):
         _check(self, row_bound=_size, ratio=_size, rounding=_size_or_zero)
 
     def rdp(self, orders) -> np.ndarray:
-        """The supremum over the other rows' sum and the changed row's two differences, capped by the pure bound."""
-        cap = np.minimum(self.pure(), self.pure() ** 2 / 2 * np.atleast_1d(np.asarray(orders, float)))
-        values = [_minibatch_rdp(self.row_bound, self.ratio, self.rounding, float(order)) for order in np.atleast_1d(orders)]
+        """The supremum over the other rows' sum and the changed row's two differences, capped by
+        the pure bound.
+        """
+        cap = np.minimum(
+            self.pure(), self.pure() ** 2 / 2 * np.atleast_1d(np.asarray(orders, float))
+        )
+        values = [
+            _minibatch_rdp(self.row_bound, self.ratio, self.rounding, float(order))
+            for order in np.atleast_1d(orders)
+        ]
         return np.minimum(cap, values)
 
     def rho(self) -> float:
@@ -328,7 +373,8 @@ def _minibatch_rho(row_bound: float, ratio: float, rounding: float) -> float:
 
 @dataclass(frozen=True)
 class DPBarker(Cost):
-    """A step of DP Barker (:cite:p:`raisa2021thesis`, Algorithm 3): noise variance 2, a batch, ratios within sqrt(b)/n.
+    """A step of DP Barker (:cite:p:`raisa2021thesis`, Algorithm 3): noise variance 2, a batch,
+    ratios within sqrt(b)/n.
 
     bound="paper" is the base divergence of Theorem 3.3 there; bound="tight" is its exact value,
 
@@ -355,10 +401,13 @@ class DPBarker(Cost):
 
     def base_rdp(self, orders) -> np.ndarray:
         """Divergence of one batch's release when one of its rows is replaced."""
-        a, b = np.asarray(orders, float), self.batch
+        a = np.asarray(orders, float)
+        b = self.batch
         with np.errstate(divide="ignore", invalid="ignore"):
             if self.bound == "paper":
-                values = 5 / (2 * b) + np.log(2 * b / (b - 5 * a)) / (2 * (a - 1)) + 2 * a / (b - 5 * a)
+                values = (
+                    5 / (2 * b) + np.log(2 * b / (b - 5 * a)) / (2 * (a - 1)) + 2 * a / (b - 5 * a)
+                )
                 return np.where(5 * a < b, values, math.inf)
             d = 4 * (b - 1) / b**2
             rest = 1 - (a - 1) * d
@@ -393,7 +442,9 @@ Costs = Mapping[Any, int]  # a ledger: how often each cost was incurred
 
 
 def _check(cost, **rules) -> None:
-    """Make numbers plain Python numbers (a ledger is written as JSON) and refuse those outside their range."""
+    """Make numbers plain Python numbers (a ledger is written as JSON) and refuse those outside
+    their range.
+    """
     rules["distance"] = _probability_or_zero
     for field in fields(cost):
         value = getattr(cost, field.name)
@@ -411,12 +462,19 @@ def _check_value(name: str, value: float, rule: Rule) -> None:
 Rule = tuple[Callable[[float], bool], str]
 
 
-# Wide enough for every query there is, and squares, quotients and sums of what lies within them are floats.
+# Wide enough for every query there is, and squares, quotients and sums of what lies within them are
+# floats.
 SMALLEST, LARGEST, LEAST_RATE, MOST_DRAWS = 1e-50, 1e50, 1e-12, 100.0
-_size = (lambda value: SMALLEST <= value <= LARGEST, f"positive, between {SMALLEST:g} and {LARGEST:g}")
+_size = (
+    lambda value: SMALLEST <= value <= LARGEST,
+    f"positive, between {SMALLEST:g} and {LARGEST:g}",
+)
 _size_or_zero = (lambda value: 0 <= value <= LARGEST, f"at least zero and at most {LARGEST:g}")
 _rate = (lambda value: LEAST_RATE <= value <= 1, f"in (0, 1], and at least {LEAST_RATE:g}")
-_draws = (lambda value: LEAST_RATE <= value <= MOST_DRAWS, f"between {LEAST_RATE:g} and {MOST_DRAWS:g} draws of a row")
+_draws = (
+    lambda value: LEAST_RATE <= value <= MOST_DRAWS,
+    f"between {LEAST_RATE:g} and {MOST_DRAWS:g} draws of a row",
+)
 _probability_or_zero = (lambda value: 0 <= value < 1, "in [0, 1): it is a total-variation distance")
 
 
@@ -437,19 +495,36 @@ NAMES = {kind: name for name, kind in (KINDS | TESTS).items()}
 
 def to_json(cost: Any) -> dict[str, Any]:
     """A JSON object with the field "kind" and one field for each parameter."""
-    return {"kind": NAMES[type(cost)]} | {field.name: _plain(getattr(cost, field.name)) for field in fields(cost)}
+    return {"kind": NAMES[type(cost)]} | {
+        field.name: _plain(getattr(cost, field.name)) for field in fields(cost)
+    }
 
 
 def from_json(value: Any, kinds: dict[str, type] = KINDS) -> Any:
-    """The cost that `to_json` wrote. What is unknown, missing or of another type is refused, never skipped or guessed."""
-    if not isinstance(value, dict) or not isinstance(value.get("kind"), str) or value["kind"] not in kinds:
-        raise ValueError(f"a {'cost' if kinds is KINDS else 'test'} is an object with a field kind, one of {sorted(kinds)}")
+    """The cost that `to_json` wrote.
+
+    What is unknown, missing or of another type is refused, never skipped or guessed.
+    """
+    if (
+        not isinstance(value, dict)
+        or not isinstance(value.get("kind"), str)
+        or value["kind"] not in kinds
+    ):
+        raise ValueError(
+            f"a {'cost' if kinds is KINDS else 'test'} is an object with a field kind, one of "
+            f"{sorted(kinds)}"
+        )
     kind = kinds[value["kind"]]
     known = {field.name: field for field in fields(kind)}
     missing = {name for name, field in known.items() if field.default is MISSING} - set(value)
     if missing or not set(value) <= {"kind", *known}:
-        raise ValueError(f"a cost of kind {value['kind']!r} has the fields {sorted(known)}, not {sorted(set(value) - {'kind'})}")
-    return kind(**{name: _parsed(known[name], part) for name, part in value.items() if name != "kind"})
+        raise ValueError(
+            f"a cost of kind {value['kind']!r} has the fields {sorted(known)}, not "
+            f"{sorted(set(value) - {'kind'})}"
+        )
+    return kind(
+        **{name: _parsed(known[name], part) for name, part in value.items() if name != "kind"}
+    )
 
 
 def _plain(value: Any) -> Any:

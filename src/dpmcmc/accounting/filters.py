@@ -1,15 +1,15 @@
 r"""Filters: budgets fixed in advance for queries that are chosen on the way.
 
-When the next run is chosen after seeing the last, adding up costs and then converting is not enough: the conversion
-must not depend on the answers. A filter fixes it at creation, and grants as long as a running sum stays within its
-total:
+When the next run is chosen after seeing the last, adding up costs and then converting is not
+enough: the conversion must not depend on the answers. A filter fixes it at creation, and grants as
+long as a running sum stays within its total:
 
     gaussian_filter  sum of 1/z^2 <= mu^2, where mu-Gaussian DP is exactly (epsilon, delta)-private
                      :cite:p:`smith2022fully,koskela2023individual`; Gaussian queries alone
     zcdp_filter      sum of rho <= rho*  :cite:p:`feldman2021individual`; then D_a <= rho* a at every order a
     renyi_filter     sum of D_a <= D* at one order a, fixed in advance (same source). Worth having for the penalty's
-                     accept bit: its zCDP bound is that of the released ratio, its divergence at the order that matters
-                     is not.
+                     accept bit: its zCDP bound is that of the released ratio, its divergence at the
+                     order that matters is not.
 
 One hundredth of delta is kept for releases that are only near their ideal laws (`accountants`).
 """
@@ -31,8 +31,18 @@ from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 class Filter:
     """A total, a measure of ledgers that adds up, and what was spent so far."""
 
-    def __init__(self, epsilon: float, delta: float, total: float, measure: Callable[[Costs], float], unit: str):
-        self.epsilon, self.delta, self.total, self.unit = epsilon, delta, total, unit
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        total: float,
+        measure: Callable[[Costs], float],
+        unit: str,
+    ):
+        self.epsilon = epsilon
+        self.delta = delta
+        self.total = total
+        self.unit = unit
         self.distance_total = accountants.room_for_distances(epsilon, delta)
         self._measure = measure
         self._granted: dict[Any, int] = {}
@@ -50,7 +60,10 @@ class Filter:
     def fits(self, costs: Costs) -> bool:
         """Whether these costs may be granted now. Depends on public numbers alone."""
         together = self._with(costs)
-        return self._measure(together) <= self.total and accountants.total_distance(together) <= self.distance_total
+        return (
+            self._measure(together) <= self.total
+            and accountants.total_distance(together) <= self.distance_total
+        )
 
     def spend(self, costs: Costs) -> None:
         """Grant these costs, or refuse all of them."""
@@ -64,11 +77,14 @@ class Filter:
             if self._measure(together) <= self.total:
                 distance = accountants.total_distance(together)
                 raise BudgetExceeded(
-                    f"the releases would be {distance:.3g} away from their ideal laws in all, the filter has room "
-                    f"for {self.distance_total:.3g} (budget: epsilon={self.epsilon:g}, delta={self.delta:g}): ask for fewer steps"
+                    f"the releases would be {distance:.3g} away from their ideal laws in all, the "
+                    "filter has room "
+                    f"for {self.distance_total:.3g} (budget: epsilon={self.epsilon:g}, "
+                    f"delta={self.delta:g}): ask for fewer steps"
                 )
             raise BudgetExceeded(
-                f"this costs {self._measure(costs):.6g} {self.unit}, {self.left:.6g} of {self.total:.6g} is left "
+                f"this costs {self._measure(costs):.6g} {self.unit}, {self.left:.6g} of "
+                f"{self.total:.6g} is left "
                 f"(budget: epsilon={self.epsilon:g}, delta={self.delta:g})"
             )
 
@@ -101,11 +117,19 @@ def zcdp_filter(epsilon: float, delta: float) -> Filter:
         _check_known("zcdp", costs)
         return accountants.zcdp_rho(costs)
 
-    return Filter(epsilon, delta, largest_rho(epsilon, (1 - accountants.RESERVE) * delta), measure, "of rho (zCDP)")
+    return Filter(
+        epsilon,
+        delta,
+        largest_rho(epsilon, (1 - accountants.RESERVE) * delta),
+        measure,
+        "of rho (zCDP)",
+    )
 
 
 def renyi_filter(epsilon: float, delta: float) -> Filter:
-    """Sums Renyi divergences of one order: the one that is best for costs that grow in proportion to it."""
+    """Sums Renyi divergences of one order: the one that is best for costs that grow in proportion
+    to it.
+    """
     accountants.check_budget(epsilon, delta)
     kept = (1 - accountants.RESERVE) * delta
     order = float(renyi.ORDERS[np.argmax(_total(renyi.ORDERS, epsilon, kept) / renyi.ORDERS)])
@@ -115,7 +139,9 @@ def renyi_filter(epsilon: float, delta: float) -> Filter:
         _check_known("renyi", costs)
         return float(accountants.curve(costs)(np.array([order]))[0]) if costs else 0.0
 
-    return Filter(epsilon, delta, max(0.0, total), measure, f"of Renyi divergence at order {order:.4g}")
+    return Filter(
+        epsilon, delta, max(0.0, total), measure, f"of Renyi divergence at order {order:.4g}"
+    )
 
 
 KNOWS: dict[str, Callable[[Any], bool]] = {  # which costs a filter has a bound for
@@ -128,23 +154,31 @@ KNOWS: dict[str, Callable[[Any], bool]] = {  # which costs a filter has a bound 
 def _check_known(shared_by: str, costs: Costs) -> None:
     """Refuse costs that a filter cannot sum up, and name those that could."""
     if reasons := [cost.reason for cost in costs if isinstance(cost, NonPrivate)]:
-        raise UnsupportedQuery(f"no budget pays for this: {reasons[0]}. Use a private query, or a curator without a budget")
+        raise UnsupportedQuery(
+            f"no budget pays for this: {reasons[0]}. Use a private query, or a curator without a "
+            "budget"
+        )
     others = sorted({type(cost).__name__ for cost in costs if not KNOWS[shared_by](cost)})
     if not others:
         return
     able = [name for name, knows in KNOWS.items() if all(knows(cost) for cost in costs)]
     way_out = (
-        f"have it shared by {' or '.join(able)} from the first spend on" if able else "give these queries a budget of their own"
+        f"have it shared by {' or '.join(able)} from the first spend on"
+        if able
+        else "give these queries a budget of their own"
     )
     only = " (sgld, penalty with all rows)" if shared_by == "gaussian-dp" else ""
     raise UnsupportedQuery(
-        f"a budget shared by {shared_by} cannot sum up {', '.join(others)}: {way_out}, or choose a sampler that asks for others"
+        f"a budget shared by {shared_by} cannot sum up {', '.join(others)}: {way_out}, or choose a "
+        "sampler that asks for others"
         f"{only}"
     )
 
 
-FILTERS = {"gaussian-dp": gaussian_filter, "zcdp": zcdp_filter, "renyi": renyi_filter}  # as curators are told to share by
-NAMES = {"gaussian-dp": "gaussian-filter", "zcdp": "zcdp-filter", "renyi": "renyi-filter"}  # as statements have them
+# As curators are told to share by
+FILTERS = {"gaussian-dp": gaussian_filter, "zcdp": zcdp_filter, "renyi": renyi_filter}
+# As statements have them
+NAMES = {"gaussian-dp": "gaussian-filter", "zcdp": "zcdp-filter", "renyi": "renyi-filter"}
 BY_NAME = {NAMES[shared_by]: make for shared_by, make in FILTERS.items()}
 
 

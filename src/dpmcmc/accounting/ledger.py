@@ -1,15 +1,18 @@
 """What was spent on a table, and under which promise: written down before any row is touched.
 
-A curator's `Ledger` is the list of the bills that it has granted. With a path it lives in a JSON file that is replaced atomically
-and flushed to disk before a grant is given out, so that a crash forgets no spend. A second process that has the same file open is
-refused once the first has spent: it must open the file again and see what is left.
+A curator's `Ledger` is the list of the bills that it has granted. With a path it lives in a JSON
+file that is replaced atomically and flushed to disk before a grant is given out, so that a crash
+forgets no spend. A second process that has the same file open is refused once the first has spent:
+it must open the file again and see what is left.
 
-Every entry of the file has a SHA-256 digest of the public facts, the bill and the digest before; a digest at the end has the number
-of entries and the last of these. So a file that was edited or shortened is refused. There is no secret in it: somebody who means to
-can compute the digests again. Nor can the file show that an older copy of it was put back, or that there was one before.
+Every entry of the file has a SHA-256 digest of the public facts, the bill and the digest before; a
+digest at the end has the number of entries and the last of these. So a file that was edited or
+shortened is refused. There is no secret in it: somebody who means to can compute the digests again.
+Nor can the file show that an older copy of it was put back, or that there was one before.
 
-Two other things go by the name. In `accounting` a ledger is what accountants add up: how often each cost was incurred. The ledger
-of a statement (`Statement.ledger_json`, the attribute of a saved posterior) is the bill of one grant, with what was claimed for it.
+Two other things go by the name. In `accounting` a ledger is what accountants add up: how often each
+cost was incurred. The ledger of a statement (`Statement.ledger_json`, the attribute of a saved
+posterior) is the bill of one grant, with what was claimed for it.
 """
 
 from __future__ import annotations
@@ -35,37 +38,54 @@ DRAFT, LOCK = ".draft", ".lock"
 
 @dataclass
 class Ledger:
-    """The grants of one table under one promise; `facts` are the public facts that must not change between openings."""
+    """The grants of one table under one promise; `facts` are the public facts that must not change
+    between openings.
+    """
 
     facts: dict[str, Any]
     path: Path | None = None
     grants: list[tuple[Entry, ...]] = field(default_factory=list)
-    lock: Any = field(default_factory=threading.RLock, repr=False)  # for threads: the file and `grants` change together
+    # For threads: the file and `grants` change together
+    lock: Any = field(default_factory=threading.RLock, repr=False)
 
     @classmethod
     def open(cls, facts: dict[str, Any], path: str | Path | None = None) -> Ledger:
-        """A new ledger, or the one already kept at `path` if it speaks of the same table and promise."""
+        """A new ledger, or the one already kept at `path` if it speaks of the same table and
+        promise.
+        """
         if path is None:
             return cls(facts)
-        # Through a link the file itself is replaced and locked: otherwise both names would have the budget.
+        # Through a link the file itself is replaced and locked: otherwise both names would have the
+        # budget.
         path = Path(path).resolve()
         if path.suffix.lower() in (DRAFT, LOCK):
-            raise ValueError(f"the ledger {path} cannot be kept: other ledgers' drafts and locks have names in {DRAFT} and {LOCK}")
+            raise ValueError(
+                f"the ledger {path} cannot be kept: other ledgers' drafts and locks have names in "
+                f"{DRAFT} and {LOCK}"
+            )
         if not path.exists():
             if not path.parent.is_dir():
-                raise ValueError(f"the ledger {path} cannot be kept: its folder does not exist; make it first")
+                raise ValueError(
+                    f"the ledger {path} cannot be kept: its folder does not exist; make it first"
+                )
             return cls(facts, path)
         if not path.is_file():
             raise ValueError(f"the ledger {path} is no file: name one, or a new one")
         if path.stat().st_nlink > 1:
-            raise ValueError(f"the ledger {path} has a second name (a hard link), under which it would be spent again: remove one")
+            raise ValueError(
+                f"the ledger {path} has a second name (a hard link), under which it would be spent "
+                "again: remove one"
+            )
         kept = _read(path)
         for name, value in facts.items():
             if kept["facts"].get(name) != value:
                 raise BudgetExceeded(
-                    f"the ledger at {path} was opened with {name}={kept['facts'].get(name)}, now it is {value}: a promise does not "
-                    f"change after it was made. For the same rows go on with {name}={kept['facts'].get(name)}: another ledger for "
-                    "them would be a second budget, and both epsilons add up. Another table needs another ledger"
+                    f"the ledger at {path} was opened with {name}={kept['facts'].get(name)}, now "
+                    f"it is {value}: a promise does not "
+                    "change after it was made. For the same rows go on with "
+                    f"{name}={kept['facts'].get(name)}: another ledger for "
+                    "them would be a second budget, and both epsilons add up. Another table needs "
+                    "another ledger"
                 )
         return cls(facts, path, [from_json(bill) for bill in _bills(kept)])
 
@@ -96,12 +116,14 @@ class Ledger:
             kept = _bills(_read(self.path)) if self.path.is_file() else []
         if kept[: len(own)] != own:
             raise BudgetExceeded(
-                f"the ledger at {self.path} no longer has all that was spent: bring it back from a copy. Without it the same rows "
+                f"the ledger at {self.path} no longer has all that was spent: bring it back from a "
+                "copy. Without it the same rows "
                 "would be given a second budget, and both epsilons add up"
             )
         if kept != own:
             raise BudgetExceeded(
-                f"somebody else has spent from the ledger at {self.path} since it was opened: create the curator again (on the "
+                f"somebody else has spent from the ledger at {self.path} since it was opened: "
+                "create the curator again (on the "
                 "command line: give the command again)"
             )
 
@@ -117,7 +139,10 @@ class Ledger:
 
 
 def record_all(ledgers: Sequence[Ledger], bills: Sequence[tuple[Entry, ...]]) -> None:
-    """Write a bill into each ledger. When one of them fails, the others are as before; a killed process leaves too many spends."""
+    """Write a bill into each ledger.
+
+    When one of them fails, the others are as before; a killed process leaves too many spends.
+    """
     recorded: list[Ledger] = []
     try:
         for ledger, bill in zip(ledgers, bills, strict=True):
@@ -158,39 +183,61 @@ def audit(path: Path) -> Audit:
     from dpmcmc.accounting import accountants, filters, verify
 
     kept = _read(path)
-    facts, grants = kept["facts"], _bills(kept)
-    entries, unit = [entry for grant in grants for entry in grant], (facts["neighbours"], facts["rows_per_person"])
+    facts = kept["facts"]
+    grants = _bills(kept)
+    entries = [entry for grant in grants for entry in grant]
+    unit = (facts["neighbours"], facts["rows_per_person"])
     costs = verify.costs_of({"neighbours": unit[0], "rows_per_person": unit[1], "entries": entries})
     budget, delta = _promised(facts["budget"])
     if facts["shared_by"] is not None and facts["shared_by"] not in filters.FILTERS:
-        raise ValueError(f"shared_by={facts['shared_by']!r} must be null or one of {sorted(filters.FILTERS)}")
-    is_shared, is_one = facts["shared_by"] is not None, sum(map(bool, grants)) <= 1
-    epsilon, method, left = math.inf, "none", None
+        raise ValueError(
+            f"shared_by={facts['shared_by']!r} must be null or one of {sorted(filters.FILTERS)}"
+        )
+    is_shared = facts["shared_by"] is not None
+    is_one = sum(map(bool, grants)) <= 1
+    epsilon = math.inf
+    method = "none"
+    left = None
     with contextlib.suppress(BudgetExceeded):  # more than any figure
-        if budget < math.inf and not is_shared and is_one:  # several grants have a figure only where they share: see filters
+        # Several grants have a figure only where they share: see filters
+        if budget < math.inf and not is_shared and is_one:
             epsilon, method = accountants.epsilon(costs, delta)
         elif budget < math.inf and is_shared:
             method = filters.NAMES[facts["shared_by"]]
             shared = filters.FILTERS[facts["shared_by"]](budget, delta)
             shared.spend(costs)
             share = shared.left / shared.total if shared.total else 0.0
-            epsilon, left = budget, f"{share:.1%} of the budget ({shared.left:.6g} of {shared.total:.6g} {shared.unit})"
+            epsilon = budget
+            left = (
+                f"{share:.1%} of the budget ({shared.left:.6g} of {shared.total:.6g} {shared.unit})"
+            )
     is_within = epsilon <= budget
-    return Audit(len(grants), sum(costs.values()), epsilon, budget, delta, method, *unit, left, is_within)
+    return Audit(
+        len(grants), sum(costs.values()), epsilon, budget, delta, method, *unit, left, is_within
+    )
 
 
 def _promised(budget: Any) -> tuple[float, float]:
     """(epsilon, delta); an infinite epsilon where nothing was promised."""
     if budget is None:
         return math.inf, 1e-6
-    is_pair = isinstance(budget, list) and len(budget) == 2 and all(type(part) in (float, int) for part in budget)
+    is_pair = (
+        isinstance(budget, list)
+        and len(budget) == 2
+        and all(type(part) in (float, int) for part in budget)
+    )
     if not is_pair or not 0 < budget[0] < math.inf or not 0 < budget[1] < 1:
-        raise ValueError("the budget of these spends must be null or two numbers, [epsilon, delta], above 0 and delta below 1")
+        raise ValueError(
+            "the budget of these spends must be null or two numbers, [epsilon, delta], above 0 and "
+            "delta below 1"
+        )
     return float(budget[0]), float(budget[1])
 
 
 def _document(facts: dict[str, Any], bills: Sequence[Any]) -> dict[str, Any]:
-    """All that a ledger's file holds: each bill with its digest, and at the end a digest of how many there are."""
+    """All that a ledger's file holds: each bill with its digest, and at the end a digest of how
+    many there are.
+    """
     digest = _digest([FORMAT, facts])
     grants = []
     for bill in bills:
@@ -223,21 +270,29 @@ def _read(path: Path) -> dict[str, Any]:
     version = kept.get("format") if isinstance(kept, dict) else None
     if not isinstance(kept, dict) or not isinstance(version, str) or not version.startswith(KIND):
         raise ValueError(
-            f"{path} is not a ledger that a curator keeps: if it was one, bring it back from a copy; else name another file"
+            f"{path} is not a ledger that a curator keeps: if it was one, bring it back from a "
+            "copy; else name another file"
         )
     if version != FORMAT:
         raise PrivacyRefusal(
-            f"the ledger {path} was written by another version of dpmcmc, and this one cannot tell whether it is whole: go on with "
+            f"the ledger {path} was written by another version of dpmcmc, and this one cannot tell "
+            "whether it is whole: go on with "
             "the version that wrote it"
         )
     try:
         is_whole = _canonical(kept) == _canonical(_document(kept["facts"], _bills(kept)))
     except (KeyError, TypeError):
         is_whole = False
-    if not is_whole or not isinstance(kept["facts"], dict) or not all(isinstance(bill, list) for bill in _bills(kept)):
+    if (
+        not is_whole
+        or not isinstance(kept["facts"], dict)
+        or not all(isinstance(bill, list) for bill in _bills(kept))
+    ):
         raise PrivacyRefusal(
-            f"the ledger {path} is not as a curator wrote it: its digests do not fit its entries, so that it was edited or is not "
-            "whole. Bring the latest copy back. If there is none, take the budget as spent: a new ledger for the same rows is a "
+            f"the ledger {path} is not as a curator wrote it: its digests do not fit its entries, "
+            "so that it was edited or is not "
+            "whole. Bring the latest copy back. If there is none, take the budget as spent: a new "
+            "ledger for the same rows is a "
             "second budget, and both epsilons add up"
         )
     return kept
@@ -256,7 +311,9 @@ def _sync_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One process at a time between reading the file and replacing it, where the system has file locks."""
+    """One process at a time between reading the file and replacing it, where the system has file
+    locks.
+    """
     try:
         import fcntl
     except ImportError:

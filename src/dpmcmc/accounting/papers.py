@@ -1,13 +1,15 @@
 r"""The bounds as the papers print them, for comparison. All are valid (or say so), none is tight.
 
-thesis, Theorem 3.1       DP penalty by zCDP: k = floor(2 tau^2 n^(2a) rho), rho = (sqrt(e - ln d) - sqrt(-ln d))^2
-thesis, Theorem 4.2       DP-HMC by zCDP: k = floor(rho / (rho_l + (L+1) rho_g)), rho_. = 1/(2 tau_.^2 n)
-thesis, Theorem 3.3       DP Barker by Renyi divergences: `costs.DPBarker(..., bound="paper")`
-thesis, Theorem 3.5       minibatch penalty by Renyi divergences: a fixed-size batch with z^2 = tau
-penalty paper, Theorem 1  advanced composition of Gaussian queries, closed form
-DP-Fast MH, Appendix B    advanced composition of a step amplified by its batch
+thesis, Theorem 3.1       DP penalty by zCDP: k = floor(2 tau^2 n^(2a) rho), rho = (sqrt(e - ln d) -
+sqrt(-ln d))^2 thesis, Theorem 4.2       DP-HMC by zCDP: k = floor(rho / (rho_l + (L+1) rho_g)),
+rho_. = 1/(2 tau_.^2 n) thesis, Theorem 3.3       DP Barker by Renyi divergences:
+`costs.DPBarker(..., bound="paper")` thesis, Theorem 3.5       minibatch penalty by Renyi
+divergences: a fixed-size batch with z^2 = tau penalty paper, Theorem 1  advanced composition of
+Gaussian queries, closed form DP-Fast MH, Appendix B    advanced composition of a step amplified by
+its batch
 
-The thesis is :cite:p:`raisa2021thesis`, the penalty paper :cite:p:`yildirim2019exact`, DP-Fast MH :cite:p:`zhang2023dpfast`.
+The thesis is :cite:p:`raisa2021thesis`, the penalty paper :cite:p:`yildirim2019exact`, DP-Fast MH
+:cite:p:`zhang2023dpfast`.
 """
 
 from __future__ import annotations
@@ -36,34 +38,48 @@ def penalty_steps(epsilon: float, delta: float, tau: float, rows: int, alpha: fl
     return math.floor(2 * tau**2 * rows ** (2 * alpha) * zcdp_budget(epsilon, delta))
 
 
-def hmc_steps(epsilon: float, delta: float, tau: float, tau_gradient: float, rows: int, leapfrog: int) -> int:
-    """Thesis, Theorem 4.2: L + 1 gradients and one ratio per step, noises tau sqrt(n) times the sensitivity."""
-    ratio, gradient = 1 / (2 * tau**2 * rows), 1 / (2 * tau_gradient**2 * rows)
+def hmc_steps(
+    epsilon: float, delta: float, tau: float, tau_gradient: float, rows: int, leapfrog: int
+) -> int:
+    """Thesis, Theorem 4.2: L + 1 gradients and one ratio per step, noises tau sqrt(n) times the
+    sensitivity.
+    """
+    ratio = 1 / (2 * tau**2 * rows)
+    gradient = 1 / (2 * tau_gradient**2 * rows)
     return math.floor(zcdp_budget(epsilon, delta) / (ratio + (leapfrog + 1) * gradient))
 
 
-def penalty_advanced(rows: int, alpha: float, beta: float, scale: float, sensitivity: float, sigma: float) -> Allowed:
-    """Penalty paper, Theorem 1, as printed: k = floor(k0 n^(2 alpha) / log n), sensitivity c n^-alpha, noise sigma.
+def penalty_advanced(
+    rows: int, alpha: float, beta: float, scale: float, sensitivity: float, sigma: float
+) -> Allowed:
+    """Penalty paper, Theorem 1, as printed: k = floor(k0 n^(2 alpha) / log n), sensitivity c
+    n^-alpha, noise sigma.
 
-    Its equation (3) does not follow from the paper's Theorems 2 and 3: substituting k(n) leaves a factor sqrt(log n) on
-    the first term. The value is still above the exact composition, about sqrt(2 k0 beta) c / sigma, when
-    2 alpha + beta >= 1/2.
+    Its equation (3) does not follow from the paper's Theorems 2 and 3: substituting k(n) leaves a
+    factor sqrt(log n) on the first term. The value is still above the exact composition, about
+    sqrt(2 k0 beta) c / sigma, when 2 alpha + beta >= 1/2.
     """
     both = 2 * alpha + beta
     least = sensitivity * rows**-alpha * math.sqrt(2 * both * math.log(rows))
     if sigma <= least:
-        raise ValueError(f"sigma={sigma} must be above {least:.4g}: Theorem 1 needs one step's epsilon below 1")
+        raise ValueError(
+            f"sigma={sigma} must be above {least:.4g}: Theorem 1 needs one step's epsilon below 1"
+        )
     ratio = sensitivity / sigma
     epsilon = 2 * math.sqrt(scale * both * beta) * ratio + 4 * scale * ratio**2 * both
     delta = 1.25 * scale * rows**-beta / math.log(rows) + rows**-beta
     return Allowed(math.floor(scale * rows ** (2 * alpha) / math.log(rows)), epsilon, delta)
 
 
-def advanced_composition(steps: int, epsilon: float, delta: float, slack: float) -> tuple[float, float]:
+def advanced_composition(
+    steps: int, epsilon: float, delta: float, slack: float
+) -> tuple[float, float]:
     """Penalty paper, Theorem 3: k steps of (epsilon, delta) are (eps', k delta + slack)-private."""
     if epsilon > 700:
         return math.inf, min(1.0, steps * delta + slack)
-    total = math.sqrt(2 * steps * math.log(1 / slack)) * epsilon + steps * epsilon * math.expm1(epsilon)
+    total = math.sqrt(2 * steps * math.log(1 / slack)) * epsilon + steps * epsilon * math.expm1(
+        epsilon
+    )
     return total, steps * delta + slack
 
 
@@ -72,16 +88,27 @@ def gaussian_step(noise_multiplier: float, delta: float) -> float:
     return math.sqrt(2 * math.log(1.25 / delta)) / noise_multiplier
 
 
-def fast_mh_step(epsilon: float, delta: float, most_rows: int, chance: float) -> tuple[float, float]:
-    """DP-Fast MH, Appendix B: at most K draws, each the changed row with chance p: (6 K p epsilon, 2 K p delta).
+def fast_mh_step(
+    epsilon: float, delta: float, most_rows: int, chance: float
+) -> tuple[float, float]:
+    """DP-Fast MH, Appendix B: at most K draws, each the changed row with chance p: (6 K p epsilon,
+    2 K p delta).
 
-    The proof's K log((1-p+p e^e)/(1-p+p e^-e)) is at most 6 K p e only for e <= 2.84 (K p small), and m draws of the row add up to
-    delta (e^(m e) - 1)/(e^e - 1), on average at most 2 K p delta only while K p (e^e - 1) is below some 1.25: more is refused.
+    The proof's K log((1-p+p e^e)/(1-p+p e^-e)) is at most 6 K p e only for e <= 2.84 (K p small),
+    and m draws of the row add up to delta (e^(m e) - 1)/(e^e - 1), on average at most 2 K p delta
+    only while K p (e^e - 1) is below some 1.25: more is refused.
     """
-    exact = most_rows * (math.log1p(chance * math.expm1(epsilon)) - math.log1p(chance * math.expm1(-epsilon)))
+    exact = most_rows * (
+        math.log1p(chance * math.expm1(epsilon)) - math.log1p(chance * math.expm1(-epsilon))
+    )
     if exact > 6 * most_rows * chance * epsilon:
-        raise ValueError(f"epsilon={epsilon} is too large: 6 K p epsilon is not an upper bound there")
+        raise ValueError(
+            f"epsilon={epsilon} is too large: 6 K p epsilon is not an upper bound there"
+        )
     log_moment = most_rows * math.log1p(chance * math.expm1(epsilon))
     if log_moment > math.log1p(2 * most_rows * chance * math.expm1(epsilon)):
-        raise ValueError(f"K p = {most_rows * chance:g} is too large at epsilon={epsilon}: 2 K p delta is not an upper bound there")
+        raise ValueError(
+            f"K p = {most_rows * chance:g} is too large at epsilon={epsilon}: 2 K p delta is not "
+            "an upper bound there"
+        )
     return 6 * most_rows * chance * epsilon, 2 * most_rows * chance * delta

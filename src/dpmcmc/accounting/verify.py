@@ -1,4 +1,5 @@
-"""Re-verify the claim of a ledger that somebody else wrote: a JSON file, or a posterior saved as NetCDF.
+"""Re-verify the claim of a ledger that somebody else wrote: a JSON file, or a posterior saved as
+NetCDF.
 
 The ledger of a federation holds one ledger, with its own claim, for each owner.
 """
@@ -40,14 +41,21 @@ from dpmcmc.accounting.statement import (
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
 from dpmcmc.types import Neighbours
 
-TOLERANCE = 1e-6  # the last digits of `pld` depend on the processor: 1e-7 at delta = 1e-10, 1e-10 at 1e-6
+# The last digits of `pld` depend on the processor: 1e-7 at delta = 1e-10, 1e-10 at 1e-6
+TOLERANCE = 1e-6
 LEDGER = ("format", "claim", "neighbours", "rows_per_person", "entries")
-CLAIM, ENTRY, FEDERATED = ("epsilon", "delta", "method"), ("query", "released", "cost", "count"), ("format", "owners")
+CLAIM = ("epsilon", "delta", "method")
+ENTRY = ("query", "released", "cost", "count")
+FEDERATED = ("format", "owners")
 STATEMENT = "privacy_statement"  # an attribute too
 MOST_DIGITS = 4000  # Python reads no more than 4300
 FREE = ("Released", "Budget", "Assumes", "Note")  # what a statement prints besides its ledger
-OPINION = rf"epsilon = (\S+) by ([a-z-]+)(?:{re.escape(SECOND)}(?:{re.escape(BOTH_HOLD)})?|, {ALONE})"
-ANY = "\0"  # a number that a statement prints and its ledger does not tell; what is printed never has this character
+OPINION = (
+    rf"epsilon = (\S+) by ([a-z-]+)(?:{re.escape(SECOND)}(?:{re.escape(BOTH_HOLD)})?|, {ALONE})"
+)
+# A number that a statement prints and its ledger does not tell; what is printed never has this
+# character
+ANY = "\0"
 
 
 class Verdict(NamedTuple):
@@ -72,11 +80,18 @@ def _opened(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The ledger in a file, and the attributes of a posterior that stand beside it."""
     attributes = _netcdf_attributes(path) if _is_netcdf(path) else []
     document = parsed(attributes[0][ATTRIBUTE] if attributes else path.read_text())
-    if isinstance(document, dict) and isinstance(document.get(ATTRIBUTE), dict | str):  # attributes, as JSON
-        if {"format", "claim", "entries"} & set(document):  # the rest of a ledger is told by a posterior's attributes too
-            raise ValueError(f"{path.name} holds a ledger within a ledger: there is no telling which is meant")
-        attributes, document = attributes or [document], document[ATTRIBUTE]
-    return _checked(parsed(document) if isinstance(document, str) else document, path.name), attributes
+    # Attributes, as JSON
+    if isinstance(document, dict) and isinstance(document.get(ATTRIBUTE), dict | str):
+        # The rest of a ledger is told by a posterior's attributes too
+        if {"format", "claim", "entries"} & set(document):
+            raise ValueError(
+                f"{path.name} holds a ledger within a ledger: there is no telling which is meant"
+            )
+        attributes = attributes or [document]
+        document = document[ATTRIBUTE]
+    return _checked(
+        parsed(document) if isinstance(document, str) else document, path.name
+    ), attributes
 
 
 def _checked(document: Any, where: str) -> dict[str, Any]:
@@ -84,12 +99,16 @@ def _checked(document: Any, where: str) -> dict[str, Any]:
     for ledger in by_owner(document).values():
         if not isinstance(ledger, dict) or ledger.get("format") != FORMAT:
             # What it has instead is not told: it may be somebody's row.
-            raise ValueError(f"{where} holds no ledger: it must be an object whose format is {FORMAT!r}")
+            raise ValueError(
+                f"{where} holds no ledger: it must be an object whose format is {FORMAT!r}"
+            )
     return document
 
 
 def parsed(text: str | bytes) -> Any:
-    """JSON in which nothing is said twice: of two values for one name a reader would see one, and we another."""
+    """JSON in which nothing is said twice: of two values for one name a reader would see one, and
+    we another.
+    """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
@@ -111,7 +130,10 @@ def by_owner(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     if not isinstance(document.get("owners"), dict) or not document["owners"]:
         raise ValueError("this federated ledger names no owner: there is no claim in it")
     if "" in document["owners"]:
-        raise ValueError("an owner of this federated ledger has no name: it would be taken for a ledger of one owner")
+        raise ValueError(
+            "an owner of this federated ledger has no name: it would be taken for a ledger of one "
+            "owner"
+        )
     _check_fields(document, "federated ledger", FEDERATED)
     return document["owners"]
 
@@ -132,24 +154,41 @@ def contradictions(path: Path) -> list[str]:
     if _is_netcdf(path) and (added := _added_draws(path)):
         return [*found, f"it holds {added} draws more than the run that the ledger is the bill of"]
     if any(JOINED in attributes for attributes in beside):
-        return [*found, "it holds draws of several runs that were put together, and the ledger is the bill of one"]
+        return [
+            *found,
+            "it holds draws of several runs that were put together, and the ledger is the bill of "
+            "one",
+        ]
     return found
 
 
 def doubts(attributes: Mapping[str, Any]) -> list[str]:
-    """Why not to believe what a posterior in memory promises, in its attributes: nothing, if their ledger reproduces it."""
+    """Why not to believe what a posterior in memory promises, in its attributes: nothing, if their
+    ledger reproduces it.
+    """
     if ATTRIBUTE not in attributes:
         return ["there is no bill beside it"]
     try:
         document = _checked(parsed(attributes[ATTRIBUTE]), "the posterior")
         found = [
-            f"{one_line(name) or 'it'} claims epsilon = {rounded_up(verdict.claimed, 4)}, and the bill amounts to "
+            f"{one_line(name) or 'it'} claims epsilon = {rounded_up(verdict.claimed, 4)}, and the "
+            "bill amounts to "
             f"{rounded_up(verdict.recomputed, 4)}"
-            for name, verdict in ((name, verify(ledger)) for name, ledger in by_owner(document).items())
+            for name, verdict in (
+                (name, verify(ledger)) for name, ledger in by_owner(document).items()
+            )
             if not verdict.is_reproduced
         ]
         return found + _contradictions(document, [dict(attributes)])
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, OverflowError, PrivacyRefusal) as error:
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+        KeyError,
+        RecursionError,
+        OverflowError,
+        PrivacyRefusal,
+    ) as error:
         return [f"its bill cannot be read ({one_line(error)})"]
 
 
@@ -163,7 +202,8 @@ def _contradictions(document: dict[str, Any], beside: list[dict[str, Any]]) -> l
         found += [
             f"{name}={attributes[name]}"
             for name, value in weakest(facts).items()
-            if name in attributes and not np.array_equal(np.ravel(_infinite(attributes[name])), np.ravel(value))
+            if name in attributes
+            and not np.array_equal(np.ravel(_infinite(attributes[name])), np.ravel(value))
         ]
         if STATEMENT in attributes:
             wrong = _contradicting(str(attributes[STATEMENT]), ledgers)
@@ -173,16 +213,25 @@ def _contradictions(document: dict[str, Any], beside: list[dict[str, Any]]) -> l
 
 def _is_same(ledger: Any, document: dict[str, Any]) -> bool:
     try:
-        return isinstance(ledger, str | dict) and (parsed(ledger) if isinstance(ledger, str) else ledger) == document
+        return (
+            isinstance(ledger, str | dict)
+            and (parsed(ledger) if isinstance(ledger, str) else ledger) == document
+        )
     except (ValueError, RecursionError):
         return False
 
 
 def _added_draws(path: Path) -> int:
-    """How many more draws a saved posterior has than its run: those of another run are not on this bill."""
+    """How many more draws a saved posterior has than its run: those of another run are not on this
+    bill.
+    """
     with open_netcdf(path) as file:
         groups = [file[name] for name in ("posterior", "warmup_posterior") if name in file]
-        sizes = [math.prod(group[axis].size for axis in ("chain", "draw")) for group in groups if {"chain", "draw"} <= set(group)]
+        sizes = [
+            math.prod(group[axis].size for axis in ("chain", "draw"))
+            for group in groups
+            if {"chain", "draw"} <= set(group)
+        ]
         told = [np.asarray(group.attrs[NUM_DRAWS]) for group in groups if NUM_DRAWS in group.attrs]
     if any(number.size != 1 or number.dtype.kind not in "iu" for number in told):
         raise ValueError(f"the attribute {NUM_DRAWS!r} of {path.name} must be a whole number")
@@ -190,8 +239,12 @@ def _added_draws(path: Path) -> int:
 
 
 def _contradicting(text: str, ledgers: dict[str, dict[str, Any]]) -> list[str]:
-    """Lines of a printed statement that are not those of its ledgers, but for what these do not show (`FREE`)."""
-    owners, wrong, kept = list(ledgers.values()), list[str](), list[str]()
+    """Lines of a printed statement that are not those of its ledgers, but for what these do not
+    show (`FREE`).
+    """
+    owners = list(ledgers.values())
+    wrong = list[str]()
+    kept = list[str]()
     for line in map(str.strip, text.splitlines()):
         number = sum(before.startswith("Promise:") for before in kept)  # whose line it is
         is_known = 0 < number <= len(owners)
@@ -208,7 +261,9 @@ def _contradicting(text: str, ledgers: dict[str, dict[str, Any]]) -> list[str]:
     for name, ledger in ledgers.items():
         patterns += ([] if is_alone else [re.escape(f"Owner {one_line(name)}")]) + _printed(ledger)
     pairs = itertools.zip_longest(patterns, kept, fillvalue="")
-    return wrong + [line for pattern, line in pairs if not re.fullmatch(pattern, " ".join(line.split()))]
+    return wrong + [
+        line for pattern, line in pairs if not re.fullmatch(pattern, " ".join(line.split()))
+    ]
 
 
 def _is_proved(ledger: dict[str, Any], printed: str, method: str) -> bool:
@@ -226,17 +281,27 @@ def _is_meant(ledger: dict[str, Any], line: str) -> bool:
     pattern = _pattern(f"Means: {MEANS[Neighbours(facts['neighbours'])].format(ANY)}", r"([0-9.]+)")
     known = re.fullmatch(pattern, " ".join(line.split()))
     try:
-        chance = guess.chance(costs_of(ledger), facts["epsilon"], facts["delta"], facts["accountant"])
+        chance = guess.chance(
+            costs_of(ledger), facts["epsilon"], facts["delta"], facts["accountant"]
+        )
         return known is not None and 100 * chance * (1 - TOLERANCE) <= float(known[1])
     except (ValueError, PrivacyRefusal):
         return False
 
 
 def _printed(ledger: dict[str, Any]) -> list[str]:
-    """Patterns of the lines that a statement prints of what is in its ledger: with any capacity, promised in advance or not."""
-    facts, bill = _facts(ledger), _part(ledger, "entries", list)
-    in_advance, in_retrospect = (lines_of(facts, bill, ANY, is_in_retrospect) for is_in_retrospect in (False, True))
-    return [f"{_pattern(one)}|{_pattern(other)}" for one, other in zip(in_advance, in_retrospect, strict=True)]
+    """Patterns of the lines that a statement prints of what is in its ledger: with any capacity,
+    promised in advance or not.
+    """
+    facts = _facts(ledger)
+    bill = _part(ledger, "entries", list)
+    in_advance, in_retrospect = (
+        lines_of(facts, bill, ANY, is_in_retrospect) for is_in_retrospect in (False, True)
+    )
+    return [
+        f"{_pattern(one)}|{_pattern(other)}"
+        for one, other in zip(in_advance, in_retrospect, strict=True)
+    ]
 
 
 def _pattern(line: str, number: str = "[0-9]+") -> str:
@@ -264,7 +329,10 @@ def _is_netcdf(path: Path) -> bool:
 
 @contextlib.contextmanager
 def open_netcdf(path: Path) -> Iterator[Any]:
-    """A saved posterior in HDF5. What that library says of a file that is damaged helps nobody here."""
+    """A saved posterior in HDF5.
+
+    What that library says of a file that is damaged helps nobody here.
+    """
     import h5py
 
     with path.open("rb"):  # whether it may be read at all, the system says better
@@ -273,20 +341,32 @@ def open_netcdf(path: Path) -> Iterator[Any]:
         with h5py.File(path, "r") as file:
             yield file
     except Exception as error:
-        raise ValueError(f"{path} is no posterior: it must be a NetCDF file as `save` writes it, and not a damaged one") from error
+        raise ValueError(
+            f"{path} is no posterior: it must be a NetCDF file as `save` writes it, and not a "
+            "damaged one"
+        ) from error
 
 
 def _netcdf_attributes(path: Path) -> list[dict[str, Any]]:
-    """Of the posterior, of the whole file and of whatever in it has a ledger or a statement: those with a ledger first."""
+    """Of the posterior, of the whole file and of whatever in it has a ledger or a statement: those
+    with a ledger first.
+    """
     with open_netcdf(path) as file:
         places: list[Any] = [file["posterior"]] if "posterior" in file else []
         places.append(file)
         others: list[Any] = []
-        file.visititems(lambda name, item: others.append(item) if {ATTRIBUTE, STATEMENT} & set(item.attrs) else None)
+        file.visititems(
+            lambda name, item: (
+                others.append(item) if {ATTRIBUTE, STATEMENT} & set(item.attrs) else None
+            )
+        )
         places += [item for item in others if item not in places]
         found = [{name: _text(value) for name, value in place.attrs.items()} for place in places]
     if not any(ATTRIBUTE in attributes for attributes in found):
-        raise ValueError(f"{path.name} holds no ledger: no attribute {ATTRIBUTE!r} in its posterior group or its root")
+        raise ValueError(
+            f"{path.name} holds no ledger: no attribute {ATTRIBUTE!r} in its posterior group or "
+            "its root"
+        )
     return sorted(found, key=lambda attributes: ATTRIBUTE not in attributes)
 
 
@@ -296,37 +376,63 @@ def _text(value: Any) -> Any:
 
 def costs_of(document: dict[str, Any]) -> dict[Any, int]:
     """The ledger's costs and counts; equal costs of different queries are added."""
-    relation, rows_per_person, total = _relation(document), _rows_per_person(document), dict[Any, int]()
+    relation = _relation(document)
+    rows_per_person = _rows_per_person(document)
+    total = dict[Any, int]()
     for entry in _part(document, "entries", list):
-        count, cost = _part(entry, "count", int), from_json(_part(entry, "cost", dict))
+        count = _part(entry, "count", int)
+        cost = from_json(_part(entry, "cost", dict))
         _check_fields(entry, "ledger's entry", ENTRY)
         if not 0 <= count <= LIMIT:
             raise ValueError("a count must be a whole number from 0 to 2^60")
         if getattr(cost, "neighbours", relation) is not relation:
-            raise ValueError(f"a cost is for {cost.neighbours.value!r}, the ledger's promise for {relation.value!r}")
+            raise ValueError(
+                f"a cost is for {cost.neighbours.value!r}, the ledger's promise for "
+                f"{relation.value!r}"
+            )
         if cost.is_of_one_row and rows_per_person > 1:
-            raise ValueError(f"a cost is for persons with one row, the ledger's promise for {rows_per_person} rows per person")
+            raise ValueError(
+                f"a cost is for persons with one row, the ledger's promise for {rows_per_person} "
+                "rows per person"
+            )
         total[cost] = total.get(cost, 0) + count
     return total
 
 
 def verify(document: dict[str, Any]) -> Verdict:
-    """Recompute the claim with its own method. An infinite claim is always reproduced: it promises nothing."""
-    facts, costs = _facts(document), costs_of(document)
-    claimed, delta, method, rows_per_person = (facts[name] for name in ("epsilon", "delta", "accountant", "rows_per_person"))
+    """Recompute the claim with its own method.
+
+    An infinite claim is always reproduced: it promises nothing.
+    """
+    facts = _facts(document)
+    costs = costs_of(document)
+    claimed, delta, method, rows_per_person = (
+        facts[name] for name in ("epsilon", "delta", "accountant", "rows_per_person")
+    )
     if not claimed >= 0:
         raise ValueError(f"the claimed epsilon={claimed} is not a number of at least 0")
     if not 0 < delta < 1:
         raise ValueError(f"the claimed delta={delta} must lie in (0, 1)")
     recomputed = _recomputed(costs, claimed, delta, method)
     is_reproduced = recomputed <= claimed * (1 + TOLERANCE)
-    return Verdict(claimed, recomputed, delta, method, facts["neighbours"], rows_per_person, sum(costs.values()), is_reproduced)
+    return Verdict(
+        claimed,
+        recomputed,
+        delta,
+        method,
+        facts["neighbours"],
+        rows_per_person,
+        sum(costs.values()),
+        is_reproduced,
+    )
 
 
 def _relation(document: dict[str, Any]) -> Neighbours:
     name = _part(document, "neighbours", str)
     if name not in {kind.value for kind in Neighbours}:
-        raise ValueError(f"a ledger's 'neighbours' must be one of {[kind.value for kind in Neighbours]}")
+        raise ValueError(
+            f"a ledger's 'neighbours' must be one of {[kind.value for kind in Neighbours]}"
+        )
     return Neighbours(name)
 
 
@@ -353,23 +459,34 @@ def _infinite(value: Any) -> Any:
 
 def _number(claim: dict[str, Any], name: str) -> float:
     try:
-        return math.inf if _infinite(claim.get(name)) == math.inf else float(_part(claim, name, int, float))
+        return (
+            math.inf
+            if _infinite(claim.get(name)) == math.inf
+            else float(_part(claim, name, int, float))
+        )
     except OverflowError:
         raise ValueError(f"a ledger's {name!r} is too large to be a number") from None
 
 
 def _recomputed(costs: dict[Any, int], claimed: float, delta: float, method: str) -> float:
     if method not in (*accountants.METHODS, *filters.BY_NAME, "none"):
-        raise ValueError(f"the claim's method must be one of {[*accountants.METHODS, *filters.BY_NAME]}")
+        raise ValueError(
+            f"the claim's method must be one of {[*accountants.METHODS, *filters.BY_NAME]}"
+        )
     if method == "none" and math.isinf(claimed):
         return math.inf
     if method == "none" or not costs:
         return accountants.epsilon(costs, delta).epsilon
     if method in filters.BY_NAME:
-        return claimed if math.isfinite(claimed) and filters.BY_NAME[method](claimed, delta).fits(costs) else math.inf
+        return (
+            claimed
+            if math.isfinite(claimed) and filters.BY_NAME[method](claimed, delta).fits(costs)
+            else math.inf
+        )
     try:
         return accountants.epsilon_by(method, costs, delta)
     except PrivacyRefusal as refusal:
-        if math.isinf(claimed) or isinstance(refusal, BudgetExceeded):  # distances from ideal laws eat up delta
+        # Distances from ideal laws eat up delta
+        if math.isinf(claimed) or isinstance(refusal, BudgetExceeded):
             return math.inf
         raise

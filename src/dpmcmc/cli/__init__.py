@@ -1,4 +1,7 @@
-"""The command line. Each command lives in its own file; nothing heavy is imported before a command runs."""
+"""The command line.
+
+Each command lives in its own file; nothing heavy is imported before a command runs.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ main = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_show_locals=False,  # local values are rows; some versions of typer show them by default
+    # Local values are rows; some versions of typer show them by default
+    pretty_exceptions_show_locals=False,
     help="Differentially private Markov chain Monte Carlo.",
 )
 main.add_typer(account.app, name="account")
@@ -24,23 +28,39 @@ main.command("run", no_args_is_help=True)(run.run)
 
 @main.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the posterior and the figure.")] = Path("demo-output"),
-    seed: Annotated[int, typer.Option(min=0, max=run.MAX_SEED, help="Of the chains; the privacy noise never comes from it.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the posterior and the figure.")] = Path(
+        "demo-output"
+    ),
+    seed: Annotated[
+        int,
+        typer.Option(
+            min=0, max=run.MAX_SEED, help="Of the chains; the privacy noise never comes from it."
+        ),
+    ] = 0,
 ) -> None:
-    """A private logistic regression on an embedded table of 61 395 workers, beside the answer without privacy."""
+    """A private logistic regression on an embedded table of 61 395 workers, beside the answer
+    without privacy.
+    """
     from dpmcmc import demo as demo_module
 
-    demo_module.main(out, seed)  # a run that fails its checks, as some do by chance, says so: the demo itself has not failed
+    # A run that fails its checks, as some do by chance, says so: the demo itself has not failed
+    demo_module.main(out, seed)
 
 
 @main.command()
 def plan(
     rows: Annotated[int, typer.Option(min=1, help="The number of rows, which is public.")],
-    dimension: Annotated[int, typer.Option(min=1, help="The number of parameters, the intercept among them.")],
+    dimension: Annotated[
+        int, typer.Option(min=1, help="The number of parameters, the intercept among them.")
+    ],
     epsilon: Annotated[float, typer.Option(help="The budget.")],
     delta: Annotated[float, typer.Option(help="The budget.")],
-    neighbours: Annotated[Relation, typer.Option(help="What is protected: values, or presence.")] = Relation.REPLACE,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    neighbours: Annotated[
+        Relation, typer.Option(help="What is protected: values, or presence.")
+    ] = Relation.REPLACE,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object instead of a table.")
+    ] = False,
 ) -> None:
     """What each sampler would make of a logistic regression, from public facts alone."""
     from dpmcmc import forecast
@@ -55,11 +75,20 @@ def plan(
 
 @main.command()
 def report(
-    file: Annotated[Path, typer.Argument(help="A posterior, as `run` writes it.", exists=True, dir_okay=False)],
-    out: Annotated[Path | None, typer.Option(help="The page; by default beside the file, with the ending .html.")] = None,
-    title: Annotated[str | None, typer.Option(help="The headline; by default the name of the file.")] = None,
+    file: Annotated[
+        Path, typer.Argument(help="A posterior, as `run` writes it.", exists=True, dir_okay=False)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The page; by default beside the file, with the ending .html."),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="The headline; by default the name of the file.")
+    ] = None,
 ) -> None:
-    """One page to look at: whether to rely on the draws, the parameters, the chains, and what was promised. Costs nothing."""
+    """One page to look at: whether to rely on the draws, the parameters, the chains, and what was
+    promised. Costs nothing.
+    """
     from dpmcmc import load
     from dpmcmc import report as write
 
@@ -70,7 +99,9 @@ def report(
 
 
 @main.callback(invoke_without_command=True)
-def _commands(version: Annotated[bool, typer.Option("--version", help="Tell the version.")] = False) -> None:
+def _commands(
+    version: Annotated[bool, typer.Option("--version", help="Tell the version.")] = False,
+) -> None:
     """Differentially private Markov chain Monte Carlo."""
     if version:
         typer.echo(__version__)

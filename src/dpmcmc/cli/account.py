@@ -1,14 +1,16 @@
-"""`dpmcmc account`: steps from a budget, or epsilon from a number of steps, one command per kind of query.
+"""`dpmcmc account`: steps from a budget, or epsilon from a number of steps, one command per kind of
+query.
 
     dpmcmc account gaussian --noise-multiplier 30 --epsilon 1 --delta 1e-6
     dpmcmc account accept-bit --test barker --range 0.04 --steps 100 --delta 1e-6 --json
     dpmcmc account compare accept-bit --test penalty --sigma 1 --range 0.03 --epsilon 1 --delta 1e-6
     dpmcmc account ledger posterior.nc
 
-No rows are needed for any of it. `--json` prints one object with at least steps, epsilon, delta, method and relation.
-A refusal is one line on standard error; with `--json` also one object with the field error.
-Exit codes: 0 answered; 1 a ledger's claim is not reproduced, or the spends of a table are over its budget; 2 refused (no bound
-exists, an argument is out of range, or a table's ledger is not as a curator wrote it).
+No rows are needed for any of it. `--json` prints one object with at least steps, epsilon, delta,
+method and relation. A refusal is one line on standard error; with `--json` also one object with the
+field error. Exit codes: 0 answered; 1 a ledger's claim is not reproduced, or the spends of a table
+are over its budget; 2 refused (no bound exists, an argument is out of range, or a table's ledger is
+not as a curator wrote it).
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from typer.core import TyperGroup
 
 from dpmcmc.cli.options import Relation, refusals
 
-UsageError: Any = typer.BadParameter.__base__  # of an option that is misspelt, missing or no number; typer does not export it
+# Of an option that is misspelt, missing or no number; typer does not export it
+UsageError: Any = typer.BadParameter.__base__
 
 
 class _Commands(TyperGroup):
@@ -74,7 +77,8 @@ class Question(NamedTuple):
     per_step: Mapping[Any, int]
     method: str | None  # None: the best of the quick ones
     initial: Mapping[Any, int] = {}
-    otherwise: Question | None = None  # the same in other words: the better of the two answers is given
+    # The same in other words: the better of the two answers is given
+    otherwise: Question | None = None
 
 
 class Given(NamedTuple):
@@ -86,7 +90,15 @@ class Given(NamedTuple):
     relation: str
 
 
-Test = enum.StrEnum("Test", {"barker": "barker", "lazy_barker": "lazy-barker", "penalty": "penalty", "metropolis": "metropolis"})
+Test = enum.StrEnum(
+    "Test",
+    {
+        "barker": "barker",
+        "lazy_barker": "lazy-barker",
+        "penalty": "penalty",
+        "metropolis": "metropolis",
+    },
+)
 BitMethod = enum.StrEnum("BitMethod", ["best", "rdp", "exact"])
 Scheme = enum.StrEnum("Scheme", ["poisson", "fixed"])
 BatchMethod = enum.StrEnum("BatchMethod", ["pld", "rdp"])
@@ -94,40 +106,73 @@ MinibatchMethod = enum.StrEnum("MinibatchMethod", ["best", "rdp", "pure"])
 Bound = enum.StrEnum("Bound", ["tight", "paper"])
 Conversion = enum.StrEnum("Conversion", ["best", "paper"])
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table, for a refusal too.")]
-Protected = Annotated[Relation, typer.Option("--neighbours", help="Which change of the table is protected.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="One JSON object instead of a table, for a refusal too.")
+]
+Protected = Annotated[
+    Relation, typer.Option("--neighbours", help="Which change of the table is protected.")
+]
 
 
 def _shared(
     context: typer.Context,
-    delta: Annotated[float, typer.Option("--delta", help="The probability of failure, well below 1/n.")],
-    epsilon: Annotated[float | None, typer.Option("--epsilon", help="The budget; prints the number of steps it allows.")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", help="The number of steps; prints the epsilon they cost.")] = None,
+    delta: Annotated[
+        float, typer.Option("--delta", help="The probability of failure, well below 1/n.")
+    ],
+    epsilon: Annotated[
+        float | None,
+        typer.Option("--epsilon", help="The budget; prints the number of steps it allows."),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option("--steps", help="The number of steps; prints the epsilon they cost."),
+    ] = None,
     neighbours: Annotated[
         Relation,
-        typer.Option("--neighbours", help="What the noise multiplier or range is relative to: repeated in the answer, no more."),
+        typer.Option(
+            "--neighbours",
+            help="What the noise multiplier or range is relative to: repeated in the answer, no more.",
+        ),
     ] = Relation.REPLACE,
     as_json: Json = False,
 ) -> None:
     """The options of all commands, in this order around their own."""
 
 
-def command(name: str, is_labelled: bool = False) -> Callable[[Callable[..., Question]], Callable[..., Question]]:
-    """Register a command under `account` and under `account compare`: a function from its own options to a question.
+def command(
+    name: str, is_labelled: bool = False
+) -> Callable[[Callable[..., Question]], Callable[..., Question]]:
+    """Register a command under `account` and under `account compare`: a function from its own
+    options to a question.
 
-    The options of `_shared` are added to these; --neighbours only if `is_labelled`, where the question does not depend on it.
+    The options of `_shared` are added to these; --neighbours only if `is_labelled`, where the
+    question does not depend on it.
     """
 
     def register(question: Callable[..., Question]) -> Callable[..., Question]:
         own = inspect.signature(question, eval_str=True).parameters
 
         @functools.wraps(question)
-        def answer(context: typer.Context, delta: float, epsilon: Any, steps: Any, as_json: bool, **settings: Any) -> None:
+        def answer(
+            context: typer.Context,
+            delta: float,
+            epsilon: Any,
+            steps: Any,
+            as_json: bool,
+            **settings: Any,
+        ) -> None:
             relation = settings.get("neighbours", Relation.REPLACE)
             given = Given(epsilon, steps, delta, relation.neighbours.value)
-            _answer(context, lambda: question(**{option: settings[option] for option in own}), given, as_json)
+            _answer(
+                context,
+                lambda: question(**{option: settings[option] for option in own}),
+                given,
+                as_json,
+            )
 
-        first, delta, *rest, label, last = inspect.signature(_shared, eval_str=True).parameters.values()
+        first, delta, *rest, label, last = inspect.signature(
+            _shared, eval_str=True
+        ).parameters.values()
         parameters = [first, delta, *own.values(), *rest, *([label] if is_labelled else []), last]
         answer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         for group in (app, compare):
@@ -139,7 +184,9 @@ def command(name: str, is_labelled: bool = False) -> Callable[[Callable[..., Que
 
 @command("gaussian", is_labelled=True)
 def gaussian(
-    noise_multiplier: Annotated[float, typer.Option(help="Z: standard deviation of the noise / sensitivity.")],
+    noise_multiplier: Annotated[
+        float, typer.Option(help="Z: standard deviation of the noise / sensitivity.")
+    ],
 ) -> Question:
     """Queries answered with Gaussian noise: exact."""
     from dpmcmc.accounting.costs import Gaussian
@@ -149,12 +196,24 @@ def gaussian(
 
 @command("accept-bit", is_labelled=True)
 def accept_bit(
-    test: Annotated[Test, typer.Option(help="The acceptance test whose bit is released; metropolis is refused.")],
-    range: Annotated[float, typer.Option("--range", help="DELTA: how far one unit of privacy moves the log-ratio.")],
-    kappa: Annotated[float | None, typer.Option(help="Lazy Barker: the probability that the rows are looked at.")] = None,
-    sigma: Annotated[float | None, typer.Option(help="Penalty: standard deviation of the noise on the ratio.")] = None,
+    test: Annotated[
+        Test, typer.Option(help="The acceptance test whose bit is released; metropolis is refused.")
+    ],
+    range: Annotated[
+        float,
+        typer.Option("--range", help="DELTA: how far one unit of privacy moves the log-ratio."),
+    ],
+    kappa: Annotated[
+        float | None, typer.Option(help="Lazy Barker: the probability that the rows are looked at.")
+    ] = None,
+    sigma: Annotated[
+        float | None, typer.Option(help="Penalty: standard deviation of the noise on the ratio.")
+    ] = None,
     method: Annotated[
-        BitMethod, typer.Option(help="best: the better of rdp and pure. exact: the recursion, some 12 % more steps; slow.")
+        BitMethod,
+        typer.Option(
+            help="best: the better of rdp and pure. exact: the recursion, some 12 % more steps; slow."
+        ),
     ] = BitMethod.best,
 ) -> Question:
     """Accept bits: the coin is tossed where the rows are, and only its side is released."""
@@ -167,9 +226,15 @@ def accept_bit(
 def _test(test: Test, kappa: float | None, sigma: float | None) -> Any:
     from dpmcmc import acceptance
 
-    for option, value, wanted in (("--sigma", sigma, Test.penalty), ("--kappa", kappa, Test.lazy_barker)):
+    for option, value, wanted in (
+        ("--sigma", sigma, Test.penalty),
+        ("--kappa", kappa, Test.lazy_barker),
+    ):
         if value is not None and test is not wanted:
-            raise ValueError(f"the {test.value} test takes no {option}: leave it out, or name the {wanted.value} test")
+            raise ValueError(
+                f"the {test.value} test takes no {option}: leave it out, or name the "
+                f"{wanted.value} test"
+            )
         if value is not None and not math.isfinite(value):
             raise ValueError(f"{option} {value} must be a number")
     if test is Test.penalty:
@@ -178,7 +243,9 @@ def _test(test: Test, kappa: float | None, sigma: float | None) -> Any:
         return acceptance.Penalty(sigma)
     if test is Test.lazy_barker:
         if kappa is None:
-            raise ValueError("the lazy Barker test needs --kappa, the probability that the rows are looked at")
+            raise ValueError(
+                "the lazy Barker test needs --kappa, the probability that the rows are looked at"
+            )
         return acceptance.LazyBarker(kappa)
     return acceptance.Barker() if test is Test.barker else acceptance.Metropolis()
 
@@ -186,15 +253,24 @@ def _test(test: Test, kappa: float | None, sigma: float | None) -> Any:
 @command("subsampled-gaussian")
 def subsampled_gaussian(
     scheme: Annotated[Scheme, typer.Option(help="How a batch is drawn.")],
-    rate: Annotated[float, typer.Option(help="Q: the chance of a row to be in the batch, or batch size / rows.")],
-    noise_multiplier: Annotated[float, typer.Option(help="Z: standard deviation / full sensitivity for the relation.")],
+    rate: Annotated[
+        float, typer.Option(help="Q: the chance of a row to be in the batch, or batch size / rows.")
+    ],
+    noise_multiplier: Annotated[
+        float, typer.Option(help="Z: standard deviation / full sensitivity for the relation.")
+    ],
     neighbours: Protected,
-    method: Annotated[BatchMethod, typer.Option(help="pld: nearly exact; rdp: Renyi divergences.")] = BatchMethod.pld,
+    method: Annotated[
+        BatchMethod, typer.Option(help="pld: nearly exact; rdp: Renyi divergences.")
+    ] = BatchMethod.pld,
 ) -> Question:
     """Gaussian queries on random batches."""
     from dpmcmc.accounting.costs import SubsampledGaussian
 
-    return Question({SubsampledGaussian(scheme.value, rate, noise_multiplier, neighbours.neighbours): 1}, method.value)
+    return Question(
+        {SubsampledGaussian(scheme.value, rate, noise_multiplier, neighbours.neighbours): 1},
+        method.value,
+    )
 
 
 @command("poisson-mixture")
@@ -212,11 +288,20 @@ def poisson_mixture(
 
 @command("minibatch-barker")
 def minibatch_barker(
-    row_bound: Annotated[float, typer.Option(help="cM: the public bound of one row's energy difference.")],
-    ratio: Annotated[float, typer.Option(help="X = n cM / lambda: n rows, lambda the constant part of the mean batch size.")],
+    row_bound: Annotated[
+        float, typer.Option(help="cM: the public bound of one row's energy difference.")
+    ],
+    ratio: Annotated[
+        float,
+        typer.Option(
+            help="X = n cM / lambda: n rows, lambda the constant part of the mean batch size."
+        ),
+    ],
     method: Annotated[
         MinibatchMethod,
-        typer.Option(help="best: the better of rdp and pure. pure: from the proved losses alone, by their sum or their range."),
+        typer.Option(
+            help="best: the better of rdp and pure. pure: from the proved losses alone, by their sum or their range."
+        ),
     ] = MinibatchMethod.best,
 ) -> Question:
     """Accept bits of Barker's test on a minibatch; one row is replaced."""
@@ -234,23 +319,38 @@ def minibatch_barker(
 def dp_barker(
     batch: Annotated[int, typer.Option(help="B: rows in a batch, drawn without replacement.")],
     rows: Annotated[int, typer.Option(help="N: rows in the table.")],
-    bound: Annotated[Bound, typer.Option(help="The exact Renyi divergence of a batch, or the papers' bound.")] = Bound.tight,
-    conversion: Annotated[Conversion, typer.Option(help="From Renyi divergence to epsilon.")] = Conversion.best,
+    bound: Annotated[
+        Bound, typer.Option(help="The exact Renyi divergence of a batch, or the papers' bound.")
+    ] = Bound.tight,
+    conversion: Annotated[
+        Conversion, typer.Option(help="From Renyi divergence to epsilon.")
+    ] = Conversion.best,
 ) -> Question:
     """DP Barker on minibatches, noise variance 2; one row is replaced."""
     from dpmcmc.accounting.costs import DPBarker
 
-    return Question({DPBarker(batch, rows, bound.value): 1}, "rdp" if conversion is Conversion.best else "rdp-paper")
+    return Question(
+        {DPBarker(batch, rows, bound.value): 1},
+        "rdp" if conversion is Conversion.best else "rdp-paper",
+    )
 
 
 @command("hmc", is_labelled=True)
 def hmc(
-    ratio_multiplier: Annotated[float, typer.Option(help="Z1: noise / sensitivity of the log-likelihood ratio.")],
-    gradient_multiplier: Annotated[float, typer.Option(help="Z2: noise / sensitivity of one gradient.")],
+    ratio_multiplier: Annotated[
+        float, typer.Option(help="Z1: noise / sensitivity of the log-likelihood ratio.")
+    ],
+    gradient_multiplier: Annotated[
+        float, typer.Option(help="Z2: noise / sensitivity of one gradient.")
+    ],
     leapfrog: Annotated[int, typer.Option(help="L: leapfrog steps in a trajectory.")],
-    no_reuse: Annotated[bool, typer.Option("--no-reuse", help="Ask for the first gradient of every trajectory.")] = False,
+    no_reuse: Annotated[
+        bool, typer.Option("--no-reuse", help="Ask for the first gradient of every trajectory.")
+    ] = False,
 ) -> Question:
-    """DP-HMC: per step a noisy ratio and L noisy gradients, and one gradient at the start (without reuse: L + 1 per step)."""
+    """DP-HMC: per step a noisy ratio and L noisy gradients, and one gradient at the start (without
+    reuse: L + 1 per step).
+    """
     from dpmcmc.accounting.calibrate import combined
     from dpmcmc.accounting.costs import Gaussian
 
@@ -266,14 +366,18 @@ def ledger(
     file: Annotated[
         Path,
         typer.Argument(
-            help="A ledger as JSON, a posterior saved as NetCDF, or what `run --ledger` keeps.", exists=True, dir_okay=False
+            help="A ledger as JSON, a posterior saved as NetCDF, or what `run --ledger` keeps.",
+            exists=True,
+            dir_okay=False,
         ),
     ],
     as_json: Json = False,
 ) -> None:
-    """Recompute the claim of a statement's ledger, of each owner if there are several; or add up a table's spends.
+    """Recompute the claim of a statement's ledger, of each owner if there are several; or add up a
+    table's spends.
 
-    Exit code 1 if a claim is not reproduced, or the spends are over the budget; 2 if the file of a table's spends was changed.
+    Exit code 1 if a claim is not reproduced, or the spends are over the budget; 2 if the file of a
+    table's spends was changed.
     """
     with _refusals(as_json):
         from dpmcmc.accounting import verify
@@ -283,16 +387,30 @@ def ledger(
         with _no_ledger(file):
             if is_kept(file):
                 raise typer.Exit(_show_spends(file, as_json))
-            verdicts = {name: verify.verify(ledger) for name, ledger in verify.by_owner(verify.read(file)).items()}
+            verdicts = {
+                name: verify.verify(ledger)
+                for name, ledger in verify.by_owner(verify.read(file)).items()
+            }
             contradictions = verify.contradictions(file)
-    is_reproduced = all(verdict.is_reproduced for verdict in verdicts.values()) and not contradictions
+    is_reproduced = (
+        all(verdict.is_reproduced for verdict in verdicts.values()) and not contradictions
+    )
     if contradictions:
-        typer.echo(one_line(f"{file.name} contradicts its own ledger: {'; '.join(contradictions)}"), err=True)
+        typer.echo(
+            one_line(f"{file.name} contradicts its own ledger: {'; '.join(contradictions)}"),
+            err=True,
+        )
     answers = {name: _verdict_answer(verdict) for name, verdict in verdicts.items()}
     for answer in answers.values() if contradictions else ():
         answer |= {"is_reproduced": False, "contradictions": contradictions}
     if as_json:
-        print(json.dumps(answers[""] if set(answers) == {""} else {"is_reproduced": is_reproduced, "owners": answers}))
+        print(
+            json.dumps(
+                answers[""]
+                if set(answers) == {""}
+                else {"is_reproduced": is_reproduced, "owners": answers}
+            )
+        )
     else:
         for name, answer in answers.items():
             whose = f"the claim of {one_line(name)}" if name else "the claim"
@@ -308,8 +426,17 @@ def _no_ledger(file: Path) -> Iterator[None]:
     """A file of another kind is refused without a word of what is in it: it may be a table."""
     try:
         yield
-    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, TypeError, OSError, RecursionError):
-        raise ValueError(f"{file.name} holds no ledger: it must be a JSON object, or a posterior saved as NetCDF") from None
+    except (
+        json.JSONDecodeError,
+        UnicodeDecodeError,
+        AttributeError,
+        TypeError,
+        OSError,
+        RecursionError,
+    ):
+        raise ValueError(
+            f"{file.name} holds no ledger: it must be a JSON object, or a posterior saved as NetCDF"
+        ) from None
     except KeyError as error:
         raise ValueError(f"{file.name} holds no whole ledger: {error} is missing in it") from error
     except OverflowError:
@@ -334,7 +461,13 @@ def _show_spends(file: Path, as_json: bool) -> int:
         **({} if found.left is None else {"left": found.left}),
     }
     words = "within the budget" if found.is_within else "OVER the budget"
-    _show(answer, as_json, f"{file.name}: the spends are {words}" if math.isfinite(found.budget) else f"{file.name}: no promise")
+    _show(
+        answer,
+        as_json,
+        f"{file.name}: the spends are {words}"
+        if math.isfinite(found.budget)
+        else f"{file.name}: no promise",
+    )
     return 0 if found.is_within else 1
 
 
@@ -351,7 +484,9 @@ def _verdict_answer(verdict: Any) -> dict[str, Any]:
     }
 
 
-def _answer(context: typer.Context, question: Callable[[], Question], given: Given, as_json: bool) -> None:
+def _answer(
+    context: typer.Context, question: Callable[[], Question], given: Given, as_json: bool
+) -> None:
     with _refusals(as_json):
         with _as_typed():
             _check(given)
@@ -360,7 +495,11 @@ def _answer(context: typer.Context, question: Callable[[], Question], given: Giv
             _show_comparison(asked, given, as_json)
         else:
             _announce(asked, given)
-            answers = [_answered(one, one.method, given) for one in (asked, asked.otherwise) if one is not None]
+            answers = [
+                _answered(one, one.method, given)
+                for one in (asked, asked.otherwise)
+                if one is not None
+            ]
             _show(max(answers, key=_merit), as_json, f"dpmcmc account {context.info_name}")
 
 
@@ -370,7 +509,9 @@ def _as_typed() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(re.sub(r"^(\w+)=", lambda found: f"--{found[1].replace('_', '-')} ", str(error))) from error
+        raise ValueError(
+            re.sub(r"^(\w+)=", lambda found: f"--{found[1].replace('_', '-')} ", str(error))
+        ) from error
 
 
 def _check(given: Given) -> None:
@@ -400,7 +541,12 @@ def _answered(asked: Question, method: str | None, given: Given) -> dict[str, An
     if steps is None:
         assert epsilon is not None
         steps = calibrate.steps(asked.per_step, epsilon, delta, asked.initial, method)
-        method = method or accountants.epsilon(calibrate.combined(asked.initial, asked.per_step, max(1, steps)), delta).method
+        method = (
+            method
+            or accountants.epsilon(
+                calibrate.combined(asked.initial, asked.per_step, max(1, steps)), delta
+            ).method
+        )
     else:
         ledger = calibrate.combined(asked.initial, asked.per_step, steps) if steps else {}
         if method is None:
@@ -444,7 +590,10 @@ def _show(answer: dict[str, Any], as_json: bool, title: str) -> None:
         if name == "steps":
             value = _number_of_steps(value)
         if value != "":
-            table.add_row(name.replace("_", " "), rounded_up(value, 6) if isinstance(value, float) else str(value))
+            table.add_row(
+                name.replace("_", " "),
+                rounded_up(value, 6) if isinstance(value, float) else str(value),
+            )
     print(title)
     Console().print(table)
 
@@ -458,7 +607,9 @@ def _number_of_steps(steps: int) -> str:
 def _words(entry: dict[str, Any]) -> str:
     cost = dict(entry["cost"])
     kind = cost.pop("kind")
-    parts = ", ".join(f"{name}={value}" for name, value in cost.items() if name != "distance" or value)
+    parts = ", ".join(
+        f"{name}={value}" for name, value in cost.items() if name != "distance" or value
+    )
     return f"{entry['count']} x {kind}({parts})"
 
 
@@ -472,7 +623,8 @@ def _show_comparison(asked: Question, given: Given, as_json: bool) -> None:
         if method == "recursion" and _length(asked, given) > MOST_RECURSION_STEPS:
             continue
         try:
-            if given.steps == 0:  # of nothing every method has a bound: which ones have one of this query?
+            # Of nothing every method has a bound: which ones have one of this query?
+            if given.steps == 0:
                 _answered(asked, method, given._replace(steps=1))
             answers.append(_answered(asked, method, given))
         except UnsupportedQuery:
@@ -491,12 +643,17 @@ def _show_comparison(asked: Question, given: Given, as_json: bool) -> None:
     print(f"delta = {given.delta:g}, {given.relation}")
     table = Table("method", "steps", "epsilon")
     for answer in answers:
-        table.add_row(answer["method"], _number_of_steps(answer["steps"]), rounded_up(float(answer["epsilon"]), 6))
+        table.add_row(
+            answer["method"],
+            _number_of_steps(answer["steps"]),
+            rounded_up(float(answer["epsilon"]), 6),
+        )
     Console().print(table)
 
 
 MOST_RECURSION_STEPS = 2_000
-MOST_LEAPFROG = 10**6 - 2  # with `accountants.MOST_QUERIES` there is still an answer to how many steps fit
+# With `accountants.MOST_QUERIES` there is still an answer to how many steps fit
+MOST_LEAPFROG = 10**6 - 2
 
 
 def _length(asked: Question, given: Given) -> float:
@@ -518,7 +675,11 @@ def _announce(asked: Question, given: Given) -> None:
 
         length = _length(asked, given)
         if MOST_RECURSION_STEPS < length <= 1.2 * MOST_STEPS:
-            typer.echo(f"some {length:.0f} steps by the recursion take a minute or more; --method rdp answers at once", err=True)
+            typer.echo(
+                f"some {length:.0f} steps by the recursion take a minute or more; --method rdp "
+                "answers at once",
+                err=True,
+            )
 
 
 @contextmanager

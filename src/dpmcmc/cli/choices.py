@@ -1,4 +1,6 @@
-"""Which sampler `dpmcmc run` takes, with which settings, and what may be hoped for: from public facts."""
+"""Which sampler `dpmcmc run` takes, with which settings, and what may be hoped for: from public
+facts.
+"""
 
 from __future__ import annotations
 
@@ -67,15 +69,22 @@ class ByHand(NamedTuple):
     @property
     def given(self) -> list[str]:
         """The options that were typed."""
-        return [f"--{name.replace('_', '-')}" for name, value in self._asdict().items() if value is not None]
+        return [
+            f"--{name.replace('_', '-')}"
+            for name, value in self._asdict().items()
+            if value is not None
+        ]
 
 
-def name_of(name: SamplerName | None, problem: Problem, by_hand: ByHand, is_shared: bool) -> SamplerName:
+def name_of(
+    name: SamplerName | None, problem: Problem, by_hand: ByHand, is_shared: bool
+) -> SamplerName:
     """The sampler of this name, or else the one that gets furthest."""
     has_bounds = problem.model.lipschitz is not None and problem.model.curvature is not None
     if name is not None or not has_bounds or by_hand.given:
         return name or SamplerName.barker
-    return SamplerName.sgld if is_shared else SamplerName.noise_aware  # which asks nothing by the step
+    # Which asks nothing by the step
+    return SamplerName.sgld if is_shared else SamplerName.noise_aware
 
 
 def choose(
@@ -101,7 +110,9 @@ def choose(
     return chosen
 
 
-def noise_aware(problem, curator, chains: int, by_hand: ByHand, part: float, is_counted: bool) -> Chosen:
+def noise_aware(
+    problem, curator, chains: int, by_hand: ByHand, part: float, is_counted: bool
+) -> Chosen:
     """The posterior given a noisy survey, after a count of the rows that can be used."""
     from dpmcmc import counting, tuning
 
@@ -110,12 +121,23 @@ def noise_aware(problem, curator, chains: int, by_hand: ByHand, part: float, is_
     no_count = "" if is_counted else "--no-count"
     if not no_count and not count.is_decisive:
         no_count = f"a hundredth of the budget adds a noise of +-{count.deviation:.0f}, too much for so few rows"
-    chosen = Chosen(None, None, SamplerName.noise_aware, "", part=part, counting=None if no_count else count, no_count=no_count)
-    with warnings.catch_warnings(action="ignore"):  # what there is to hope for the plan tells, and better
+    chosen = Chosen(
+        None,
+        None,
+        SamplerName.noise_aware,
+        "",
+        part=part,
+        counting=None if no_count else count,
+        no_count=no_count,
+    )
+    # What there is to hope for the plan tells, and better
+    with warnings.catch_warnings(action="ignore"):
         recipe = tuning.noise_aware_for(curator, max(1, chains), share=chosen.share)
-    looks, bounds = sum(recipe.initial.values()), sorted({getattr(query, "clip", 0.0) for query in recipe.initial})
+    looks = sum(recipe.initial.values())
+    bounds = sorted({getattr(query, "clip", 0.0) for query in recipe.initial})
     words = (
-        f"noise-aware: {looks} noisy looks at slopes and curvatures, clips {' and '.join(f'{bound:.4g}' for bound in bounds)} "
+        f"noise-aware: {looks} noisy looks at slopes and curvatures, clips "
+        f"{' and '.join(f'{bound:.4g}' for bound in bounds)} "
         "(proved: no row reaches them)"
     )
     return chosen._replace(
@@ -130,11 +152,15 @@ def noise_aware(problem, curator, chains: int, by_hand: ByHand, part: float, is_
 
 
 def expected_widening(problem, curator, share: float) -> float:
-    """How much wider than without privacy the posterior will be, roughly; of the worst parameter where that can be told."""
+    """How much wider than without privacy the posterior will be, roughly; of the worst parameter
+    where that can be told.
+    """
     from dpmcmc import forecast, tuning
 
     if problem.is_measured:
-        return forecast.expected_widening(curator.capacity, problem.model.dimension, tuning.part_of(curator.budget, share))
+        return forecast.expected_widening(
+            curator.capacity, problem.model.dimension, tuning.part_of(curator.budget, share)
+        )
     chosen = langevin(problem, curator, 1, ByHand(None, None, None, None))
     return tuning.widening_for(share * most_draws(curator, chosen, problem, 1, 1.0))
 
@@ -142,7 +168,8 @@ def expected_widening(problem, curator, share: float) -> float:
 def _check_nothing_given(by_hand: ByHand, name: SamplerName) -> None:
     if by_hand.given:
         raise ValueError(
-            f"{', '.join(by_hand.given)}: {name.value} takes these from public facts; leave them out, or choose another --sampler"
+            f"{', '.join(by_hand.given)}: {name.value} takes these from public facts; leave them "
+            "out, or choose another --sampler"
         )
 
 
@@ -152,14 +179,25 @@ def langevin(problem, curator, chains: int, by_hand: ByHand) -> Chosen:
 
     _check_nothing_given(by_hand, SamplerName.sgld)
     stiffness = tuning.ATTAINED if problem.is_exact else tuning.STIFFNESS
-    with warnings.catch_warnings(action="ignore"):  # what there is to hope for the plan tells, and better
+    # What there is to hope for the plan tells, and better
+    with warnings.catch_warnings(action="ignore"):
         recipe = tuning.langevin_for(curator, max(1, chains), stiffness)
     words = (
-        f"sgld after a private start, step size {tuning.step_size(recipe.query, curator.budget):.3g}, clip {recipe.query.clip:.4g} "
+        "sgld after a private start, step size "
+        f"{tuning.step_size(recipe.query, curator.budget):.3g}, clip {recipe.query.clip:.4g} "
         f"(proved: no row reaches it), noise multiplier {recipe.query.noise_multiplier:g}"
     )
     name = SamplerName.sgld
-    return Chosen(recipe.sampler, recipe.query, name, words, recipe.start, recipe.initial, recipe.thin, recipe.warmup)
+    return Chosen(
+        recipe.sampler,
+        recipe.query,
+        name,
+        words,
+        recipe.start,
+        recipe.initial,
+        recipe.thin,
+        recipe.warmup,
+    )
 
 
 def walk(name: SamplerName, problem, curator, by_hand: ByHand, kappa: float) -> Chosen:
@@ -167,14 +205,25 @@ def walk(name: SamplerName, problem, curator, by_hand: ByHand, kappa: float) -> 
     import dpmcmc
     from dpmcmc import tuning
 
-    model, proved, clip = problem.model, problem.model.lipschitz, by_hand.clip
+    model = problem.model
+    proved = problem.model.lipschitz
+    clip = by_hand.clip
     if clip is None and proved is None:
-        raise ValueError("this model has no proved bound: choose --clip, the most that a row's log-ratio may be per unit of move")
+        raise ValueError(
+            "this model has no proved bound: choose --clip, the most that a row's log-ratio may be "
+            "per unit of move"
+        )
     bound = proved if clip is None else clip
-    walk = tuning.walk(problem.information, problem.prior_precision, curator.capacity, by_hand.step_size)
+    walk = tuning.walk(
+        problem.information, problem.prior_precision, curator.capacity, by_hand.step_size
+    )
     longest = walk.max_move if by_hand.max_move is None else by_hand.max_move
     proposal = dpmcmc.random_walk(walk.scale, longest)
-    is_proved = "proved: no row reaches it" if proved is not None and bound >= proved else "rows beyond it are clipped, with a bias"
+    is_proved = (
+        "proved: no row reaches it"
+        if proved is not None and bound >= proved
+        else "rows beyond it are clipped, with a bias"
+    )
     words = f"{name.value}, moves up to {longest:.3g}, clip {bound:.4g} ({is_proved})"
     if name in (SamplerName.barker, SamplerName.lazy_barker):
         test = dpmcmc.Barker() if name is SamplerName.barker else dpmcmc.LazyBarker(kappa)
@@ -195,37 +244,60 @@ def check_hope(curator: Any, chosen: Chosen, problem: Problem, chains: int, kapp
     """Refuse to spend a budget that would buy next to nothing."""
     from dpmcmc import forecast, tuning
 
-    rows, budget, dimension = curator.capacity, curator.budget, problem.model.dimension
+    rows = curator.capacity
+    budget = curator.budget
+    dimension = problem.model.dimension
     if chosen.query is None:
         widening = expected_widening(problem, curator, chosen.share)
-        how_wide = f"some {widening:.2g} times as wide as without privacy" if widening < math.inf else "that is the prior"
+        how_wide = (
+            f"some {widening:.2g} times as wide as without privacy"
+            if widening < math.inf
+            else "that is the prior"
+        )
         found = f"a posterior {how_wide}" if widening > tuning.MAX_WIDENING else None
     else:
         draws = most_draws(curator, chosen, problem, chains, kappa)
-        error = f"off by about {draws**-0.5:.1f} posterior standard deviations" if draws > 0 else "of nothing but noise"
+        error = (
+            f"off by about {draws**-0.5:.1f} posterior standard deviations"
+            if draws > 0
+            else "of nothing but noise"
+        )
         found = f"posterior means {error}" if draws <= forecast.HOPELESS**-2 else None
     if found is None:
         return
     way_out = "More rows, a larger budget or narrower bounds would help"
     if chosen.start is not None and problem.is_measured:
         way_out = (
-            f"For means within half a standard deviation you would need {forecast.needed_text('sgld', rows, dimension, budget)}"
+            "For means within half a standard deviation you would need "
+            f"{forecast.needed_text('sgld', rows, dimension, budget)}"
         )
     raise ValueError(
-        f"hopeless: with {rows} rows and {dimension} parameters epsilon = {budget.epsilon:g} gives {found}. "
+        f"hopeless: with {rows} rows and {dimension} parameters epsilon = {budget.epsilon:g} gives "
+        f"{found}. "
         f"{way_out}. To spend the budget all the same, name the --sampler"
     )
 
 
-def draws_worth(curator: Any, chosen: Chosen, problem: Problem, num_steps: int, kappa: float) -> float:
-    """About how many independent draws so many steps of all chains are worth: on average, or for the worst parameter if known."""
+def draws_worth(
+    curator: Any, chosen: Chosen, problem: Problem, num_steps: int, kappa: float
+) -> float:
+    """About how many independent draws so many steps of all chains are worth: on average, or for
+    the worst parameter if known.
+    """
     from dpmcmc import forecast, tuning
 
     if chosen.name is not SamplerName.sgld:
         return tuning.effective_draws(chosen.name.value, num_steps, problem.model.dimension, kappa)
-    rows, budget, query = curator.capacity, curator.budget, chosen.query
+    rows = curator.capacity
+    budget = curator.budget
+    query = chosen.query
     if not problem.is_measured:
-        return num_steps * tuning.step_size(query, budget) * min(rows * problem.information + problem.prior_precision) / 4
+        return (
+            num_steps
+            * tuning.step_size(query, budget)
+            * min(rows * problem.information + problem.prior_precision)
+            / 4
+        )
     draws = forecast.forecast_error("sgld", rows, problem.model.dimension, budget) ** -2
     return draws * num_steps / max(1, tuning.langevin_steps(query.noise_multiplier, budget))
 

@@ -21,7 +21,9 @@ from dpmcmc.types import Neighbours
 
 
 class Relation(enum.StrEnum):
-    """Which two tables must be hard to tell apart, as it is typed: in short, or as answers and statements have it."""
+    """Which two tables must be hard to tell apart, as it is typed: in short, or as answers and
+    statements have it.
+    """
 
     REPLACE = "replace"
     ADD_REMOVE = "add-remove"
@@ -30,13 +32,17 @@ class Relation(enum.StrEnum):
 
     @property
     def neighbours(self) -> Neighbours:
-        return Neighbours.REPLACE_ONE if self.startswith("replace") else Neighbours.ADD_OR_REMOVE_ONE
+        return (
+            Neighbours.REPLACE_ONE if self.startswith("replace") else Neighbours.ADD_OR_REMOVE_ONE
+        )
 
 
 class Commands(TyperGroup):
-    """Commands that fail in one line where a file or the output itself cannot be written, without a traceback.
+    """Commands that fail in one line where a file or the output itself cannot be written, without a
+    traceback.
 
-    The text of such an error has the name of the file and the system's reason, and nothing of a table.
+    The text of such an error has the name of the file and the system's reason, and nothing of a
+    table.
     """
 
     def main(self, *args: Any, **options: Any) -> Any:
@@ -60,12 +66,18 @@ def _fail(why: str) -> NoReturn:
 
 
 def say(text: str = "") -> None:
-    """Print the text. No line of it is wider than the terminal, if it is one: files keep lines as they are."""
+    """Print the text.
+
+    No line of it is wider than the terminal, if it is one: files keep lines as they are.
+    """
     typer.echo(wrapped(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
 
 
 def wrapped(text: str, width: int) -> str:
-    """The text with no line wider than that. A line goes on below its first word after a label, such as `Budget:`."""
+    """The text with no line wider than that.
+
+    A line goes on below its first word after a label, such as `Budget:`.
+    """
     return "\n".join(line for whole in text.split("\n") for line in _wrapped_line(whole, width))
 
 
@@ -76,12 +88,16 @@ def _wrapped_line(line: str, width: int) -> list[str]:
     if is_table or len(line) <= width:
         return [line]
     indent = " " * min(label.end(), width // 2)
-    return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 @contextmanager
 def refusals(*kinds: type[Exception], as_json: bool = False) -> Iterator[None]:
-    """Refusals are answers: one line on standard error, one object if JSON was asked for, exit code 2, no traceback."""
+    """Refusals are answers: one line on standard error, one object if JSON was asked for, exit code
+    2, no traceback.
+    """
     refused: tuple[type[Exception], ...] = (ValueError, PrivacyRefusal, *kinds)
     try:
         yield

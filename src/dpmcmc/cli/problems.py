@@ -1,7 +1,7 @@
 """What `dpmcmc run` makes of a table: a built-in model with public facts about it, and the rows.
 
-The two are made apart: the model and the facts from what was typed, the rows from the file. So nothing that is
-printed, kept with the draws or named in an error can hold a cell.
+The two are made apart: the model and the facts from what was typed, the rows from the file. So
+nothing that is printed, kept with the draws or named in an error can hold a cell.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ class ModelName(enum.StrEnum):
 
 REGRESSIONS = (ModelName.logistic, ModelName.linear)
 PRIOR_SCALES = {ModelName.linear: 10.0}  # others 1
-SMALL_NOISE, LARGE_NOISE = 50, 4  # what share of the width of its bounds: it is estimated too large, or hardly known
-TYPICAL_NOISE, TYPICAL_SLOPES = 0.2, 0.4  # of a linear regression, beside half the width of the bounds
+# What share of the width of its bounds: it is estimated too large, or hardly known
+SMALL_NOISE, LARGE_NOISE = 50, 4
+# Of a linear regression, beside half the width of the bounds
+TYPICAL_NOISE, TYPICAL_SLOPES = 0.2, 0.4
 
 
 class Settings(NamedTuple):
@@ -63,7 +65,10 @@ class Settings(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A model, and public facts about it and its rows. It has no rows: those are for the curator alone."""
+    """A model, and public facts about it and its rows.
+
+    It has no rows: those are for the curator alone.
+    """
 
     model: Any
     start: Any
@@ -75,8 +80,10 @@ class Problem(NamedTuple):
     allowed: tuple[str, ...] = ()  # what is declared of the columns that are used, in words
     is_exact: bool = False  # the information is what a row says, no guess
     is_measured: bool = False  # `dpmcmc.forecast` was measured on such models
-    is_round: bool = True  # the posterior is like a normal one; else some steps are worth fewer draws than can be told
-    checks: Callable[[Any], list[Finding]] | None = None  # of the result: findings about draws of such a model
+    # The posterior is like a normal one; else some steps are worth fewer draws than can be told
+    is_round: bool = True
+    # Of the result: findings about draws of such a model
+    checks: Callable[[Any], list[Finding]] | None = None
     reading: str = ""  # what to bear in mind when reading the result: said beside it
 
 
@@ -85,7 +92,9 @@ def problem_of(model: ModelName, settings: Settings) -> Problem:
     _check_columns(model, settings)
     for option in _OPTIONS - _TAKEN[model]:
         if getattr(settings, option) is not None:
-            raise ValueError(f"the {model.value} model takes no --{option.replace('_', '-')}: leave it out")
+            raise ValueError(
+                f"the {model.value} model takes no --{option.replace('_', '-')}: leave it out"
+            )
     problem = _PROBLEMS[model](settings)
     allowed = tuple(settings.allowed(_bounded_columns(model, settings)))
     declared = f"{', '.join(allowed)} (a row with a missing cell says nothing)"
@@ -93,7 +102,9 @@ def problem_of(model: ModelName, settings: Settings) -> Problem:
 
 
 def rows_of(model: ModelName, table: Path, delimiter: str, decimal: str, settings: Settings) -> Any:
-    """The rows of a file as the model of `problem_of` has them: for the curator, and for nobody else."""
+    """The rows of a file as the model of `problem_of` has them: for the curator, and for nobody
+    else.
+    """
     from dpmcmc.tables import read_columns
 
     if decimal not in (".", ",") or decimal == delimiter:
@@ -120,34 +131,57 @@ def _check_columns(model: ModelName, settings: Settings) -> None:
     if not settings.columns:
         besides = "" if settings.label is None else f" that explain {settings.label}"
         raise ValueError(
-            f"name the columns{besides} by their public limits with --bounds, those of text by their values with --levels"
+            f"name the columns{besides} by their public limits with --bounds, those of text by "
+            "their values with --levels"
         )
-    if len(set(map(parameter, settings.columns))) < len(settings.columns) or settings.label in settings.columns:
-        raise ValueError(f"--features {','.join(settings.columns)}: every column once, and the label not among them")
+    if (
+        len(set(map(parameter, settings.columns))) < len(settings.columns)
+        or settings.label in settings.columns
+    ):
+        raise ValueError(
+            f"--features {','.join(settings.columns)}: every column once, and the label not among "
+            "them"
+        )
     if model in REGRESSIONS and settings.label is None:
         raise ValueError(f"the {model.value} model needs --label: the column to explain")
     if model not in REGRESSIONS and settings.label is not None:
         raise ValueError(f"the {model.value} model takes no --label: it has nothing to explain")
     if model is ModelName.logistic and (settings.positive is None) != (settings.negative is None):
         raise ValueError(
-            f"--positive and --negative go together: declare both levels of {settings.label}, as in --positive yes --negative no. "
+            f"--positive and --negative go together: declare both levels of {settings.label}, as "
+            "in --positive yes --negative no. "
             "A label of 1 and 0, or true and false, needs neither"
         )
     if settings.label in settings.levels:
-        raise ValueError(f"--levels are for the columns that explain, not for {settings.label}: leave its levels out")
+        raise ValueError(
+            f"--levels are for the columns that explain, not for {settings.label}: leave its "
+            "levels out"
+        )
     if model is ModelName.linear and settings.label not in settings.bounds:
         raise ValueError(
-            f"no bounds for {settings.label}: declare them, as in --bounds {settings.label}=LOW:HIGH, from public knowledge and "
+            f"no bounds for {settings.label}: declare them, as in --bounds "
+            f"{settings.label}=LOW:HIGH, from public knowledge and "
             "not from the table"
         )
-    both = [name for name in settings.columns if name in settings.bounds and name in settings.levels]
+    both = [
+        name for name in settings.columns if name in settings.bounds and name in settings.levels
+    ]
     if both:
-        raise ValueError(f"bounds and levels for {', '.join(both)}: a column of numbers takes --bounds, one of text --levels")
-    without = [name for name in settings.columns if name not in settings.bounds and name not in settings.levels]
+        raise ValueError(
+            f"bounds and levels for {', '.join(both)}: a column of numbers takes --bounds, one of "
+            "text --levels"
+        )
+    without = [
+        name
+        for name in settings.columns
+        if name not in settings.bounds and name not in settings.levels
+    ]
     if without:
         raise ValueError(
-            f"no bounds or levels for {', '.join(without)}: declare them, as in --bounds {without[0]}=LOW:HIGH, or --levels "
-            f"{without[0]}=ONE/TWO for a column of text, from public knowledge and not from the table"
+            f"no bounds or levels for {', '.join(without)}: declare them, as in --bounds "
+            f"{without[0]}=LOW:HIGH, or --levels "
+            f"{without[0]}=ONE/TWO for a column of text, from public knowledge and not from the "
+            "table"
         )
     if settings.levels and model not in REGRESSIONS:
         raise ValueError(f"the {model.value} model takes no --levels: leave them out")
@@ -163,23 +197,34 @@ def _is_text(cells: Any) -> bool:
 
 
 class _Features(NamedTuple):
-    """Public facts about a regression's columns: scaled ones and, beside an intercept, corners of simplices."""
+    """Public facts about a regression's columns: scaled ones and, beside an intercept, corners of
+    simplices.
+    """
 
     num_columns: int  # of the model
     radius: float
     units: dict[str, str]  # of what people get, the intercept first
     matrix: Any  # from the model's coefficients to that
-    information: list[float]  # what a row is guessed to say about each coefficient, if it says 1 about the predictor
+    # What a row is guessed to say about each coefficient, if it says 1 about the predictor
+    information: list[float]
     place: str  # of the intercept: where the coefficients add nothing, in words
     prior: str  # which numbers have it, in words
 
     def named(self, coefficients: Any) -> dict[str, Any]:
-        """The parameters by name, in the units of the table, and in double precision: some may be far larger than others."""
+        """The parameters by name, in the units of the table, and in double precision: some may be
+        far larger than others.
+        """
         import jax
         import jax.numpy as jnp
 
         with jax.enable_x64(True):
-            return dict(zip(self.units, jnp.asarray(self.matrix) @ jnp.asarray(coefficients, jnp.float64), strict=True))
+            return dict(
+                zip(
+                    self.units,
+                    jnp.asarray(self.matrix) @ jnp.asarray(coefficients, jnp.float64),
+                    strict=True,
+                )
+            )
 
 
 def _features(settings: Settings, told: str) -> _Features:
@@ -189,8 +234,10 @@ def _features(settings: Settings, told: str) -> _Features:
     from dpmcmc.tables import simplex
 
     units: list[tuple[str, str]] = []
-    information, blocks = [], []
-    at_first = [np.ones((1, 1))]  # what the coefficients add up to at the middle of all bounds and the first of all levels
+    information = []
+    blocks = []
+    # What the coefficients add up to at the middle of all bounds and the first of all levels
+    at_first = [np.ones((1, 1))]
     for name in settings.columns:
         if name in settings.bounds:
             half = settings.bounds[name].half
@@ -200,24 +247,41 @@ def _features(settings: Settings, told: str) -> _Features:
             at_first.append(np.zeros((1, 1)))
             continue
         first, *others = levels = settings.levels[name]
-        units += [(parameter(f"{name}={level}"), f"{told} against {name}={first}") for level in others]
-        places = simplex(len(levels)).T if settings.intercept else np.eye(len(levels), len(others), -1)
+        units += [
+            (parameter(f"{name}={level}"), f"{told} against {name}={first}") for level in others
+        ]
+        places = (
+            simplex(len(levels)).T if settings.intercept else np.eye(len(levels), len(others), -1)
+        )
         information += [float(np.mean(places[:, 0] ** 2))] * len(others)
         blocks.append(places[1:] - places[0])
         at_first.append(places[:1])
-    where = {"the middle of all bounds": settings.bounds, "the first of all levels": settings.levels}
-    place = " and ".join(words for words, declared in where.items() if set(declared) & set(settings.columns))
+    where = {
+        "the middle of all bounds": settings.bounds,
+        "the first of all levels": settings.levels,
+    }
+    place = " and ".join(
+        words for words, declared in where.items() if set(declared) & set(settings.columns)
+    )
     if settings.intercept:
-        units, information = [("intercept", f"{told} at {place}"), *units], [1.0, *information]
+        units = [("intercept", f"{told} at {place}"), *units]
+        information = [1.0, *information]
     if len(dict(units)) < len(units):
-        raise ValueError("two parameters would have one name (intercept, COLUMN or COLUMN=LEVEL): rename a column")
+        raise ValueError(
+            "two parameters would have one name (intercept, COLUMN or COLUMN=LEVEL): rename a "
+            "column"
+        )
     matrix = linalg.block_diag(*blocks)
     num_columns = matrix.shape[1]
     if settings.intercept:
-        matrix = np.block([[np.concatenate(at_first, axis=1)], [np.zeros((len(matrix), 1)), matrix]])
+        matrix = np.block(
+            [[np.concatenate(at_first, axis=1)], [np.zeros((len(matrix), 1)), matrix]]
+        )
     # Each column adds 1 at most to the square of a row's length.
     radius = math.sqrt(len(settings.columns))
-    return _Features(num_columns, radius, dict(units), matrix, information, place, _scales(settings))
+    return _Features(
+        num_columns, radius, dict(units), matrix, information, place, _scales(settings)
+    )
 
 
 def _feature_rows(cells: dict[str, Any], settings: Settings) -> Any:
@@ -229,7 +293,9 @@ def _feature_rows(cells: dict[str, Any], settings: Settings) -> Any:
     encode = corners if settings.intercept else indicators
     return np.concatenate(
         [
-            scaled(cells, {name: settings.bounds[name]}) if name in settings.bounds else encode(cells[name], settings.levels[name])
+            scaled(cells, {name: settings.bounds[name]})
+            if name in settings.bounds
+            else encode(cells[name], settings.levels[name])
             for name in settings.columns
         ],
         axis=1,
@@ -256,20 +322,34 @@ def _logistic(settings: Settings) -> Problem:
     from dpmcmc import forecast, models
 
     features = _features(settings, "log-odds")
-    model = models.logistic(features.num_columns, features.radius, settings.prior_scale, settings.intercept)
+    model = models.logistic(
+        features.num_columns, features.radius, settings.prior_scale, settings.intercept
+    )
     model = model._replace(unravel=features.named)
     prior = f"prior, normal around 0 with a standard deviation of {settings.prior_scale:g}: {features.prior}"
     notes = (*(f"{name}: {unit}" for name, unit in features.units.items()), prior)
     information = np.array(features.information) / 5  # a row says at most 1/4 about its logit
-    precision, start = settings.prior_scale**-2, np.zeros(model.dimension)
-    return Problem(model, start, information, precision, notes, features.units, forecast.FILLED, is_measured=True)
+    precision = settings.prior_scale**-2
+    start = np.zeros(model.dimension)
+    return Problem(
+        model,
+        start,
+        information,
+        precision,
+        notes,
+        features.units,
+        forecast.FILLED,
+        is_measured=True,
+    )
 
 
 def _logistic_rows(cells: dict[str, Any], settings: Settings) -> Any:
     from dpmcmc.tables import labels
 
     assert settings.label is not None
-    return _feature_rows(cells, settings), labels(cells[settings.label], settings.positive, settings.negative)
+    return _feature_rows(cells, settings), labels(
+        cells[settings.label], settings.positive, settings.negative
+    )
 
 
 def _linear(settings: Settings) -> Problem:
@@ -279,11 +359,16 @@ def _linear(settings: Settings) -> Problem:
     from dpmcmc.models.robust_linear import CENTER, HUBER, NOISE, NOISE_PRIOR, SHARE
 
     assert settings.label is not None
-    label, limits = settings.label, settings.bounds[settings.label]
+    label = settings.label
+    limits = settings.bounds[settings.label]
     features = _features(settings, label)
-    model = models.robust_linear(features.num_columns, features.radius, 1.0, settings.prior_scale, settings.intercept)
+    model = models.robust_linear(
+        features.num_columns, features.radius, 1.0, settings.prior_scale, settings.intercept
+    )
     if NOISE in features.units:
-        raise ValueError(f"a column cannot be named {NOISE}: that is a parameter of its own; rename it")
+        raise ValueError(
+            f"a column cannot be named {NOISE}: that is a parameter of its own; rename it"
+        )
     units = features.units | {
         NOISE: f"spread of {label} around what the columns tell (where it is normal, 0.87 standard deviations)"
     }
@@ -292,21 +377,37 @@ def _linear(settings: Settings) -> Problem:
         import jax.numpy as jnp
 
         parts = model.unravel(position)
-        coefficients = jnp.append(parts["intercept"], parts["coefficients"]) if settings.intercept else parts["coefficients"]
+        coefficients = (
+            jnp.append(parts["intercept"], parts["coefficients"])
+            if settings.intercept
+            else parts["coefficients"]
+        )
         named = {**features.named(coefficients), NOISE: parts[NOISE]}
         origins = {"intercept": limits.middle} if settings.intercept else {}
-        return {name: _in_table_units(value, limits.half, origins.get(name, 0.0)) for name, value in named.items()}
+        return {
+            name: _in_table_units(value, limits.half, origins.get(name, 0.0))
+            for name, value in named.items()
+        }
 
     size = features.radius**2 + settings.intercept  # of a row, at most
-    through = "the intercept around" if settings.intercept else f"there is no intercept: {label} at {features.place} is"
+    through = (
+        "the intercept around"
+        if settings.intercept
+        else f"there is no intercept: {label} at {features.place} is"
+    )
     notes = (
         *(f"{name}: {unit}" for name, unit in units.items()),
-        f"noise: normal up to {HUBER:g} of its scale, then with exponential tails, so that rows far off pull no harder; a scale "
-        f"above {limits.half / 2:g} tells of bounds of {label} that are too narrow, or of rows that no line fits",
-        f"prior, normal around 0 ({through} {limits.middle:g}) with a standard deviation of {settings.prior_scale:g} noises: "
-        f"{features.prior}; around {CENTER:g}, with one of {NOISE_PRIOR * math.sqrt(SHARE * size):.3g}: {limits.half:g} / {NOISE}",
+        f"noise: normal up to {HUBER:g} of its scale, then with exponential tails, so that rows "
+        "far off pull no harder; a scale "
+        f"above {limits.half / 2:g} tells of bounds of {label} that are too narrow, or of rows "
+        "that no line fits",
+        f"prior, normal around 0 ({through} {limits.middle:g}) with a standard deviation of "
+        f"{settings.prior_scale:g} noises: "
+        f"{features.prior}; around {CENTER:g}, with one of "
+        f"{NOISE_PRIOR * math.sqrt(SHARE * size):.3g}: {limits.half:g} / {NOISE}",
     )
-    # In units of the noise a normal row says 0.8 about its predictor. It says 1.4 about log(noise), which moves all coefficients.
+    # In units of the noise a normal row says 0.8 about its predictor. It says 1.4 about log(noise),
+    # which moves all coefficients.
     of_noise = 1.4 * TYPICAL_NOISE**2 / (TYPICAL_SLOPES**2 + 1 / (SHARE * size))
     information = np.array([*(0.8 * each for each in features.information), of_noise])
     return Problem(
@@ -325,7 +426,8 @@ def _linear(settings: Settings) -> Problem:
 def _line_of_the_bulk(label: str) -> str:
     """The noise has heavy tails, so that the line is not that of least squares."""
     return (
-        f"The coefficients describe the bulk of the rows: rows whose {label} is far off have little pull. "
+        f"The coefficients describe the bulk of the rows: rows whose {label} is far off have "
+        "little pull. "
         "So this is not the line of the means, which least squares estimates: the two differ where "
         f"the values of {label} around the line are skewed, or outliers lie on one side of it."
     )
@@ -341,14 +443,18 @@ def _linear_rows(cells: dict[str, Any], settings: Settings) -> Any:
 
 def _of_noise(noise: Any, width: float, label: str) -> list[Finding]:
     """A noise that is small or large beside the width of the label's bounds."""
-    small, large = width / SMALL_NOISE, width / LARGE_NOISE
-    median, upper = float(noise.median()), float(noise.quantile(0.95))
+    small = width / SMALL_NOISE
+    large = width / LARGE_NOISE
+    median = float(noise.median())
+    upper = float(noise.quantile(0.95))
     if median < small:
         return [
             note(
                 "noise-scale-small",
-                f"The noise_scale is below {small:.3g}, a {SMALL_NOISE}th of the width of --bounds {label}: it may well be smaller "
-                "than its draws, and the spread of the other parameters with it. Narrower bounds would tell.",
+                f"The noise_scale is below {small:.3g}, a {SMALL_NOISE}th of the width of --bounds "
+                f"{label}: it may well be smaller "
+                "than its draws, and the spread of the other parameters with it. Narrower bounds "
+                "would tell.",
                 median=median,
                 limit=small,
             )
@@ -357,8 +463,10 @@ def _of_noise(noise: Any, width: float, label: str) -> list[Finding]:
         return [
             severe(
                 "noise-scale-unknown",
-                f"The noise_scale may be above {large:.3g}, a quarter of the width of --bounds {label}, and the other parameters "
-                "are lost with it: the rows or the budget are too few, the bounds cut off much, or no line fits.",
+                f"The noise_scale may be above {large:.3g}, a quarter of the width of --bounds "
+                f"{label}, and the other parameters "
+                "are lost with it: the rows or the budget are too few, the bounds cut off much, "
+                "or no line fits.",
                 upper=upper,
                 limit=large,
             )
@@ -383,13 +491,19 @@ def _gaussian(settings: Settings) -> Problem:
     count = len(settings.columns)
     middle = np.array([limits.middle for limits in settings.limits.values()])
     means = [parameter(name) for name in settings.columns]
-    # In units of its standard deviation every column says as much as any other, and gradients have the same size in all of them.
+    # In units of its standard deviation every column says as much as any other, and gradients have
+    # the same size in all of them.
     deviation = np.sqrt(_variances(settings, count))
     width = _widths(settings)
-    model = models.gaussian(np.ones(count), settings.prior_scale * width, radius=math.sqrt(math.fsum(width**2)))
+    model = models.gaussian(
+        np.ones(count), settings.prior_scale * width, radius=math.sqrt(math.fsum(width**2))
+    )
 
     def unravel(position):
-        return {name: _in_table_units(position[i], deviation[i], middle[i]) for i, name in enumerate(means)}
+        return {
+            name: _in_table_units(position[i], deviation[i], middle[i])
+            for i, name in enumerate(means)
+        }
 
     prior = f"prior: normal around the middle of the bounds, with a standard deviation of {settings.prior_scale:g} half widths"
     notes = ("the parameters are means, in the units of the table", prior)
@@ -412,7 +526,8 @@ def _gaussian_rows(cells: dict[str, Any], settings: Settings) -> Any:
 
     from dpmcmc.tables import scaled
 
-    with np.errstate(all="ignore"):  # whether a cell is too large or too small for its type is not told
+    # Whether a cell is too large or too small for its type is not told
+    with np.errstate(all="ignore"):
         return scaled(cells, settings.limits) * _widths(settings).astype(np.float32)
 
 
@@ -453,8 +568,10 @@ def _mixture(settings: Settings) -> Problem:
     bound = row_bound if settings.position_bound is None else settings.position_bound
     # The two components overlap, which costs about three quarters of the information.
     notes = (
-        "rows come from two equal normals: theta_1 is the mean of one, theta_1 + theta_2 that of the other",
-        "nobody knows which is which: (theta_1 + theta_2, -theta_2) is as likely as (theta_1, theta_2), and a run may see one only",
+        "rows come from two equal normals: theta_1 is the mean of one, theta_1 + theta_2 that of "
+        "the other",
+        "nobody knows which is which: (theta_1 + theta_2, -theta_2) is as likely as (theta_1, "
+        "theta_2), and a run may see one only",
     )
     model = models.mixture(variance, row_bound, bound)
     return Problem(model, [0.0, bound / 3], [1 / (4 * variance)] * 2, 0.0, notes, is_round=False)
@@ -486,7 +603,8 @@ def _plain_rows(cells: dict[str, Any], settings: Settings) -> Any:
     from dpmcmc.tables.columns import numbers
 
     values = [numbers(cells[name], limits) for name, limits in settings.limits.items()]
-    with np.errstate(all="ignore"):  # whether a cell is too large or too small for its type is not told
+    # Whether a cell is too large or too small for its type is not told
+    with np.errstate(all="ignore"):
         return np.stack(values, axis=1).astype(np.float32)
 
 
@@ -509,13 +627,22 @@ def _variances(settings: Settings, count: int) -> Any:
     import numpy as np
 
     if settings.variances is None or len(settings.variances) != count:
-        raise ValueError(f"this model needs --variances: {count} known variance{'s' * (count > 1)}, in the order of --features")
+        raise ValueError(
+            f"this model needs --variances: {count} known variance{'s' * (count > 1)}, in the "
+            "order of --features"
+        )
     if not all(math.isfinite(value) and value > 0 for value in settings.variances):
-        raise ValueError(f"--variances {','.join(f'{value:g}' for value in settings.variances)} must be positive and finite")
+        raise ValueError(
+            f"--variances {','.join(f'{value:g}' for value in settings.variances)} must be "
+            "positive and finite"
+        )
     return np.array(settings.variances)
 
 
 def _largest_size(settings: Settings) -> float:
     if len(settings.columns) != 1:
-        raise ValueError(f"this model takes one column, {len(settings.columns)} were named: {', '.join(settings.columns)}")
+        raise ValueError(
+            f"this model takes one column, {len(settings.columns)} were named: "
+            f"{', '.join(settings.columns)}"
+        )
     return max(map(abs, settings.bounds[settings.columns[0]]))

@@ -1,7 +1,9 @@
-"""The account of one table: its budget, what was spent of it, and the promise that goes with a bill. It knows no row.
+"""The account of one table: its budget, what was spent of it, and the promise that goes with a
+bill. It knows no row.
 
-A plan says how often each query is asked. Its bill says what each of them costs for the unit of privacy (`bill.entries`), and the
-account tells whether the bill fits what is left. Either one bill gets the whole budget, or several share it by a filter.
+A plan says how often each query is asked. Its bill says what each of them costs for the unit of
+privacy (`bill.entries`), and the account tells whether the bill fits what is left. Either one bill
+gets the whole budget, or several share it by a filter.
 """
 
 from __future__ import annotations
@@ -57,7 +59,10 @@ class Account:
         path: str | Path | None,
         is_enforced: bool = False,
     ) -> None:
-        self.budget, self.unit, self.capacity, self.shared_by = budget, unit, capacity, shared_by
+        self.budget = budget
+        self.unit = unit
+        self.capacity = capacity
+        self.shared_by = shared_by
         self.is_enforced = is_enforced  # that nobody has more rows than the unit says
         self.lock = threading.Lock()  # one grant at a time, from the check to what is written down
         self.ledger = Ledger.open(self._facts(), path)
@@ -81,15 +86,20 @@ class Account:
                 "capacity": self.capacity, "shared_by": self.shared_by,
                 "persons": "enforced" if self.is_enforced else None}  # fmt: skip
 
-    # -- whether a plan may be granted -------------------------------------------------------------------------------------
+    # -- whether a plan may be granted
+    # -------------------------------------------------------------------------------------
 
     def bill(self, plan: Plan) -> tuple[Entry, ...]:
-        """What the plan costs, entry by entry. Under a promise, queries without any bound are refused."""
+        """What the plan costs, entry by entry.
+
+        Under a promise, queries without any bound are refused.
+        """
         bill = entries(plan, self.unit)
         for entry in bill if self.budget is not None else ():
             if isinstance(entry.cost, NonPrivate):
                 raise UnsupportedQuery(
-                    f"{entry.query} is not private at any budget ({entry.cost.reason}): to run it as a baseline, promise nothing, "
+                    f"{entry.query} is not private at any budget ({entry.cost.reason}): to run it "
+                    "as a baseline, promise nothing, "
                     "with Curator(rows, model, None)"
                 )
         return bill
@@ -103,18 +113,28 @@ class Account:
         elif self.budget is not None:
             spent = self._spent(costs)
             if not spent.epsilon <= self.budget.epsilon:
-                way_out = "choose a smaller rho" if any(map(is_standing, plan)) else "ask for fewer steps or add noise"
+                way_out = (
+                    "choose a smaller rho"
+                    if any(map(is_standing, plan))
+                    else "ask for fewer steps or add noise"
+                )
                 raise BudgetExceeded(
-                    f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} (by {spent.method}), "
+                    f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} "
+                    f"(by {spent.method}), "
                     f"the budget is epsilon={self.budget.epsilon:.4g}: {way_out}"
                 )
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
         """The largest number of steps whose bill, with `initial`, fits what is left of the budget."""
-        first, each = total_costs(self.bill(initial)), total_costs(self.bill(per_step))
+        first = total_costs(self.bill(initial))
+        each = total_costs(self.bill(per_step))
         self._check_open()
         if self.budget is None or all(map(is_standing, per_step)):
-            why = "there is no budget" if self.budget is None else "nothing is billed by the step (a filter is paid once)"
+            why = (
+                "there is no budget"
+                if self.budget is None
+                else "nothing is billed by the step (a filter is paid once)"
+            )
             raise ValueError(f"{why}, so any number of steps fits: say num_steps")
         if self.filter is None:
             return calibrate.steps(each, self.budget.epsilon, self.budget.delta, initial=first)
@@ -134,12 +154,15 @@ class Account:
         return self.filter.left / self.filter.total if self.filter.total > 0 else 0.0
 
     def check_consent(self) -> None:
-        """Refuse to run anything, whatever was granted, once the rows were withdrawn or in a copy of the process."""
+        """Refuse to run anything, whatever was granted, once the rows were withdrawn or in a copy
+        of the process.
+        """
         if self.is_withdrawn:
             raise BudgetExceeded("the rows were withdrawn: nothing more is run on them")
         if os.getpid() != self._process:
             raise BudgetExceeded(
-                "this process is a copy (a fork) of the one that made the curator, and would spend its budget once more: make a "
+                "this process is a copy (a fork) of the one that made the curator, and would spend "
+                "its budget once more: make a "
                 "curator here, with a ledger= that all processes share"
             )
 
@@ -148,17 +171,29 @@ class Account:
         self.ledger.check_current()
         if self.budget is not None and self.filter is None and self.ledger.grants:
             raise BudgetExceeded(
-                "this curator has given its one grant and is closed; to share a budget among several runs, create it with "
+                "this curator has given its one grant and is closed; to share a budget among "
+                "several runs, create it with "
                 "shared_by='gaussian-dp' (all queries Gaussian) or 'zcdp'"
             )
 
-    # -- what is said about a bill -----------------------------------------------------------------------------------------
+    # -- what is said about a bill
+    # -----------------------------------------------------------------------------------------
 
     def statement(self, plan: Plan, bill: tuple[Entry, ...], is_secret_fixed: bool) -> Statement:
-        """The promise that goes with the bill of this plan: none, if somebody knows the secret that the noise is made of."""
+        """The promise that goes with the bill of this plan: none, if somebody knows the secret that
+        the noise is made of.
+        """
         epsilon, method, second_epsilon, second_method = self._claim(bill, is_secret_fixed)
-        generator = FIXED_SECRET if is_secret_fixed else f"the generator of the secret stream: {noise.GENERATOR}"
-        reasons = tuple(f"{entry.query}: {entry.cost.reason}" for entry in bill if isinstance(entry.cost, NonPrivate))
+        generator = (
+            FIXED_SECRET
+            if is_secret_fixed
+            else f"the generator of the secret stream: {noise.GENERATOR}"
+        )
+        reasons = tuple(
+            f"{entry.query}: {entry.cost.reason}"
+            for entry in bill
+            if isinstance(entry.cost, NonPrivate)
+        )
         notes = reasons if self.filter is None else (SHARED_BUDGET,)
         exactness = () if reasons else (FLOATING_POINT,)
         limits = self._limits() if math.isfinite(epsilon) else []
@@ -166,7 +201,9 @@ class Account:
             epsilon=epsilon,
             delta=self.delta,
             method=method,
-            chance=guess.chance(total_costs(bill), epsilon, self.delta, method) if math.isfinite(epsilon) else None,
+            chance=guess.chance(total_costs(bill), epsilon, self.delta, method)
+            if math.isfinite(epsilon)
+            else None,
             second_epsilon=second_epsilon,
             second_method=second_method,
             unit=self.unit,
@@ -174,13 +211,22 @@ class Account:
             released=tuple(dict.fromkeys(entry.released for entry in bill)),
             bill=to_json(bill),
             budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),
-            assumptions=(*self._declared(), *_not_ours(plan), generator, *exactness, IN_ONE_PROCESS, *limits, TIME),
+            assumptions=(
+                *self._declared(),
+                *_not_ours(plan),
+                generator,
+                *exactness,
+                IN_ONE_PROCESS,
+                *limits,
+                TIME,
+            ),
             notes=(*notes, *doubtful_delta(self.budget, self.capacity)),
         )
 
     def _declared(self) -> list[str]:
         rows = self.unit.rows_per_person
-        which = "used are" if self.is_enforced else "the table has"  # which may have others, that are not used
+        # Which may have others, that are not used
+        which = "used are" if self.is_enforced else "the table has"
         told = [] if self.unit.is_count_public else [AT_MOST.format(which, self.capacity)]
         if self.is_enforced:
             return [*told, FIRST_OF_EACH.format("row was" if rows == 1 else f"{rows} rows were")]
@@ -190,24 +236,43 @@ class Account:
         """What a promise is not about."""
         limits = [ROWS_OF_FILE]
         limits += [CHANGES] if self.unit.neighbours is Neighbours.ADD_OR_REMOVE_ONE else []
-        limits += [SINGLE_ROWS, CHOICES] if self.unit.rows_per_person == 1 and not self.is_enforced else [CHOICES]
+        limits += (
+            [SINGLE_ROWS, CHOICES]
+            if self.unit.rows_per_person == 1 and not self.is_enforced
+            else [CHOICES]
+        )
         if self.budget is None:
             return limits  # where it says that other runs add to it
-        return [*limits, OTHER_RELEASES.format("this run alone" if self.filter is None else "all that shares this budget")]
+        return [
+            *limits,
+            OTHER_RELEASES.format(
+                "this run alone" if self.filter is None else "all that shares this budget"
+            ),
+        ]
 
-    def _claim(self, bill: tuple[Entry, ...], is_secret_fixed: bool) -> tuple[float, str, float | None, str | None]:
+    def _claim(
+        self, bill: tuple[Entry, ...], is_secret_fixed: bool
+    ) -> tuple[float, str, float | None, str | None]:
         """epsilon and its method, then a second figure and what it is, where there is one."""
         if is_secret_fixed:
-            return math.inf, "none", None, None  # with a known secret even a second opinion would be a wrong one
+            # With a known secret even a second opinion would be a wrong one
+            return math.inf, "none", None, None
         costs = total_costs(bill)
         alone = self._spent(costs)
         if self.filter is not None and self.shared_by is not None:
-            return self.filter.epsilon, filters.NAMES[self.shared_by], alone.epsilon, f"{alone.method}, {ALONE}"
+            return (
+                self.filter.epsilon,
+                filters.NAMES[self.shared_by],
+                alone.epsilon,
+                f"{alone.method}, {ALONE}",
+            )
         if any(isinstance(entry.cost, NonPrivate) for entry in bill):
             return *alone, None, None  # infinity needs none
         return *alone, *self._second_opinion(costs, alone.method)
 
-    def _second_opinion(self, costs: Mapping[Any, int], first: str) -> tuple[float | None, str | None]:
+    def _second_opinion(
+        self, costs: Mapping[Any, int], first: str
+    ) -> tuple[float | None, str | None]:
         for method in ("pld", "rdp", "zcdp", "pure"):
             try:
                 if method != first:
@@ -222,18 +287,29 @@ class Account:
 
 
 def unit_of(budget: Budget | None, unit: Unit | None = None) -> Unit:
-    """Whom a budget protects. Without one, figures are for the given unit, or for one row that is replaced."""
+    """Whom a budget protects.
+
+    Without one, figures are for the given unit, or for one row that is replaced.
+    """
     if unit is None:
         return Unit() if budget is None else budget.unit
     if budget is not None:
-        raise ValueError("unit= is for curators without a budget: a Budget says itself whom it protects")
+        raise ValueError(
+            "unit= is for curators without a budget: a Budget says itself whom it protects"
+        )
     if not isinstance(unit, Unit):
-        raise TypeError(f"unit is a {type(unit).__name__}: it must be a Unit, such as Unit(Neighbours.ADD_OR_REMOVE_ONE)")
+        raise TypeError(
+            f"unit is a {type(unit).__name__}: it must be a Unit, such as "
+            "Unit(Neighbours.ADD_OR_REMOVE_ONE)"
+        )
     return Budget(1.0, DELTA, *unit).unit  # which checks its parts
 
 
 def _not_ours(plan: Plan) -> list[str]:
-    return [NOT_OURS.format(name) for name in sorted({type(query).__name__ for query in plan if not is_ours(query)})]
+    return [
+        NOT_OURS.format(name)
+        for name in sorted({type(query).__name__ for query in plan if not is_ours(query)})
+    ]
 
 
 def doubtful_delta(budget: Budget | None, capacity: int) -> list[str]:
@@ -246,12 +322,17 @@ def doubtful_delta(budget: Budget | None, capacity: int) -> list[str]:
 
 
 @functools.lru_cache(maxsize=64)
-def _spent(costs: tuple[tuple[Any, int], ...], delta: float, most: float | None) -> accountants.Spent:
-    """What the costs amount to; a bill that is far over `most` is told without what the noise lacks to be ideal."""
+def _spent(
+    costs: tuple[tuple[Any, int], ...], delta: float, most: float | None
+) -> accountants.Spent:
+    """What the costs amount to; a bill that is far over `most` is told without what the noise lacks
+    to be ideal.
+    """
     try:
         return accountants.epsilon(dict(costs), delta)
     except PrivacyRefusal as refusal:
-        # No accountant has a figure, or at this epsilon even the rounding of the noise is too much for delta.
+        # No accountant has a figure, or at this epsilon even the rounding of the noise is too much
+        # for delta.
         if most is None:
             return accountants.Spent(math.inf, "none")
         if not isinstance(refusal, BudgetExceeded):

@@ -23,56 +23,83 @@ from dpmcmc.types import Kinds, Model, Query, Unit
 
 def as_column(leaf: Any) -> np.ndarray:
     if isinstance(leaf, jax.core.Tracer):
-        raise TypeError("rows were given inside jit, vmap or another transformation: make the curator outside")
-    if isinstance(leaf, np.ma.MaskedArray):
-        raise TypeError("rows in a masked array would lose their mask: fill it first, with array.filled(nan) for missing numbers")
-    if hasattr(leaf, "__array__") and not isinstance(leaf, np.ndarray | np.generic | jax.Array):
-        # One missing cell makes another type of a whole column there, with which all rows would round in another way.
         raise TypeError(
-            f"rows in a {type(leaf).__name__} have a type that may depend on their cells: declare it, with "
+            "rows were given inside jit, vmap or another transformation: make the curator outside"
+        )
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise TypeError(
+            "rows in a masked array would lose their mask: fill it first, with array.filled(nan) "
+            "for missing numbers"
+        )
+    if hasattr(leaf, "__array__") and not isinstance(leaf, np.ndarray | np.generic | jax.Array):
+        # One missing cell makes another type of a whole column there, with which all rows would
+        # round in another way.
+        raise TypeError(
+            f"rows in a {type(leaf).__name__} have a type that may depend on their cells: declare "
+            "it, with "
             "np.asarray(column, np.float32), or make rows with dpmcmc.tables.scaled"
         )
     array = np.asarray(leaf)
     if array.ndim == 0:
         raise ValueError(
-            "rows must be arrays with a leading axis, one entry per row; a scalar was given (a list counts as a tuple of scalars: "
+            "rows must be arrays with a leading axis, one entry per row; a scalar was given (a "
+            "list counts as a tuple of scalars: "
             "make it an array with np.asarray)"
         )
     if array.dtype.kind == "f":
         with np.errstate(all="ignore"):  # whether a wider number overflowed is not told
             return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
     if array.dtype.kind in "biu":
-        # Narrow ones would wrap around in a model's arithmetic. Those beyond 32 bits saturate: whether any did is not told.
+        # Narrow ones would wrap around in a model's arithmetic. Those beyond 32 bits saturate:
+        # whether any did is not told.
         if np.can_cast(array.dtype, np.int32):
             return array.astype(np.int32)
         least = 0 if array.dtype.kind == "u" else -(2**31)
         return np.clip(array, least, 2**31 - 1).astype(np.int32)
     kind = array.dtype.type.__name__  # the whole dtype of texts would tell how long the longest is
-    raise TypeError(f"rows of type {kind} cannot be used: encode them as numbers (float, int or bool) first")
+    raise TypeError(
+        f"rows of type {kind} cannot be used: encode them as numbers (float, int or bool) first"
+    )
 
 
 def count_rows(leaves: Any, unit: Unit) -> int:
     lengths = {len(leaf) for leaf in jax.tree.leaves(leaves)}
     if not lengths:
-        raise ValueError("rows holds no array: give an array, or a tuple or dict of arrays with one entry per row")
+        raise ValueError(
+            "rows holds no array: give an array, or a tuple or dict of arrays with one entry per "
+            "row"
+        )
     if len(lengths) > 1:
         told = f" ({sorted(lengths)})" if unit.is_count_public else ""
-        raise ValueError(f"the arrays of rows have different numbers of rows{told}: they must agree")
+        raise ValueError(
+            f"the arrays of rows have different numbers of rows{told}: they must agree"
+        )
     return lengths.pop()
 
 
 def first_of_each(persons: Any, num_rows: int, unit: Unit) -> np.ndarray:
-    """Which rows are used: of every person the first `rows_per_person`, of nobody (a negative number) none.
+    """Which rows are used: of every person the first `rows_per_person`, of nobody (a negative
+    number) none.
 
-    Which rows of a person are used hangs on no other person's rows: so one person changes no more than these.
+    Which rows of a person are used hangs on no other person's rows: so one person changes no more
+    than these.
     """
     if unit.is_count_public:
         raise ValueError(
-            "persons= leaves rows out, and the number of rows is public here: say how many of a person's rows to use, with "
-            "Budget(..., rows_per_person=), or have the number private, with neighbours=Neighbours.ADD_OR_REMOVE_ONE"
+            "persons= leaves rows out, and the number of rows is public here: say how many of a "
+            "person's rows to use, with "
+            "Budget(..., rows_per_person=), or have the number private, with "
+            "neighbours=Neighbours.ADD_OR_REMOVE_ONE"
         )
-    if not isinstance(persons, np.ndarray | jax.Array) or persons.dtype.kind not in "iu" or persons.ndim != 1:
-        raise TypeError("persons must be an array of whole numbers, one per row: dpmcmc.tables.persons makes it of a column")
+    if (
+        not isinstance(persons, np.ndarray | jax.Array)
+        or persons.dtype.kind not in "iu"
+        or persons.ndim != 1
+    ):
+        raise TypeError(
+            "persons must be an array of whole numbers, one per row: dpmcmc.tables.persons makes "
+            "it of a column"
+        )
     if len(persons) != num_rows:
         raise ValueError("persons and rows have different lengths: give one entry per row")
     numbers = np.asarray(persons)
@@ -85,15 +112,23 @@ def first_of_each(persons: Any, num_rows: int, unit: Unit) -> np.ndarray:
 
 
 def check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
-    if capacity is not None and (not isinstance(capacity, numbers.Integral) or not 1 <= capacity <= MAX_ROWS):
-        raise ValueError(f"capacity={capacity!r} must be a whole number between 1 and {MAX_ROWS}: it bounds the number of rows")
+    if capacity is not None and (
+        not isinstance(capacity, numbers.Integral) or not 1 <= capacity <= MAX_ROWS
+    ):
+        raise ValueError(
+            f"capacity={capacity!r} must be a whole number between 1 and {MAX_ROWS}: it bounds the "
+            "number of rows"
+        )
     if unit.is_count_public:
         if num_rows == 0:
             raise ValueError("the table is empty (n=0): there is nothing to learn from")
         if num_rows > MAX_ROWS:
             raise ValueError(f"n={num_rows} rows are more than {MAX_ROWS}")
         if capacity is not None and capacity != num_rows:
-            raise ValueError(f"capacity={capacity} differs from n={num_rows}: under replace-one n is public, leave capacity out")
+            raise ValueError(
+                f"capacity={capacity} differs from n={num_rows}: under replace-one n is public, "
+                "leave capacity out"
+            )
         return num_rows
     if capacity is None:
         raise ValueError(
@@ -101,24 +136,30 @@ def check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
             "(with rows_per_person > 1: the number of persons times rows_per_person)"
         )
     if num_rows > capacity:
-        raise ValueError(f"the table has more rows than the declared capacity={capacity}: declare a larger one")
+        raise ValueError(
+            f"the table has more rows than the declared capacity={capacity}: declare a larger one"
+        )
     return int(capacity)
 
 
 def check_points(query: Query, points: Sequence[Any], dimension: int) -> None:
-    """Refuse points that are not what a query is asked with: one or two positions, then perhaps the public part of the log-ratio.
+    """Refuse points that are not what a query is asked with: one or two positions, then perhaps the
+    public part of the log-ratio.
 
     Points of any other shape could make many answers of one ask, with one and the same noise.
     """
     shapes = [(dimension,), (dimension,), ()]
     kinds = [(point.shape, str(point.dtype)) for point in points]
     is_known = all(
-        shape == wanted and dtype in ("float32", "float64") for (shape, dtype), wanted in zip(kinds, shapes, strict=False)
+        shape == wanted and dtype in ("float32", "float64")
+        for (shape, dtype), wanted in zip(kinds, shapes, strict=False)
     )
     if not (1 <= len(points) <= len(shapes) and is_known):
         raise ValueError(
-            f"{query} was asked with {kinds}: ask with a position, or a position and a proposal, or these and a log-ratio. "
-            f"Positions are float32 or float64 of shape ({dimension},), the log-ratio is a scalar; for several asks use vmap, "
+            f"{query} was asked with {kinds}: ask with a position, or a position and a proposal, "
+            "or these and a log-ratio. "
+            f"Positions are float32 or float64 of shape ({dimension},), the log-ratio is a scalar; "
+            "for several asks use vmap, "
             "with a key each"
         )
 
@@ -129,9 +170,12 @@ def check_kind(query: Query, points: Sequence[Any]) -> None:
         inspect.signature(query.answer).bind(None, None, None, *points)
     except TypeError:
         raise ValueError(
-            f"{query} cannot be asked with {len(points)} points: log-ratios go with penalty, accept bits with accept_walk, either "
-            "as the test of hmc, gradients with sgld, sgnht and hmc, statistics with exponential_penalty. Asked by yourself, "
-            "gradients and statistics take a position, log-ratios also a proposal, accept bits also the public log-ratio"
+            f"{query} cannot be asked with {len(points)} points: log-ratios go with penalty, "
+            "accept bits with accept_walk, either "
+            "as the test of hmc, gradients with sgld, sgnht and hmc, statistics with "
+            "exponential_penalty. Asked by yourself, "
+            "gradients and statistics take a position, log-ratios also a proposal, accept bits "
+            "also the public log-ratio"
         ) from None
 
 
@@ -139,10 +183,16 @@ def check_model(model: Model, row: Any) -> None:
     """Refuse a model that does not take such rows; `row` has the shapes and types of one."""
     for name in ("lipschitz", "curvature", "spread"):
         bound: Any = getattr(model, name)
-        if bound is not None and not (isinstance(bound, float | int | np.number) and math.isfinite(bound) and bound > 0):
-            raise ValueError(f"the model's {name}={bound!r} must be positive and finite, or None where nothing is proved")
+        if bound is not None and not (
+            isinstance(bound, float | int | np.number) and math.isfinite(bound) and bound > 0
+        ):
+            raise ValueError(
+                f"the model's {name}={bound!r} must be positive and finite, or None where nothing "
+                "is proved"
+            )
     dtype = jnp.float64 if is_double(row) else jnp.float32
-    position, number = jax.ShapeDtypeStruct((model.dimension,), dtype), jax.ShapeDtypeStruct((), dtype)
+    position = jax.ShapeDtypeStruct((model.dimension,), dtype)
+    number = jax.ShapeDtypeStruct((), dtype)
     with own_settings(is_double(row)):
         _check_prior(model, position)
         _check_center(model, position)
@@ -166,25 +216,37 @@ def _check_prior(model: Model, position: Any) -> None:
         found = jax.eval_shape(model.log_prior, position)
     except Exception as error:
         raise ValueError(
-            f"the model's log_prior does not take a position of {model.dimension} numbers, the model's dimension "
+            f"the model's log_prior does not take a position of {model.dimension} numbers, the "
+            "model's dimension "
             f"({in_brief(error)})"
         ) from error
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
-        raise ValueError(f"the model's log_prior must return one floating-point scalar, it returned {_told(found)}: sum it")
+        raise ValueError(
+            "the model's log_prior must return one floating-point scalar, it returned "
+            f"{_told(found)}: sum it"
+        )
 
 
 def _check_center(model: Model, position: Any) -> None:
     if (model.center is None) != (model.spread is None):
-        raise ValueError("the model has a `center` or a `spread` without the other: gradients lie around the one, within the other")
+        raise ValueError(
+            "the model has a `center` or a `spread` without the other: gradients lie around the "
+            "one, within the other"
+        )
     try:
         found = position if model.center is None else jax.eval_shape(model.center, position)
     except Exception as error:
         raise ValueError(
-            f"the model's center does not take a position of {model.dimension} numbers, or needs its values in Python "
+            f"the model's center does not take a position of {model.dimension} numbers, or needs "
+            "its values in Python "
             f"({in_brief(error)})"
         ) from error
-    if getattr(found, "shape", None) != position.shape or not jnp.issubdtype(found.dtype, jnp.floating):
-        raise ValueError(f"the model's center must return {model.dimension} numbers, it returned {_told(found)}")
+    if getattr(found, "shape", None) != position.shape or not jnp.issubdtype(
+        found.dtype, jnp.floating
+    ):
+        raise ValueError(
+            f"the model's center must return {model.dimension} numbers, it returned {_told(found)}"
+        )
 
 
 def _check_kinds(kinds: Kinds, row: Any) -> None:
@@ -192,10 +254,14 @@ def _check_kinds(kinds: Kinds, row: Any) -> None:
     names = kinds.names
     are_texts = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
     if not are_texts or not 1 <= len(set(names)) == len(names) <= MAX_DIMENSION:
-        raise ValueError(f"kinds.names={names!r} must be a tuple of 1 to {MAX_DIMENSION} different texts")
+        raise ValueError(
+            f"kinds.names={names!r} must be a tuple of 1 to {MAX_DIMENSION} different texts"
+        )
     found = _check_silent("kinds.of_row", kinds.of_row, row)
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.integer):
-        raise ValueError(f"kinds.of_row must return one integer for one row, it returned {_told(found)}")
+        raise ValueError(
+            f"kinds.of_row must return one integer for one row, it returned {_told(found)}"
+        )
 
 
 def _check_features(model: Model, found: Any) -> None:
@@ -204,19 +270,24 @@ def _check_features(model: Model, found: Any) -> None:
     is_in_vectors = is_tuple and all(len(getattr(part, "shape", ())) == 1 for part in parts)
     if not is_in_vectors or sum(part.shape[0] for part in parts) != model.dimension:
         raise ValueError(
-            f"linear.features must return a tuple of vectors with {model.dimension} entries in all, the model's dimension: it "
+            f"linear.features must return a tuple of vectors with {model.dimension} entries in "
+            "all, the model's dimension: it "
             f"returned {', '.join(map(_told, parts))}"
         )
 
 
 def _check_indices(name: str, model: Model, *zeros: Any) -> None:
-    """Refuse an index that is out of range: JAX takes the last entry instead, NumPy says so. On zeros, not on rows."""
+    """Refuse an index that is out of range: JAX takes the last entry instead, NumPy says so. On
+    zeros, not on rows.
+    """
     try:
         with np.errstate(all="ignore"):
-            jax.eval_shape(lambda: getattr(model, name)(*zeros))  # what is JAX's own is traced, not compiled step by step
+            # What is JAX's own is traced, not compiled step by step
+            jax.eval_shape(lambda: getattr(model, name)(*zeros))
     except IndexError as error:
         raise ValueError(
-            f"{name} looks for an entry that is not there ({error}): positions have {model.dimension} numbers, its dimension"
+            f"{name} looks for an entry that is not there ({error}): positions have "
+            f"{model.dimension} numbers, its dimension"
         ) from error
     except Exception:  # what NumPy cannot do, JAX may
         pass
@@ -226,12 +297,17 @@ def _check_scalar(name: str, function: Callable[..., Any], *arguments: Any) -> N
     found = _check_silent(name, function, *arguments)
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
         raise ValueError(
-            f"{name} must return one floating-point scalar for one row, it returned {_told(found)}: sum what belongs to a row"
+            f"{name} must return one floating-point scalar for one row, it returned "
+            f"{_told(found)}: sum what belongs to a row"
         )
 
 
 def _told(found: Any) -> str:
-    return f"{found.dtype} of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
+    return (
+        f"{found.dtype} of shape {found.shape}"
+        if hasattr(found, "shape")
+        else f"a {type(found).__name__}"
+    )
 
 
 def _check_silent(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -239,13 +315,15 @@ def _check_silent(name: str, function: Callable[..., Any], *arguments: Any) -> A
         traced, found = jax.make_jaxpr(function, return_shape=True)(*arguments)
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
         raise ValueError(
-            f"{name} needs a number in Python that is known only when it runs (in an if, float() or a function of NumPy or SciPy): "
+            f"{name} needs a number in Python that is known only when it runs (in an if, float() "
+            "or a function of NumPy or SciPy): "
             "use jnp.where, and functions of jax.numpy and jax.scipy"
         ) from error
     except Exception as error:
         row = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", arguments[-1])
         raise ValueError(
-            f"the model does not take such rows: one of them is {row}, and {name} failed on it ({in_brief(error)})"
+            f"the model does not take such rows: one of them is {row}, and {name} failed on it "
+            f"({in_brief(error)})"
         ) from error
     check_apart(name, traced.jaxpr)
     if has_rules(traced.jaxpr):  # for derivatives, too: they are seen where derivatives are taken

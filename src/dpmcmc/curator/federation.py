@@ -1,15 +1,17 @@
 """Several owners, one posterior :cite:p:`yildirim2019exact` (Algorithm 2).
 
-Rows of different owners are independent given the parameters, so log-likelihood ratios, gradients and curvatures of all rows are
-sums of the owners'. Each owner answers with noise in full, from its own secret and in its own unit, and
+Rows of different owners are independent given the parameters, so log-likelihood ratios, gradients
+and curvatures of all rows are sums of the owners'. Each owner answers with noise in full, from its
+own secret and in its own unit, and
 
     value = sum_j value_j,      variance = sum_j variance_j
 
-is the answer that a sampler sees: it runs unchanged. The promise to owner j's rows is the one that j's curator would make alone,
-for its noise is in full whatever the others add. An accept bit is one owner's coin and does not add: such queries are refused.
+is the answer that a sampler sees: it runs unchanged. The promise to owner j's rows is the one that
+j's curator would make alone, for its noise is in full whatever the others add. An accept bit is one
+owner's coin and does not add: such queries are refused.
 
-All owners are here in one process, and one compiled program has the rows, the numbers of rows and the secrets of all of them as
-arguments. Its bill is read off once and is the bill of every owner.
+All owners are here in one process, and one compiled program has the rows, the numbers of rows and
+the secrets of all of them as arguments. Its bill is read off once and is the bill of every owner.
 """
 
 from __future__ import annotations
@@ -28,7 +30,16 @@ import numpy as np
 
 from dpmcmc.accounting.statement import SEVERAL_OWNERS, FederatedStatement
 from dpmcmc.curator.owner import Curator, Grant, bill_all, granted_of
-from dpmcmc.curator.programs.program import SECRET_SHAPE, Executable, Held, Program, Traced, compiled_by, execute, trace
+from dpmcmc.curator.programs.program import (
+    SECRET_SHAPE,
+    Executable,
+    Held,
+    Program,
+    Traced,
+    compiled_by,
+    execute,
+    trace,
+)
 from dpmcmc.curator.queries.statistic import SufficientStatistic, same_family
 from dpmcmc.curator.records import Handle, keep, record_of
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
@@ -41,17 +52,25 @@ class Federation:
     Parameters
     ----------
     owners
-        the curators by name, or in a row: then their names are 1, 2, 3, ... They may differ in budget, unit, capacity, ledger
-        and in how their budget is shared; positions and rows have the same shapes everywhere. The first one's model names the
-        parameters and says where the prior allows chains to start; a bound is proved if it is for all owners, the largest.
+        the curators by name, or in a row: then their names are 1, 2, 3, ... They may differ in
+        budget, unit, capacity, ledger and in how their budget is shared; positions and rows have
+        the same shapes everywhere. The first one's model names the parameters and says where the
+        prior allows chains to start; a bound is proved if it is for all owners, the largest.
 
     A run is granted by all owners or by none; one that withdraws ends it.
     """
 
     def __init__(self, owners: Mapping[str, Curator] | Sequence[Curator]) -> None:
         if isinstance(owners, Curator):
-            raise TypeError("a federation is of several curators: give them in a list, or by name; a single one needs none")
-        by_name = owners if isinstance(owners, Mapping) else {str(number): owner for number, owner in enumerate(owners, 1)}
+            raise TypeError(
+                "a federation is of several curators: give them in a list, or by name; a single "
+                "one needs none"
+            )
+        by_name = (
+            owners
+            if isinstance(owners, Mapping)
+            else {str(number): owner for number, owner in enumerate(owners, 1)}
+        )
         self._owners: Mapping[str, Curator] = MappingProxyType(dict(by_name))
         _check_owners(self.owners)
         self._model = _shared_model(self.owners)
@@ -82,11 +101,16 @@ class Federation:
         """Every owner's own."""
         return {name: owner.budget for name, owner in self.owners.items()}
 
-    # -- what may be asked -------------------------------------------------------------------------------------------------
+    # -- what may be asked
+    # -------------------------------------------------------------------------------------------------
 
     def trace(self, program: Program, *arguments: Any) -> Traced:
-        """Trace the program at the shapes of `arguments` and read off its bill, the same for each owner. No row is touched."""
-        stored = _together([(owner._rows, owner._num_rows, SECRET_SHAPE) for owner in self.owners.values()])
+        """Trace the program at the shapes of `arguments` and read off its bill, the same for each
+        owner. No row is touched.
+        """
+        stored = _together(
+            [(owner._rows, owner._num_rows, SECRET_SHAPE) for owner in self.owners.values()]
+        )
         return trace(self, program, stored, arguments)
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
@@ -118,20 +142,32 @@ class Federation:
         keep(grant, _Granted(self, grants, threading.Lock()))
         return grant
 
-    # -- how it is answered ------------------------------------------------------------------------------------------------
+    # -- how it is answered
+    # ------------------------------------------------------------------------------------------------
 
-    def answer(self, held: Mapping[str, Held], words: Any, query: Query, points: Any, place: int) -> Answer:
+    def answer(
+        self, held: Mapping[str, Held], words: Any, query: Query, points: Any, place: int
+    ) -> Answer:
         """How they answer together, in float64."""
         _check_adds(query)
         if isinstance(query, SufficientStatistic) and self._other_family is not None:
             raise UnsupportedQuery(
-                f"the family of owner {self._other_family} differs from the first one's, in its center or otherwise, so that "
-                "their statistics do not add up to one: give both the same limits, or ask LogRatio with `penalty`"
+                f"the family of owner {self._other_family} differs from the first one's, in its "
+                "center or otherwise, so that "
+                "their statistics do not add up to one: give both the same limits, or ask LogRatio "
+                "with `penalty`"
             )
-        return add([_answer_of(name, owner, held[name], words, query, points, place) for name, owner in self.owners.items()])
+        return add(
+            [
+                _answer_of(name, owner, held[name], words, query, points, place)
+                for name, owner in self.owners.items()
+            ]
+        )
 
     def hold(self, rows: Any, nums_rows: Any, secrets: Any) -> dict[str, Held]:
-        """What every owner answers from, inside a program that has their rows and secrets as arguments."""
+        """What every owner answers from, inside a program that has their rows and secrets as
+        arguments.
+        """
         mine = zip(self.owners.items(), rows, nums_rows, secrets, strict=True)
         return {name: owner.hold(*own) for (name, owner), *own in mine}
 
@@ -150,9 +186,13 @@ class FederatedGrant(Handle):
     __slots__ = ()
 
     def run(self, executable: Executable, *arguments: Any) -> Any:
-        """Run a compiled program once. Its asks are taken off every owner's grant, or off none, before a row is touched."""
+        """Run a compiled program once.
+
+        Its asks are taken off every owner's grant, or off none, before a row is touched.
+        """
         granted = _granted_of(self)
-        program, records = compiled_by(granted.federation, executable), {}
+        program = compiled_by(granted.federation, executable)
+        records = {}
         with granted.lock:
             for name, grant in granted.grants.items():
                 records[name] = granted_of(grant)
@@ -168,21 +208,31 @@ class FederatedGrant(Handle):
             statement = grant.statement(*notes)
             if not math.isfinite(statement.epsilon):
                 return statement  # there may be no noise, or no secret
-            return dataclasses.replace(statement, assumptions=(*statement.assumptions, SEVERAL_OWNERS))
+            return dataclasses.replace(
+                statement, assumptions=(*statement.assumptions, SEVERAL_OWNERS)
+            )
 
-        return FederatedStatement({name: one(grant) for name, grant in _granted_of(self).grants.items()})
+        return FederatedStatement(
+            {name: one(grant) for name, grant in _granted_of(self).grants.items()}
+        )
 
 
 def _granted_of(grant: FederatedGrant) -> _Granted:
-    return record_of(grant, _Granted, "a grant that a federation has given out (federation.grant(plan))")
+    return record_of(
+        grant, _Granted, "a grant that a federation has given out (federation.grant(plan))"
+    )
 
 
 def add(answers: Sequence[Answer]) -> Answer:
     """Independent answers add in both fields."""
-    return functools.reduce(lambda one, other: Answer(one.value + other.value, one.variance + other.variance), answers)
+    return functools.reduce(
+        lambda one, other: Answer(one.value + other.value, one.variance + other.variance), answers
+    )
 
 
-def _answer_of(name: str, owner: Curator, held: Held, words, query: Query, points, place: int) -> Answer:
+def _answer_of(
+    name: str, owner: Curator, held: Held, words, query: Query, points, place: int
+) -> Answer:
     with _told_by(name):
         return owner.answer(held, words, query, points, place)
 
@@ -203,55 +253,84 @@ def _told_by(name: str) -> Iterator[None]:
         raise type(refusal)(f"owner {name}: {refusal}") from refusal
 
 
-# -- checks at the door: public facts only -----------------------------------------------------------------------------------
+# -- checks at the door: public facts only
+# -----------------------------------------------------------------------------------
 
 
 def _check_adds(query: Query) -> None:
     if not traits(query).adds:
         raise UnsupportedQuery(
-            f"{query} cannot be asked of several owners: their answers would have to add, and an accept bit is one owner's coin; "
-            "ask LogRatio instead, with `penalty` or as the test of `hmc` (a query of your own whose answers add says adds = True)"
+            f"{query} cannot be asked of several owners: their answers would have to add, and an "
+            "accept bit is one owner's coin; "
+            "ask LogRatio instead, with `penalty` or as the test of `hmc` (a query of your own "
+            "whose answers add says adds = True)"
         )
 
 
 def _other_family(owners: Mapping[str, Curator]) -> str | None:
-    """The first owner whose family differs from that of the first one. The radius may differ: each owner clips its own rows."""
+    """The first owner whose family differs from that of the first one.
+
+    The radius may differ: each owner clips its own rows.
+    """
     (_, first), *others = owners.items()
-    return next((name for name, owner in others if not same_family(first.model, owner.model, first.row)), None)
+    return next(
+        (name for name, owner in others if not same_family(first.model, owner.model, first.row)),
+        None,
+    )
 
 
 def _check_owners(owners: Mapping[str, Curator]) -> None:
     if not owners:
-        raise ValueError("a federation needs at least one owner: give curators, by name or in a row")
+        raise ValueError(
+            "a federation needs at least one owner: give curators, by name or in a row"
+        )
     first, *others = owners.items()
     for name, owner in owners.items():
         _check_owner(name, owner)
     for name, owner in others:
         _check_shapes(first, (name, owner))
-    _check_apart("are the same curator", {name: id(owner._account) for name, owner in owners.items()})
+    _check_apart(
+        "are the same curator", {name: id(owner._account) for name, owner in owners.items()}
+    )
     paths = {name: owner._account.ledger.path for name, owner in owners.items()}
-    _check_apart("keep one ledger file", {name: path.resolve() for name, path in paths.items() if path is not None})
+    _check_apart(
+        "keep one ledger file",
+        {name: path.resolve() for name, path in paths.items() if path is not None},
+    )
     secrets = {name: owner._fixed_secret for name, owner in owners.items()}
     _check_apart(
         "have the same fixed secret, so their noise would be the same",
-        {name: np.asarray(secret, np.uint32).tobytes() for name, secret in secrets.items() if secret is not None},
+        {
+            name: np.asarray(secret, np.uint32).tobytes()
+            for name, secret in secrets.items()
+            if secret is not None
+        },
     )
 
 
 def _check_owner(name: Any, owner: Any) -> None:
     if not isinstance(name, str) or not name:
-        raise ValueError(f"the owner's name {name!r} must be a text that is not empty: statements and errors print it")
+        raise ValueError(
+            f"the owner's name {name!r} must be a text that is not empty: statements and errors "
+            "print it"
+        )
     if not isinstance(owner, Curator):
         raise TypeError(f"owner {name} is a {type(owner).__name__}: it must be a Curator")
     if owner._mesh is not None:
-        raise ValueError(f"owner {name} spreads its rows over devices, a federation runs on one: leave devices= out")
+        raise ValueError(
+            f"owner {name} spreads its rows over devices, a federation runs on one: leave devices= "
+            "out"
+        )
 
 
 def _check_shapes(first: tuple[str, Curator], other: tuple[str, Curator]) -> None:
     there = _shapes(other[1])
     for what, here in _shapes(first[1]).items():
         if here != there[what]:
-            raise ValueError(f"owner {first[0]} has {what} {here}, owner {other[0]} {there[what]}: all owners need the same model")
+            raise ValueError(
+                f"owner {first[0]} has {what} {here}, owner {other[0]} {there[what]}: all owners "
+                "need the same model"
+            )
 
 
 def _shapes(owner: Curator) -> dict[str, Any]:
@@ -269,7 +348,9 @@ def _shared_model(owners: Mapping[str, Curator]) -> Model:
     first, *_ = models.values()
     declared = first.declared
     if len({model.declared for model in models.values()}) > 1:
-        declared = "; ".join(f"{model.declared or 'nothing'} by owner {name}" for name, model in models.items())
+        declared = "; ".join(
+            f"{model.declared or 'nothing'} by owner {name}" for name, model in models.items()
+        )
     lipschitz, curvature, spread, self_concordance = (
         _largest([getattr(model, bound) for model in models.values()])
         for bound in ("lipschitz", "curvature", "spread", "self_concordance")

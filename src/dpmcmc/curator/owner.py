@@ -1,11 +1,13 @@
-"""The curator: it alone holds the rows. It reads the bill off a program, grants it within the budget, and runs it.
+"""The curator: it alone holds the rows. It reads the bill off a program, grants it within the
+budget, and runs it.
 
     traced     = curator.trace(program, *arguments)     its bill: traced.plan; no row is touched, shapes are enough
     executable = traced.compile()                       that program, with the answers in their places, or a refusal
     grant      = curator.grant(plan)                    the ledger has it before this returns
     result     = grant.run(executable, *arguments)      refused when it asks more than is left of the grant
 
-`program(ask, *arguments)` is a pure JAX function; `ask(rng_key, query, *points)` is its only way to learn about the rows.
+`program(ask, *arguments)` is a pure JAX function; `ask(rng_key, query, *points)` is its only way to
+learn about the rows.
 """
 
 from __future__ import annotations
@@ -36,7 +38,17 @@ from dpmcmc.curator import checks
 from dpmcmc.curator.account import Account, doubtful_delta, unit_of
 from dpmcmc.curator.noise import noise
 from dpmcmc.curator.placement import AXIS, place
-from dpmcmc.curator.programs.program import SECRET_SHAPE, Executable, Held, Program, Traced, compiled_by, execute, silently, trace
+from dpmcmc.curator.programs.program import (
+    SECRET_SHAPE,
+    Executable,
+    Held,
+    Program,
+    Traced,
+    compiled_by,
+    execute,
+    silently,
+    trace,
+)
 from dpmcmc.curator.queries.filtered import Meter, charging
 from dpmcmc.curator.queries.gradient import with_scales
 from dpmcmc.curator.queries.statistic import with_statistic
@@ -54,32 +66,37 @@ class Curator:
     Parameters
     ----------
     rows
-        an array, or a pytree of arrays with a common leading axis. They are copied. The arrays' types are public:
-        floats are taken as they are (half and extended precision as float32), integers and booleans as 32-bit integers, larger ones
-        as the largest.
+        an array, or a pytree of arrays with a common leading axis. They are copied. The arrays'
+        types are public: floats are taken as they are (half and extended precision as float32),
+        integers and booleans as 32-bit integers, larger ones as the largest.
     model
         says what one row contributes.
     budget
         the promise. ``None`` promises nothing, and every statement says so.
     capacity
-        a public bound on the number of rows. Needed when that number is private: under add-or-remove, or with several rows per
-        person (then persons times rows per person). Otherwise the number of rows is public and is the capacity.
+        a public bound on the number of rows. Needed when that number is private: under
+        add-or-remove, or with several rows per person (then persons times rows per person).
+        Otherwise the number of rows is public and is the capacity.
     persons
-        whose row each is, as whole numbers (`tables.persons` makes them of a column): only the first ``rows_per_person`` rows of
-        each are used, and none of a negative one, which stands for nobody. Without it the bound is declared, and nobody checks.
+        whose row each is, as whole numbers (`tables.persons` makes them of a column): only the
+        first ``rows_per_person`` rows of each are used, and none of a negative one, which stands
+        for nobody. Without it the bound is declared, and nobody checks.
     shared_by
-        ``None``: one grant, accounted as tightly as we can, then the curator is closed. ``"gaussian-dp"`` or ``"zcdp"``: several
-        grants, each chosen after seeing the last, share the budget under this filter, which is fixed here (or ``"renyi"``, which
-        is kinder to accept bits of the penalty test and of the lazy one).
+        ``None``: one grant, accounted as tightly as we can, then the curator is closed.
+        ``"gaussian-dp"`` or ``"zcdp"``: several grants, each chosen after seeing the last, share
+        the budget under this filter, which is fixed here (or ``"renyi"``, which is kinder to accept
+        bits of the penalty test and of the lazy one).
     ledger
-        a file that keeps the spends, so that another process opening the same table goes on where this one stopped.
+        a file that keeps the spends, so that another process opening the same table goes on where
+        this one stopped.
     devices
         spread the rows over these devices.
     unit
-        whom noise and figures are for where there is no budget to say it, such as ``budget.unit`` of one that there could be. One
-        row that is replaced, if left out.
+        whom noise and figures are for where there is no budget to say it, such as ``budget.unit``
+        of one that there could be. One row that is replaced, if left out.
     fixed_secret
-        512 bits that replace the operating system's, for tests and figures only: the statement then promises nothing.
+        512 bits that replace the operating system's, for tests and figures only: the statement then
+        promises nothing.
     """
 
     def __init__(
@@ -97,16 +114,29 @@ class Curator:
         fixed_secret: np.ndarray | None = None,
     ) -> None:
         if budget is not None and not isinstance(budget, Budget):
-            raise TypeError(f"the budget is a {type(budget).__name__}: give a Budget(epsilon, delta), or None to promise nothing")
+            raise TypeError(
+                f"the budget is a {type(budget).__name__}: give a Budget(epsilon, delta), or None "
+                "to promise nothing"
+            )
         if not isinstance(model, Model):
-            raise TypeError(f"the model is a {type(model).__name__}: it must be a Model, such as models.logistic(2, radius=1.0)")
+            raise TypeError(
+                f"the model is a {type(model).__name__}: it must be a Model, such as "
+                "models.logistic(2, radius=1.0)"
+            )
         if fixed_secret is not None and np.shape(fixed_secret) != SECRET_SHAPE.shape:
-            raise ValueError(f"fixed_secret of shape {np.shape(fixed_secret)} must be 16 words of 32 bits")
+            raise ValueError(
+                f"fixed_secret of shape {np.shape(fixed_secret)} must be 16 words of 32 bits"
+            )
         if shared_by is not None and shared_by not in filters.FILTERS:
-            raise ValueError(f"shared_by={shared_by!r} must be None or one of {sorted(filters.FILTERS)}")
+            raise ValueError(
+                f"shared_by={shared_by!r} must be None or one of {sorted(filters.FILTERS)}"
+            )
         self._fixed_secret = fixed_secret
-        self._lock, self._meter = threading.Lock(), Meter()  # the meter of the grant that runs
-        unit, leaves = unit_of(budget, unit), jax.tree.map(checks.as_column, rows)
+        # the meter of the grant that runs
+        self._lock = threading.Lock()
+        self._meter = Meter()
+        unit = unit_of(budget, unit)
+        leaves = jax.tree.map(checks.as_column, rows)
         if persons is not None:
             is_used = checks.first_of_each(persons, checks.count_rows(leaves, unit), unit)
             leaves = jax.tree.map(lambda leaf: leaf[is_used], leaves)
@@ -114,22 +144,29 @@ class Curator:
         capacity = checks.check_capacity(num_rows, capacity, unit)
         for doubt in doubtful_delta(budget, capacity):
             warnings.warn(doubt, stacklevel=2)
-        self._mesh = None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
+        self._mesh = (
+            None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
+        )
         self._row = one_row(leaves)
         checks.check_model(model, self._row)
         with own_settings(is_double(self._row)):
             self._model = linear_rows.settled(model, self._row)
-        slots = None if unit.is_count_public else noise.random_order(capacity, fixed_secret)[:num_rows]
+        slots = (
+            None if unit.is_count_public else noise.random_order(capacity, fixed_secret)[:num_rows]
+        )
         placed = place(self._model, leaves, num_rows, capacity, slots, self._mesh)
         self._rows, self._num_rows, self._by_columns = placed
-        self._account = Account(budget, unit, capacity, shared_by, ledger, is_enforced=persons is not None)
+        self._account = Account(
+            budget, unit, capacity, shared_by, ledger, is_enforced=persons is not None
+        )
 
     def __repr__(self) -> str:
         return f"Curator(capacity={self.capacity}, budget={self.budget!r})"
 
     def __reduce__(self) -> NoReturn:
         raise PrivacyRefusal(
-            "a curator cannot be pickled or copied: make one where it is needed. Its rows would go with it, and its budget would "
+            "a curator cannot be pickled or copied: make one where it is needed. Its rows would go "
+            "with it, and its budget would "
             "be there twice; processes that share a budget share a ledger="
         )
 
@@ -165,10 +202,14 @@ class Curator:
         """How many runs were billed so far: all that the ledger has."""
         return len(self._account.ledger.grants)
 
-    # -- what may be asked -------------------------------------------------------------------------------------------------
+    # -- what may be asked
+    # -------------------------------------------------------------------------------------------------
 
     def trace(self, program: Program, *arguments: Any) -> Traced:
-        """Trace the program at the shapes of `arguments` and read off its bill. No row is touched."""
+        """Trace the program at the shapes of `arguments` and read off its bill.
+
+        No row is touched.
+        """
         stored = self._rows, self._num_rows, SECRET_SHAPE
         return trace(self, program, stored, arguments, None if self._mesh is None else self._spread)
 
@@ -186,7 +227,9 @@ class Curator:
 
     @property
     def share_left(self) -> float:
-        """What part of the budget is left for further grants: of mu^2 where it is shared by "gaussian-dp"."""
+        """What part of the budget is left for further grants: of mu^2 where it is shared by
+        "gaussian-dp".
+        """
         return self._account.share_left
 
     def grant(self, plan: Plan) -> Grant:
@@ -195,9 +238,11 @@ class Curator:
         return grant
 
     def withdraw(self) -> None:
-        """Have no further program run on these rows: a run in progress ends with its block. Nothing is refunded.
+        """Have no further program run on these rows: a run in progress ends with its block. Nothing
+        is refunded.
 
-        For another thread than the one that samples, such as ``threading.Timer(3600, curator.withdraw).start()``.
+        For another thread than the one that samples, such as ``threading.Timer(3600,
+        curator.withdraw).start()``.
         """
         self._account.is_withdrawn = True
 
@@ -205,17 +250,22 @@ class Curator:
         """Refuse a plan that would not be granted now. Spends nothing."""
         self._account.check(plan)
 
-    # -- how it is answered ------------------------------------------------------------------------------------------------
+    # -- how it is answered
+    # ------------------------------------------------------------------------------------------------
 
     def hold(self, stored: Any, num_rows: Any, secret: Any, axis: str | None = None) -> Held:
-        """What this owner answers from, inside a program that has its rows and its secret as arguments."""
+        """What this owner answers from, inside a program that has its rows and its secret as
+        arguments.
+        """
         charge = charging(lambda: self._meter)
         rows, occupied, device = stored
         table = Table(
             rows, num_rows, self.unit, axis, self.capacity,
             charge=charge, occupied=occupied, device=device, by_columns=self._by_columns,
         )  # fmt: skip
-        return silently(lambda table: with_statistic(with_scales(table, self.model), self.model), table), secret
+        return silently(
+            lambda table: with_statistic(with_scales(table, self.model), self.model), table
+        ), secret
 
     def answer(self, held: Held, words: Any, query: Query, points: Any, place: int) -> Answer:
         """How this owner answers, in float64."""
@@ -224,15 +274,21 @@ class Curator:
         table, secret = held
         if table.axis is not None:
             words, *points = (_of_first(table, value) for value in (words, *points))
-        answer = query.answer(noise.ask_key(secret, words, query, points, place), self.model, table, *points)
+        answer = query.answer(
+            noise.ask_key(secret, words, query, points, place), self.model, table, *points
+        )
         if not isinstance(answer, Answer):
             name = type(query).__name__
-            raise TypeError(f"{name}.answer returned a {type(answer).__name__}: it must return Answer(value, variance)")
+            raise TypeError(
+                f"{name}.answer returned a {type(answer).__name__}: it must return Answer(value, "
+                "variance)"
+            )
         return answer
 
     def _spread(self, run: Program) -> Program:
         """The same on every device, each with its part of the rows."""
-        whole, rows = PartitionSpec(), jax.tree.map(lambda leaf: leaf.sharding.spec, self._rows)
+        whole = PartitionSpec()
+        rows = jax.tree.map(lambda leaf: leaf.sharding.spec, self._rows)
         return lambda stored, num_rows, secret, *arguments: jax.shard_map(
             functools.partial(run, functools.partial(self.hold, axis=AXIS)),
             mesh=self._mesh,
@@ -242,7 +298,11 @@ class Curator:
         )(stored, num_rows, secret, *arguments)
 
     def _fresh_secret(self) -> np.ndarray:
-        return noise.fresh_secret() if self._fixed_secret is None else np.asarray(self._fixed_secret, np.uint32)
+        return (
+            noise.fresh_secret()
+            if self._fixed_secret is None
+            else np.asarray(self._fixed_secret, np.uint32)
+        )
 
 
 @dataclass(eq=False)
@@ -261,24 +321,35 @@ class Granted:
         self.curator._account.check_consent()
         for query, count in plan.items():
             if count > self.left[query]:
-                raise BudgetExceeded(f"the program asks {query} {count} times, {self.left[query]} are left of the grant")
+                raise BudgetExceeded(
+                    f"the program asks {query} {count} times, {self.left[query]} are left of the "
+                    "grant"
+                )
 
     def take(self, plan: Plan) -> tuple[Any, Any, Any]:
-        """Take a checked program's asks off the grant; return what it runs on: rows, their number, the secret."""
-        self.left.subtract({query: count for query, count in plan.items() if not is_standing(query)})
+        """Take a checked program's asks off the grant; return what it runs on: rows, their number,
+        the secret.
+        """
+        self.left.subtract(
+            {query: count for query, count in plan.items() if not is_standing(query)}
+        )
         words = jnp.asarray(noise.secret_of(self.secret, next(self.runs)), jnp.uint32)
         return self.curator._rows, self.curator._num_rows, words
 
 
 class Grant(Handle):
-    """A billed plan, and the fresh secret that its answers are made with. What is left of it is kept in `records`."""
+    """A billed plan, and the fresh secret that its answers are made with.
+
+    What is left of it is kept in `records`.
+    """
 
     __slots__ = ()
 
     def run(self, executable: Executable, *arguments: Any) -> Any:
         """Run a compiled program once. Its asks are taken off the grant before a row is touched."""
         granted = granted_of(self)
-        curator, program = granted.curator, compiled_by(granted.curator, executable)
+        curator = granted.curator
+        program = compiled_by(granted.curator, executable)
         with curator._lock:
             granted.check(program.plan)
             curator._meter = granted.meter
@@ -295,7 +366,8 @@ def granted_of(grant: Grant) -> Granted:
     return record_of(grant, Granted, "a grant that a curator has given out (curator.grant(plan))")
 
 
-# -- what one owner and several have in common -------------------------------------------------------------------------------
+# -- what one owner and several have in common
+# -------------------------------------------------------------------------------
 
 
 def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
@@ -315,7 +387,8 @@ def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
     bills = [account.bill(plan) for account in accounts]
     # Everything that can fail comes before the ledger: after it, the draws must not be lost.
     statements = [
-        owner._account.statement(plan, bill, owner._fixed_secret is not None) for owner, bill in zip(owners, bills, strict=True)
+        owner._account.statement(plan, bill, owner._fixed_secret is not None)
+        for owner, bill in zip(owners, bills, strict=True)
     ]
     assert all(str(statement) and statement.ledger_json() for statement in statements)
     granted = [
@@ -335,7 +408,10 @@ def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
 def _of_first(table: Table, value):
     """The value that the first device has, for all devices, to the last bit.
 
-    Otherwise a program could ask about another point on each device, and would be billed for one answer.
+    Otherwise a program could ask about another point on each device, and would be billed for one
+    answer.
     """
     bits = lax.bitcast_convert_type(value, jnp.uint64 if value.dtype.itemsize == 8 else jnp.uint32)
-    return lax.bitcast_convert_type(table.over_devices(jnp.where(table.device[0] == 0, bits, 0)), value.dtype)
+    return lax.bitcast_convert_type(
+        table.over_devices(jnp.where(table.device[0] == 0, bits, 0)), value.dtype
+    )

@@ -1,6 +1,8 @@
-"""Where the rows lie: cut into pieces of one shape, in random slots if their number is private, on one device or on several.
+"""Where the rows lie: cut into pieces of one shape, in random slots if their number is private, on
+one device or on several.
 
-The shapes follow from the public capacity and the model, never from the rows (`exact_sum` says why).
+The shapes follow from the public capacity and the model, never from the rows (`exact_sum` says
+why).
 """
 
 from __future__ import annotations
@@ -21,31 +23,48 @@ AXIS = "dpmcmc rows"  # of several devices
 
 
 class Placed(NamedTuple):
-    """Rows on their devices. The first two are what a compiled program takes as arguments, the last is compiled in."""
+    """Rows on their devices.
 
-    stored: Any  # the pieces, the marks of slots that have a row, and the devices' numbers, as `exact_sum.Table` has them
+    The first two are what a compiled program takes as arguments, the last is compiled in.
+    """
+
+    # The pieces, the marks of slots that have a row, and the devices' numbers, as `exact_sum.Table`
+    # has them
+    stored: Any
     num_rows: Any  # an array, for it may be private
     by_columns: int | None  # the leaf that is stored transposed, for `fused` kernels
 
 
-def place(model: Model, leaves: Any, num_rows: int, capacity: int, slots: np.ndarray | None, mesh: Any) -> Placed:
+def place(
+    model: Model, leaves: Any, num_rows: int, capacity: int, slots: np.ndarray | None, mesh: Any
+) -> Placed:
     """Copy the rows to the devices of the mesh, if there is one.
 
-    `slots` says where in the table each row goes, so that no row has another slot for the absence of one before it. None, where
-    the number of rows is public: they have the first slots, in their order.
+    `slots` says where in the table each row goes, so that no row has another slot for the absence
+    of one before it. None, where the number of rows is public: they have the first slots, in their
+    order.
     """
     layout = fused.row_layout(model, leaves)
     by_columns = None if layout is None else layout.leaf
-    num_pieces, size = _pieces_per_device(capacity, None if layout is None else layout.width, 1 if mesh is None else mesh.size)
+    num_pieces, size = _pieces_per_device(
+        capacity, None if layout is None else layout.width, 1 if mesh is None else mesh.size
+    )
     flat, tree = jax.tree.flatten(leaves)
     occupied = None
     if slots is not None:
-        *flat, occupied = (_in_slots(leaf, slots, capacity) for leaf in (*flat, np.ones(num_rows, np.int8)))
+        *flat, occupied = (
+            _in_slots(leaf, slots, capacity) for leaf in (*flat, np.ones(num_rows, np.int8))
+        )
     with own_settings():
-        columns = [_cut(leaf, num_pieces, size, index == by_columns, mesh) for index, leaf in enumerate(flat)]
+        columns = [
+            _cut(leaf, num_pieces, size, index == by_columns, mesh)
+            for index, leaf in enumerate(flat)
+        ]
         pieces = tuple(jax.tree.unflatten(tree, parts) for parts in zip(*columns, strict=True))
         marks = None if occupied is None else tuple(_cut(occupied, num_pieces, size, False, mesh))
-        return Placed((pieces, marks, _device_numbers(mesh)), jnp.asarray(num_rows, jnp.int64), by_columns)
+        return Placed(
+            (pieces, marks, _device_numbers(mesh)), jnp.asarray(num_rows, jnp.int64), by_columns
+        )
 
 
 def _pieces_per_device(capacity: int, fused_width: int | None, num_devices: int) -> tuple[int, int]:
@@ -57,11 +76,17 @@ def _pieces_per_device(capacity: int, fused_width: int | None, num_devices: int)
 
 
 def _cut(leaf: np.ndarray, num_pieces: int, size: int, is_transposed: bool, mesh: Any) -> list[Any]:
-    """The leaf in pieces, padded. Of p devices each has so many pieces in a row; piece i holds the i-th of every device."""
+    """The leaf in pieces, padded.
+
+    Of p devices each has so many pieces in a row; piece i holds the i-th of every device.
+    """
     num_devices = 1 if mesh is None else mesh.size
 
     def piece(index: int) -> Any:
-        parts = [leaf[start : start + size] for start in (np.arange(num_devices) * num_pieces + index) * size]
+        parts = [
+            leaf[start : start + size]
+            for start in (np.arange(num_devices) * num_pieces + index) * size
+        ]
         padding = [(0, 0)] * (leaf.ndim - 1)
         whole = np.concatenate([np.pad(part, [(0, size - len(part)), *padding]) for part in parts])
         whole = np.ascontiguousarray(whole.T) if is_transposed else whole
@@ -83,4 +108,6 @@ def _device_numbers(mesh: Any) -> Any:
     """For each device its index: a table may know it, a program may not."""
     if mesh is None:
         return None
-    return jax.device_put(np.arange(mesh.size, dtype=np.int32), jax.NamedSharding(mesh, PartitionSpec(AXIS)))
+    return jax.device_put(
+        np.arange(mesh.size, dtype=np.int32), jax.NamedSharding(mesh, PartitionSpec(AXIS))
+    )

@@ -1,4 +1,6 @@
-"""Findings about the draws themselves: whether chains agree, how many draws they are worth, and what cannot be a posterior."""
+"""Findings about the draws themselves: whether chains agree, how many draws they are worth, and
+what cannot be a posterior.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from dpmcmc.finding import Finding, severe
 
 MAX_DRIFT, FEWEST_FOR_DRIFT = 5.0, 50  # standard deviations, and draws to have any
 MAX_TIES = 0.01  # share of the draws at their largest or smallest value
-MIN_RETURNS = 5  # times that chains must come back there: one may return to its last place by chance
+# Times that chains must come back there: one may return to its last place by chance
+MIN_RETURNS = 5
 ROUNDING = 1e-12  # of a mean in double precision
 MOST_NAMES = 5
 
@@ -36,7 +39,9 @@ UNCONVERGED = {
 }  # more steps may help
 
 
-def of_chains(variables: Mapping[str, np.ndarray], measures: Mapping[str, Mapping[str, float]], limits: Limits) -> list[Finding]:
+def of_chains(
+    variables: Mapping[str, np.ndarray], measures: Mapping[str, Mapping[str, float]], limits: Limits
+) -> list[Finding]:
     """What the draws alone show.
 
     Parameters
@@ -44,7 +49,8 @@ def of_chains(variables: Mapping[str, np.ndarray], measures: Mapping[str, Mappin
     variables
         the draws by parameter, with the axes (chain, draw, ...).
     measures
-        by column of the summary ("mean", "hdi_3%", "hdi_97%", "ess_bulk", "ess_tail", "r_hat") the number of each entry by label.
+        by column of the summary ("mean", "hdi_3%", "hdi_97%", "ess_bulk", "ess_tail", "r_hat") the
+        number of each entry by label.
     limits
         what was to be reached.
     """
@@ -81,7 +87,11 @@ def _not_finite(variables: Mapping[str, np.ndarray]) -> list[Finding]:
     names = [label for label, values in _real_entries(variables) if not np.all(np.isfinite(values))]
     if not names:
         return []
-    return [severe("not-finite", f"Some draws of {listed(names)} are not finite numbers.", parameters=names)]
+    return [
+        severe(
+            "not-finite", f"Some draws of {listed(names)} are not finite numbers.", parameters=names
+        )
+    ]
 
 
 def _still(variables: Mapping[str, np.ndarray]) -> list[Finding]:
@@ -89,21 +99,32 @@ def _still(variables: Mapping[str, np.ndarray]) -> list[Finding]:
     if num_chains * num_draws == 1:
         return []
     axes: Any = 1 if num_draws > 1 else (0, 1)  # within every chain
-    still = [name for name, values in variables.items() if np.all(np.ptp(values.astype(float), axis=axes) == 0)]
+    still = [
+        name
+        for name, values in variables.items()
+        if np.all(np.ptp(values.astype(float), axis=axes) == 0)
+    ]
     if len(still) == len(variables):
         return [severe("never-moved", "The chains never moved.", parameters=still)]
     stuck = [name for name in still if variables[name].dtype.kind == "f"]
-    return [severe("never-moved", f"{listed(stuck)} never moved.", parameters=stuck)] if stuck else []
+    return (
+        [severe("never-moved", f"{listed(stuck)} never moved.", parameters=stuck)] if stuck else []
+    )
 
 
 def _drift(variables: Mapping[str, np.ndarray]) -> list[Finding]:
-    """How far the first tenth of the draws is from the last half, in the latter's standard deviations.
+    """How far the first tenth of the draws is from the last half, in the latter's standard
+    deviations.
 
-    R-hat does not see a way that all chains have gone together. Medians and quartiles are taken because the way itself would widen
-    a standard deviation, and then look short beside it.
+    R-hat does not see a way that all chains have gone together. Medians and quartiles are taken
+    because the way itself would widen a standard deviation, and then look short beside it.
     """
     distances = {}
-    for label, values in ((label, part.astype(float)) for name in variables for label, part in entries(name, variables[name])):
+    for label, values in (
+        (label, part.astype(float))
+        for name in variables
+        for label, part in entries(name, variables[name])
+    ):
         num_draws = values.shape[1]
         if num_draws < FEWEST_FOR_DRIFT:
             return []
@@ -126,7 +147,8 @@ def _drift(variables: Mapping[str, np.ndarray]) -> list[Finding]:
 
 
 def _measured(measures: Mapping[str, Mapping[str, float]], limits: Limits) -> list[Finding]:
-    r_hats = {label: value for label, value in measures["r_hat"].items() if value > limits.r_hat}  # a single chain has none
+    # A single chain has none
+    r_hats = {label: value for label, value in measures["r_hat"].items() if value > limits.r_hat}
     found = []
     if r_hats:
         worst = max(r_hats, key=r_hats.__getitem__)
@@ -140,23 +162,29 @@ def _measured(measures: Mapping[str, Mapping[str, float]], limits: Limits) -> li
                 parameters=_by_size(r_hats, -1),
             )
         )
-    bulk, tail = measures["ess_bulk"], measures["ess_tail"]
+    bulk = measures["ess_bulk"]
+    tail = measures["ess_tail"]
     if without := [label for label in bulk if math.isnan(bulk[label]) or math.isnan(tail[label])]:
         found.append(
             severe(
                 "no-effective-draws",
-                f"There are no effective draws of {listed(without)}: the chains hardly moved, or there are too few draws.",
+                f"There are no effective draws of {listed(without)}: the chains hardly moved, or "
+                "there are too few draws.",
                 parameters=without,
             )
         )
-    for code, part, sizes in (("few-effective-draws", "", bulk), ("few-tail-draws", " in the tails", tail)):
+    for code, part, sizes in (
+        ("few-effective-draws", "", bulk),
+        ("few-tail-draws", " in the tails", tail),
+    ):
         few = {label: value for label, value in sizes.items() if value < limits.ess}
         if few:
             least = min(few.values())
             found.append(
                 severe(
                     code,
-                    f"Only {math.floor(least)} effective draws{part} ({listed(_by_size(few, 1))}): at "
+                    f"Only {math.floor(least)} effective draws{part} ({listed(_by_size(few, 1))}): "
+                    "at "
                     f"least {limits.ess:g} are needed.",
                     effective=least,
                     limit=limits.ess,
@@ -170,7 +198,9 @@ def _by_size(values: Mapping[str, float], sign: int) -> list[str]:
     return sorted(values, key=lambda label: sign * values[label])
 
 
-def _mean_outside(variables: Mapping[str, np.ndarray], measures: Mapping[str, Mapping[str, float]]) -> list[Finding]:
+def _mean_outside(
+    variables: Mapping[str, np.ndarray], measures: Mapping[str, Mapping[str, float]]
+) -> list[Finding]:
     names = []
     for label, _ in _real_entries(variables):
         mean, low, high = (measures[column][label] for column in ("mean", "hdi_3%", "hdi_97%"))
@@ -182,7 +212,8 @@ def _mean_outside(variables: Mapping[str, np.ndarray], measures: Mapping[str, Ma
     return [
         severe(
             "mean-outside-interval",
-            f"The mean of {listed(names)} lies outside its own 94 % interval: a few draws are far from all others.",
+            f"The mean of {listed(names)} lies outside its own 94 % interval: a few draws are far "
+            "from all others.",
             parameters=names,
         )
     ]
@@ -210,7 +241,9 @@ def _at_a_bound(variables: Mapping[str, np.ndarray]) -> list[Finding]:
 
 
 def _share_at(values: np.ndarray, extreme: Callable) -> float:
-    """The share of the draws at the extreme value, if chains come back to it: one that stays where it is only rejects moves."""
+    """The share of the draws at the extreme value, if chains come back to it: one that stays where
+    it is only rejects moves.
+    """
     is_there = values == extreme(values)
     returns = np.count_nonzero(is_there[:, 1:] & ~is_there[:, :-1])
     return float(np.mean(is_there)) if returns >= MIN_RETURNS else 0.0

@@ -18,29 +18,39 @@ from dpmcmc.types import Answer, Model, statistics_of, traits
 HARDLY = 0.01  # of the steps
 ROUNDING = 4 * 2.0**-23  # of positions in float32
 AT_THE_LIMIT = 0.05  # of the steps
-STIFF = 0.8  # step size times precision, of Langevin dynamics: beyond, a variance is a quarter too large or more
+# Step size times precision, of Langevin dynamics: beyond, a variance is a quarter too large or more
+STIFF = 0.8
 SURE, FEWEST = 4.0, 50  # standard errors, and draws to have any
-WIDE, MUCH = 1.5, 5.0  # times the width of the posterior: not to be relied on; too much for a number to mean anything
+# Times the width of the posterior: not to be relied on; too much for a number to mean anything
+WIDE, MUCH = 1.5, 5.0
 SKIPPED = 0.3  # of log-density, in a step
-HEAVY = 0.5  # how far one row of a batch may move its log-ratio: about so much the law of the batch's error is not normal
+# How far one row of a batch may move its log-ratio: about so much the law of the batch's error is
+# not normal
+HEAVY = 0.5
 PULLED = 4.0  # standard deviations
 BATCHES = 5  # of each chain, whose means tell a standard error
-HOT, FAIRLY = 1.5, 3.0  # mean square of a momentum that should be standard normal (a width off by a fifth); standard errors
-BENT = 2.0  # by what factor a row's curvature may change within a standard deviation: beyond, 90 % intervals of simulated
+# Mean square of a momentum that should be standard normal (a width off by a fifth); standard errors
+HOT, FAIRLY = 1.5, 3.0
+# By what factor a row's curvature may change within a standard deviation: beyond, 90 % intervals of
+# simulated
+BENT = 2.0
 # regressions held the truth 55 to 85 % of the time (benchmarks/coverage.py)
-WIDENED = 3.0  # by the noise of a survey, where no such factor is known: beyond, they held down to 60 %
+# By the noise of a survey, where no such factor is known: beyond, they held down to 60 %
+WIDENED = 3.0
 LEAST = 1e-9  # of the largest precision: below, there is none
 BY_CHANCE = 1e-3  # how often noise alone is taken for data
 MOSTLY = 0.25  # of a direction's square
 
 
 def of_start(learned: Any) -> list[Finding]:
-    """Rows without information: the Hessian that a private start has released is then nothing but its noise."""
+    """Rows without information: the Hessian that a private start has released is then nothing but
+    its noise.
+    """
     answer = getattr(learned, "curvature", None)
     if not isinstance(answer, Answer) or np.ndim(answer.value) != 2:  # a start of another kind
         return []
-    # If it is nothing but noise this is chi-squared, with one degree of freedom for each entry of the upper triangle: those off the
-    # diagonal have half of the variance, but are there twice.
+    # If it is nothing but noise this is chi-squared, with one degree of freedom for each entry of
+    # the upper triangle: those off the diagonal have half of the variance, but are there twice.
     size = float(np.sum(np.square(np.asarray(answer.value, float)))) / float(answer.variance)
     dimension = len(answer.value)
     if size > special.chdtri(dimension * (dimension + 1) / 2, BY_CHANCE):
@@ -56,12 +66,17 @@ def of_start(learned: Any) -> list[Finding]:
 
 
 def of_survey(model: Model, learned: Any) -> list[Finding]:
-    """How much wider the noise of a survey has made the posterior, and whether the survey was made near it."""
+    """How much wider the noise of a survey has made the posterior, and whether the survey was made
+    near it.
+    """
     curvature, gradient = (getattr(learned, name, None) for name in ("curvature", "gradient"))
     if not (isinstance(curvature, Answer) and isinstance(gradient, Answer)):
         return []
     with own_settings(in_double()):
-        pull, prior = (np.asarray(jax.jit(of(model.log_prior))(learned.position), float) for of in (jax.grad, jax.hessian))
+        pull, prior = (
+            np.asarray(jax.jit(of(model.log_prior))(learned.position), float)
+            for of in (jax.grad, jax.hessian)
+        )
     slope = np.asarray(gradient.value, float) + pull
     widths = _of_widths(-prior, curvature, learned.seen.gradient, model.self_concordance)
     return widths + _of_hidden_directions(model, curvature) + _of_distance(slope, learned)
@@ -75,7 +90,8 @@ def _of_hidden_directions(model: Model, curvature: Answer) -> list[Finding]:
     if not is_lost.any():
         return []
     places = np.flatnonzero(np.max(axes[:, is_lost] ** 2, axis=1) > MOSTLY)
-    names, count = _labels(model, places), int(np.count_nonzero(is_lost))
+    names = _labels(model, places)
+    count = int(np.count_nonzero(is_lost))
     return [
         severe(
             "lost-in-noise",
@@ -96,7 +112,9 @@ def _labels(model: Model, places: np.ndarray) -> list[str]:
 
     def collect(position):
         for name, leaf in model.unravel(position).items():  # JAX would sort them by name
-            labels.extend([f"{name}[{index}]" for index in range(leaf.size)] if leaf.shape else [name])
+            labels.extend(
+                [f"{name}[{index}]" for index in range(leaf.size)] if leaf.shape else [name]
+            )
 
     jax.eval_shape(collect, jax.ShapeDtypeStruct((model.dimension,), np.float32))
     if len(labels) != model.dimension:
@@ -104,7 +122,9 @@ def _labels(model: Model, places: np.ndarray) -> list[str]:
     return [labels[place] for place in places]
 
 
-def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer, self_concordance: float | None) -> list[Finding]:
+def _of_widths(
+    prior: np.ndarray, curvature: Answer, gradient: Answer, self_concordance: float | None
+) -> list[Finding]:
     values, axes = np.linalg.eigh(np.asarray(curvature.value, float))
     values = np.maximum(values, 0)
     known = values * values / (values + float(gradient.variance))
@@ -119,7 +139,8 @@ def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer, self_conc
             )
         ]
     widths = np.sqrt(np.linalg.eigvals(np.linalg.solve(with_noise, without)).real)
-    least, most = widths.min(), widths.max()
+    least = widths.min()
+    most = widths.max()
     text = (
         f"The noise in the released gradients makes the posterior {least:.3g} to {most:.3g} times "
         "as wide as without privacy, depending on the direction, by the released Hessian."
@@ -137,17 +158,26 @@ def _of_widths(prior: np.ndarray, curvature: Answer, gradient: Answer, self_conc
         )
     if not is_bent:
         return [note("widening", text, **numbers)]
-    return [severe("too-wide", f"{text} {why}: more rows, a larger budget or tighter bounds would help.", **numbers)]
+    return [
+        severe(
+            "too-wide",
+            f"{text} {why}: more rows, a larger budget or tighter bounds would help.",
+            **numbers,
+        )
+    ]
 
 
 def _of_distance(slope: np.ndarray, learned: Any) -> list[Finding]:
-    """A start that has arrived leaves a slope of nothing but noise: its own, that of the survey, and what the noise in a curvature
-    has done to the step between, s: a variance of (|s|^2 + s s') / 2 times its own.
+    """A start that has arrived leaves a slope of nothing but noise: its own, that of the survey,
+    and what the noise in a curvature has done to the step between, s: a variance of (|s|^2 + s s')
+    / 2 times its own.
     """
     if learned.before is None:
         return []
     step = np.asarray(learned.position - learned.before.position, float)
-    noise = float(learned.before.gradient.variance + learned.gradient.variance) + float(learned.of_steps) / 2 * np.sum(step**2)
+    noise = float(learned.before.gradient.variance + learned.gradient.variance) + float(
+        learned.of_steps
+    ) / 2 * np.sum(step**2)
     if noise == 0:
         return []
     spread = noise * np.eye(len(slope)) + float(learned.of_steps) / 2 * np.outer(step, step)
@@ -167,13 +197,18 @@ def _of_distance(slope: np.ndarray, learned: Any) -> list[Finding]:
     ]
 
 
-def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warmup: float = 0.0) -> list[Finding]:
+def of_draws(
+    model: Model, plan: Mapping[Any, int], draws: list, thin: int, warmup: float = 0.0
+) -> list[Finding]:
     """What R-hat does not show. Draws: of each block, positions (steps, chains, d) and info."""
     positions = np.concatenate([np.asarray(part, float) for part, _ in draws])
     kept = slice(int(len(positions) * warmup), None)
     positions = positions[kept]
     blocks = [statistics_of(info) for _, info in draws]
-    info = {name: np.concatenate([np.asarray(block[name]) for block in blocks])[kept] for name in blocks[0]}
+    info = {
+        name: np.concatenate([np.asarray(block[name]) for block in blocks])[kept]
+        for name in blocks[0]
+    }
     longest = _longest(positions, info, thin)
     found = _of_shares(info) + _of_still_ones(positions)
     if {"gradient", "move"} <= info.keys():
@@ -196,10 +231,14 @@ def of_draws(model: Model, plan: Mapping[Any, int], draws: list, thin: int, warm
 
 def _of_shares(info: Mapping[str, np.ndarray]) -> list[Finding]:
     """Steps of a kind that should be rare."""
-    share = {name: float(np.mean(values)) for name, values in info.items() if name.startswith("is_")}
+    share = {
+        name: float(np.mean(values)) for name, values in info.items() if name.startswith("is_")
+    }
     found = []
     if share.get("is_accepted", 1.0) < HARDLY and (size := info["is_accepted"].size) > 1:
-        share_of = f"{share['is_accepted']:.1%} of the" if share["is_accepted"] > 0 else f"none of {size}"
+        share_of = (
+            f"{share['is_accepted']:.1%} of the" if share["is_accepted"] > 0 else f"none of {size}"
+        )
         found.append(
             note(
                 "few-accepted",
@@ -227,7 +266,11 @@ def _of_shares(info: Mapping[str, np.ndarray]) -> list[Finding]:
         text = f"The trajectory became non-finite in a share of {share['is_divergent']:.2g} of the steps: they are much too long."
         found.append(severe("divergent", text, share=share["is_divergent"]))
     if share.get("is_outside", 0.0) > AT_THE_LIMIT:
-        why = "its limits cut the posterior" if "is_accepted" in info else "the draws pile up at its limits"
+        why = (
+            "its limits cut the posterior"
+            if "is_accepted" in info
+            else "the draws pile up at its limits"
+        )
         found.append(
             note(
                 "outside-prior",
@@ -255,7 +298,9 @@ def _of_still_ones(positions: np.ndarray) -> list[Finding]:
     ]
 
 
-def _of_long_moves(model: Model, plan: Mapping[Any, int], longest: float, positions: np.ndarray) -> list[Finding]:
+def _of_long_moves(
+    model: Model, plan: Mapping[Any, int], longest: float, positions: np.ndarray
+) -> list[Finding]:
     bounds = [bound for query in plan if (bound := traits(query).bound) is not None]
     if not bounds or model.lipschitz is None:
         return []
@@ -274,7 +319,9 @@ def _of_long_moves(model: Model, plan: Mapping[Any, int], longest: float, positi
 
 
 def _of_batches(query: Any, longest: float) -> list[Finding]:
-    """Batches in which one row counts for so many that their errors are skewed where rows are, which the test does not correct."""
+    """Batches in which one row counts for so many that their errors are skewed where rows are,
+    which the test does not correct.
+    """
     trait = traits(query)
     if trait.is_direction or trait.clip is None or not hasattr(trait.batch, "of"):
         return []
@@ -294,19 +341,30 @@ def _of_batches(query: Any, longest: float) -> list[Finding]:
 
 
 def _longest(positions: np.ndarray, info: Mapping[str, np.ndarray], thin: int) -> float:
-    """The length of the longest accepted move. Where no move was released, it is that between successive draws."""
+    """The length of the longest accepted move.
+
+    Where no move was released, it is that between successive draws.
+    """
     if {"move_length", "is_accepted"} <= info.keys():
         return float(np.max(info["move_length"], initial=0.0, where=info["is_accepted"]))
-    return float(np.max(np.linalg.norm(np.diff(positions, axis=0), axis=-1), initial=0.0)) if thin == 1 else 0.0
+    return (
+        float(np.max(np.linalg.norm(np.diff(positions, axis=0), axis=-1), initial=0.0))
+        if thin == 1
+        else 0.0
+    )
 
 
 def _of_prior(log_prior: Callable, positions: np.ndarray) -> list[Finding]:
-    """A prior and rows that contradict each other: of two normals, by eight standard deviations or more."""
+    """A prior and rows that contradict each other: of two normals, by eight standard deviations or
+    more.
+    """
     flat = positions.reshape(-1, positions.shape[-1])
     if len(flat) < FEWEST:
         return []
     with own_settings(in_double()):
-        slopes = np.asarray(jax.jit(jax.vmap(jax.grad(log_prior)))(some(flat).astype(np.float32)), float)
+        slopes = np.asarray(
+            jax.jit(jax.vmap(jax.grad(log_prior)))(some(flat).astype(np.float32)), float
+        )
     known = slopes[np.isfinite(slopes).all(axis=-1)]
     deviations = np.std(flat, axis=0)
     every = known @ np.atleast_2d(np.cov(flat.T)) / np.where(deviations > 0, deviations, np.inf)
@@ -314,7 +372,8 @@ def _of_prior(log_prior: Callable, positions: np.ndarray) -> list[Finding]:
         return []
     pulls = np.abs(np.mean(every, axis=0))
     worst = int(np.argmax(pulls))
-    # By a quarter at most from draw to draw, if it is normal; by far more near the edge of a prior that is infinite there.
+    # By a quarter at most from draw to draw, if it is normal; by far more near the edge of a prior
+    # that is infinite there.
     if not (pulls[worst] > PULLED and np.std(every[:, worst]) < pulls[worst] / 2):
         return []
     return [
@@ -329,7 +388,9 @@ def _of_prior(log_prior: Callable, positions: np.ndarray) -> list[Finding]:
     ]
 
 
-def _of_langevin(positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, int]) -> list[Finding]:
+def _of_langevin(
+    positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, int]
+) -> list[Finding]:
     found = []
     if (factor := _too_wide(positions, moves)) is not None:
         how_wide = f"{factor:.2g} times" if factor < MUCH else "many times"
@@ -359,15 +420,23 @@ def _of_langevin(positions: np.ndarray, moves: np.ndarray, plan: Mapping[Any, in
 
 
 def _of_temperatures(momenta: np.ndarray) -> list[Finding]:
-    """Directions whose momentum is not standard normal: their draws are as much too wide or too narrow."""
+    """Directions whose momentum is not standard normal: their draws are as much too wide or too
+    narrow.
+    """
     length = len(momenta) // BATCHES
     if length * BATCHES < FEWEST:
         return []
-    parts = np.mean(momenta[: length * BATCHES].reshape(BATCHES, length, *momenta.shape[1:]).astype(float) ** 2, axis=1)
-    squares, errors = parts.mean(axis=(0, 1)), parts.std(axis=(0, 1), ddof=1) / parts[..., 0].size ** 0.5
+    parts = np.mean(
+        momenta[: length * BATCHES].reshape(BATCHES, length, *momenta.shape[1:]).astype(float) ** 2,
+        axis=1,
+    )
+    squares = parts.mean(axis=(0, 1))
+    errors = parts.std(axis=(0, 1), ddof=1) / parts[..., 0].size ** 0.5
     sizes = np.abs(np.log(np.maximum(squares, 1e-30)))
     sure = FAIRLY + np.sqrt(2 * np.log(len(squares)))  # of the farthest of so many
-    is_off = (sizes > np.log(HOT)) & (sure * np.mean(errors / np.maximum(squares, 1e-30)) < np.log(HOT))
+    is_off = (sizes > np.log(HOT)) & (
+        sure * np.mean(errors / np.maximum(squares, 1e-30)) < np.log(HOT)
+    )
     if not is_off.any():
         return []
     widths = np.sqrt([squares.min(), squares.max()])
@@ -386,20 +455,26 @@ def _of_temperatures(momenta: np.ndarray) -> list[Finding]:
 
 
 def _too_wide(positions: np.ndarray, moves: np.ndarray) -> float | None:
-    """Whether Langevin dynamics takes too long steps, and by what factor its draws are then too wide.
+    """Whether Langevin dynamics takes too long steps, and by what factor its draws are then too
+    wide.
 
-    Along a direction of posterior precision p a step of size h has, on average, the square h p times the variance of the draws, and
-    that variance is 1 / (p (1 - h p / 4)).
+    Along a direction of posterior precision p a step of size h has, on average, the square h p
+    times the variance of the draws, and that variance is 1 / (p (1 - h p / 4)).
     """
     centred = positions - positions.mean(axis=(0, 1))
-    count, dimension = centred[..., 0].size, centred.shape[-1]
+    count = centred[..., 0].size
+    dimension = centred.shape[-1]
     if count < FEWEST:
         return None
-    variances, axes = np.linalg.eigh(np.cov(centred.reshape(count, dimension).T).reshape(dimension, dimension))
+    variances, axes = np.linalg.eigh(
+        np.cov(centred.reshape(count, dimension).T).reshape(dimension, dimension)
+    )
     is_moving = variances > (ROUNDING * np.max(np.abs(positions))) ** 2
     if not is_moving.any():
         return None
-    stiffness = float(np.max(np.mean((moves @ axes) ** 2, axis=(0, 1)) / np.where(is_moving, variances, np.inf)))
+    stiffness = float(
+        np.max(np.mean((moves @ axes) ** 2, axis=(0, 1)) / np.where(is_moving, variances, np.inf))
+    )
     if not stiffness > STIFF * (1 + SURE * (2 / count) ** 0.5):
         return None
     return max(1e-3, 1 - stiffness / 4) ** -0.5
@@ -408,13 +483,18 @@ def _too_wide(positions: np.ndarray, moves: np.ndarray) -> float | None:
 def _skips(log_prior: Callable, positions: np.ndarray, moves: np.ndarray) -> bool:
     """Whether the prior changes too much within a step.
 
-    Along a move the logarithm of a normal density changes by the move times the mean of its slopes at both ends. This compares: a
-    prior that is off from that by much, on average, has corners or walls that the steps do not see.
+    Along a move the logarithm of a normal density changes by the move times the mean of its slopes
+    at both ends. This compares: a prior that is off from that by much, on average, has corners or
+    walls that the steps do not see.
     """
-    after, move = (some(array.reshape(-1, array.shape[-1])).astype(np.float32) for array in (positions, moves))
+    after, move = (
+        some(array.reshape(-1, array.shape[-1])).astype(np.float32) for array in (positions, moves)
+    )
     value_and_slope = jax.jit(jax.vmap(jax.value_and_grad(log_prior)))
     with own_settings(in_double()):
-        (values, slopes), (old_values, old_slopes) = (map(np.asarray, value_and_slope(end)) for end in (after, after - move))
+        (values, slopes), (old_values, old_slopes) = (
+            map(np.asarray, value_and_slope(end)) for end in (after, after - move)
+        )
     with np.errstate(invalid="ignore"):  # where the prior is zero
         errors = values - old_values - 0.5 * np.sum((slopes + old_slopes) * move, axis=-1)
     is_known = np.isfinite(errors)

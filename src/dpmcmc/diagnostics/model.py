@@ -19,30 +19,44 @@ ROUGHLY = 1e-3  # of a slope in float32
 FEW_ROWS = 50  # in a batch
 ENOUGH = 1000  # positions to try something at
 CONTRADICTION = "Queries use different parts, so that the draws are not those of one posterior. Make the parts agree."
-BIAS = "Clipping biases the draws: measured in standard deviations, the more the larger the table is"
+BIAS = (
+    "Clipping biases the draws: measured in standard deviations, the more the larger the table is"
+)
 HOW_MUCH = " (tuning.clip_shift computes how much, on simulated rows)"
 
 
 def of_settings(model: Model, plan: Mapping[Any, int]) -> list[Finding]:
-    """Clips that some row could reach, which then counts for less than it should, and likelihoods that are changed."""
+    """Clips that some row could reach, which then counts for less than it should, and likelihoods
+    that are changed.
+    """
     found = []
-    for trait, query in {traits(query): query for query in plan}.items():  # once where noise is all that differs
+    # Once where noise is all that differs
+    for trait, query in {traits(query): query for query in plan}.items():
         if trait.is_direction and not _is_untested(plan):
             continue  # its errors cost acceptance and nothing else
-        name, clip, temperature = trait.bounded_by, trait.clip, trait.temperature
+        name = trait.bounded_by
+        clip = trait.clip
+        temperature = trait.temperature
         bias = BIAS + (HOW_MUCH if trait.is_direction and name == "lipschitz" else "")
         proved = getattr(model, name)
         if clip is not None and proved is not None and clip < proved * (1 - CLOSE):
             found.append(
                 note(
                     "clip-below-bound",
-                    f"Some rows may be clipped: the clip of {query} is below the model's {name}, {proved:.4g}. {bias}.",
+                    f"Some rows may be clipped: the clip of {query} is below the model's {name}, "
+                    f"{proved:.4g}. {bias}.",
                     clip=clip,
                     bound=proved,
                 )
             )
         elif (clip is not None or trait.bound is not None) and proved is None:
-            found.append(note("no-proved-bound", f"Some rows may be clipped by {query}: the model has no proved `{name}`. {bias}."))
+            found.append(
+                note(
+                    "no-proved-bound",
+                    f"Some rows may be clipped by {query}: the model has no proved `{name}`. "
+                    f"{bias}.",
+                )
+            )
         size = getattr(trait.batch, "size", FEW_ROWS)
         if size < FEW_ROWS and clip is not None and not trait.is_direction:
             found.append(
@@ -70,7 +84,9 @@ def of_settings(model: Model, plan: Mapping[Any, int]) -> list[Finding]:
 
 
 def of_values(model: Model, row: Any, position: Any) -> list[Finding]:
-    """A log-likelihood that is not a number where the chains start, whatever the row: then all rows are ignored."""
+    """A log-likelihood that is not a number where the chains start, whatever the row: then all rows
+    are ignored.
+    """
     if not all(np.isnan(value) for _, value in _of_made_up(row, model.log_likelihood, position)):
         return []
     return [
@@ -84,15 +100,23 @@ def of_values(model: Model, row: Any, position: Any) -> list[Finding]:
 
 
 def of_bounds(model: Model, row: Any, position: Any) -> list[Finding]:
-    """A `lipschitz` or `spread` that a made-up row contradicts, where the model does not declare which rows are allowed."""
-    words = {"lipschitz": "has a log-likelihood of slope", "spread": "has a gradient whose distance from center is"}
+    """A `lipschitz` or `spread` that a made-up row contradicts, where the model does not declare
+    which rows are allowed.
+    """
+    words = {
+        "lipschitz": "has a log-likelihood of slope",
+        "spread": "has a gradient whose distance from center is",
+    }
     proved = {bound: getattr(model, bound) for bound in words if getattr(model, bound) is not None}
     if model.declared or not proved:
         return []
 
     def slopes(position, row):
         slope = jax.grad(model.log_likelihood)(position, row)
-        return {"lipschitz": slope, "spread": slope if model.center is None else slope - model.center(position)}
+        return {
+            "lipschitz": slope,
+            "spread": slope if model.center is None else slope - model.center(position),
+        }
 
     for name, found in _of_made_up(row, slopes, position):
         for bound, limit in proved.items():
@@ -113,7 +137,9 @@ def of_bounds(model: Model, row: Any, position: Any) -> list[Finding]:
 
 
 def of_gradients(model: Model, row: Any, position: Any, plan: Mapping[Any, int]) -> list[Finding]:
-    """Gradients that are not numbers where the log-likelihood is one, for made-up rows: such rows are ignored."""
+    """Gradients that are not numbers where the log-likelihood is one, for made-up rows: such rows
+    are ignored.
+    """
     if not _is_untested(plan):
         return []
     point = position + 0.1 * _fractions(model.dimension)  # not a special one
@@ -139,13 +165,27 @@ def of_parts(model: Model, row: Any, position: Any) -> list[Finding]:
         return []
 
     def all_values(points, row):
-        values = {name: jax.vmap(part, (0, None))(points, row) for name, part in (("", model.log_likelihood), *parts.items())}
-        return values, (0.0, 0.0) if model.linear is None else _slope_and_features(model.linear, points[0], row)
+        values = {
+            name: jax.vmap(part, (0, None))(points, row)
+            for name, part in (("", model.log_likelihood), *parts.items())
+        }
+        return values, (0.0, 0.0) if model.linear is None else _slope_and_features(
+            model.linear, points[0], row
+        )
 
-    for name, (found, (slope, own)) in _of_made_up(row, all_values, position + 0.2 * _fractions(2, model.dimension)):
-        values = {part: np.where(np.isfinite(value), value, np.nan).astype(float) for part, value in found.items()}
+    for name, (found, (slope, own)) in _of_made_up(
+        row, all_values, position + 0.2 * _fractions(2, model.dimension)
+    ):
+        values = {
+            part: np.where(np.isfinite(value), value, np.nan).astype(float)
+            for part, value in found.items()
+        }
         for part in parts:
-            if _differ(np.diff(values[""]), np.diff(values[part]), np.abs(values[""]).max() + np.abs(values[part]).max()):
+            if _differ(
+                np.diff(values[""]),
+                np.diff(values[part]),
+                np.abs(values[""]).max() + np.abs(values[part]).max(),
+            ):
                 text = f"`{part}` of the model contradicts its log_likelihood, for a made-up row of {name}. {CONTRADICTION}"
                 return [note("parts-disagree", text)]
         if _differ(slope, own, np.abs(slope).max()):
@@ -157,12 +197,18 @@ def of_parts(model: Model, row: Any, position: Any) -> list[Finding]:
 def _differ(one: np.ndarray, other: np.ndarray, scale: float) -> bool:
     """By more than float32 explains, where both are numbers."""
     with np.errstate(invalid="ignore"):
-        return bool(np.any(np.abs(one - other) > 1e-3 * (np.abs(one) + np.abs(other)) + 1e-5 * scale))
+        return bool(
+            np.any(np.abs(one - other) > 1e-3 * (np.abs(one) + np.abs(other)) + 1e-5 * scale)
+        )
 
 
 def _linear_values(model: Model) -> Callable | None:
     parts = model.linear
-    return None if parts is None else lambda position, row: parts.log_likelihood(parts.predictor(position, row), row)
+    return (
+        None
+        if parts is None
+        else lambda position, row: parts.log_likelihood(parts.predictor(position, row), row)
+    )
 
 
 def _slope_and_features(parts: Any, position: Any, row: Any) -> tuple[Any, Any]:
@@ -174,11 +220,15 @@ def _family_values(model: Model) -> Callable | None:
     parts = model.family
     if parts is None:
         return None
-    return lambda position, row: jnp.dot(parts.natural(position), parts.statistic(row)) - parts.log_partition(position)
+    return lambda position, row: (
+        jnp.dot(parts.natural(position), parts.statistic(row)) - parts.log_partition(position)
+    )
 
 
 def of_positions(model: Model, row: Any, positions: np.ndarray) -> list[Finding]:
-    """Log-likelihoods that are not numbers at some positions (..., d), for made-up rows: there rows are ignored."""
+    """Log-likelihoods that are not numbers at some positions (..., d), for made-up rows: there rows
+    are ignored.
+    """
     flat = positions.reshape(-1, positions.shape[-1])
     for name, values in _of_made_up(row, jax.vmap(model.log_likelihood, (0, None)), some(flat)):
         share = float(np.mean(np.isnan(values)))
@@ -202,8 +252,11 @@ def _is_untested(plan: Mapping[Any, int]) -> bool:
 
 
 def _of_made_up(row: Any, function: Callable, points: Any) -> Iterator[tuple[str, Any]]:
-    """What the function says of points and made-up rows, in the precision that a curator takes such rows in."""
-    points, compiled = np.asarray(points, np.float64 if is_double(row) else np.float32), jax.jit(function)
+    """What the function says of points and made-up rows, in the precision that a curator takes such
+    rows in.
+    """
+    points = np.asarray(points, np.float64 if is_double(row) else np.float32)
+    compiled = jax.jit(function)
     for name, made_up in _made_up(row):
         with own_settings(is_double(row)):
             found = jax.tree.map(np.asarray, compiled(points, made_up))
@@ -220,7 +273,9 @@ def _made_up(row: Any) -> Iterator[tuple[str, Any]]:
 def _fractional(leaf: Any) -> np.ndarray:
     """Fractions, or ones where they must be whole."""
     is_whole = not np.issubdtype(leaf.dtype, np.floating)
-    return np.ones(leaf.shape, leaf.dtype) if is_whole else _fractions(*leaf.shape).astype(leaf.dtype)
+    return (
+        np.ones(leaf.shape, leaf.dtype) if is_whole else _fractions(*leaf.shape).astype(leaf.dtype)
+    )
 
 
 def _fractions(*shape: int) -> np.ndarray:

@@ -16,15 +16,19 @@ FLAT = 1e-9  # of the largest precision: below, the prior is flat along that dir
 REACH = 1e-12  # of a squared slope: what is less is rounding
 
 
-def prior_widths(log_prior: Callable, unravel: Callable, position: np.ndarray) -> dict[str, np.ndarray]:
-    """The prior's standard deviation of every real parameter by name, to first order around a position.
+def prior_widths(
+    log_prior: Callable, unravel: Callable, position: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The prior's standard deviation of every real parameter by name, to first order around a
+    position.
 
-    With P minus the Hessian of the log prior and J the Jacobian of the parameters, the variances are
-    the diagonal of J P^-1 J'. They are infinite where the prior is flat.
+    With P minus the Hessian of the log prior and J the Jacobian of the parameters, the variances
+    are the diagonal of J P^-1 J'. They are infinite where the prior is flat.
     """
     with own_settings(in_double()):
         precision, slopes = jax.tree.map(
-            np.asarray, _derivatives(log_prior, unravel, jnp.asarray(position, jnp.result_type(float)))
+            np.asarray,
+            _derivatives(log_prior, unravel, jnp.asarray(position, jnp.result_type(float))),
         )
     values, axes = np.linalg.eigh(np.asarray(precision, float))
     is_flat = ~(values > FLAT * max(np.abs(values).max(), 0.0))
@@ -33,13 +37,23 @@ def prior_widths(log_prior: Callable, unravel: Callable, position: np.ndarray) -
     for name, slope in slopes.items():
         squares = np.square(np.asarray(slope, float) @ axes)
         is_reached = squares > REACH * squares.sum(axis=-1, keepdims=True)
-        found[name] = np.sqrt(np.sum(np.where(is_reached, squares, 0.0) * np.where(is_reached, variances, 0.0), axis=-1))
+        found[name] = np.sqrt(
+            np.sum(
+                np.where(is_reached, squares, 0.0) * np.where(is_reached, variances, 0.0), axis=-1
+            )
+        )
     return found
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _derivatives(log_prior: Callable, unravel: Callable, position: Any) -> tuple[Any, dict[str, Any]]:
+def _derivatives(
+    log_prior: Callable, unravel: Callable, position: Any
+) -> tuple[Any, dict[str, Any]]:
     def real(position):
-        return {name: value for name, value in unravel(position).items() if jnp.issubdtype(jnp.result_type(value), jnp.floating)}
+        return {
+            name: value
+            for name, value in unravel(position).items()
+            if jnp.issubdtype(jnp.result_type(value), jnp.floating)
+        }
 
     return -jax.hessian(log_prior)(position), jax.jacfwd(real)(position)

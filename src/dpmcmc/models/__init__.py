@@ -1,11 +1,16 @@
 """Models: what one row says about the parameters. Each is a function that returns a `Model`.
 
-``simulate_...``, ``..._posterior`` and ``draw_..._posterior`` see or make rows directly: they are not private, and are
-there for tests and figures.
+``simulate_...``, ``..._posterior`` and ``draw_..._posterior`` see or make rows directly: they are
+not private, and are there for tests and figures.
 """
 
 from dpmcmc.models.banana import banana, draw_banana_posterior, simulate_banana_rows
-from dpmcmc.models.binomial import binomial, binomial_posterior, draw_binomial_posterior, simulate_binomial_rows
+from dpmcmc.models.binomial import (
+    binomial,
+    binomial_posterior,
+    draw_binomial_posterior,
+    simulate_binomial_rows,
+)
 from dpmcmc.models.categorical import (
     categorical,
     categorical_posterior,
@@ -13,8 +18,18 @@ from dpmcmc.models.categorical import (
     simulate_categorical_rows,
 )
 from dpmcmc.models.circle import circle, draw_circle_posterior, simulate_circle_rows
-from dpmcmc.models.gaussian import draw_gaussian_posterior, gaussian, gaussian_posterior, simulate_gaussian_rows
-from dpmcmc.models.linear import draw_linear_posterior, linear, linear_posterior, simulate_linear_rows
+from dpmcmc.models.gaussian import (
+    draw_gaussian_posterior,
+    gaussian,
+    gaussian_posterior,
+    simulate_gaussian_rows,
+)
+from dpmcmc.models.linear import (
+    draw_linear_posterior,
+    linear,
+    linear_posterior,
+    simulate_linear_rows,
+)
 from dpmcmc.models.logistic import logistic, simulate_logistic_rows
 from dpmcmc.models.mixture import mixture, mixture_posterior, simulate_mixture_rows
 from dpmcmc.models.numpyro import from_numpyro

@@ -17,16 +17,28 @@ def temperature(value: float) -> float:
 
 
 def row(given, *shapes: tuple[int, ...]) -> None:
-    """Refuse, when a model is first traced, a row of other shapes: broadcasting would make a wrong likelihood of it."""
+    """Refuse, when a model is first traced, a row of other shapes: broadcasting would make a wrong
+    likelihood of it.
+    """
     parts = given if len(shapes) > 1 and isinstance(given, (tuple, list)) else [given]
-    if [() if isinstance(part, numbers.Number) else getattr(part, "shape", None) for part in parts] != list(shapes):
-        words = ["(n,)" if shape == () else f"(n, {', '.join(map(str, shape))})" for shape in shapes]
-        told = f"an array of shape {words[0]}" if len(words) == 1 else f"a tuple of arrays of shapes {' and '.join(words)}"
+    if [
+        () if isinstance(part, numbers.Number) else getattr(part, "shape", None) for part in parts
+    ] != list(shapes):
+        words = [
+            "(n,)" if shape == () else f"(n, {', '.join(map(str, shape))})" for shape in shapes
+        ]
+        told = (
+            f"an array of shape {words[0]}"
+            if len(words) == 1
+            else f"a tuple of arrays of shapes {' and '.join(words)}"
+        )
         raise ValueError(f"rows must be {told}")
 
 
 def if_known(cells, log_likelihood):
-    """No number where a cell is none, so that its row says nothing: the curvature, too, must not do without such a cell."""
+    """No number where a cell is none, so that its row says nothing: the curvature, too, must not do
+    without such a cell.
+    """
     is_missing = jnp.isnan(cells)
     if is_missing.ndim:  # GPU kernels know no reduction, not even of one number
         is_missing = jnp.any(is_missing)
@@ -35,7 +47,9 @@ def if_known(cells, log_likelihood):
 
 def vector(name: str, value, dimension: int, why: str) -> np.ndarray:
     """A number or `dimension` numbers, all finite, as a vector of that length."""
-    array = np.asarray(math.nan if np.asarray(value).dtype.kind in NO_NUMBERS else value, dtype=float)
+    array = np.asarray(
+        math.nan if np.asarray(value).dtype.kind in NO_NUMBERS else value, dtype=float
+    )
     if array.shape not in ((), (dimension,)) or not np.isfinite(array).all():
         raise ValueError(f"{name}={value} must be a finite number or {dimension} of them: {why}")
     return np.broadcast_to(array, (dimension,))

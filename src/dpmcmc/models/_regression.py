@@ -1,4 +1,6 @@
-"""What the regressions share: z = x . b (+ a, the intercept, which comes first), its prior and its names."""
+"""What the regressions share: z = x . b (+ a, the intercept, which comes first), its prior and its
+names.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def linear(log_likelihood: Callable[[Array, Row], Array], intercept: bool) -> Li
     return Linear(checked_predictor, features, log_likelihood)
 
 
-def prior(prior_scale, dimension: int, position_radius: float | None = None) -> Callable[[Array], Array]:
+def prior(
+    prior_scale, dimension: int, position_radius: float | None = None
+) -> Callable[[Array], Array]:
     """Independent normals around 0; with `position_radius`, restricted to the ball of that radius."""
     scale = _checks.prior_scale(prior_scale, dimension)
 
@@ -46,7 +50,9 @@ def prior(prior_scale, dimension: int, position_radius: float | None = None) -> 
     return log_prior
 
 
-def unravel(dimension: int, intercept: bool, names: Sequence[str] | None) -> Callable[[Array], dict[str, Array]]:
+def unravel(
+    dimension: int, intercept: bool, names: Sequence[str] | None
+) -> Callable[[Array], dict[str, Array]]:
     """One entry for each name; without names the coefficients stay together."""
     if names is not None:
         return _unravel_by_name(dimension, names)
@@ -55,21 +61,29 @@ def unravel(dimension: int, intercept: bool, names: Sequence[str] | None) -> Cal
     return lambda position: {"coefficients": position}
 
 
-def simulate(rng_key: Key, num_rows: int, position, radius: float, intercept: bool) -> tuple[Array, Array, Key]:
-    """Made-up features (num_rows, num_features), uniform in a ball; z of each row; and a key to draw the responses with."""
+def simulate(
+    rng_key: Key, num_rows: int, position, radius: float, intercept: bool
+) -> tuple[Array, Array, Key]:
+    """Made-up features (num_rows, num_features), uniform in a ball; z of each row; and a key to
+    draw the responses with.
+    """
     key_features, key_response = jax.random.split(rng_key)
     position = jnp.asarray(position, float)
     num_features = len(position) - bool(intercept)
     key_direction, key_length = jax.random.split(key_features)
     normals = jax.random.normal(key_direction, (num_rows, num_features), position.dtype)
-    lengths = radius * jax.random.uniform(key_length, (num_rows, 1), position.dtype) ** (1 / num_features)
+    lengths = radius * jax.random.uniform(key_length, (num_rows, 1), position.dtype) ** (
+        1 / num_features
+    )
     features = lengths * normals / jnp.linalg.norm(normals, axis=1, keepdims=True)
     return features, predictor(position, features, intercept), key_response
 
 
 def row_radius(radius: float, intercept: bool) -> float:
     """The largest length of x, or of (1, x) with an intercept, when |x| <= radius."""
-    radius = positive("radius", radius, "it bounds |x| of every row; scale x by public constants to fit")
+    radius = positive(
+        "radius", radius, "it bounds |x| of every row; scale x by public constants to fit"
+    )
     return float(np.hypot(1.0, radius)) if intercept else radius
 
 
@@ -81,20 +95,32 @@ class Limits(NamedTuple):
     predictor: float  # of |z|
 
 
-def limits(radius: float | None, response_bound: float | None, position_radius: float | None, intercept: bool) -> Limits | None:
+def limits(
+    radius: float | None,
+    response_bound: float | None,
+    position_radius: float | None,
+    intercept: bool,
+) -> Limits | None:
     """The limits that three declarations imply, or None when there are none of them."""
     if radius is None and response_bound is None and position_radius is None:
         return None
     if radius is None or response_bound is None or position_radius is None:
-        given = f"radius={radius}, response_bound={response_bound}, position_radius={position_radius}"
+        given = (
+            f"radius={radius}, response_bound={response_bound}, position_radius={position_radius}"
+        )
         raise ValueError(f"{given}: a bound needs all three; give all, or none and choose a clip")
     response_bound = positive("response_bound", response_bound, "it bounds |y| of every row")
-    position_radius = positive("position_radius", position_radius, "the prior is restricted to this ball")
+    position_radius = positive(
+        "position_radius", position_radius, "the prior is restricted to this ball"
+    )
     row = row_radius(radius, intercept)
     return Limits(row, response_bound, row * position_radius)
 
 
 def _unravel_by_name(dimension: int, names: Sequence[str]) -> Callable[[Array], dict[str, Array]]:
     if isinstance(names, str) or len(names) != dimension or len(set(names)) != dimension:
-        raise ValueError(f"names={names!r} must be {dimension} different names: one per entry, the intercept first")
+        raise ValueError(
+            f"names={names!r} must be {dimension} different names: one per entry, the intercept "
+            "first"
+        )
     return lambda position: {name: position[i] for i, name in enumerate(names)}

@@ -4,15 +4,17 @@ Straighten a position by a map of Jacobian 1 (a: curvature, m: vertex, b: shift)
 
     u(theta) = (theta_1, theta_2 + a (theta_1 - m)^2 + b, theta_3, ..., theta_d).
 
-The model is  row x ~ N(u(theta), diag(v))  with prior  u(theta) ~ N(0, s^2 I):  the Gaussian model, in u. So is its
-posterior, tempered or not, and a draw of it bent back,
+The model is  row x ~ N(u(theta), diag(v))  with prior  u(theta) ~ N(0, s^2 I):  the Gaussian model,
+in u. So is its posterior, tempered or not, and a draw of it bent back,
 
     theta(u) = (u_1, u_2 - a (u_1 - m)^2 - b, u_3, ..., u_d),
 
-is an exact draw of theta. With the likelihood raised to the power T and t_i = T n / v_i, the u_i are independent with
-mean t_i xbar_i / (t_i + 1/s^2) and variance 1 / (t_i + 1/s^2)  (:cite:p:`raisa2021thesis`, Theorem 5.2).
+is an exact draw of theta. With the likelihood raised to the power T and t_i = T n / v_i, the u_i
+are independent with mean t_i xbar_i / (t_i + 1/s^2) and variance 1 / (t_i + 1/s^2)
+(:cite:p:`raisa2021thesis`, Theorem 5.2).
 
-No bound: the gradient grows without limit in x and in theta, so `lipschitz` is None and a clip has to be chosen.
+No bound: the gradient grows without limit in x and in theta, so `lipschitz` is None and a clip has
+to be chosen.
 """
 
 from __future__ import annotations
@@ -26,8 +28,13 @@ from dpmcmc.models.gaussian import draw_gaussian_posterior, gaussian, simulate_g
 from dpmcmc.types import Array, Key, Model
 
 
-def banana(variances, curvature: float, shift: float = 0.0, vertex: float = 0.0, prior_scale=1.0) -> Model:
-    """Rows of shape (d,), d = len(variances) at least 2. With curvature 0 it is the Gaussian model."""
+def banana(
+    variances, curvature: float, shift: float = 0.0, vertex: float = 0.0, prior_scale=1.0
+) -> Model:
+    """Rows of shape (d,), d = len(variances) at least 2.
+
+    With curvature 0 it is the Gaussian model.
+    """
     straight = gaussian(_variances(variances), prior_scale)
     bend = _parabola(curvature, shift, vertex)
 
@@ -53,30 +60,50 @@ def draw_banana_posterior(
     prior_scale=1.0,
     temperature: float = 1.0,
 ) -> Array:
-    """Exact, independent draws (num_draws, d) of the tempered posterior. **Not private**: for tests and figures."""
+    """Exact, independent draws (num_draws, d) of the tempered posterior.
+
+    **Not private**: for tests and figures.
+    """
     bend = _parabola(curvature, shift, vertex)
-    draws = draw_gaussian_posterior(rng_key, num_draws, rows, _variances(variances), prior_scale, 0.0, temperature)
+    draws = draw_gaussian_posterior(
+        rng_key, num_draws, rows, _variances(variances), prior_scale, 0.0, temperature
+    )
     return draws.at[:, 1].add(-bend(draws[:, 0]))
 
 
 def simulate_banana_rows(
-    rng_key: Key, num_rows: int, position, variances, curvature: float, shift: float = 0.0, vertex: float = 0.0
+    rng_key: Key,
+    num_rows: int,
+    position,
+    variances,
+    curvature: float,
+    shift: float = 0.0,
+    vertex: float = 0.0,
 ) -> Array:
-    """Rows (num_rows, d) drawn from the model at a position you choose: made-up data for tests and figures."""
+    """Rows (num_rows, d) drawn from the model at a position you choose: made-up data for tests and
+    figures.
+    """
     bend = _parabola(curvature, shift, vertex)
     position = jnp.asarray(position, float)
-    return simulate_gaussian_rows(rng_key, num_rows, position.at[1].add(bend(position[0])), _variances(variances))
+    return simulate_gaussian_rows(
+        rng_key, num_rows, position.at[1].add(bend(position[0])), _variances(variances)
+    )
 
 
 def _parabola(curvature: float, shift: float, vertex: float):
     for name, value in (("curvature", curvature), ("shift", shift), ("vertex", vertex)):
         if not math.isfinite(value):
-            raise ValueError(f"{name}={value} must be finite: it shapes curvature * (theta_1 - vertex)^2 + shift")
+            raise ValueError(
+                f"{name}={value} must be finite: it shapes curvature * (theta_1 - vertex)^2 + shift"
+            )
     return lambda first: curvature * (first - vertex) ** 2 + shift
 
 
 def _variances(variances) -> np.ndarray:
     array = np.asarray(variances, dtype=float)
     if array.ndim != 1 or len(array) < 2 or not (np.isfinite(array).all() and (array > 0).all()):
-        raise ValueError(f"variances={variances} must be two or more positive numbers: one for each column of a row")
+        raise ValueError(
+            f"variances={variances} must be two or more positive numbers: one for each column of a "
+            "row"
+        )
     return array

@@ -2,23 +2,26 @@ r"""The mean of a Gaussian whose covariance is known.
 
     row x ~ N(theta, S),      theta ~ N(m, diag(s^2)),      theta and x in R^d
 
-With n rows and the likelihood raised to the power T (the temperature factor, 1 when nothing is tempered) the posterior
-is again Gaussian, with precision P and mean
+With n rows and the likelihood raised to the power T (the temperature factor, 1 when nothing is
+tempered) the posterior is again Gaussian, with precision P and mean
 
     P = T n S^-1 + diag(s^-2),      mean = P^-1 (T n S^-1 xbar + s^-2 m).
 
-The log-likelihood leaves out its constant: only differences between positions are ever used, and in float32 a constant
-costs digits. With W the inverse of S's Cholesky factor it is  -|W (x - theta)|^2 / 2.
+The log-likelihood leaves out its constant: only differences between positions are ever used, and in
+float32 a constant costs digits. With W the inverse of S's Cholesky factor it is  -|W (x - theta)|^2
+/ 2.
 
-**Bound.** The gradient S^-1 (x - theta) has no bound over all of R^d. If every row lies in the ball of radius R around
-0, so does their mean, and little is lost by restricting the prior to that ball; then, the ball being convex,
+**Bound.** The gradient S^-1 (x - theta) has no bound over all of R^d. If every row lies in the ball
+of radius R around 0, so does their mean, and little is lost by restricting the prior to that ball;
+then, the ball being convex,
 
-    |log-ratio| <= |S^-1 (x - theta)| |theta' - theta| <= 2 R / (smallest eigenvalue of S) |theta' - theta|,
+    |log-ratio| <= |S^-1 (x - theta)| |theta' - theta| <= 2 R / (smallest eigenvalue of S) |theta' -
+    theta|,
 
-which is attained by a row and a position at opposite ends of the eigenvector. Around -S^-1 theta, the same for all rows, gradients
-spread over half of that. The Hessian is -S^-1, whatever the row. The row
-itself, |x| <= R, is then a sufficient statistic with a public bound: natural parameter S^-1 theta, log-partition
-theta . S^-1 theta / 2.
+which is attained by a row and a position at opposite ends of the eigenvector. Around -S^-1 theta,
+the same for all rows, gradients spread over half of that. The Hessian is -S^-1, whatever the row.
+The row itself, |x| <= R, is then a sufficient statistic with a public bound: natural parameter S^-1
+theta, log-partition theta . S^-1 theta / 2.
 """
 
 from __future__ import annotations
@@ -30,41 +33,61 @@ import numpy as np
 from dpmcmc.models import _checks
 from dpmcmc.types import Array, Family, Key, Model, positive
 
-HIGHEST = jax.lax.Precision.HIGHEST  # an accelerator's default rounds float32 factors to 10 bits; ratios need all 24
+# An accelerator's default rounds float32 factors to 10 bits; ratios need all 24
+HIGHEST = jax.lax.Precision.HIGHEST
 
 
 def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None = None) -> Model:
-    """Rows of shape (d,) around an unknown mean, with `covariance` of shape (d, d), or (d,) for independent columns.
+    """Rows of shape (d,) around an unknown mean, with `covariance` of shape (d, d), or (d,) for
+    independent columns.
 
-    With `radius`, rows are declared to lie in the ball of that radius around 0 and the prior is restricted to it, which
-    buys a proved `lipschitz` and a `family`; start the chain inside. Without it only `curvature` is proved: choose a clip.
+    With `radius`, rows are declared to lie in the ball of that radius around 0 and the prior is
+    restricted to it, which buys a proved `lipschitz` and a `family`; start the chain inside.
+    Without it only `curvature` is proved: choose a clip.
     """
     covariance = _covariance(covariance)
     dimension = len(covariance)
     scale = _checks.prior_scale(prior_scale, dimension)
     center = _checks.vector("prior_mean", prior_mean, dimension, "it is the prior's mean")
-    whitener = np.reciprocal(np.sqrt(covariance)) if covariance.ndim == 1 else np.linalg.inv(np.linalg.cholesky(covariance))
+    whitener = (
+        np.reciprocal(np.sqrt(covariance))
+        if covariance.ndim == 1
+        else np.linalg.inv(np.linalg.cholesky(covariance))
+    )
 
     def log_likelihood(position: Array, row: Array) -> Array:
         _checks.row(row, (dimension,))
         deviation = row - position
         weights = jnp.asarray(whitener, deviation.dtype)
-        white = weights * deviation if weights.ndim == 1 else jnp.dot(weights, deviation, precision=HIGHEST)
+        white = (
+            weights * deviation
+            if weights.ndim == 1
+            else jnp.dot(weights, deviation, precision=HIGHEST)
+        )
         return _checks.if_known(row, -0.5 * jnp.sum(white**2))
 
     def log_prior(position: Array) -> Array:
-        deviation = (position - jnp.asarray(center, position.dtype)) / jnp.asarray(scale, position.dtype)
+        deviation = (position - jnp.asarray(center, position.dtype)) / jnp.asarray(
+            scale, position.dtype
+        )
         log_density = -0.5 * jnp.sum(deviation**2)
-        return log_density if radius is None else jnp.where(jnp.sum(position**2) <= radius**2, log_density, -jnp.inf)
+        return (
+            log_density
+            if radius is None
+            else jnp.where(jnp.sum(position**2) <= radius**2, log_density, -jnp.inf)
+        )
 
-    bound, family = _bound(covariance, radius), _family(covariance, radius)
+    bound = _bound(covariance, radius)
+    family = _family(covariance, radius)
     return Model(
         log_likelihood,
         log_prior,
         unravel=lambda position: {"mean": position},
         dimension=dimension,
         lipschitz=bound,
-        curvature=float(np.linalg.norm(1 / covariance if covariance.ndim == 1 else np.linalg.inv(covariance))),
+        curvature=float(
+            np.linalg.norm(1 / covariance if covariance.ndim == 1 else np.linalg.inv(covariance))
+        ),
         family=family,
         declared=None if radius is None else f"|row| <= {radius:g}",
         center=None if family is None else lambda position: -family.natural(position),
@@ -74,7 +97,8 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
 
 
 def gaussian_posterior(rows, covariance, prior_scale=1.0, prior_mean=0.0, temperature: float = 1.0):
-    """The exact tempered posterior's (mean, covariance). **Not private**: it reads the rows; for tests and figures.
+    """The exact tempered posterior's (mean, covariance). **Not private**: it reads the rows; for
+    tests and figures.
 
     It is the posterior of the model without `radius`; with one, condition it on the ball.
     """
@@ -92,24 +116,39 @@ def gaussian_posterior(rows, covariance, prior_scale=1.0, prior_mean=0.0, temper
     offset = posterior_covariance @ (center / scale**2)
 
     row_mean = jnp.mean(rows, axis=0)
-    mean = jnp.dot(jnp.asarray(gain, row_mean.dtype), row_mean, precision=HIGHEST) + jnp.asarray(offset, row_mean.dtype)
+    mean = jnp.dot(jnp.asarray(gain, row_mean.dtype), row_mean, precision=HIGHEST) + jnp.asarray(
+        offset, row_mean.dtype
+    )
     return mean, jnp.asarray(posterior_covariance, row_mean.dtype)
 
 
-def draw_gaussian_posterior(rng_key: Key, num_draws: int, rows, covariance, prior_scale=1.0, prior_mean=0.0, temperature=1.0):
-    """Independent draws (num_draws, d) of `gaussian_posterior`. **Not private**: for tests and figures."""
-    mean, posterior_covariance = gaussian_posterior(rows, covariance, prior_scale, prior_mean, temperature)
+def draw_gaussian_posterior(
+    rng_key: Key, num_draws: int, rows, covariance, prior_scale=1.0, prior_mean=0.0, temperature=1.0
+):
+    """Independent draws (num_draws, d) of `gaussian_posterior`.
+
+    **Not private**: for tests and figures.
+    """
+    mean, posterior_covariance = gaussian_posterior(
+        rows, covariance, prior_scale, prior_mean, temperature
+    )
     factor = jnp.linalg.cholesky(posterior_covariance)
     normals = jax.random.normal(rng_key, (num_draws, len(mean)), mean.dtype)
     return mean + jnp.dot(normals, factor.T, precision=HIGHEST)
 
 
 def simulate_gaussian_rows(rng_key: Key, num_rows: int, mean, covariance) -> Array:
-    """Rows (num_rows, d) drawn from the model at a mean you choose: made-up data for tests and figures."""
+    """Rows (num_rows, d) drawn from the model at a mean you choose: made-up data for tests and
+    figures.
+    """
     covariance = _covariance(covariance)
-    factor = np.diag(np.sqrt(covariance)) if covariance.ndim == 1 else np.linalg.cholesky(covariance)
+    factor = (
+        np.diag(np.sqrt(covariance)) if covariance.ndim == 1 else np.linalg.cholesky(covariance)
+    )
     normals = jax.random.normal(rng_key, (num_rows, len(covariance)))
-    return jnp.asarray(mean, normals.dtype) + jnp.dot(normals, jnp.asarray(factor.T, normals.dtype), precision=HIGHEST)
+    return jnp.asarray(mean, normals.dtype) + jnp.dot(
+        normals, jnp.asarray(factor.T, normals.dtype), precision=HIGHEST
+    )
 
 
 def _covariance(covariance) -> np.ndarray:
@@ -117,16 +156,24 @@ def _covariance(covariance) -> np.ndarray:
     if array.ndim == 1 and array.size and np.isfinite(array).all() and (array > 0).all():
         return array
     if array.ndim != 2 or array.shape[0] != array.shape[1] or not np.isfinite(array).all():
-        raise ValueError(f"covariance of shape {array.shape} must be finite: a (d, d) matrix, or (d,) positive variances")
+        raise ValueError(
+            f"covariance of shape {array.shape} must be finite: a (d, d) matrix, or (d,) positive "
+            "variances"
+        )
     if not np.allclose(array, array.T) or np.linalg.eigvalsh(array)[0] <= 0:
-        raise ValueError(f"covariance={array.tolist()} must be symmetric with positive eigenvalues: it is a covariance")
+        raise ValueError(
+            f"covariance={array.tolist()} must be symmetric with positive eigenvalues: it is a "
+            "covariance"
+        )
     return array
 
 
 def _bound(covariance: np.ndarray, radius: float | None) -> float | None:
     if radius is None:
         return None
-    radius = positive("radius", radius, "rows and positions lie in the ball of this radius around 0")
+    radius = positive(
+        "radius", radius, "rows and positions lie in the ball of this radius around 0"
+    )
     smallest = covariance.min() if covariance.ndim == 1 else np.linalg.eigvalsh(covariance)[0]
     return float(2 * radius / smallest)
 
@@ -138,6 +185,15 @@ def _family(covariance: np.ndarray, radius: float | None) -> Family | None:
 
     def natural(position: Array) -> Array:
         weights = jnp.asarray(precision, position.dtype)
-        return weights * position if weights.ndim == 1 else jnp.dot(weights, position, precision=HIGHEST)
+        return (
+            weights * position
+            if weights.ndim == 1
+            else jnp.dot(weights, position, precision=HIGHEST)
+        )
 
-    return Family(lambda row: row, natural, lambda position: jnp.sum(position * natural(position)) / 2, float(radius))
+    return Family(
+        lambda row: row,
+        natural,
+        lambda position: jnp.sum(position * natural(position)) / 2,
+        float(radius),
+    )

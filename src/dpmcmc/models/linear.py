@@ -3,18 +3,20 @@ r"""Linear regression with a known noise.
     row (x, y),  x in R^k,  y in R;      y ~ N(z, s^2),   z = x . b  (+ a, the intercept);      s: noise_scale
     every coefficient ~ N(0, prior_scale^2), independently
 
-With X the matrix of the rows x, or (1, x) with an intercept, and the likelihood raised to the power T, the posterior is
-Gaussian with precision  P = T X^T X / s^2 + diag(prior_scale^-2)  and mean  P^-1 T X^T y / s^2. The log-likelihood
-leaves out its constant.
+With X the matrix of the rows x, or (1, x) with an intercept, and the likelihood raised to the power
+T, the posterior is Gaussian with precision  P = T X^T X / s^2 + diag(prior_scale^-2)  and mean
+P^-1 T X^T y / s^2. The log-likelihood leaves out its constant.
 
-**Bound.** The gradient (y - z) x / s^2 has none in general. Declare |x| <= R and |y| <= Y, and restrict the prior to
-the ball |theta| <= B: then  |log-ratio| <= (Y + R' B) R' / s^2 |theta' - theta|  with R' = R, or sqrt(1 + R^2) with an
-intercept. It is attained by the row at Y on the sphere and the position at -B along it. The Hessian's norm is at most R'^2 / s^2.
+**Bound.** The gradient (y - z) x / s^2 has none in general. Declare |x| <= R and |y| <= Y, and
+restrict the prior to the ball |theta| <= B: then  |log-ratio| <= (Y + R' B) R' / s^2 |theta' -
+theta|  with R' = R, or sqrt(1 + R^2) with an intercept. It is attained by the row at Y on the
+sphere and the position at -B along it. The Hessian's norm is at most R'^2 / s^2.
 
-**Family.** With the same declarations, and w for x or (1, x), the log-likelihood is (y w . theta - theta . (w w^T) theta / 2) / s^2
-up to what theta does not enter: the statistic is y w and the upper triangle of w w^T, its off-diagonal entries times sqrt(2) so
-that its length is that of the matrix. It is at most (R'^4 + R'^2 Y^2)^(1/2). With an intercept the matrix's first entry is 1 in
-every row: it goes into the log-partition, and the 1 comes off under the root.
+**Family.** With the same declarations, and w for x or (1, x), the log-likelihood is (y w . theta -
+theta . (w w^T) theta / 2) / s^2 up to what theta does not enter: the statistic is y w and the upper
+triangle of w w^T, its off-diagonal entries times sqrt(2) so that its length is that of the matrix.
+It is at most (R'^4 + R'^2 Y^2)^(1/2). With an intercept the matrix's first entry is 1 in every row:
+it goes into the log-partition, and the 1 comes off under the root.
 """
 
 from __future__ import annotations
@@ -40,14 +42,17 @@ def linear(
     response_bound: float | None = None,
     position_radius: float | None = None,
 ) -> Model:
-    """Rows (x, y) with x of shape (num_features,). The intercept, if any, comes first in the position and in `names`.
+    """Rows (x, y) with x of shape (num_features,). The intercept, if any, comes first in the
+    position and in `names`.
 
-    The last three, given together, declare |x| <= radius and |y| <= response_bound and restrict the prior to the ball
-    of `position_radius`, which buys a proved `lipschitz` and `curvature` and a `family`; start the chain inside. Without
-    them choose a clip.
+    The last three, given together, declare |x| <= radius and |y| <= response_bound and restrict the
+    prior to the ball of `position_radius`, which buys a proved `lipschitz` and `curvature` and a
+    `family`; start the chain inside. Without them choose a clip.
     """
     num_features = whole("num_features", num_features, 1, "the number of columns of x")
-    noise_scale = positive("noise_scale", noise_scale, "it is the standard deviation of y around x . b")
+    noise_scale = positive(
+        "noise_scale", noise_scale, "it is the standard deviation of y around x . b"
+    )
     dimension = num_features + bool(intercept)
     limits = _regression.limits(radius, response_bound, position_radius, intercept)
 
@@ -69,14 +74,21 @@ def linear(
     )
 
 
-def linear_posterior(rows, noise_scale: float, prior_scale=1.0, intercept: bool = False, temperature: float = 1.0):
-    """The exact tempered posterior's (mean, covariance). **Not private**: it reads the rows; for tests and figures.
+def linear_posterior(
+    rows, noise_scale: float, prior_scale=1.0, intercept: bool = False, temperature: float = 1.0
+):
+    """The exact tempered posterior's (mean, covariance). **Not private**: it reads the rows; for
+    tests and figures.
 
     It is the posterior of the model without `position_radius`; with one, condition it on the ball.
     """
     temperature = _checks.temperature(temperature)
     features, response = map(jnp.asarray, rows)
-    design = jnp.concatenate([jnp.ones_like(features[:, :1]), features], axis=1) if intercept else features
+    design = (
+        jnp.concatenate([jnp.ones_like(features[:, :1]), features], axis=1)
+        if intercept
+        else features
+    )
     dimension = design.shape[1]
     scale = _checks.prior_scale(prior_scale, dimension)
     weight = temperature / noise_scale**2
@@ -95,35 +107,58 @@ def draw_linear_posterior(
     intercept: bool = False,
     temperature: float = 1.0,
 ) -> Array:
-    """Independent draws (num_draws, dimension) of `linear_posterior`. **Not private**: for tests and figures."""
+    """Independent draws (num_draws, dimension) of `linear_posterior`.
+
+    **Not private**: for tests and figures.
+    """
     mean, covariance = linear_posterior(rows, noise_scale, prior_scale, intercept, temperature)
     normals = jax.random.normal(rng_key, (num_draws, len(mean)), mean.dtype)
     return mean + jnp.dot(normals, jnp.linalg.cholesky(covariance).T, precision=HIGHEST)
 
 
-def simulate_linear_rows(rng_key: Key, num_rows: int, position, radius: float, noise_scale: float, intercept: bool = False):
-    """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for tests and figures."""
-    features, means, key_noise = _regression.simulate(rng_key, num_rows, position, radius, intercept)
+def simulate_linear_rows(
+    rng_key: Key,
+    num_rows: int,
+    position,
+    radius: float,
+    noise_scale: float,
+    intercept: bool = False,
+):
+    """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for
+    tests and figures.
+    """
+    features, means, key_noise = _regression.simulate(
+        rng_key, num_rows, position, radius, intercept
+    )
     return features, means + noise_scale * jax.random.normal(key_noise, (num_rows,), means.dtype)
 
 
-def _family(limits: _regression.Limits, dimension: int, noise_scale: float, intercept: bool) -> Family:
-    row, column = (indices[int(intercept) :].astype(np.int32) for indices in np.triu_indices(dimension))
+def _family(
+    limits: _regression.Limits, dimension: int, noise_scale: float, intercept: bool
+) -> Family:
+    row, column = (
+        indices[int(intercept) :].astype(np.int32) for indices in np.triu_indices(dimension)
+    )
     weights = np.where(row == column, 1.0, np.sqrt(2.0))
 
     def triangle(vector: Array) -> Array:
         return jnp.asarray(weights, vector.dtype) * vector[row] * vector[column]
 
     def statistic(given: Row) -> Array:
-        features = given[0].astype(jnp.promote_types(given[0].dtype, jnp.result_type(float)))  # a root of 2 is no integer
-        features = jnp.concatenate([jnp.ones(1, features.dtype), features]) if intercept else features
+        # A root of 2 is no integer
+        features = given[0].astype(jnp.promote_types(given[0].dtype, jnp.result_type(float)))
+        features = (
+            jnp.concatenate([jnp.ones(1, features.dtype), features]) if intercept else features
+        )
         return jnp.concatenate([triangle(features), given[1] * features])
 
     def natural(position: Array) -> Array:
         return jnp.concatenate([-triangle(position) / 2, position]) / noise_scale**2
 
     def log_partition(position: Array) -> Array:
-        return (position[0] ** 2 if intercept else jnp.zeros((), position.dtype)) / (2 * noise_scale**2)
+        return (position[0] ** 2 if intercept else jnp.zeros((), position.dtype)) / (
+            2 * noise_scale**2
+        )
 
     squared = limits.row**4 + limits.row**2 * limits.response**2 - bool(intercept)
     return Family(statistic, natural, log_partition, float(np.sqrt(squared)))

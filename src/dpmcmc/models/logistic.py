@@ -9,15 +9,16 @@ With the label as a sign s = 2 y - 1 the log-likelihood is  -log(1 + exp(-s z)),
 
 which neither overflows nor cancels in float32.
 
-**Bound.** Its derivative in z lies in [-1, 1], and z is linear in the position with gradient x, or (1, x) with an
-intercept. So for every pair of positions, and every row with |x| <= radius,
+**Bound.** Its derivative in z lies in [-1, 1], and z is linear in the position with gradient x, or
+(1, x) with an intercept. So for every pair of positions, and every row with |x| <= radius,
 
     |log-ratio| <= radius |theta' - theta|,      with an intercept  sqrt(1 + radius^2) |theta' - theta|.
 
-`radius` is about the features alone: the intercept's constant 1 is not part of it and is added here. Neither bound can
-be smaller: a row on the sphere, far on the wrong side of the boundary, comes as close as one likes. The Hessian is
--p (1 - p) times the outer product of x (or (1, x)) with itself, of Frobenius norm at most a quarter of that bound squared. Its
-weight p (1 - p) changes by a factor of at most e^|z' - z|: the `self_concordance` of :cite:t:`bach2010self` is the same bound.
+`radius` is about the features alone: the intercept's constant 1 is not part of it and is added
+here. Neither bound can be smaller: a row on the sphere, far on the wrong side of the boundary,
+comes as close as one likes. The Hessian is -p (1 - p) times the outer product of x (or (1, x)) with
+itself, of Frobenius norm at most a quarter of that bound squared. Its weight p (1 - p) changes by a
+factor of at most e^|z' - z|: the `self_concordance` of :cite:t:`bach2010self` is the same bound.
 """
 
 from __future__ import annotations
@@ -38,16 +39,19 @@ def logistic(
     intercept: bool = False,
     names: Sequence[str] | None = None,
 ) -> Model:
-    """Rows (x, y) with x of shape (num_features,) and |x| <= radius; a label above 1/2 counts as 1, one up to it as 0.
+    """Rows (x, y) with x of shape (num_features,) and |x| <= radius; a label above 1/2 counts as 1,
+    one up to it as 0.
 
-    So labels in {0, 1}, {False, True} and {-1, 1} all work; a row whose label is missing (NaN) says nothing. The intercept, if
-    any, comes first in the position and in `names`. A row longer than the radius meets the curator's clip.
+    So labels in {0, 1}, {False, True} and {-1, 1} all work; a row whose label is missing (NaN) says
+    nothing. The intercept, if any, comes first in the position and in `names`. A row longer than
+    the radius meets the curator's clip.
     """
     num_features = whole("num_features", num_features, 1, "the number of columns of x")
     dimension = num_features + bool(intercept)
 
     def log_likelihood(logit: Array, row: Row) -> Array:
-        is_one, is_zero = row[1] > 0.5, row[1] <= 0.5
+        is_one = row[1] > 0.5
+        is_zero = row[1] <= 0.5
         return -_softplus(jnp.where(is_one, -logit, jnp.where(is_zero, logit, jnp.nan)))
 
     lipschitz = _regression.row_radius(radius, intercept)
@@ -66,13 +70,20 @@ def logistic(
     )
 
 
-def simulate_logistic_rows(rng_key: Key, num_rows: int, position, radius: float, intercept: bool = False):
-    """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for tests and figures."""
-    features, logits, key_label = _regression.simulate(rng_key, num_rows, position, radius, intercept)
+def simulate_logistic_rows(
+    rng_key: Key, num_rows: int, position, radius: float, intercept: bool = False
+):
+    """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for
+    tests and figures.
+    """
+    features, logits, key_label = _regression.simulate(
+        rng_key, num_rows, position, radius, intercept
+    )
     return features, jax.random.bernoulli(key_label, jax.nn.sigmoid(logits)).astype(logits.dtype)
 
 
-# log(1 + t) / t at the Chebyshev points of [0, 1]: as close to it, in float32, as log1p is, for a third of the work.
+# log(1 + t) / t at the Chebyshev points of [0, 1]: as close to it, in float32, as log1p is, for a
+# third of the work.
 _LOG1P = (1.0, -0.49999892711639404, 0.33329710364341736, -0.24951615929603577, 0.1966327428817749, -0.1526966691017151,
           0.10543623566627502, -0.056373611092567444, 0.019542526453733444, -0.0031760570127516985)  # fmt: skip
 
@@ -94,5 +105,6 @@ def _softplus(value: Array) -> Array:
 
 @_softplus.defjvp
 def _softplus_derivative(values, tangents):
-    # JAX's own derivatives of max and abs are wrong at 0, and at the origin every row's logit is exactly 0.
+    # JAX's own derivatives of max and abs are wrong at 0, and at the origin every row's logit is
+    # exactly 0.
     return _softplus(values[0]), jax.nn.sigmoid(values[0]) * tangents[0]

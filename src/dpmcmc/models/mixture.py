@@ -3,24 +3,26 @@ r"""Two overlapping Gaussians, the first at theta_1 and the second theta_2 furth
     row x ~ 1/2 N(theta_1, v) + 1/2 N(theta_1 + theta_2, v),      flat prior on the square |theta_1|, |theta_2| <= B
 
 The posterior has two modes, (m, d) and (m + d, -d). Rows are declared to lie in [-R, R]
-(:cite:p:`zhang2023dpfast`, section 6.1 and appendix E.1). A flat prior on the whole plane would have no posterior: as
-theta_2 grows the likelihood tends to a positive constant, and its integral is infinite. So the square is part of the
-model; B = 3 is what that paper's constants presume.
+(:cite:p:`zhang2023dpfast`, section 6.1 and appendix E.1). A flat prior on the whole plane would
+have no posterior: as theta_2 grows the likelihood tends to a positive constant, and its integral is
+infinite. So the square is part of the model; B = 3 is what that paper's constants presume.
 
-**Bound.** In units of sqrt(v), let u = x - theta_1 and w = u - theta_2 be the distances to the two centers, and
-p = 1 / (1 + exp((w^2 - u^2) / 2)) the weight of the second. The gradient is ((1-p) u + p w, p w). Its length F is
-largest at u = A = R + B:
+**Bound.** In units of sqrt(v), let u = x - theta_1 and w = u - theta_2 be the distances to the two
+centers, and p = 1 / (1 + exp((w^2 - u^2) / 2)) the weight of the second. The gradient is ((1-p) u +
+p w, p w). Its length F is largest at u = A = R + B:
 
-  - Flipping the signs of u and w together changes nothing, so take u >= 0. Replacing a negative w by |w| keeps p,
-    brings w closer to u (so theta_2 = u - w stays allowed) and does not lower F. So take w >= 0.
-  - Keep p fixed and raise u to A, with w^2 = u^2 - 2 log(p / (1-p)) rising along. Both entries of the gradient rise,
-    and |u - w| = 2 |log(p / (1-p))| / (u + w) falls, so theta_2 stays allowed.
+  - Flipping the signs of u and w together changes nothing, so take u >= 0. Replacing a negative w
+    by |w| keeps p, brings w closer to u (so theta_2 = u - w stays allowed) and does not lower F. So
+    take w >= 0.
+  - Keep p fixed and raise u to A, with w^2 = u^2 - 2 log(p / (1-p)) rising along. Both entries of
+    the gradient rise, and |u - w| = 2 |log(p / (1-p))| / (u + w) falls, so theta_2 stays allowed.
 
-What is left is F as a function of w in [R, A + B]. It is evaluated on a grid of step h; between grid points it is
-higher by at most H h / 2, where H bounds the Hessian. That is p (1-p) e e^T - [[1, p], [p, p]] with e = (u - w, -w):
-a difference of positive semidefinite matrices, of norms at most (B^2 + (A + B)^2) / 4 and 2, so H is the larger of
-these. The largest grid value plus H h / 2 is the bound: proved, and within 1 % of the supremum while A <= 40.
-For R = B = 3, v = 2 it is 3.58; the paper's constant is 8.75.
+What is left is F as a function of w in [R, A + B]. It is evaluated on a grid of step h; between
+grid points it is higher by at most H h / 2, where H bounds the Hessian. That is p (1-p) e e^T -
+[[1, p], [p, p]] with e = (u - w, -w): a difference of positive semidefinite matrices, of norms at
+most (B^2 + (A + B)^2) / 4 and 2, so H is the larger of these. The largest grid value plus H h / 2
+is the bound: proved, and within 1 % of the supremum while A <= 40. For R = B = 3, v = 2 it is 3.58;
+the paper's constant is 8.75.
 """
 
 from __future__ import annotations
@@ -34,17 +36,21 @@ from dpmcmc.types import Array, Key, Model, positive, whole
 
 
 def mixture(variance: float = 2.0, row_bound: float = 3.0, position_bound: float = 3.0) -> Model:
-    """Rows are single numbers in [-row_bound, row_bound]; the prior is flat on the square of the given bound.
+    """Rows are single numbers in [-row_bound, row_bound]; the prior is flat on the square of the
+    given bound.
 
     Start the chain inside the square. A row outside its interval meets the curator's clip.
     """
     variance = positive("variance", variance, "it is the variance of each component")
     row_bound = positive("row_bound", row_bound, "every row lies in [-row_bound, row_bound]")
-    position_bound = positive("position_bound", position_bound, "it is half the side of the prior's square")
+    position_bound = positive(
+        "position_bound", position_bound, "it is half the side of the prior's square"
+    )
 
     def log_likelihood(position: Array, row: Array) -> Array:
         _checks.row(row, ())
-        first, second = row - position[0], row - position[0] - position[1]
+        first = row - position[0]
+        second = row - position[0] - position[1]
         return jnp.logaddexp(-(first**2) / (2 * variance), -(second**2) / (2 * variance))
 
     def log_prior(position: Array) -> Array:
@@ -58,24 +64,40 @@ def mixture(variance: float = 2.0, row_bound: float = 3.0, position_bound: float
     return Model(log_likelihood, log_prior, unravel, 2, bound, declared=f"|row| <= {row_bound:g}")
 
 
-def mixture_posterior(rows, variance: float = 2.0, position_bound: float = 3.0, temperature: float = 1.0, num_points: int = 100):
-    """The tempered posterior on a grid: (axis, probabilities), with entry [i, j] the cell around (axis[i], axis[j]).
+def mixture_posterior(
+    rows,
+    variance: float = 2.0,
+    position_bound: float = 3.0,
+    temperature: float = 1.0,
+    num_points: int = 100,
+):
+    """The tempered posterior on a grid: (axis, probabilities), with entry [i, j] the cell around
+    (axis[i], axis[j]).
 
-    The axis holds the midpoints of `num_points` equal cells. **Not private**: it reads the rows; for tests and figures.
+    The axis holds the midpoints of `num_points` equal cells. **Not private**: it reads the rows;
+    for tests and figures.
     """
     temperature = _checks.temperature(temperature)
-    num_points = whole("num_points", num_points, 2, "the number of cells along each side of the square")
+    num_points = whole(
+        "num_points", num_points, 2, "the number of cells along each side of the square"
+    )
     model = mixture(variance, position_bound=position_bound)
     axis = position_bound * ((2 * jnp.arange(num_points) + 1) / num_points - 1)
     points = jnp.stack(jnp.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
     rows = jnp.asarray(rows)
     # One position at a time: num_points^2 times the rows would not fit.
-    total = jax.lax.map(lambda point: jax.vmap(model.log_likelihood, (None, 0))(point, rows).sum(), points)
+    total = jax.lax.map(
+        lambda point: jax.vmap(model.log_likelihood, (None, 0))(point, rows).sum(), points
+    )
     return axis, jax.nn.softmax(temperature * total).reshape(num_points, num_points)
 
 
-def simulate_mixture_rows(rng_key: Key, num_rows: int, position=(0.0, 1.0), variance: float = 2.0, row_bound: float = 3.0) -> Array:
-    """Rows (num_rows,) from the mixture, moved to the ends of the interval if outside: made-up data for tests."""
+def simulate_mixture_rows(
+    rng_key: Key, num_rows: int, position=(0.0, 1.0), variance: float = 2.0, row_bound: float = 3.0
+) -> Array:
+    """Rows (num_rows,) from the mixture, moved to the ends of the interval if outside: made-up data
+    for tests.
+    """
     key_component, key_noise = jax.random.split(rng_key)
     position = jnp.asarray(position, float)
     center = position[0] + position[1] * jax.random.bernoulli(key_component, shape=(num_rows,))
@@ -83,12 +105,16 @@ def simulate_mixture_rows(rng_key: Key, num_rows: int, position=(0.0, 1.0), vari
     return jnp.clip(rows, -row_bound, row_bound)
 
 
-def _bound(variance: float, row_bound: float, position_bound: float, num_points: int = 2**18) -> float:
+def _bound(
+    variance: float, row_bound: float, position_bound: float, num_points: int = 2**18
+) -> float:
     scale = np.sqrt(variance)
-    R, B = row_bound / scale, position_bound / scale
+    R = row_bound / scale
+    B = position_bound / scale
     A = R + B
     w, step = np.linspace(R, A + B, num_points, retstep=True)
-    p = 1 / (1 + np.exp(np.minimum((w**2 - A**2) / 2, 700.0)))  # e^700: no overflow, and p there is nothing
+    # E^700: no overflow, and p there is nothing
+    p = 1 / (1 + np.exp(np.minimum((w**2 - A**2) / 2, 700.0)))
     length = np.hypot((1 - p) * A + p * w, p * w)
     hessian = max(2.0, (B**2 + (A + B) ** 2) / 4)
     return float((length.max() + hessian * step / 2) / scale)

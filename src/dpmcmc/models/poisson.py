@@ -5,13 +5,14 @@ r"""Poisson regression of counts.
 
 The log-likelihood is  y z - e^z,  without its constant -log y!.
 
-**Bound.** Its derivative in z, y - e^z, has none in general. Declare |x| <= R and 0 <= y <= Y, and restrict the prior
-to the ball |theta| <= B: then |z| <= R' B with R' = R, or sqrt(1 + R^2) with an intercept, and
+**Bound.** Its derivative in z, y - e^z, has none in general. Declare |x| <= R and 0 <= y <= Y, and
+restrict the prior to the ball |theta| <= B: then |z| <= R' B with R' = R, or sqrt(1 + R^2) with an
+intercept, and
 
     |log-ratio| <= max(Y - e^(-R' B), e^(R' B)) R' |theta' - theta|,
 
-attained on the sphere by y = Y or y = 0 and a position at an end of the ball. The Hessian's norm is at most e^(R' B) R'^2. Both
-grow fast with R' B.
+attained on the sphere by y = Y or y = 0 and a position at an end of the ball. The Hessian's norm is
+at most e^(R' B) R'^2. Both grow fast with R' B.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ def poisson(
     response_bound: float | None = None,
     position_radius: float | None = None,
 ) -> Model:
-    """Rows (x, y) with x of shape (num_features,). The intercept, if any, comes first in the position and in `names`.
+    """Rows (x, y) with x of shape (num_features,). The intercept, if any, comes first in the
+    position and in `names`.
 
-    The last three, given together, declare |x| <= radius and y <= response_bound and restrict the prior to the ball of
-    `position_radius`, which buys a proved `lipschitz` and `curvature`; start the chain inside. Without them choose a clip.
+    The last three, given together, declare |x| <= radius and y <= response_bound and restrict the
+    prior to the ball of `position_radius`, which buys a proved `lipschitz` and `curvature`; start
+    the chain inside. Without them choose a clip.
     """
     num_features = whole("num_features", num_features, 1, "the number of columns of x")
     dimension = num_features + bool(intercept)
@@ -61,13 +64,22 @@ def poisson(
     )
 
 
-def simulate_poisson_rows(rng_key: Key, num_rows: int, position, radius: float, intercept: bool = False):
-    """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for tests and figures."""
-    features, log_rates, key_count = _regression.simulate(rng_key, num_rows, position, radius, intercept)
+def simulate_poisson_rows(
+    rng_key: Key, num_rows: int, position, radius: float, intercept: bool = False
+):
+    """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for
+    tests and figures.
+    """
+    features, log_rates, key_count = _regression.simulate(
+        rng_key, num_rows, position, radius, intercept
+    )
     return features, jax.random.poisson(key_count, jnp.exp(log_rates)).astype(log_rates.dtype)
 
 
 def _steepest(limits: _regression.Limits) -> float:
     if limits.predictor > 700:
-        raise ValueError(f"radius times position_radius is {limits.predictor:.4g}, so a rate may be e to that: choose less")
+        raise ValueError(
+            f"radius times position_radius is {limits.predictor:.4g}, so a rate may be e to that: "
+            "choose less"
+        )
     return max(limits.response - math.exp(-limits.predictor), math.exp(limits.predictor))

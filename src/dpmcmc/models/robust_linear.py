@@ -1,40 +1,48 @@
-r"""Linear regression with an unknown noise and robust tails: like logistic regression, a model with a bound for free.
+r"""Linear regression with an unknown noise and robust tails: like logistic regression, a model with
+a bound for free.
 
     row (x, y),  x in R^k,  y in R;      y = z + s e,   z = x . b  (+ a, the intercept);      s: the noise, unknown
     e has Huber's density (:cite:p:`huber1964robust`), normal up to K and exponential beyond:
 
         -log p(e) = h(e) = e^2 / 2,   or  K |e| - K^2 / 2  where |e| > K
 
-Declare |x| <= R and |y| <= Y. With v for x, or (1, x) with an intercept, and R' >= |v|, the position is  c = (a, b) / s  and a
-number t that stands for the noise:
+Declare |x| <= R and |y| <= Y. With v for x, or (1, x) with an intercept, and R' >= |v|, the
+position is  c = (a, b) / s  and a number t that stands for the noise:
 
     Y / s = q = K0 + R' t / sqrt(2);      every c_i ~ N(0, prior_scale^2),   t ~ N(0, 40^2),   independently,
 
-with K0 = 1.345: at zero no row is in the tails, where rows have no curvature, and a private start knows the way.
+with K0 = 1.345: at zero no row is in the tails, where rows have no curvature, and a private start
+knows the way.
 
 So coefficients have their prior in units of the noise. Up to a constant a row's log-likelihood is
 
     log q - h(u),      u = q y / Y - v . c,
 
-and where q < 1 the logarithm is continued by its tangent. In these coordinates (:cite:p:`olsen1978note`) it is concave everywhere:
-there is one place to go to, and a slope that leads there from wherever one starts.
+and where q < 1 the logarithm is continued by its tangent. In these coordinates
+(:cite:p:`olsen1978note`) it is concave everywhere: there is one place to go to, and a slope that
+leads there from wherever one starts.
 
-The likelihood itself has its maximum at q >= 1: the mean over rows of h'(u) v is 0 there and that of h'(u) y / Y is 1 / q, so that
-of h'(u) u is 1; and |h'(u) y / Y| <= |h'(u)| has a mean of at most 1, because h'(u)^2 <= h'(u) u.
+The likelihood itself has its maximum at q >= 1: the mean over rows of h'(u) v is 0 there and that
+of h'(u) y / Y is 1 / q, so that of h'(u) u is 1; and |h'(u) y / Y| <= |h'(u)| has a mean of at most
+1, because h'(u)^2 <= h'(u) u.
 
-**Bound.** Its gradient is h'(u) v in c and  R' / sqrt(2) (1 / max(q, 1) - h'(u) y / Y)  in t, and |h'| <= K. So
+**Bound.** Its gradient is h'(u) v in c and  R' / sqrt(2) (1 / max(q, 1) - h'(u) y / Y)  in t, and
+|h'| <= K. So
 
     |log-ratio| <= R' (K^2 + (K + 1)^2 / 2)^(1/2) |theta' - theta|,
 
-attained by a row with |v| = R' and |y| = Y that is far off, at q <= 1. Minus the Hessian is 0, or the product of (-v, w y / Y) with
-itself, w = R' / sqrt(2), and  w^2 / q^2  in t: its squared norm is at most  ((1 + 1/2)^2 + 3 (1/2)^2) R'^4 = 3 R'^4,  as at q = 1.
+attained by a row with |v| = R' and |y| = Y that is far off, at q <= 1. Minus the Hessian is 0, or
+the product of (-v, w y / Y) with itself, w = R' / sqrt(2), and  w^2 / q^2  in t: its squared norm
+is at most  ((1 + 1/2)^2 + 3 (1/2)^2) R'^4 = 3 R'^4,  as at q = 1.
 
-All gradients have  w / max(q, 1)  in t in common. Around this center they are  h'(u) (v, -w y / Y),  within  K R' (3/2)^(1/2),
-which is 0.77 of the bound above, and 0 is within w: with a public number of rows that much less noise will do (`CenteredGradient`).
+All gradients have  w / max(q, 1)  in t in common. Around this center they are  h'(u) (v, -w y / Y),
+within  K R' (3/2)^(1/2), which is 0.77 of the bound above, and 0 is within w: with a public number
+of rows that much less noise will do (`CenteredGradient`).
 
-Normal noise (linear.py) has no such bounds. K = 1.345 loses 7 % of what normal rows say, and those far off pull no harder than one
-at K; of normal noise s is 0.87 standard deviations. That t is in units of R' lets privacy noise, which is alike in all directions,
-leave s about as well known as the coefficients are, if s is a quarter of Y; the smaller it is, the less.
+Normal noise (linear.py) has no such bounds. K = 1.345 loses 7 % of what normal rows say, and those
+far off pull no harder than one at K; of normal noise s is 0.87 standard deviations. That t is in
+units of R' lets privacy noise, which is alike in all directions, leave s about as well known as the
+coefficients are, if s is a quarter of Y; the smaller it is, the less.
 """
 
 from __future__ import annotations
@@ -68,22 +76,31 @@ def robust_linear(
 ) -> Model:
     """Rows (x, y) with x of shape (num_features,), |x| <= radius and |y| <= response_bound.
 
-    The position has the coefficients over the noise, the intercept first if there is one, and then what stands for the noise; it
-    may start at zero. People get the coefficients, by `names` if given, and `noise_scale`. `threshold` is K.
+    The position has the coefficients over the noise, the intercept first if there is one, and then
+    what stands for the noise; it may start at zero. People get the coefficients, by `names` if
+    given, and `noise_scale`. `threshold` is K.
 
-    The coefficients describe the bulk of the rows, as outliers have little pull: not the line of the means, which least squares
-    estimates, where errors are skewed.
+    The coefficients describe the bulk of the rows, as outliers have little pull: not the line of
+    the means, which least squares estimates, where errors are skewed.
     """
     num_features = whole("num_features", num_features, 1, "the number of columns of x")
-    bound = positive("response_bound", response_bound, "it bounds |y| of every row; move y by a public constant to fit")
+    bound = positive(
+        "response_bound",
+        response_bound,
+        "it bounds |y| of every row; move y by a public constant to fit",
+    )
     threshold = positive("threshold", threshold, "a row that is off by more noises pulls no harder")
     row_radius = _regression.row_radius(radius, intercept)
     weight = math.sqrt(SHARE) * row_radius
     dimension = num_features + bool(intercept) + 1
-    scale = _checks.positive_vector("prior_scale", prior_scale, dimension - 1, "it is the prior's standard deviation, in noises")
+    scale = _checks.positive_vector(
+        "prior_scale", prior_scale, dimension - 1, "it is the prior's standard deviation, in noises"
+    )
     coefficients = _regression.unravel(dimension - 1, intercept, names)
     if NOISE in (names or ()):
-        raise ValueError(f"names={names!r} must be without {NOISE!r}: that is a parameter of its own")
+        raise ValueError(
+            f"names={names!r} must be without {NOISE!r}: that is a parameter of its own"
+        )
 
     def inverse_noise(position: Position) -> Array:
         return CENTER + weight * position[-1]
@@ -110,7 +127,8 @@ def robust_linear(
         curvature=row_radius**2 * math.sqrt((1 + SHARE) ** 2 + 3 * SHARE**2),
         declared=f"|x| <= {radius:g}, |y| <= {bound:g}",
         center=center,
-        spread=max(threshold * math.hypot(row_radius, weight), weight),  # the latter is that of a row that says nothing
+        # The latter is that of a row that says nothing
+        spread=max(threshold * math.hypot(row_radius, weight), weight),
     )
 
 

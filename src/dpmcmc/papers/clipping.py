@@ -1,13 +1,16 @@
-r"""What clipped log-ratios do to the posterior: :cite:p:`raisa2021thesis`, Figure 6.2; :cite:p:`raisa2021hamiltonian`, Figure 3.
+r"""What clipped log-ratios do to the posterior: :cite:p:`raisa2021thesis`, Figure 6.2;
+:cite:p:`raisa2021hamiltonian`, Figure 3.
 
     python -m dpmcmc.papers.clipping
 
-A random walk with Metropolis' test and no noise at all, whose rows' log-ratios are clipped to clip |move|, for many clips: how far
-are its draws from the exact posterior, and what share of the ratios was clipped?
+A random walk with Metropolis' test and no noise at all, whose rows' log-ratios are clipped to clip
+|move|, for many clips: how far are its draws from the exact posterior, and what share of the ratios
+was clipped?
 
-The papers' posteriors are symmetric: rows pull either way alike, and as many are clipped on one side as on the other. So clipping
-costs little there until it is common. The third one, ours, is not: an event that one row in a hundred has. The rows with the event
-pull a hundred times as hard as those without, and are the only ones that are clipped. The posterior then moves, the further in its
+The papers' posteriors are symmetric: rows pull either way alike, and as many are clipped on one
+side as on the other. So clipping costs little there until it is common. The third one, ours, is
+not: an event that one row in a hundred has. The rows with the event pull a hundred times as hard as
+those without, and are the only ones that are clipped. The posterior then moves, the further in its
 own standard deviations the more rows there are.
 """
 
@@ -43,17 +46,29 @@ class Trial(NamedTuple):
 
 def _banana(key: Key) -> Problem:
     chosen = hmc_comparison
-    return problems.banana(key, chosen.NUM_ROWS, chosen.BANANA_VARIANCES, chosen.BANANA_CURVATURE, chosen.BANANA_PRIOR_SCALE)
+    return problems.banana(
+        key,
+        chosen.NUM_ROWS,
+        chosen.BANANA_VARIANCES,
+        chosen.BANANA_CURVATURE,
+        chosen.BANANA_PRIOR_SCALE,
+    )
 
 
 def _gaussian(key: Key) -> Problem:
     chosen = hmc_comparison
-    return problems.gaussian(key, chosen.NUM_ROWS, chosen.GAUSSIAN_COVARIANCE, chosen.GAUSSIAN_PRIOR_SCALE)
+    return problems.gaussian(
+        key, chosen.NUM_ROWS, chosen.GAUSSIAN_COVARIANCE, chosen.GAUSSIAN_PRIOR_SCALE
+    )
 
 
 def _rare(num_rows: int) -> Trial:
     spread = (num_rows * CHANCE) ** -0.5  # of the posterior
-    return Trial(lambda key: problems.rare_event(key, num_rows, CHANCE), 2 * spread, (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0))
+    return Trial(
+        lambda key: problems.rare_event(key, num_rows, CHANCE),
+        2 * spread,
+        (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0),
+    )
 
 
 TRIALS = {
@@ -73,37 +88,56 @@ class Found(NamedTuple):
     floor: float
 
 
-def run(num_repeats: int = NUM_REPEATS, num_steps: int = NUM_STEPS, tell: comparison.Tell = print) -> dict[str, Found]:
+def run(
+    num_repeats: int = NUM_REPEATS, num_steps: int = NUM_STEPS, tell: comparison.Tell = print
+) -> dict[str, Found]:
     """All trials."""
-    return {name: try_clips(jax.random.key(number), name, num_repeats, num_steps, tell) for number, name in enumerate(TRIALS)}
+    return {
+        name: try_clips(jax.random.key(number), name, num_repeats, num_steps, tell)
+        for number, name in enumerate(TRIALS)
+    }
 
 
-def try_clips(rng_key: Key, name: str, num_repeats: int, num_steps: int, tell: comparison.Tell) -> Found:
+def try_clips(
+    rng_key: Key, name: str, num_repeats: int, num_steps: int, tell: comparison.Tell
+) -> Found:
     key_rows, key_starts, key_chains, key_moves, key_floor = jax.random.split(rng_key, 5)
     trial = TRIALS[name]
     problem = trial.make(key_rows)
-    positions = problems.starts(key_starts, problem, num_repeats * NUM_CHAINS).reshape(num_repeats, NUM_CHAINS, -1)
+    positions = problems.starts(key_starts, problem, num_repeats * NUM_CHAINS).reshape(
+        num_repeats, NUM_CHAINS, -1
+    )
     curator = dpmcmc.Curator(problem.rows, problem.model, None)
     steepness = ratios_per_length(key_moves, problem, trial.scale)
-    shares, mmds = [], []
+    shares = []
+    mmds = []
     for clip in trial.clips:
-        sampler = dpmcmc.penalty(problem.model.log_prior, dpmcmc.ExactRatio(clip), dpmcmc.random_walk(trial.scale))
-        scores: Scores = comparison.score(key_chains, sampler, curator, positions, [num_steps], problem.reference)
+        sampler = dpmcmc.penalty(
+            problem.model.log_prior, dpmcmc.NonPrivateRatio(clip), dpmcmc.random_walk(trial.scale)
+        )
+        scores: Scores = comparison.score(
+            key_chains, sampler, curator, positions, [num_steps], problem.reference
+        )
         shares.append(float(np.mean(steepness > clip)))
         mmds.append(scores.mmd[0])
         tell(f"{name}, clip {clip:g}: {shares[-1]:.1%} clipped, MMD {np.median(scores.mmd):.3f}")
-    return Found(trial.clips, shares, np.array(mmds), comparison.floor(key_floor, problem, num_repeats))
+    return Found(
+        trial.clips, shares, np.array(mmds), comparison.floor(key_floor, problem, num_repeats)
+    )
 
 
 def ratios_per_length(rng_key: Key, problem: Problem, scale: float) -> np.ndarray:
-    """|log-ratio| / |move| of all rows, for moves that the walk proposes from exact draws: shape (moves, rows)."""
+    """|log-ratio| / |move| of all rows, for moves that the walk proposes from exact draws: shape
+    (moves, rows).
+    """
     here = jnp.asarray(problem.reference[:NUM_MOVES], jnp.float32)
     moves = scale * jax.random.normal(rng_key, here.shape)
 
     @jax.jit
     def ratios(position, move):
         there, back = (
-            jax.vmap(lambda row, at=at: problem.model.log_likelihood(at, row))(problem.rows) for at in (position + move, position)
+            jax.vmap(lambda row, at=at: problem.model.log_likelihood(at, row))(problem.rows)
+            for at in (position + move, position)
         )
         return jnp.abs(there - back) / jnp.linalg.norm(move)
 
@@ -127,14 +161,28 @@ def table(found: Mapping[str, Found]) -> str:
 
 
 def figure(found: Mapping[str, Found], path: str) -> None:
-    """MMD against the share of clipped ratios for the papers' posteriors; for the rare event, of which 1 % is, against the clip."""
+    """MMD against the share of clipped ratios for the papers' posteriors; for the rare event, of
+    which 1 % is, against the clip.
+    """
     rare = {name: one for name, one in found.items() if name.startswith("Rare")}
     usual = {name: one for name, one in found.items() if name not in rare}
-    by_share = {name: ([100 * share for share in one.shares], one.mmd) for name, one in usual.items()}
+    by_share = {
+        name: ([100 * share for share in one.shares], one.mmd) for name, one in usual.items()
+    }
     by_clip = {name: (one.clips, one.mmd) for name, one in rare.items()}
     panels = [
-        plots.Panel("The papers' posteriors: MMD", "share of log-ratios that are clipped, %", by_share, _least(usual)),
-        plots.Panel("Rare event, in 1 % of rows: MMD", "clip; rows with the event need 0.99", by_clip, _least(rare)),
+        plots.Panel(
+            "The papers' posteriors: MMD",
+            "share of log-ratios that are clipped, %",
+            by_share,
+            _least(usual),
+        ),
+        plots.Panel(
+            "Rare event, in 1 % of rows: MMD",
+            "clip; rows with the event need 0.99",
+            by_clip,
+            _least(rare),
+        ),
     ]
     plots.medians(panels, path, is_shared=False)
 
@@ -146,7 +194,9 @@ def _least(found: Mapping[str, Found]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Minutes on a GPU, hours on a CPU.")
     parser.add_argument("--out", default="clipping.png", help="where the figure goes (%(default)s)")
-    parser.add_argument("--repeats", type=int, default=NUM_REPEATS, help="runs for each clip (%(default)s)")
+    parser.add_argument(
+        "--repeats", type=int, default=NUM_REPEATS, help="runs for each clip (%(default)s)"
+    )
     parser.add_argument("--steps", type=int, default=NUM_STEPS, help="of a chain (%(default)s)")
     options = parser.parse_args()
     with comparison.unwarned():

@@ -1,8 +1,9 @@
 """Samplers side by side at equal budgets, on made-up rows whose posterior is known.
 
-The settings of a method are the same for every budget; a larger one buys more steps. So one run holds them all: as many chains as
-all repeats need, as long as the largest budget allows, on a curator without a budget, whose noise is that of the unit which the
-budgets protect. What a smaller budget would have given is the beginning of it. The first half of every run is left out.
+The settings of a method are the same for every budget; a larger one buys more steps. So one run
+holds them all: as many chains as all repeats need, as long as the largest budget allows, on a
+curator without a budget, whose noise is that of the unit which the budgets protect. What a smaller
+budget would have given is the beginning of it. The first half of every run is left out.
 
     found = compare(jax.random.key(0), problem, methods, budgets, num_chains=4, num_repeats=10)
     print(table({"Banana": found}))
@@ -43,7 +44,9 @@ class Method(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """How far off the draws were, shape (budgets, repeats); NaN where a budget allows too few steps."""
+    """How far off the draws were, shape (budgets, repeats); NaN where a budget allows too few
+    steps.
+    """
 
     num_steps: list[int]  # of each chain, by budget
     mmd: np.ndarray
@@ -65,7 +68,8 @@ Tell = Callable[[str], Any]
 def num_steps(method: Method, budget: Budget, num_chains: int) -> int:
     """Steps of each chain, where so many chains share the budget."""
     per_step, initial = (
-        {query.cost(budget.unit): num_chains * count for query, count in plan.items()} for plan in (method.per_step, method.initial)
+        {query.cost(budget.unit): num_chains * count for query, count in plan.items()}
+        for plan in (method.per_step, method.initial)
     )
     return calibrate.steps(per_step, budget.epsilon, budget.delta, initial=initial)
 
@@ -80,40 +84,78 @@ def compare(
     most_steps: int = MOST_STEPS,
     tell: Tell = lambda text: None,
 ) -> Comparison:
-    """Score each method at each budget. All of them begin at the same points; `tell` is given a line when one is done."""
-    num_chains, num_repeats = whole("num_chains", num_chains), whole("num_repeats", num_repeats)
-    most_steps, unit = whole("most_steps", most_steps, 2, "half of them are left out"), _common_unit(budgets)
+    """Score each method at each budget.
+
+    All of them begin at the same points; `tell` is given a line when one is done.
+    """
+    num_chains = whole("num_chains", num_chains)
+    num_repeats = whole("num_repeats", num_repeats)
+    most_steps = whole("most_steps", most_steps, 2, "half of them are left out")
+    unit = _common_unit(budgets)
     key_starts, key_chains, key_floor = jax.random.split(rng_key, 3)
-    positions = starts(key_starts, problem, num_chains * num_repeats).reshape(num_repeats, num_chains, -1)
+    positions = starts(key_starts, problem, num_chains * num_repeats).reshape(
+        num_repeats, num_chains, -1
+    )
     found = {}
     for name, method in methods.items():
         lengths = [min(most_steps, num_steps(method, budget, num_chains)) for budget in budgets]
         curator = dpmcmc.Curator(problem.rows, problem.model, None, unit=unit)
-        found[name] = score(key_chains, method.sampler, curator, positions, lengths, problem.reference)
-        tell(f"{name}: up to {max(lengths)} steps; MMD {np.median(found[name].mmd[-1]):.3f} at the last budget")
-    return Comparison([budget.epsilon for budget in budgets], found, floor(key_floor, problem, num_repeats))
+        found[name] = score(
+            key_chains, method.sampler, curator, positions, lengths, problem.reference
+        )
+        tell(
+            f"{name}: up to {max(lengths)} steps; MMD {np.median(found[name].mmd[-1]):.3f} at the "
+            "last budget"
+        )
+    return Comparison(
+        [budget.epsilon for budget in budgets], found, floor(key_floor, problem, num_repeats)
+    )
 
 
 def _common_unit(budgets: Sequence[Budget]) -> Unit:
     units = {budget.unit for budget in budgets}
     if len(units) != 1:
-        raise ValueError(f"budgets for {len(units)} units of privacy: one run holds them all, so they must be for one and the same")
+        raise ValueError(
+            f"budgets for {len(units)} units of privacy: one run holds them all, so they must be "
+            "for one and the same"
+        )
     return units.pop()
 
 
 def floor(rng_key: Key, problem: Problem, num_repeats: int) -> float:
     """The median mmd of other exact draws."""
     mmd = metrics.mmd_from(problem.reference)
-    return float(np.median([mmd(problem.draw(key)) for key in jax.random.split(rng_key, num_repeats)]))
+    return float(
+        np.median([mmd(problem.draw(key)) for key in jax.random.split(rng_key, num_repeats)])
+    )
 
 
-def score(rng_key: Key, sampler: Sampler, curator: Any, positions: np.ndarray, lengths: Sequence[int], reference) -> Scores:
+def score(
+    rng_key: Key,
+    sampler: Sampler,
+    curator: Any,
+    positions: np.ndarray,
+    lengths: Sequence[int],
+    reference,
+) -> Scores:
     """Runs that begin at positions (repeats, chains, d), and are as long as it says, by budget."""
     most = max(lengths)
     thin = max(1, most // MOST_KEPT)
-    draws = _draws(rng_key, sampler, curator, positions.reshape(-1, positions.shape[-1]), most - most % thin, thin)
-    runs, mmd = draws.reshape(*positions.shape[:2], *draws.shape[1:]), metrics.mmd_from(reference)
-    measures = (mmd, lambda kept: metrics.mean_error(kept, reference), lambda kept: metrics.width_ratio(kept, reference))
+    draws = _draws(
+        rng_key,
+        sampler,
+        curator,
+        positions.reshape(-1, positions.shape[-1]),
+        most - most % thin,
+        thin,
+    )
+    runs = draws.reshape(*positions.shape[:2], *draws.shape[1:])
+    mmd = metrics.mmd_from(reference)
+    measures = (
+        mmd,
+        lambda kept: metrics.mean_error(kept, reference),
+        lambda kept: metrics.width_ratio(kept, reference),
+    )
     values = np.full((len(measures), len(lengths), len(runs)), np.nan)
     for at, length in enumerate(lengths):
         end = length // thin
@@ -123,12 +165,22 @@ def score(rng_key: Key, sampler: Sampler, curator: Any, positions: np.ndarray, l
     return Scores(list(lengths), *values)
 
 
-def _draws(rng_key: Key, sampler: Sampler, curator: Any, positions: np.ndarray, length: int, thin: int) -> np.ndarray:
+def _draws(
+    rng_key: Key, sampler: Sampler, curator: Any, positions: np.ndarray, length: int, thin: int
+) -> np.ndarray:
     """(chains, draws, d), every thin-th step."""
     if length == 0:
         return np.empty((len(positions), 0, positions.shape[-1]))
     posterior = dpmcmc.sample(
-        rng_key, sampler, curator, positions, num_steps=length, num_chains=len(positions), thin=thin, warmup=0.0, progress=False
+        rng_key,
+        sampler,
+        curator,
+        positions,
+        num_steps=length,
+        num_chains=len(positions),
+        thin=thin,
+        warmup=0.0,
+        progress=False,
     )
     if posterior.posterior.sizes["draw"] < length // thin:
         raise KeyboardInterrupt  # the draws so far would be taken for those of the whole
@@ -136,7 +188,8 @@ def _draws(rng_key: Key, sampler: Sampler, curator: Any, positions: np.ndarray, 
     return np.concatenate([values.reshape(*values.shape[:2], -1) for values in draws], axis=-1)
 
 
-# -- what is shown -------------------------------------------------------------------------------------------------------------
+# -- what is shown
+# -------------------------------------------------------------------------------------------------------------
 
 
 def table(found: Mapping[str, Comparison]) -> str:
@@ -144,10 +197,20 @@ def table(found: Mapping[str, Comparison]) -> str:
     lines = []
     for name, comparison in found.items():
         heads = [f"ε = {epsilon:g}" for epsilon in comparison.epsilons]
-        lines += ["", f"{name}: MMD (steps of each chain); exact draws have {comparison.floor:.3f}", ""]
-        lines += [f"| | {' | '.join(heads)} | width at ε = {comparison.epsilons[-1]:g} |", "|---" * (len(heads) + 2) + "|"]
+        lines += [
+            "",
+            f"{name}: MMD (steps of each chain); exact draws have {comparison.floor:.3f}",
+            "",
+        ]
+        lines += [
+            f"| | {' | '.join(heads)} | width at ε = {comparison.epsilons[-1]:g} |",
+            "|---" * (len(heads) + 2) + "|",
+        ]
         for label, scores in comparison.scores.items():
-            cells = [_cell(np.median(mmds), count) for mmds, count in zip(scores.mmd, scores.num_steps, strict=True)]
+            cells = [
+                _cell(np.median(mmds), count)
+                for mmds, count in zip(scores.mmd, scores.num_steps, strict=True)
+            ]
             lines.append(f"| {label} | {' | '.join(cells)} | {np.median(scores.width[-1]):.2f} |")
     return "\n".join(lines)
 
@@ -157,11 +220,16 @@ def _cell(mmd: float, count: int) -> str:
 
 
 def figure(found: Mapping[str, Comparison], path: str, has_means: bool = True) -> None:
-    """MMD against epsilon, and the error of the mean beside it: medians and quartiles over the repeats."""
+    """MMD against epsilon, and the error of the mean beside it: medians and quartiles over the
+    repeats.
+    """
     panels = []
     for name, comparison in found.items():
         mmds, errors = (
-            {label: (comparison.epsilons, getattr(scores, field)) for label, scores in comparison.scores.items()}
+            {
+                label: (comparison.epsilons, getattr(scores, field))
+                for label, scores in comparison.scores.items()
+            }
             for field in ("mmd", "mean_error")
         )
         panels.append(plots.Panel(f"{name}: MMD", "ε", mmds, comparison.floor))
@@ -172,7 +240,9 @@ def figure(found: Mapping[str, Comparison], path: str, has_means: bool = True) -
 
 @contextlib.contextmanager
 def unwarned() -> Iterator[None]:
-    """Without the warnings of runs that are not to be relied on: how far they are off is what is looked at."""
+    """Without the warnings of runs that are not to be relied on: how far they are off is what is
+    looked at.
+    """
     logger = logging.getLogger("dpmcmc")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -189,10 +259,19 @@ def main(
     draw: Callable[[Mapping[str, Comparison], str], Any] = figure,
 ) -> None:
     """The command line of a file that compares."""
-    parser = argparse.ArgumentParser(description="On a GPU this takes minutes; on a CPU, hours, or minutes with few steps.")
+    parser = argparse.ArgumentParser(
+        description="On a GPU this takes minutes; on a CPU, hours, or minutes with few steps."
+    )
     parser.add_argument("--out", default=path, help="where the figure goes (%(default)s)")
-    parser.add_argument("--repeats", type=int, default=num_repeats, help="runs of each method (%(default)s)")
-    parser.add_argument("--most-steps", type=int, default=MOST_STEPS, help="of a chain, whatever the budget (%(default)s)")
+    parser.add_argument(
+        "--repeats", type=int, default=num_repeats, help="runs of each method (%(default)s)"
+    )
+    parser.add_argument(
+        "--most-steps",
+        type=int,
+        default=MOST_STEPS,
+        help="of a chain, whatever the budget (%(default)s)",
+    )
     options = parser.parse_args()
     with unwarned():
         found = run(options.repeats, options.most_steps, lambda text: print(text, flush=True))

@@ -1,10 +1,12 @@
-r"""What reading few rows costs and buys, on a mixture of two Gaussians: :cite:p:`zhang2023dpfast`, Figure 1.
+r"""What reading few rows costs and buys, on a mixture of two Gaussians: :cite:p:`zhang2023dpfast`,
+Figure 1.
 
     python -m dpmcmc.papers.fast_mh_comparison
 
-The paper's rows, temperature and delta. All methods make the same moves, with a proved bound on what a row can say; what differs is
-how many rows a step reads, and what it releases. The paper's own method is not among them: it is not private (its rejections show
-rows), and where it adds no noise it still subtracts what noise would call for. Minibatch Barker is what we make of it.
+The paper's rows, temperature and delta. All methods make the same moves, with a proved bound on
+what a row can say; what differs is how many rows a step reads, and what it releases. The paper's
+own method is not among them: it is not private (its rejections show rows), and where it adds no
+noise it still subtracts what noise would call for. Minibatch Barker is what we make of it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from dpmcmc.papers.comparison import Comparison, Method, Tell
 from dpmcmc.results import plots
 from dpmcmc.types import Budget, Model, Query
 
-NUM_ROWS, VARIANCE, TEMPERATURE, DELTA = 50_000, 2.0, 1 / 500, 1e-5
+NUM_ROWS = 50_000
+VARIANCE = 2.0
+TEMPERATURE = 1 / 500
+DELTA = 1e-5
 BUDGETS = [Budget(epsilon, DELTA) for epsilon in (0.25, 0.5, 1, 2, 4)]
 NUM_CHAINS, NUM_REPEATS = 1, 20
 SCALE = 0.25  # of the moves
@@ -43,7 +48,9 @@ class Reading(NamedTuple):
 def readings(model: Model) -> dict[str, Reading]:
     """By name, as in the figure."""
     assert model.lipschitz is not None
-    clip, bound = model.lipschitz, model.lipschitz * LONGEST  # of a row's log-ratio: for each unit of the move, and for the longest
+    # of a row's log-ratio: for each unit of the move, and for the longest
+    clip = model.lipschitz
+    bound = model.lipschitz * LONGEST
     walk = dpmcmc.random_walk(SCALE, LONGEST)
     multiplier = NOISE / (2 * TEMPERATURE * bound)
     papers_ratio = NUM_ROWS * TEMPERATURE * bound / PAPERS_LAMBDA
@@ -52,7 +59,9 @@ def readings(model: Model) -> dict[str, Reading]:
         return Reading(Method(dpmcmc.penalty(model.log_prior, query, walk), {query: 1}), num_rows)
 
     def of_bit(query: Query, num_rows: float = NUM_ROWS) -> Reading:
-        return Reading(Method(dpmcmc.accept_walk(model.log_prior, query, walk), {query: 1}), num_rows)
+        return Reading(
+            Method(dpmcmc.accept_walk(model.log_prior, query, walk), {query: 1}), num_rows
+        )
 
     def batch(ratio: float) -> float:
         return NUM_ROWS * TEMPERATURE * bound * (1 + 1 / ratio)
@@ -62,8 +71,12 @@ def readings(model: Model) -> dict[str, Reading]:
         "Penalty, bit alone": of_bit(PenaltyAccept(clip, multiplier, LONGEST, TEMPERATURE)),
         "Barker's bit of all rows": of_bit(Accept(Barker(), bound, TEMPERATURE)),
         "Minibatch Barker": of_bit(TunaBarker(bound, 1.0, TEMPERATURE), batch(1.0)),
-        "Minibatch Barker, λ = 10": of_bit(TunaBarker(bound, papers_ratio, TEMPERATURE), batch(papers_ratio)),
-        "Noisy ratio of a minibatch": of_ratio(TunaRatio(bound, NOISE / math.log(2), 1.0, TEMPERATURE), batch(1.0)),
+        "Minibatch Barker, λ = 10": of_bit(
+            TunaBarker(bound, papers_ratio, TEMPERATURE), batch(papers_ratio)
+        ),
+        "Noisy ratio of a minibatch": of_ratio(
+            TunaRatio(bound, NOISE / math.log(2), 1.0, TEMPERATURE), batch(1.0)
+        ),
     }
 
 
@@ -72,21 +85,32 @@ def published_promise(num_steps: int = PAPERS_STEPS) -> tuple[float, float]:
     return papers.advanced_composition(num_steps, PAPERS_EPSILON, DELTA, DELTA)
 
 
-def run(num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS, tell: Tell = print) -> dict[str, Comparison]:
+def run(
+    num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS, tell: Tell = print
+) -> dict[str, Comparison]:
     """The one posterior."""
     key_rows, key_chains = jax.random.split(jax.random.key(0))
     problem = problems.mixture(key_rows, NUM_ROWS, VARIANCE, TEMPERATURE)
     methods = {name: reading.method for name, reading in readings(problem.model).items()}
-    return {"Mixture": comparison.compare(key_chains, problem, methods, BUDGETS, NUM_CHAINS, num_repeats, most_steps, tell)}
+    return {
+        "Mixture": comparison.compare(
+            key_chains, problem, methods, BUDGETS, NUM_CHAINS, num_repeats, most_steps, tell
+        )
+    }
 
 
 def figure(found: Mapping[str, Comparison], path: str) -> None:
     """MMD against epsilon, and against the rows that were read for it."""
     panels = []
     for name, one in found.items():
-        num_rows = {label: reading.num_rows for label, reading in readings(models.mixture(VARIANCE)).items()}
+        num_rows = {
+            label: reading.num_rows for label, reading in readings(models.mixture(VARIANCE)).items()
+        }
         by_epsilon = {label: (one.epsilons, scores.mmd) for label, scores in one.scores.items()}
-        by_rows = {label: (num_rows[label] * np.array(scores.num_steps), scores.mmd) for label, scores in one.scores.items()}
+        by_rows = {
+            label: (num_rows[label] * np.array(scores.num_steps), scores.mmd)
+            for label, scores in one.scores.items()
+        }
         panels += [
             plots.Panel(f"{name}: MMD", "ε", by_epsilon, one.floor),
             plots.Panel("The same runs", "rows read by a chain", by_rows, one.floor, is_wide=True),

@@ -1,18 +1,21 @@
-r"""DP-HMC beside other private samplers on a banana and a Gaussian: :cite:p:`raisa2021hamiltonian`, Figure 1.
+r"""DP-HMC beside other private samplers on a banana and a Gaussian: :cite:p:`raisa2021hamiltonian`,
+Figure 1.
 
     python -m dpmcmc.papers.hmc_comparison
 
-The paper's settings, hand-tuned there, and its posteriors, starts and budgets; each run has four chains that share its budget. What
-differs from the paper:
+The paper's settings, hand-tuned there, and its posteriors, starts and budgets; each run has four
+chains that share its budget. What differs from the paper:
 
 - DP-HMC keeps a gradient for the next step, so that a step costs L of them instead of L + 1.
 - Batches of fixed size are accounted for by their exact profile: more steps at the same epsilon.
-- DP-SGLD moves by eta times the gradient with noise of variance 2 eta in all, as Langevin dynamics does. The published code has a
-  variance of eta, and so, but for the noise of the batch, half of the posterior variance: it is shown beside it.
+- DP-SGLD moves by eta times the gradient with noise of variance 2 eta in all, as Langevin dynamics
+  does. The published code has a variance of eta, and so, but for the noise of the batch, half of
+  the posterior variance: it is shown beside it.
 - DP-SGNHT takes a symmetric step where the paper takes Euler's.
 - "Penalty, bit alone" is DP-penalty with the same noise, whose ratio stays with the curator.
 
-Starting points are drawn around the true parameters, as in the paper; a real run would have to pay for such a start.
+Starting points are drawn around the true parameters, as in the paper; a real run would have to pay
+for such a start.
 """
 
 from __future__ import annotations
@@ -35,27 +38,142 @@ BUDGETS = [Budget(epsilon, 0.1 / NUM_ROWS) for epsilon in (2, 4, 6, 8, 10, 12, 1
 NUM_CHAINS, NUM_REPEATS = 4, 10
 BATCH = FixedBatch(1000, NUM_ROWS)
 
-BANANA_VARIANCES, BANANA_CURVATURE, BANANA_PRIOR_SCALE = (2000.0, 2500.0), 20.0, math.sqrt(1000.0)
+BANANA_VARIANCES = (2000.0, 2500.0)
+BANANA_CURVATURE = 20.0
+BANANA_PRIOR_SCALE = math.sqrt(1000.0)
 GAUSSIAN_PRIOR_SCALE = 100.0
-# Eigenvalues from a Gamma law of shape 1/2, eigenvectors from a uniform matrix, drawn once by the paper's authors.
+# Eigenvalues from a Gamma law of shape 1/2, eigenvectors from a uniform matrix, drawn once by the
+# paper's authors.
 GAUSSIAN_COVARIANCE = np.array(
     [
-        [0.9059993, -0.2985238, 0.5244587, -0.6462521, -0.6476638, 0.1164352, 0.2428410, -0.3532962, 0.6739761, 0.4539636],
-        [-0.2985238, 0.4686083, -0.3443766, 0.2144353, 0.3718489, -0.3077241, -0.0952822, 0.2329846, -0.4306420, -0.2657959],
-        [0.5244587, -0.3443766, 0.7821929, -0.6356527, -0.8210103, 0.0913616, 0.2453931, -0.4209180, 0.7526457, 0.5546290],
-        [-0.6462521, 0.2144353, -0.6356527, 0.9355266, 0.7121202, -0.0516313, -0.1942759, 0.3208892, -0.8994143, -0.2572306],
-        [-0.6476638, 0.3718489, -0.8210103, 0.7121202, 1.0850770, -0.2065510, -0.1123076, 0.4822134, -0.8523601, -0.6663635],
-        [0.1164352, -0.3077241, 0.0913616, -0.0516313, -0.2065510, 0.6002488, -0.1633516, 0.0560304, 0.0861295, 0.0117181],
-        [0.2428410, -0.0952822, 0.2453931, -0.1942759, -0.1123076, -0.1633516, 0.3545890, -0.0631324, 0.1239410, 0.1121131],
-        [-0.3532962, 0.2329846, -0.4209180, 0.3208892, 0.4822134, 0.0560304, -0.0631324, 0.5259457, -0.5919350, -0.5440344],
-        [0.6739761, -0.4306420, 0.7526457, -0.8994143, -0.8523601, 0.0861295, 0.1239410, -0.5919350, 1.3596594, 0.4072493],
-        [0.4539636, -0.2657959, 0.5546290, -0.2572306, -0.6663635, 0.0117181, 0.1121131, -0.5440344, 0.4072493, 0.9042295],
+        [
+            0.9059993,
+            -0.2985238,
+            0.5244587,
+            -0.6462521,
+            -0.6476638,
+            0.1164352,
+            0.2428410,
+            -0.3532962,
+            0.6739761,
+            0.4539636,
+        ],
+        [
+            -0.2985238,
+            0.4686083,
+            -0.3443766,
+            0.2144353,
+            0.3718489,
+            -0.3077241,
+            -0.0952822,
+            0.2329846,
+            -0.4306420,
+            -0.2657959,
+        ],
+        [
+            0.5244587,
+            -0.3443766,
+            0.7821929,
+            -0.6356527,
+            -0.8210103,
+            0.0913616,
+            0.2453931,
+            -0.4209180,
+            0.7526457,
+            0.5546290,
+        ],
+        [
+            -0.6462521,
+            0.2144353,
+            -0.6356527,
+            0.9355266,
+            0.7121202,
+            -0.0516313,
+            -0.1942759,
+            0.3208892,
+            -0.8994143,
+            -0.2572306,
+        ],
+        [
+            -0.6476638,
+            0.3718489,
+            -0.8210103,
+            0.7121202,
+            1.0850770,
+            -0.2065510,
+            -0.1123076,
+            0.4822134,
+            -0.8523601,
+            -0.6663635,
+        ],
+        [
+            0.1164352,
+            -0.3077241,
+            0.0913616,
+            -0.0516313,
+            -0.2065510,
+            0.6002488,
+            -0.1633516,
+            0.0560304,
+            0.0861295,
+            0.0117181,
+        ],
+        [
+            0.2428410,
+            -0.0952822,
+            0.2453931,
+            -0.1942759,
+            -0.1123076,
+            -0.1633516,
+            0.3545890,
+            -0.0631324,
+            0.1239410,
+            0.1121131,
+        ],
+        [
+            -0.3532962,
+            0.2329846,
+            -0.4209180,
+            0.3208892,
+            0.4822134,
+            0.0560304,
+            -0.0631324,
+            0.5259457,
+            -0.5919350,
+            -0.5440344,
+        ],
+        [
+            0.6739761,
+            -0.4306420,
+            0.7526457,
+            -0.8994143,
+            -0.8523601,
+            0.0861295,
+            0.1239410,
+            -0.5919350,
+            1.3596594,
+            0.4072493,
+        ],
+        [
+            0.4539636,
+            -0.2657959,
+            0.5546290,
+            -0.2572306,
+            -0.6663635,
+            0.0117181,
+            0.1121131,
+            -0.5440344,
+            0.4072493,
+            0.9042295,
+        ],
     ]
 )
 
 
 class Settings(NamedTuple):
-    """Noise is told as tau: its standard deviation is  2 tau n^(1/2) clip  (a ratio's clip is per length of the move)."""
+    """Noise is told as tau: its standard deviation is  2 tau n^(1/2) clip  (a ratio's clip is per
+    length of the move).
+    """
 
     ratio_tau: float  # DP-HMC
     gradient_tau: float
@@ -74,20 +192,26 @@ class Settings(NamedTuple):
 
 
 BANANA = Settings(0.1, 0.55, 25, 0.006, 0.1, 0.05, 0.17, 0.06, 0.15, 0.2, 1.0, 0.2, 100.0, 50.0)
-GAUSSIAN = Settings(0.1, 0.25, 12, 0.00015, 6.0, 10.0, 0.05, 0.0007, 10.0, 15.0, 0.008, 12.0, 0.2, 30.0)
-LONGEST = 6.0  # longest move that an accept bit is asked about, in root mean squares: longer ones are next to never proposed
+GAUSSIAN = Settings(
+    0.1, 0.25, 12, 0.00015, 6.0, 10.0, 0.05, 0.0007, 10.0, 15.0, 0.008, 12.0, 0.2, 30.0
+)
+# Longest move that an accept bit is asked about, in root mean squares: longer ones are next to
+# never proposed
+LONGEST = 6.0
 
 
 def methods(problem: Problem, settings: Settings) -> dict[str, Method]:
     """By name, as in the figure."""
-    prior, root = problem.model.log_prior, math.sqrt(NUM_ROWS)
+    prior = problem.model.log_prior
+    root = math.sqrt(NUM_ROWS)
     gradient = Gradient(settings.gradient_clip, settings.gradient_tau * root)
     test = LogRatio(settings.ratio_clip, settings.ratio_tau * root)
     longest = LONGEST * settings.walk_scale * math.sqrt(problem.model.dimension)
     walk = dpmcmc.random_walk(settings.walk_scale, longest)
     ratio = LogRatio(settings.walk_clip, settings.walk_tau * root)
     bit = PenaltyAccept(settings.walk_clip, settings.walk_tau * root, longest)
-    eta, h = settings.sgld_step / NUM_ROWS, settings.sgnht_step / NUM_ROWS
+    eta = settings.sgld_step / NUM_ROWS
+    h = settings.sgnht_step / NUM_ROWS
     slope = batch_gradient(settings.sgld_clip, 1 / eta)
     push = batch_gradient(settings.sgnht_clip, 2 * settings.friction / h)
     hmc = dpmcmc.hmc(prior, gradient, test, settings.leapfrog_step, settings.leapfrog)
@@ -102,7 +226,9 @@ def methods(problem: Problem, settings: Settings) -> dict[str, Method]:
 
 
 def batch_gradient(clip: float, variance: float) -> Gradient:
-    """A batch's estimate of the gradient of all rows, with noise of this variance: what the published dynamics injects."""
+    """A batch's estimate of the gradient of all rows, with noise of this variance: what the
+    published dynamics injects.
+    """
     return Gradient(clip, math.sqrt(variance) * BATCH.rate / (2 * clip), BATCH)
 
 
@@ -113,7 +239,10 @@ class Point(NamedTuple):
 
 
 def published_sgld(log_prior, gradient: Gradient, eta: float) -> Sampler:
-    """Langevin dynamics with half of the noise that belongs to a step, all of it private. For the figure alone."""
+    """Langevin dynamics with half of the noise that belongs to a step, all of it private.
+
+    For the figure alone.
+    """
 
     def step(rng_key, state, ask):
         slope = ask(rng_key, gradient, state.position).value + jax.grad(log_prior)(state.position)
@@ -122,10 +251,14 @@ def published_sgld(log_prior, gradient: Gradient, eta: float) -> Sampler:
     return Sampler(lambda rng_key, position, ask: Point(position), step)
 
 
-def run(num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS, tell: Tell = print) -> dict[str, Comparison]:
+def run(
+    num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS, tell: Tell = print
+) -> dict[str, Comparison]:
     """Both posteriors."""
     keys = jax.random.split(jax.random.key(0), 4)
-    banana = problems.banana(keys[0], NUM_ROWS, BANANA_VARIANCES, BANANA_CURVATURE, BANANA_PRIOR_SCALE)
+    banana = problems.banana(
+        keys[0], NUM_ROWS, BANANA_VARIANCES, BANANA_CURVATURE, BANANA_PRIOR_SCALE
+    )
     gaussian = problems.gaussian(keys[1], NUM_ROWS, GAUSSIAN_COVARIANCE, GAUSSIAN_PRIOR_SCALE)
     found = {}
     for key, name, problem, settings in (
@@ -134,7 +267,14 @@ def run(num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS,
     ):
         tell(name)
         found[name] = comparison.compare(
-            key, problem, methods(problem, settings), BUDGETS, NUM_CHAINS, num_repeats, most_steps, tell
+            key,
+            problem,
+            methods(problem, settings),
+            BUDGETS,
+            NUM_CHAINS,
+            num_repeats,
+            most_steps,
+            tell,
         )
     return found
 

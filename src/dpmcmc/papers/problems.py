@@ -28,7 +28,12 @@ class Problem(NamedTuple):
 
 
 def banana(
-    rng_key: Key, num_rows: int, variances: Sequence[float], curvature: float, prior_scale: float, temperature: float = 1.0
+    rng_key: Key,
+    num_rows: int,
+    variances: Sequence[float],
+    curvature: float,
+    prior_scale: float,
+    temperature: float = 1.0,
 ) -> Problem:
     """True parameters (0, 3, 0, 0, ...)."""
     key_rows, key_reference = jax.random.split(rng_key)
@@ -37,7 +42,13 @@ def banana(
 
     def draw(key):
         posterior = models.draw_banana_posterior(
-            key, NUM_REFERENCE, rows, variances, curvature, prior_scale=prior_scale, temperature=temperature
+            key,
+            NUM_REFERENCE,
+            rows,
+            variances,
+            curvature,
+            prior_scale=prior_scale,
+            temperature=temperature,
         )
         return np.asarray(posterior)
 
@@ -52,25 +63,32 @@ def gaussian(rng_key: Key, num_rows: int, covariance, prior_scale: float) -> Pro
     rows = models.simulate_gaussian_rows(key_rows, num_rows, truth, covariance)
 
     def draw(key):
-        return np.asarray(models.draw_gaussian_posterior(key, NUM_REFERENCE, rows, covariance, prior_scale))
+        return np.asarray(
+            models.draw_gaussian_posterior(key, NUM_REFERENCE, rows, covariance, prior_scale)
+        )
 
     return Problem(models.gaussian(covariance, prior_scale), rows, truth, draw, draw(key_reference))
 
 
 def circle(rng_key: Key, num_rows: int, sharpness: float) -> Problem:
-    """Rows from N(3, 1). A parameter that they were made with there is not: chains start inside the ring."""
+    """Rows from N(3, 1).
+
+    A parameter that they were made with there is not: chains start inside the ring.
+    """
     key_rows, key_reference = jax.random.split(rng_key)
     rows = models.simulate_circle_rows(key_rows, num_rows)
 
     def draw(key):
         return np.asarray(models.draw_circle_posterior(key, NUM_REFERENCE, rows, sharpness))
 
-    return Problem(models.circle(sharpness), rows, jnp.array([0.0, 1.0]), draw, draw(key_reference), spread=1.0)
+    return Problem(
+        models.circle(sharpness), rows, jnp.array([0.0, 1.0]), draw, draw(key_reference), spread=1.0
+    )
 
 
 def mixture(rng_key: Key, num_rows: int, variance: float, temperature: float) -> Problem:
-    """Two modes, one the other with its centers exchanged; true parameters (0, 1), and chains start in that mode. Exact up to the
-    grid of `models.mixture_posterior`.
+    """Two modes, one the other with its centers exchanged; true parameters (0, 1), and chains start
+    in that mode. Exact up to the grid of `models.mixture_posterior`.
     """
     key_rows, key_reference = jax.random.split(rng_key)
     truth = jnp.array([0.0, 1.0])
@@ -82,9 +100,13 @@ def mixture(rng_key: Key, num_rows: int, variance: float, temperature: float) ->
         chosen = jax.random.categorical(key_cell, jnp.log(cells).ravel(), shape=(NUM_REFERENCE,))
         centers = jnp.stack([axis[chosen // len(axis)], axis[chosen % len(axis)]], axis=1)
         half = (axis[1] - axis[0]) / 2
-        return np.asarray(centers + jax.random.uniform(key_inside, centers.shape, minval=-half, maxval=half))
+        return np.asarray(
+            centers + jax.random.uniform(key_inside, centers.shape, minval=-half, maxval=half)
+        )
 
-    return Problem(models.mixture(variance), rows, truth, draw, draw(key_reference), temperature, spread=0.2)
+    return Problem(
+        models.mixture(variance), rows, truth, draw, draw(key_reference), temperature, spread=0.2
+    )
 
 
 def rare_event(rng_key: Key, num_rows: int, chance: float) -> Problem:
@@ -101,9 +123,16 @@ def rare_event(rng_key: Key, num_rows: int, chance: float) -> Problem:
 
 
 def starts(rng_key: Key, problem: Problem, num: int) -> np.ndarray:
-    """(num, d): around the truth, as far off as the components of the posterior are wide on average, or as the problem says."""
-    spread = np.mean(np.std(problem.reference, axis=0)) if problem.spread is None else problem.spread
-    return np.asarray(problem.truth + spread * jax.random.normal(rng_key, (num, problem.model.dimension)), np.float32)
+    """(num, d): around the truth, as far off as the components of the posterior are wide on
+    average, or as the problem says.
+    """
+    spread = (
+        np.mean(np.std(problem.reference, axis=0)) if problem.spread is None else problem.spread
+    )
+    return np.asarray(
+        problem.truth + spread * jax.random.normal(rng_key, (num, problem.model.dimension)),
+        np.float32,
+    )
 
 
 def _truth(dimension: int) -> Array:

@@ -1,14 +1,17 @@
-r"""Private Metropolis-Hastings on bananas, tempered or not, and on harder posteriors: :cite:p:`raisa2021thesis`, chapter 6.
+r"""Private Metropolis-Hastings on bananas, tempered or not, and on harder posteriors:
+:cite:p:`raisa2021thesis`, chapter 6.
 
     python -m dpmcmc.papers.thesis_comparison
 
-The thesis' settings, hand-tuned there at epsilon = 4; runs of one chain, each with the whole budget. What differs from the thesis:
+The thesis' settings, hand-tuned there at epsilon = 4; runs of one chain, each with the whole
+budget. What differs from the thesis:
 
 - DP-HMC keeps a gradient for the next step.
-- The minibatch penalty has the tight sensitivity and an estimate of the batch's variance without bias; its batches and those of DP
-  Barker are accounted for by the tight bounds (`dpmcmc.accounting`).
-- "Barker's bit of all rows" is ours: the moves and clips of DP-penalty (moves longer than `LONGEST` are shortened), and nothing
-  released but the side of a coin.
+- The minibatch penalty has the tight sensitivity and an estimate of the batch's variance without
+  bias; its batches and those of DP Barker are accounted for by the tight bounds
+  (`dpmcmc.accounting`).
+- "Barker's bit of all rows" is ours: the moves and clips of DP-penalty (moves longer than `LONGEST`
+  are shortened), and nothing released but the side of a coin.
 """
 
 from __future__ import annotations
@@ -26,9 +29,11 @@ from dpmcmc.papers.comparison import Comparison, Method, Tell
 from dpmcmc.papers.problems import Problem
 from dpmcmc.types import Budget, Key
 
-EPSILONS, CIRCLE_EPSILONS = (1, 2, 3, 4, 5, 6), (0.5, 0.75, 1)
+EPSILONS = (1, 2, 3, 4, 5, 6)
+CIRCLE_EPSILONS = (0.5, 0.75, 1)
 NUM_REPEATS = 20
-PRIOR_SCALE, CORRELATED_PRIOR_SCALE = math.sqrt(1000.0), 10.0
+PRIOR_SCALE = math.sqrt(1000.0)
+CORRELATED_PRIOR_SCALE = 10.0
 CORRELATED = [[1.0, 0.999], [0.999, 1.0]]
 CIRCLE_SHARPNESS = 1e-5
 LONGEST = 1.5  # in root mean squares
@@ -113,10 +118,18 @@ SETTINGS = {
         Minibatch(0.8, 0.028, 2.0, 1200),
         MinibatchBarker(0.04, 2600),
     ),
-    "Gaussian, d = 30": Settings(Walk(0.06, 0.00084, 3.0), Walk(0.2, 0.00084, 3.0), Hamilton(0.05, 0.1, 5, 0.00025, 2.5, 6.0)),
-    "Narrow banana": Settings(Walk(0.2, 0.0015, 5.5), Walk(0.1, 0.0015, 8.5), Hamilton(0.15, 0.25, 5, 0.00045, 5.0, 2.8)),
-    "Correlated Gaussian": Settings(Walk(0.07, 0.00015, 50.0), Walk(0.1, 0.0002, 45.0), Hamilton(0.05, 0.2, 8, 7e-5, 30.0, 29.0)),
-    "Circle": Settings(Walk(4.0, 0.2, 0.002), Walk(4.0, 0.3, 0.002), Hamilton(0.6, 1.9, 40, 0.07, 0.001, 0.0015)),
+    "Gaussian, d = 30": Settings(
+        Walk(0.06, 0.00084, 3.0), Walk(0.2, 0.00084, 3.0), Hamilton(0.05, 0.1, 5, 0.00025, 2.5, 6.0)
+    ),
+    "Narrow banana": Settings(
+        Walk(0.2, 0.0015, 5.5), Walk(0.1, 0.0015, 8.5), Hamilton(0.15, 0.25, 5, 0.00045, 5.0, 2.8)
+    ),
+    "Correlated Gaussian": Settings(
+        Walk(0.07, 0.00015, 50.0), Walk(0.1, 0.0002, 45.0), Hamilton(0.05, 0.2, 8, 7e-5, 30.0, 29.0)
+    ),
+    "Circle": Settings(
+        Walk(4.0, 0.2, 0.002), Walk(4.0, 0.3, 0.002), Hamilton(0.6, 1.9, 40, 0.07, 0.001, 0.0015)
+    ),
 }
 
 
@@ -141,7 +154,9 @@ def _variances(dimension: int) -> list[float]:
 
 def methods(problem: Problem, settings: Settings) -> dict[str, Method]:
     """By name, as in the figure."""
-    num_rows, power, prior = len(problem.rows), problem.temperature, problem.model.log_prior
+    num_rows = len(problem.rows)
+    power = problem.temperature
+    prior = problem.model.log_prior
     root = math.sqrt(num_rows)
 
     def walk(chosen: Walk, propose) -> Method:
@@ -149,10 +164,13 @@ def methods(problem: Problem, settings: Settings) -> dict[str, Method]:
         return Method(dpmcmc.penalty(prior, ratio, propose(chosen.scale)), {ratio: 1})
 
     def batch(chosen: Minibatch, propose) -> Method:
-        ratio = BatchRatio(chosen.clip, math.sqrt(chosen.tau), FixedBatch(chosen.size, num_rows), power)
+        ratio = BatchRatio(
+            chosen.clip, math.sqrt(chosen.tau), FixedBatch(chosen.size, num_rows), power
+        )
         return Method(dpmcmc.penalty(prior, ratio, propose(chosen.scale)), {ratio: 1})
 
-    chosen, longest = settings.hmc, LONGEST * settings.penalty.scale * math.sqrt(problem.model.dimension)
+    chosen = settings.hmc
+    longest = LONGEST * settings.penalty.scale * math.sqrt(problem.model.dimension)
     gradient = Gradient(chosen.gradient_clip, chosen.tau_gradient * root, None, power)
     test = LogRatio(chosen.clip, chosen.tau * root, power)
     bit = Accept(Barker(), settings.penalty.clip * longest, power)
@@ -165,18 +183,23 @@ def methods(problem: Problem, settings: Settings) -> dict[str, Method]:
         "DP-penalty": walk(settings.penalty, dpmcmc.random_walk),
         "DP-penalty, guided": walk(settings.guided, dpmcmc.guided_walk),
         "Barker's bit of all rows": Method(
-            dpmcmc.accept_walk(prior, bit, dpmcmc.random_walk(settings.penalty.scale, longest)), {bit: 1}
+            dpmcmc.accept_walk(prior, bit, dpmcmc.random_walk(settings.penalty.scale, longest)),
+            {bit: 1},
         ),
     }
     if settings.minibatch and settings.guided_minibatch and settings.barker:
         coin = BatchBarker(FixedBatch(settings.barker.size, num_rows), power)
         found["Minibatch penalty"] = batch(settings.minibatch, dpmcmc.random_walk)
         found["Minibatch penalty, guided"] = batch(settings.guided_minibatch, dpmcmc.guided_walk)
-        found["DP Barker"] = Method(dpmcmc.accept_walk(prior, coin, dpmcmc.random_walk(settings.barker.scale)), {coin: 1})
+        found["DP Barker"] = Method(
+            dpmcmc.accept_walk(prior, coin, dpmcmc.random_walk(settings.barker.scale)), {coin: 1}
+        )
     return found
 
 
-def run(num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS, tell: Tell = print) -> dict[str, Comparison]:
+def run(
+    num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS, tell: Tell = print
+) -> dict[str, Comparison]:
     """All eight posteriors."""
     found = {}
     for number, (name, settings) in enumerate(SETTINGS.items()):
@@ -185,9 +208,23 @@ def run(num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS,
         epsilons = CIRCLE_EPSILONS if name == "Circle" else EPSILONS
         budgets = [Budget(epsilon, 0.1 / len(problem.rows)) for epsilon in epsilons]
         tell(name)
-        found[name] = comparison.compare(key_chains, problem, methods(problem, settings), budgets, 1, num_repeats, most_steps, tell)
+        found[name] = comparison.compare(
+            key_chains,
+            problem,
+            methods(problem, settings),
+            budgets,
+            1,
+            num_repeats,
+            most_steps,
+            tell,
+        )
     return found
 
 
 if __name__ == "__main__":
-    comparison.main(run, NUM_REPEATS, "thesis-comparison.png", functools.partial(comparison.figure, has_means=False))
+    comparison.main(
+        run,
+        NUM_REPEATS,
+        "thesis-comparison.png",
+        functools.partial(comparison.figure, has_means=False),
+    )

@@ -11,12 +11,18 @@ import numpy as np
 
 MOST_ROWS, MOST_POINTS = 16, 1000  # of a figure of chains
 COLOURS = ("#1f5fa8", "#d9822b", "#4f9a5b", "#8457a8")
-MANY_COLOURS, MARKERS = (*COLOURS, "#b5403f", "#5b6770", "#c78bb0"), "os^vDXP"
+MANY_COLOURS = (*COLOURS, "#b5403f", "#5b6770", "#c78bb0")
+MARKERS = "os^vDXP"
 
 
-def against_reference(results: Mapping[float, Any], reference: Mapping[str, Any], title: str, path: str | Path) -> None:
-    """Private posteriors, by epsilon, beside the one without privacy, (mean, sd) by parameter: 90 % intervals in its sds."""
-    from matplotlib.figure import Figure  # not pyplot: nothing is shown, and the caller's backend is left alone
+def against_reference(
+    results: Mapping[float, Any], reference: Mapping[str, Any], title: str, path: str | Path
+) -> None:
+    """Private posteriors, by epsilon, beside the one without privacy, (mean, sd) by parameter: 90 %
+    intervals in its sds.
+    """
+    # Not pyplot: nothing is shown, and the caller's backend is left alone
+    from matplotlib.figure import Figure
 
     names = list(reference)
     figure = Figure(figsize=(8, 0.62 * len(names) + 1.6), layout="constrained")
@@ -32,31 +38,49 @@ def against_reference(results: Mapping[float, Any], reference: Mapping[str, Any]
             colour = COLOURS[index % len(COLOURS)]
             axes.plot([low, high], [height, height], color=colour, linewidth=3, solid_capstyle="round", zorder=3,
                       label=f"private, ε = {epsilon:g}, 90 %" if row == 0 else None)  # fmt: skip
-            axes.plot(draws.mean(), height, "o", color=colour, markeredgecolor="white", markersize=8, zorder=4)
+            axes.plot(
+                draws.mean(),
+                height,
+                "o",
+                color=colour,
+                markeredgecolor="white",
+                markersize=8,
+                zorder=4,
+            )
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlabel("distance from the non-private posterior mean, in its standard deviations")
     axes.set_title(title, loc="left")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=1 + len(results), frameon=False)
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=1 + len(results), frameon=False
+    )
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
 
 
 def chains(draws: Mapping[str, np.ndarray]) -> bytes:
-    """All draws (chain, draw) of each parameter as a histogram, and the way of every chain beside it: a PNG file."""
+    """All draws (chain, draw) of each parameter as a histogram, and the way of every chain beside
+    it: a PNG file.
+    """
     from matplotlib.figure import Figure
 
     shown = list(draws.items())[:MOST_ROWS]
     figure = Figure(figsize=(9, 1.25 * len(shown) + 0.6), layout="constrained")
-    for row, (histogram, ways) in zip(shown, figure.subplots(len(shown), 2, width_ratios=(1, 2), squeeze=False), strict=True):
-        label, values = row[0], np.asarray(row[1], float)
+    for row, (histogram, ways) in zip(
+        shown, figure.subplots(len(shown), 2, width_ratios=(1, 2), squeeze=False), strict=True
+    ):
+        label = row[0]
+        values = np.asarray(row[1], float)
         finite = values[np.isfinite(values)]
-        if finite.size and np.ptp(finite) > 1e-9 * np.max(np.abs(finite)):  # else there are no numbers for the bins
+        # Else there are no numbers for the bins
+        if finite.size and np.ptp(finite) > 1e-9 * np.max(np.abs(finite)):
             histogram.hist(finite, bins=40, color="0.75")
         for index, chain in enumerate(values):
             every = -(-len(chain) // MOST_POINTS)
             steps = np.arange(0, len(chain), every)
-            ways.plot(steps, chain[::every], color=COLOURS[index % len(COLOURS)], linewidth=0.7, alpha=0.8)
+            ways.plot(
+                steps, chain[::every], color=COLOURS[index % len(COLOURS)], linewidth=0.7, alpha=0.8
+            )
         histogram.set_title(label, loc="left", fontsize=10, parse_math=False)
         histogram.set_yticks([])
         histogram.locator_params(axis="x", nbins=5)
@@ -65,7 +89,9 @@ def chains(draws: Mapping[str, np.ndarray]) -> bytes:
             axes.spines[["top", "right"]].set_visible(False)
         histogram.spines["left"].set_visible(False)
     if len(draws) > len(shown):
-        figure.suptitle(f"the first {len(shown)} of {len(draws)} parameters", x=0, ha="left", fontsize=10)
+        figure.suptitle(
+            f"the first {len(shown)} of {len(draws)} parameters", x=0, ha="left", fontsize=10
+        )
     ways.set_xlabel("draw, each chain in its colour", fontsize=9)
     out = BytesIO()
     figure.savefig(out, dpi=120)
@@ -77,13 +103,16 @@ class Panel(NamedTuple):
 
     title: str
     label: str  # of the axis below
-    curves: Mapping[str, tuple[Any, np.ndarray]]  # by name: places (points,) and values (points, repeats)
+    # By name: places (points,) and values (points, repeats)
+    curves: Mapping[str, tuple[Any, np.ndarray]]
     least: float | None = None  # the best that there is
     is_high: bool = False  # the values differ by orders of magnitude
     is_wide: bool = False  # so do the places
 
 
-def medians(panels: Sequence[Panel], path: str | Path, is_shared: bool = True, columns: int = 2) -> None:
+def medians(
+    panels: Sequence[Panel], path: str | Path, is_shared: bool = True, columns: int = 2
+) -> None:
     """Medians as lines, quartiles as bars; panels share one legend, or each has its own."""
     from matplotlib.figure import Figure
 
@@ -93,17 +122,26 @@ def medians(panels: Sequence[Panel], path: str | Path, is_shared: bool = True, c
     for axes in places[len(panels) :]:
         axes.remove()
     for axes, panel in zip(places, panels, strict=False):
-        axes.set(xlabel=panel.label, xscale="log" if panel.is_wide else "linear", yscale="log" if panel.is_high else "linear")
+        axes.set(
+            xlabel=panel.label,
+            xscale="log" if panel.is_wide else "linear",
+            yscale="log" if panel.is_high else "linear",
+        )
         axes.set_title(panel.title, loc="left", fontsize=11)
         for number, (name, (at, values)) in enumerate(panel.curves.items()):
             low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=1)  # a NaN is not drawn
-            aside = 0 if panel.is_wide else 0.006 * np.ptp(at) * (number - (len(panel.curves) - 1) / 2)  # no bar hides another
+            # No bar hides another
+            aside = (
+                0 if panel.is_wide else 0.006 * np.ptp(at) * (number - (len(panel.curves) - 1) / 2)
+            )
             axes.errorbar(
                 np.asarray(at) + aside, middle, (middle - low, high - middle), color=MANY_COLOURS[number], marker=MARKERS[number],
                 markersize=5, linewidth=1.4, elinewidth=0.8, label=name,
             )  # fmt: skip
         if panel.least is not None:
-            axes.axhline(panel.least, color="0.3", linestyle=":", linewidth=1.2, label="exact draws")
+            axes.axhline(
+                panel.least, color="0.3", linestyle=":", linewidth=1.2, label="exact draws"
+            )
         if not panel.is_high:
             axes.set_ylim(bottom=0)
         axes.spines[["top", "right"]].set_visible(False)
@@ -111,6 +149,10 @@ def medians(panels: Sequence[Panel], path: str | Path, is_shared: bool = True, c
         if not is_shared:
             axes.legend(frameon=False, fontsize=9)
     if is_shared:
-        handles = {label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        handles = {
+            label: handle
+            for axes in figure.axes
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
         figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(path, dpi=110)

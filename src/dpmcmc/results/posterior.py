@@ -1,4 +1,7 @@
-"""The posterior as an ArviZ InferenceData, with its privacy statement. The one file that knows ArviZ."""
+"""The posterior as an ArviZ InferenceData, with its privacy statement.
+
+The one file that knows ArviZ.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpmcmc.accounting.statement import ATTRIBUTE, DIFFERS, JOINED, NUM_DRAWS, FederatedStatement, Statement, is_one_promise
+from dpmcmc.accounting.statement import (
+    ATTRIBUTE,
+    DIFFERS,
+    JOINED,
+    NUM_DRAWS,
+    FederatedStatement,
+    Statement,
+    is_one_promise,
+)
 from dpmcmc.accounting.verify import open_netcdf
 from dpmcmc.diagnostics import PAID, Limits, of_chains, prior_widths
 from dpmcmc.diagnostics.chains import entries
@@ -26,12 +37,16 @@ from dpmcmc.finding import Finding, Severity, from_text, to_text, unless_it_fail
 from dpmcmc.types import statistics_of
 
 FINDINGS = "findings"  # an attribute: as JSON
-PRIOR_SD = "prior_sd"  # an attribute of a parameter: the prior's standard deviation of each of its entries
-LIKE_PRIOR = 0.7  # of the prior's standard deviation: a posterior that is wider comes mostly from the prior
-ORDER = "parameter_order"  # an attribute: ArviZ sorts variables by name, and so may who writes them again
+# An attribute of a parameter: the prior's standard deviation of each of its entries
+PRIOR_SD = "prior_sd"
+# Of the prior's standard deviation: a posterior that is wider comes mostly from the prior
+LIKE_PRIOR = 0.7
+# An attribute: ArviZ sorts variables by name, and so may who writes them again
+ORDER = "parameter_order"
 NO_FOLDER = "cannot be written: its folder does not exist; make it first"
 EMPTY = (
-    "is empty: a run is writing to it, or was killed before its first draws were saved (a ledger= tells whether it was paid for)"
+    "is empty: a run is writing to it, or was killed before its first draws were saved (a ledger= "
+    "tells whether it was paid for)"
 )
 STATISTICS = {"is_accepted": "acceptance", "log_ratio": "log_ratio", "is_divergent": "diverging"}
 
@@ -50,7 +65,8 @@ def from_draws(
     checks: Callable[[Any], list[Finding]] | None = None,
     log_prior: Callable[[Any], Any] | None = None,
 ):
-    """Positions (chains, draws, d) and released statistics (chains, draws, ...) -> InferenceData with named parameters.
+    """Positions (chains, draws, d) and released statistics (chains, draws, ...) -> InferenceData
+    with named parameters.
 
     `attributes` are further ones of the posterior, `units` those of parameters by name. Here, and
     nowhere else, the draws are compared with the `limits`: what is found is kept with the
@@ -60,12 +76,18 @@ def from_draws(
     result = _inference_data(named, info, num_warmup)
     _describe(result, attributes, units)
     _order(result, list(named))
-    facts = {**_attributes(statement), "thinning": thin, NUM_DRAWS: positions.shape[0] * positions.shape[1]}
+    facts = {
+        **_attributes(statement),
+        "thinning": thin,
+        NUM_DRAWS: positions.shape[0] * positions.shape[1],
+    }
     result.attrs.update(facts)
     result.posterior.attrs.update({**facts, ORDER: json.dumps(list(named))})
     found = list(findings)
     if log_prior is not None:
-        found += unless_it_fails(_keep_prior_widths, result, log_prior, unravel, positions[:, num_warmup:])
+        found += unless_it_fails(
+            _keep_prior_widths, result, log_prior, unravel, positions[:, num_warmup:]
+        )
     if checks is not None:
         found += unless_it_fails(_checked, checks, result)
     found += unless_it_fails(_of_chains, result, limits, severity=Severity.SEVERE)
@@ -74,7 +96,10 @@ def from_draws(
 
 
 def _of_chains(result: Any, limits: Limits) -> list[Finding]:
-    variables = {name: result.posterior[name].transpose("chain", "draw", ...).to_numpy() for name in _names(result)}
+    variables = {
+        name: result.posterior[name].transpose("chain", "draw", ...).to_numpy()
+        for name in _names(result)
+    }
     with _quiet():
         return of_chains(variables, summary_table(result).to_dict(), limits)
 
@@ -87,7 +112,9 @@ def _checked(checks: Callable[[Any], list[Finding]], result: Any) -> list[Findin
     return found
 
 
-def _keep_prior_widths(result: Any, log_prior: Callable, unravel: Callable, positions: np.ndarray) -> list[Finding]:
+def _keep_prior_widths(
+    result: Any, log_prior: Callable, unravel: Callable, positions: np.ndarray
+) -> list[Finding]:
     mean = np.mean(positions, axis=(0, 1), dtype=float)
     for name, widths in prior_widths(log_prior, unravel, mean).items():
         if widths.size:  # an attribute of no number cannot be written
@@ -96,7 +123,9 @@ def _keep_prior_widths(result: Any, log_prior: Callable, unravel: Callable, posi
 
 
 def findings(result: Any) -> list[Finding]:
-    """What was found about a run, before, during and after it: a severe finding means that its draws must not be relied on."""
+    """What was found about a run, before, during and after it: a severe finding means that its
+    draws must not be relied on.
+    """
     return [finding for found, _ in _judgements(result) for finding in found]
 
 
@@ -110,21 +139,40 @@ def _judgements(result: Any) -> list[tuple[list[Finding], dict[str, float]]]:
     """Findings and limits; of several runs that `arviz.concat` has put together, those of each."""
     attributes = getattr(getattr(result, "posterior", None), "attrs", {})
     if FINDINGS not in attributes:
-        raise ValueError("there are no findings here: dpmcmc has not made this posterior, or its attributes were lost")
-    return [from_text(text) for text in np.ravel(attributes.get(DIFFERS.format(FINDINGS), attributes[FINDINGS]))]
+        raise ValueError(
+            "there are no findings here: dpmcmc has not made this posterior, or its attributes "
+            "were lost"
+        )
+    return [
+        from_text(text)
+        for text in np.ravel(attributes.get(DIFFERS.format(FINDINGS), attributes[FINDINGS]))
+    ]
 
 
 def _order(result: Any, names: list[str]) -> None:
-    """Variables in the order of the model: put side by side, as for a position, they must not be permuted."""
+    """Variables in the order of the model: put side by side, as for a position, they must not be
+    permuted.
+    """
     for group in ("posterior", "warmup_posterior"):
         if (there := getattr(result, group, None)) is not None:
-            setattr(result, group, there[[name for name in dict.fromkeys([*names, *there.data_vars]) if name in there.data_vars]])
+            setattr(
+                result,
+                group,
+                there[
+                    [
+                        name
+                        for name in dict.fromkeys([*names, *there.data_vars])
+                        if name in there.data_vars
+                    ]
+                ],
+            )
 
 
 def _describe(result: Any, attributes: Mapping[str, str], units: Mapping[str, str]) -> None:
     result.posterior.attrs.update(attributes)
     for name, unit in units.items():
-        result.posterior[name].attrs["unit"] = unit  # xarray takes `units` that have a "since" in them for times
+        # Xarray takes `units` that have a "since" in them for times
+        result.posterior[name].attrs["unit"] = unit
 
 
 def rehearse(
@@ -136,50 +184,71 @@ def rehearse(
     attributes: Mapping[str, str],
     units: Mapping[str, str],
 ) -> None:
-    """Fail now, with zeros of these shapes, rather than after the budget is spent. With a path they are written beside it once."""
+    """Fail now, with zeros of these shapes, rather than after the budget is spent.
+
+    With a path they are written beside it once.
+    """
     _check_info(info)
     _arviz()  # its own failure is none of these draws'
-    positions, infos = jax.tree.map(lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info))
+    positions, infos = jax.tree.map(
+        lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info)
+    )
     try:
         result = _inference_data(_named(positions, unravel), infos, num_warmup=1)
         named = jax.eval_shape(unravel, position)
         for name, value in named.items():
-            if not hasattr(value, "shape"):  # of a list the axes would be taken for chains and draws
+            # Of a list the axes would be taken for chains and draws
+            if not hasattr(value, "shape"):
                 raise ValueError(f"{name!r} is a {type(value).__name__}")
         if not named:
             raise ValueError("unravel returned no parameter")
         if bad := [name for name in named if not _is_name(name)]:
-            raise ValueError(f"{bad[0]!r} cannot be the name of a variable in a NetCDF file: no '/', for example; rename it")
+            raise ValueError(
+                f"{bad[0]!r} cannot be the name of a variable in a NetCDF file: no '/', for "
+                "example; rename it"
+            )
         if missing := set(named) - set(getattr(result, "posterior", ())):
             raise ValueError(f"no place for {sorted(missing)}")
     except ImportError:
         raise
     except Exception as error:
         raise ValueError(
-            f"these draws could not be made into a posterior ({type(error).__name__}: {error}): unravel must return a dict of "
+            f"these draws could not be made into a posterior ({type(error).__name__}: {error}): "
+            "unravel must return a dict of "
             "arrays by name (not 'chain' or 'draw')"
         ) from error
     if unknown := sorted(units.keys() - named.keys()):
-        raise ValueError(f"units names {', '.join(unknown)}, which is no parameter: these are {', '.join(named)}")
+        raise ValueError(
+            f"units names {', '.join(unknown)}, which is no parameter: these are {', '.join(named)}"
+        )
     if path is not None:
         _describe(result, attributes, units)
         try:
             _write(result, path).unlink()
         except Exception as error:
-            raise ValueError(f"path={path} cannot be written ({in_brief(error)}): name a file in another folder") from error
+            raise ValueError(
+                f"path={path} cannot be written ({in_brief(error)}): name a file in another folder"
+            ) from error
 
 
 def _check_info(info: Any) -> None:
     """Refuse statistics that a posterior has no place for. They are shapes still."""
     if not (info in (None, ()) or isinstance(info, Mapping) or hasattr(info, "_asdict")):
         kind = "an array" if hasattr(info, "shape") else f"a {type(info).__name__}"
-        raise TypeError(f"the sampler's info is {kind}: return a NamedTuple or a dict of arrays, or None")
+        raise TypeError(
+            f"the sampler's info is {kind}: return a NamedTuple or a dict of arrays, or None"
+        )
     for name, value in statistics_of(info).items():
         if not hasattr(value, "shape") or jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
             what = "a random key" if hasattr(value, "shape") else f"a {type(value).__name__}"
-            raise TypeError(f"{name!r} in the sampler's info is {what}: it must be an array of numbers")
+            raise TypeError(
+                f"{name!r} in the sampler's info is {what}: it must be an array of numbers"
+            )
         if not _is_name(name) or STATISTICS.get(name, name) in ("chain", "draw"):
-            raise ValueError(f"{name!r} in the sampler's info cannot be the name of a statistic in a posterior: rename it")
+            raise ValueError(
+                f"{name!r} in the sampler's info cannot be the name of a statistic in a posterior: "
+                "rename it"
+            )
 
 
 def _is_name(name: Any) -> bool:
@@ -200,7 +269,10 @@ def _named(positions, unravel: Callable[[Any], dict[str, Any]]) -> dict[str, np.
 
 
 def _inference_data(named: Mapping[str, np.ndarray], info: Any, num_warmup: int):
-    statistics = {STATISTICS.get(name, name): np.asarray(values) for name, values in statistics_of(info).items()}
+    statistics = {
+        STATISTICS.get(name, name): np.asarray(values)
+        for name, values in statistics_of(info).items()
+    }
     with warnings.catch_warnings():
         # Few draws in many chains look to ArviZ like swapped axes.
         warnings.filterwarnings("ignore", "More chains", UserWarning)
@@ -208,13 +280,17 @@ def _inference_data(named: Mapping[str, np.ndarray], info: Any, num_warmup: int)
             posterior=_part(named, slice(num_warmup, None)),
             sample_stats=_part(statistics, slice(num_warmup, None)) or None,
             warmup_posterior=_part(named, slice(None, num_warmup)) if num_warmup else None,
-            warmup_sample_stats=(_part(statistics, slice(None, num_warmup)) or None) if num_warmup else None,
+            warmup_sample_stats=(_part(statistics, slice(None, num_warmup)) or None)
+            if num_warmup
+            else None,
             save_warmup=bool(num_warmup),
         )
 
 
 def _wide(values: np.ndarray) -> np.ndarray:
-    """Floats as float64: sums of thousands of draws in float32, as ArviZ would take them, are off by a standard deviation."""
+    """Floats as float64: sums of thousands of draws in float32, as ArviZ would take them, are off
+    by a standard deviation.
+    """
     return values.astype(np.float64) if values.dtype.kind == "f" else values
 
 
@@ -222,31 +298,45 @@ def statement_of(result: Any) -> str:
     """The privacy statement of a posterior, as text."""
     text = getattr(getattr(result, "posterior", None), "attrs", {}).get("privacy_statement")
     if text is None:
-        raise ValueError("there is no privacy statement here: dpmcmc has not made this posterior, or its attributes were lost")
+        raise ValueError(
+            "there is no privacy statement here: dpmcmc has not made this posterior, or its "
+            "attributes were lost"
+        )
     _check_is_one_run(result)
     return text
 
 
 def _check_is_one_run(result: Any) -> None:
-    """Refuse draws of several runs under the statement of one: a bill that is shared is about all of them."""
-    groups = [getattr(result, name) for name in ("posterior", "warmup_posterior") if hasattr(result, name)]
+    """Refuse draws of several runs under the statement of one: a bill that is shared is about all
+    of them.
+    """
+    groups = [
+        getattr(result, name) for name in ("posterior", "warmup_posterior") if hasattr(result, name)
+    ]
     attributes = result.posterior.attrs
     told = attributes.get(NUM_DRAWS)
     if told is None or is_one_promise(attributes, str(attributes.get("accountant")).split(", ")):
         return
     found = sum(group.sizes.get("chain", 1) * group.sizes.get("draw", 1) for group in groups)
     if found > told or JOINED in attributes:
-        here = f"there are {found} draws here" if found > told else "draws of several runs were put together here"
+        here = (
+            f"there are {found} draws here"
+            if found > told
+            else "draws of several runs were put together here"
+        )
         raise ValueError(
-            f"{here}, and the statement is about a run of {told}: what others cost is not on its bill. Keep "
-            "them apart, each with its own statement (their epsilons and deltas add up), or share one budget from the first run on"
+            f"{here}, and the statement is about a run of {told}: what others cost is not on its "
+            "bill. Keep "
+            "them apart, each with its own statement (their epsilons and deltas add up), or share "
+            "one budget from the first run on"
         )
 
 
 def summary(result: Any) -> str:
     """ArviZ's table of the parameters: mean, spread, interval, effective sample size, R-hat.
 
-    The note "prior" marks parameters whose spread is mostly the prior's: the rows say little about them.
+    The note "prior" marks parameters whose spread is mostly the prior's: the rows say little about
+    them.
     """
     return rounded_table(result).to_string()
 
@@ -271,11 +361,15 @@ def prior_sds(result: Any) -> np.ndarray:
 def summary_table(result: Any):
     """The same as a data frame, in full precision."""
     with _quiet():  # of truth values there are no differences
-        return _arviz().summary(result.posterior.astype(float), var_names=_names(result), round_to="none", hdi_prob=0.94)
+        return _arviz().summary(
+            result.posterior.astype(float), var_names=_names(result), round_to="none", hdi_prob=0.94
+        )
 
 
 def scalars(result: Any) -> dict[str, Any]:
-    """The draws (chain, draw) of every line of the summary, an entry of a vector by itself: label -> DataArray."""
+    """The draws (chain, draw) of every line of the summary, an entry of a vector by itself: label
+    -> DataArray.
+    """
     found: dict[str, Any] = {}
     for name in _names(result):
         found.update(entries(name, result.posterior[name].transpose("chain", "draw", ...)))
@@ -284,20 +378,35 @@ def scalars(result: Any) -> dict[str, Any]:
 
 def _names(result: Any) -> list[str]:
     """The parameters in the order of the model."""
-    order, there = json.loads(result.posterior.attrs.get(ORDER, "[]")), list(result.posterior.data_vars)
-    return [name for name in dict.fromkeys([*order, *there]) if name in there]  # some may be new, or gone
+    order = json.loads(result.posterior.attrs.get(ORDER, "[]"))
+    there = list(result.posterior.data_vars)
+    # Some may be new, or gone
+    return [name for name in dict.fromkeys([*order, *there]) if name in there]
 
 
 def _rounded(row: Any) -> Any:
-    """A line of the summary as text: to two digits of the standard deviation, whatever the units of the parameter."""
+    """A line of the summary as text: to two digits of the standard deviation, whatever the units of
+    the parameter.
+    """
     digits = max(0, 1 - math.floor(math.log10(row["sd"]))) if 0 < row["sd"] < math.inf else 3
-    places = {"mcse_mean": digits + 1, "mcse_sd": digits + 1, "ess_bulk": 0, "ess_tail": 0, "r_hat": 2}
-    return type(row)({name: f"{value:.{places.get(name, digits)}f}" for name, value in row.items()}, name=row.name)
+    places = {
+        "mcse_mean": digits + 1,
+        "mcse_sd": digits + 1,
+        "ess_bulk": 0,
+        "ess_tail": 0,
+        "r_hat": 2,
+    }
+    return type(row)(
+        {name: f"{value:.{places.get(name, digits)}f}" for name, value in row.items()},
+        name=row.name,
+    )
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """ArviZ complains about chains that are too short for a figure: the figures show that by themselves."""
+    """ArviZ complains about chains that are too short for a figure: the figures show that by
+    themselves.
+    """
     disabled = logging.root.manager.disable
     try:
         logging.disable(logging.WARNING)
@@ -315,7 +424,12 @@ def save(result: Any, path: str | Path) -> None:
     if hasattr(result, "posterior"):
         _check_is_one_run(result)
         # Of several runs ArviZ makes lists of what is said of all.
-        result.attrs.update({name: result.posterior.attrs[name] for name in result.attrs.keys() & result.posterior.attrs.keys()})
+        result.attrs.update(
+            {
+                name: result.posterior.attrs[name]
+                for name in result.attrs.keys() & result.posterior.attrs.keys()
+            }
+        )
     os.replace(_write(result, path), path)
 
 
@@ -336,14 +450,18 @@ def _write(result: Any, path: str | Path) -> Path:
 
 @contextlib.contextmanager
 def claimed(path: str | Path | None) -> Iterator[None]:
-    """Have the path for oneself: an empty file stands there until draws do, so that no other run writes to it."""
+    """Have the path for oneself: an empty file stands there until draws do, so that no other run
+    writes to it.
+    """
     if path is None:
         yield
         return
     try:
         Path(path).open("x").close()
     except FileExistsError:
-        raise ValueError(f"path={path} exists: another run has made it just now; name another file") from None
+        raise ValueError(
+            f"path={path} exists: another run has made it just now; name another file"
+        ) from None
     try:
         yield
     finally:
@@ -352,7 +470,9 @@ def claimed(path: str | Path | None) -> Iterator[None]:
 
 
 def why_not_new(path: str | Path) -> str | None:
-    """What stands where a posterior is to be written, or what is missing there, and what to do about it."""
+    """What stands where a posterior is to be written, or what is missing there, and what to do
+    about it.
+    """
     if not Path(path).absolute().parent.is_dir():
         return NO_FOLDER
     if not Path(path).exists():
@@ -386,7 +506,8 @@ def _arviz():
             import arviz
         except OSError as error:  # it makes a folder of its own when it is imported
             raise OSError(
-                f"ArviZ, which keeps the draws, cannot be imported: it writes to a cache folder, which failed ({error}). Set HOME "
+                "ArviZ, which keeps the draws, cannot be imported: it writes to a cache folder, "
+                f"which failed ({error}). Set HOME "
                 "or XDG_CACHE_HOME to a folder that can be written"
             ) from error
     return arviz

@@ -1,6 +1,8 @@
-"""One page about a posterior, for people who would rather look than compute: a single HTML file that needs nothing else.
+"""One page about a posterior, for people who would rather look than compute: a single HTML file
+that needs nothing else.
 
-All that is on it comes from the draws and their statement, so the page is as safe to publish as the posterior.
+All that is on it comes from the draws and their statement, so the page is as safe to publish as the
+posterior.
 """
 
 from __future__ import annotations
@@ -29,9 +31,12 @@ COLUMNS = {
     "note": "note",
 }
 GLOSSARY = (
-    "<b>sd</b>: the posterior standard deviation. <b>94 % from … to</b>: the shortest interval with 94 % of the draws. "
-    "<b>Effective draws</b>: how many independent draws would estimate the mean as well. <b>R-hat</b>: how much the chains "
-    "disagree; 1 is perfect. <b>Note</b>: “prior” marks a parameter whose standard deviation is more than "
+    "<b>sd</b>: the posterior standard deviation. <b>94 % from … to</b>: the shortest interval "
+    "with 94 % of the draws. "
+    "<b>Effective draws</b>: how many independent draws would estimate the mean as well. "
+    "<b>R-hat</b>: how much the chains "
+    "disagree; 1 is perfect. <b>Note</b>: “prior” marks a parameter whose standard deviation is "
+    "more than "
     f"{posterior.LIKE_PRIOR:g} of the prior's: the data add little to what was assumed about it."
 )
 PROMISE = ("Owner ", "Promise:", "Unit:", "Means:")  # the lines of a statement that stand in front
@@ -57,7 +62,8 @@ img { max-width: 100% }
 
 
 def report(result: Any, path: str | Path, title: str = "A posterior") -> None:
-    """Write one HTML page: whether to rely on the draws, the parameters, a figure of the chains, what was promised.
+    """Write one HTML page: whether to rely on the draws, the parameters, a figure of the chains,
+    what was promised.
 
     Parameters
     ----------
@@ -73,12 +79,18 @@ def report(result: Any, path: str | Path, title: str = "A posterior") -> None:
 
 def write(path: str | Path, title: str, parts: Iterable[str]) -> None:
     """A page of these parts, which are HTML."""
-    if Path(path).suffix.lower() not in (".html", ".htm") or (Path(path).is_file() and not _is_page(path)):
-        raise ValueError(f"{path} would be replaced by a web page, and is none: name a new file that ends in .html")
+    if Path(path).suffix.lower() not in (".html", ".htm") or (
+        Path(path).is_file() and not _is_page(path)
+    ):
+        raise ValueError(
+            f"{path} would be replaced by a web page, and is none: name a new file that ends in "
+            ".html"
+        )
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
     page = f'{DOCTYPE}\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n'
-    Path(path).write_text(page, encoding="utf-8", errors="replace")  # of file names that are no text
+    # Of file names that are no text
+    Path(path).write_text(page, encoding="utf-8", errors="replace")
 
 
 def _is_page(path: str | Path) -> bool:
@@ -88,7 +100,8 @@ def _is_page(path: str | Path) -> bool:
 
 def sections(result: Any) -> list[str]:
     """What there is to say about one posterior."""
-    statement, attributes = posterior.statement_of(result), result.posterior.attrs
+    statement = posterior.statement_of(result)
+    attributes = result.posterior.attrs
     doubts = verify.doubts(attributes)
     is_private = not doubts and math.isfinite(float(attributes["epsilon"]))
     plan, reading = (escape(attributes.get(name, "")) for name in ("plan", "reading"))
@@ -103,7 +116,8 @@ def sections(result: Any) -> list[str]:
         f'<p class="small">{GLOSSARY}</p>',
         "<h2>The draws</h2>",
         image(
-            plots.chains({label: values.to_numpy() for label, values in draws.items()}), "all draws, and the chains step by step"
+            plots.chains({label: values.to_numpy() for label, values in draws.items()}),
+            "all draws, and the chains step by step",
         ),
         f"<h2>How it was made</h2><pre>{plan}</pre>" if plan else "",
         f'<h2>What was promised</h2><pre>{escape(statement)}</pre><p class="small">{CHECKED if is_private else CHECK}</p>',
@@ -112,18 +126,29 @@ def sections(result: Any) -> list[str]:
 
 def image(png: bytes, text: str) -> str:
     """A picture as part of a page; the text is for those who do not see it."""
-    return f'<img alt="{escape(text)}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+    return (
+        f'<img alt="{escape(text)}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+    )
 
 
 def _promise(statement: str, attributes: Any) -> list[str]:
-    """The promise, the unit and what it means; of several owners the weakest promise, then all of it for each."""
-    told = [" ".join(line.split()) for line in statement.splitlines() if line.strip().startswith(PROMISE)]
+    """The promise, the unit and what it means; of several owners the weakest promise, then all of
+    it for each.
+    """
+    told = [
+        " ".join(line.split())
+        for line in statement.splitlines()
+        if line.strip().startswith(PROMISE)
+    ]
     if not statement.startswith(TITLES.partition("{")[0]):
         return told
     promise = promise_text(attributes["epsilon"], attributes["delta"])
     starts = [index for index, line in enumerate(told) if line.startswith("Owner ")]
     owners = [". ".join(told[start:end]) for start, end in itertools.pairwise([*starts, len(told)])]
-    return [f"Promise: {promise}, or better, to the rows of each owner ({attributes['owners']})", *owners]
+    return [
+        f"Promise: {promise}, or better, to the rows of each owner ({attributes['owners']})",
+        *owners,
+    ]
 
 
 def _verdict(result: Any) -> str:
@@ -135,7 +160,9 @@ def _verdict(result: Any) -> str:
         return _box("bad", DO_NOT_RELY, reasons) + after
     limits = posterior.limits_of(result)
     is_several = result.posterior.sizes["chain"] > 1
-    r_hat = f"R-hat is at most {limits.r_hat:g}, and" if is_several else "one chain has no R-hat, but"
+    r_hat = (
+        f"R-hat is at most {limits.r_hat:g}, and" if is_several else "one chain has no R-hat, but"
+    )
     good = f"{r_hat} every parameter has at least {limits.ess:g} effective draws, in the bulk and in the tails"
     return f'<div class="good">These draws pass their checks: {good}.</div>{after}'
 

@@ -1,8 +1,10 @@
-"""The loop: plan the whole run, have it granted, then run it block after block, chains side by side.
+"""The loop: plan the whole run, have it granted, then run it block after block, chains side by
+side.
 
-A block of steps is compiled once and called again with the next step index. After each block its draws are kept, progress is
-shown and an interrupt is honoured, there and nowhere else; a curator, or one of several owners, that runs out or withdraws ends the
-run there too. The bill is paid before the first block; nothing is refunded.
+A block of steps is compiled once and called again with the next step index. After each block its
+draws are kept, progress is shown and an interrupt is honoured, there and nowhere else; a curator,
+or one of several owners, that runs out or withdraws ends the run there too. The bill is paid before
+the first block; nothing is refunded.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from dpmcmc.types import Ask, Budget, Key, Plan, Position, Sampler, statistics_o
 ORDER = "call sample(rng_key, sampler, curator, initial_position), with a Sampler and with a Curator or Federation"
 NEARLY_ALL = 0.95
 NUM_BLOCKS = 20  # about so many, so that progress moves and an interrupt loses little
-REFINEMENTS = 4, 16, 64  # times as many steps, each of half the length of those before, where steps ask nothing
+# Times as many steps, each of half the length of those before, where steps ask nothing
+REFINEMENTS = 4, 16, 64
 
 
 def sample(
@@ -56,16 +59,19 @@ def sample(
     units: Mapping[str, str] = MappingProxyType({}),
     checks: Callable[[Any], list[Finding]] | None = None,
 ):
-    """Draw from the posterior, within the curator's budget. Returns an ArviZ InferenceData with its privacy statement.
+    """Draw from the posterior, within the curator's budget. Returns an ArviZ InferenceData with its
+    privacy statement.
 
     Parameters
     ----------
     rng_key
-        the public key of the chains, from ``jax.random.key``. The privacy noise never comes from it.
+        the public key of the chains, from ``jax.random.key``. The privacy noise never comes from
+        it.
     curator
         who holds the rows: a `Curator`, or a `Federation` of several.
     initial_position
-        where the chains start: shape (d,) for all, or (num_chains, d). A public choice, not computed from the rows.
+        where the chains start: shape (d,) for all, or (num_chains, d). A public choice, not
+        computed from the rows.
     num_steps
         steps per chain; ``None`` takes as many as the budget allows. The chains share the budget.
     thin
@@ -73,13 +79,16 @@ def sample(
     warmup
         this share of the draws, from the start, is kept apart as warm-up.
     progress
-        show the progress, and each finding as it is made, on standard error. "bar" shows the progress alone; ``False`` neither:
-        findings then go to the log. `findings` reads them from the result.
+        show the progress, and each finding as it is made, on standard error. "bar" shows the
+        progress alone; ``False`` neither: findings then go to the log. `findings` reads them from
+        the result.
     start
-        a private start, such as `newton_start`, run once from `initial_position` for all chains and billed with the run. Chains
-        begin at its `position`; `sampler` may then be a function of what it returns: ``lambda start: hmc(..., start.precision)``.
+        a private start, such as `newton_start`, run once from `initial_position` for all chains and
+        billed with the run. Chains begin at its `position`; `sampler` may then be a function of
+        what it returns: ``lambda start: hmc(..., start.precision)``.
     path
-        a new NetCDF file, written again and again while the run goes on, so that even a killed process loses few draws.
+        a new NetCDF file, written again and again while the run goes on, so that even a killed
+        process loses few draws.
     attributes
         texts to keep with the posterior, as its attributes: "plan" is shown by `report`.
     units
@@ -88,7 +97,10 @@ def sample(
         a function from the result to findings of one's own about it: they are kept with the others.
     """
     if checks is not None and not callable(checks):
-        raise TypeError(f"checks is a {type(checks).__name__}: it must be a function from the result to a list of dpmcmc.Finding")
+        raise TypeError(
+            f"checks is a {type(checks).__name__}: it must be a function from the result to a list "
+            "of dpmcmc.Finding"
+        )
     if progress not in (True, False, "bar"):
         raise ValueError(f'progress={progress!r} must be True, False or "bar"')
     prepared = prepare(
@@ -96,10 +108,15 @@ def sample(
         num_steps=num_steps, num_chains=num_chains, thin=thin, warmup=warmup,
         start=start, path=path, attributes=attributes, units=units,
     )  # fmt: skip
-    begin, blocks = prepared.begin, prepared.blocks
-    with _interrupts_held() as interrupts, Progress(sum(prepared.sizes), bool(progress), progress != "bar") as bar:
+    begin = prepared.begin
+    blocks = prepared.blocks
+    with (
+        _interrupts_held() as interrupts,
+        Progress(sum(prepared.sizes), bool(progress), progress != "bar") as bar,
+    ):
         bar.warn(prepared.findings)  # while an interrupt can still save the budget
-        starter, runners = begin.compile(), {size: block.compile() for size, block in blocks.items()}
+        starter = begin.compile()
+        runners = {size: block.compile() for size, block in blocks.items()}
         if interrupts:
             bar.say("interrupted before the budget was touched: nothing is spent")
             raise KeyboardInterrupt
@@ -112,7 +129,10 @@ def sample(
 
 
 class Prepared(NamedTuple):
-    """A run that has been traced, billed on paper and checked. Nothing is compiled, and nothing is spent."""
+    """A run that has been traced, billed on paper and checked.
+
+    Nothing is compiled, and nothing is spent.
+    """
 
     keys: Any
     positions: Any
@@ -121,7 +141,8 @@ class Prepared(NamedTuple):
     sizes: list[int]  # of all blocks, in their order
     thin: int
     plan: Plan  # of the whole run
-    asked: Plan  # in a step, or if that asks nothing at the start: what the law of the draws rests on
+    # In a step, or if that asks nothing at the start: what the law of the draws rests on
+    asked: Plan
     findings: list[Finding]  # of the settings and the model
     limits: diagnostics.Limits
 
@@ -141,20 +162,27 @@ def prepare(
     attributes: Mapping[str, str],
     units: Mapping[str, str],
 ) -> Prepared:
-    """All that `sample`, which has these arguments, does before it compiles: what it would refuse is refused here."""
+    """All that `sample`, which has these arguments, does before it compiles: what it would refuse
+    is refused here.
+    """
     _check_texts("attributes", attributes)
     _check_texts("units", units)
     _check_roles(rng_key, sampler, curator, start)
-    num_chains, thin = whole("num_chains", num_chains), whole("thin", thin)
+    num_chains = whole("num_chains", num_chains)
+    thin = whole("thin", thin)
     keys = jax.random.split(rng_key, num_chains)
     _check_not_traced(keys, initial_position)
     positions = _initial_positions(initial_position, num_chains, curator.model)
     if not isinstance(warmup, numbers.Real) or not 0 <= warmup < 1:
-        raise ValueError(f"warmup={warmup!r} must lie in [0, 1): it is the share of the draws kept apart")
+        raise ValueError(
+            f"warmup={warmup!r} must lie in [0, 1): it is the share of the draws kept apart"
+        )
     if start is not None and np.ndim(initial_position) > 1:
         raise ValueError(
-            "start= begins all chains at the point it finds: give one initial_position, of shape (d,). To go on from where another "
-            "run has ended leave start= out (of a recipe: recipe.continued is the sampler, and needs none)"
+            "start= begins all chains at the point it finds: give one initial_position, of shape "
+            "(d,). To go on from where another "
+            "run has ended leave start= out (of a recipe: recipe.continued is the sampler, and "
+            "needs none)"
         )
     if path is not None and (why := posteriors.why_not_new(path)):
         raise ValueError(f"path={path} {why}")
@@ -168,12 +196,16 @@ def prepare(
     num_steps = _num_steps(curator, begin.plan, one_step.plan, num_steps, num_chains, thin)
     sizes = _block_sizes(num_steps, thin)
     blocks = {size: one_step if size == 1 else trace_block(size, thin) for size in set(sizes)}
-    plan = total_plan((begin.plan, 1), *((blocks[size].plan, count) for size, count in Counter(sizes).items()))
+    plan = total_plan(
+        (begin.plan, 1), *((blocks[size].plan, count) for size, count in Counter(sizes).items())
+    )
     by_step = total_plan((begin.plan, 1), (one_step.plan, num_steps))
     assert plan == by_step, "the bill of a block must be that of its steps"
-    check_fits(curator, plan, begin.plan, one_step.plan, num_chains)  # before compiling, which takes a while
+    # Before compiling, which takes a while
+    check_fits(curator, plan, begin.plan, one_step.plan, num_chains)
     asked = one_step.plan or begin.plan
-    model, row = curator.model, curator.row
+    model = curator.model
+    row = curator.row
     findings = diagnostics.of_settings(model, asked)
     findings += unless_it_fails(diagnostics.of_values, model, row, positions[0])
     findings += unless_it_fails(diagnostics.of_bounds, model, row, positions[0])
@@ -208,7 +240,9 @@ class _Run:
     draws: list[Any] = field(default_factory=list)
 
     def go(self, positions, starter, runners, bar: Progress, interrupts: list):
-        """Run to the end, or as far as it gets: draws that were paid for are returned, or come with the error."""
+        """Run to the end, or as far as it gets: draws that were paid for are returned, or come with
+        the error.
+        """
         try:
             ending = self._run(positions, starter, runners, bar, interrupts)
         except KeyboardInterrupt:
@@ -228,7 +262,11 @@ class _Run:
             where = "There are no draws." if result is None else "Its draws are in .posterior."
             raise RunFailed(f"{broken.text} {where}", result) from error
         if not self.draws:
-            raise RunFailed(f"{ending[0].text} There are no draws: choose a larger rho, shorter moves or a smaller clip.", None)
+            raise RunFailed(
+                f"{ending[0].text} There are no draws: choose a larger rho, shorter moves or a "
+                "smaller clip.",
+                None,
+            )
         return self._finish(bar, ending)
 
     def _run(self, positions, starter, runners, bar: Progress, interrupts: list) -> list[Finding]:
@@ -257,16 +295,25 @@ class _Run:
         return self.grant.run(runners[size], self.keys, learned, states, np.int32(first_step))
 
     def _refine(self, block: Callable[..., Any], states, bar: Progress, interrupts: list) -> None:
-        """More and shorter steps, which cost nothing, until the chains agree; these take the place of the draws before."""
+        """More and shorter steps, which cost nothing, until the chains agree; these take the place
+        of the draws before.
+        """
         first_step = sum(self.sizes)
         for times in REFINEMENTS:
             result = self.posterior()
             num_draws = result.posterior.sizes["chain"] * result.posterior.sizes["draw"]
-            is_converged = not any(each.code in diagnostics.UNCONVERGED for each in posteriors.findings(result))
+            is_converged = not any(
+                each.code in diagnostics.UNCONVERGED for each in posteriors.findings(result)
+            )
             if is_converged or num_draws < 2 * self.limits.ess:  # so few are never worth that many
                 return
-            bar.say(f"the chains do not agree yet: they go on with {times} times as many steps, at no cost")
-            states, draws, num_drawn = states.refined(), [], 0
+            bar.say(
+                f"the chains do not agree yet: they go on with {times} times as many steps, at no "
+                "cost"
+            )
+            states = states.refined()
+            draws = []
+            num_drawn = 0
             for size in self.sizes * times:
                 states, drawn = block(size, states, first_step)
                 first_step += size
@@ -274,10 +321,13 @@ class _Run:
                 num_drawn += size // self.thin
                 if interrupts:
                     raise KeyboardInterrupt
-            self.draws, self.refinement = draws, times
+            self.draws = draws
+            self.refinement = times
 
     def _save_so_far(self, bar: Progress) -> None:
-        """Unless the last time was so shortly before that saving would take most of the time: a kill loses no more than that."""
+        """Unless the last time was so shortly before that saving would take most of the time: a
+        kill loses no more than that.
+        """
         start = time.monotonic()
         if self.path is None or start < self.next_save:
             return
@@ -285,15 +335,21 @@ class _Run:
             self._save(self.posterior(self._ended("unfinished", "is unfinished")))
         except Exception as error:  # a full disk may have room again: the draws are safe here, and the last attempt counts
             if not self.is_warned:
-                bar.tell(f"The draws so far could not be written to {self.path} ({in_brief(error)}); the run goes on.")
+                bar.tell(
+                    f"The draws so far could not be written to {self.path} ({in_brief(error)}); "
+                    "the run goes on."
+                )
             self.is_warned = True
         self.next_save = 2 * time.monotonic() - start
 
     def _finish(self, bar: Progress, findings: list[Finding]):
-        result, model = None, self.curator.model
+        result = None
+        model = self.curator.model
         try:
             # A sampler of one's own may name its statistics as it likes.
-            findings += unless_it_fails(diagnostics.of_draws, model, self.asked, self.draws, self.thin, self.warmup)
+            findings += unless_it_fails(
+                diagnostics.of_draws, model, self.asked, self.draws, self.thin, self.warmup
+            )
             visited = np.concatenate([positions for positions, _ in self.draws])
             findings += unless_it_fails(diagnostics.of_positions, model, self.curator.row, visited)
             if self.is_all:
@@ -303,8 +359,14 @@ class _Run:
             self._save(result)
             return result
         except (Exception, KeyboardInterrupt) as error:
-            what = "made into a posterior" if result is None else f"written to {self.path}; they are in .posterior"
-            raise RunFailed(f"the grant is spent, but the draws could not be {what}", result) from error
+            what = (
+                "made into a posterior"
+                if result is None
+                else f"written to {self.path}; they are in .posterior"
+            )
+            raise RunFailed(
+                f"the grant is spent, but the draws could not be {what}", result
+            ) from error
 
     def _ended(self, code: str, how: str, why: str = "") -> Finding:
         num_steps = sum(self.sizes)
@@ -312,7 +374,10 @@ class _Run:
         return note(code, text, steps=self.num_done, planned=num_steps)
 
     def _keep(self, draws) -> int:
-        """Keep a block's draws up to the first that a used-up filter did not answer. Returns how many steps those are."""
+        """Keep a block's draws up to the first that a used-up filter did not answer.
+
+        Returns how many steps those are.
+        """
         num_kept = len(draws[0])
         if (is_answered := statistics_of(draws[1]).get("is_answered")) is not None:
             num_kept = int(np.logical_and.accumulate(np.all(is_answered, axis=1)).sum())
@@ -322,7 +387,9 @@ class _Run:
 
     def posterior(self, *findings: Finding):
         model = self.curator.model
-        positions, info = jax.tree.map(lambda *parts: np.concatenate(parts).swapaxes(0, 1), *self.draws)
+        positions, info = jax.tree.map(
+            lambda *parts: np.concatenate(parts).swapaxes(0, 1), *self.draws
+        )
         return posteriors.from_draws(
             positions,
             info,
@@ -352,22 +419,33 @@ def _every(times: int, num_before: int, drawn: Any) -> Any:
 def _declared(model, plan: Plan) -> list[str]:
     if not model.declared:
         return []
-    is_clipped = any(getattr(query, "clip", getattr(query, "bound", 0.0)) is not None for query in plan)
-    return [f"declared of every row: {model.declared}" + "; one beyond is clipped, which biases the draws" * is_clipped]
+    is_clipped = any(
+        getattr(query, "clip", getattr(query, "bound", 0.0)) is not None for query in plan
+    )
+    return [
+        f"declared of every row: {model.declared}"
+        + "; one beyond is clipped, which biases the draws" * is_clipped
+    ]
 
 
 @contextlib.contextmanager
 def _interrupts_held() -> Iterator[list[int]]:
-    """Note Ctrl-C, and the signal to terminate, in the list that is yielded, instead of raising them.
+    """Note Ctrl-C, and the signal to terminate, in the list that is yielded, instead of raising
+    them.
 
-    Raised at a bad moment they would lose a block, or all draws while these are saved, and in the compiler they end the process.
-    They are held only where Python would raise them: in the main thread, and if nobody else handles them. A process that was told
-    to terminate does so at the end.
+    Raised at a bad moment they would lose a block, or all draws while these are saved, and in the
+    compiler they end the process. They are held only where Python would raise them: in the main
+    thread, and if nobody else handles them. A process that was told to terminate does so at the
+    end.
     """
     held: list[int] = []
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     is_main = threading.current_thread() is threading.main_thread()
-    ours = {number: handler for number, handler in usual.items() if is_main and signal.getsignal(number) is handler}
+    ours = {
+        number: handler
+        for number, handler in usual.items()
+        if is_main and signal.getsignal(number) is handler
+    }
     for number in ours:
         signal.signal(number, lambda number, frame: held.append(number))
     try:
@@ -391,18 +469,28 @@ def begin_program(sampler: Sampler | Callable[[Any], Sampler], start: Callable |
             positions = jnp.broadcast_to(learned.position, positions.shape)
         own_keys = jax.vmap(lambda key: jax.random.fold_in(key, 2**32 - 1))(keys)
         init = _made(sampler, learned).init
-        return learned, jax.vmap(lambda key, position: _first_state(init(key, position, ask), position))(own_keys, positions)
+        return learned, jax.vmap(
+            lambda key, position: _first_state(init(key, position, ask), position)
+        )(own_keys, positions)
 
     return begin
 
 
 def _first_state(returned: Any, position: Position) -> Any:
-    """The state that a chain begins with. Its numbers have a type of their own: in a loop that of a plain 0 would change."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), _checked_state("init", returned, position))
+    """The state that a chain begins with.
+
+    Its numbers have a type of their own: in a loop that of a plain 0 would change.
+    """
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)),
+        _checked_state("init", returned, position),
+    )
 
 
 def block_program(sampler: Sampler | Callable[[Any], Sampler], num_steps: int, thin: int = 1):
-    """(ask, keys, learned, states, first step) -> (states, (positions, info) of every thin-th step)."""
+    """(ask, keys, learned, states, first step) -> (states, (positions, info) of every thin-th
+    step).
+    """
 
     def block(ask, keys, learned, states, first_step):
         made = _made(sampler, learned)
@@ -423,13 +511,18 @@ def block_program(sampler: Sampler | Callable[[Any], Sampler], num_steps: int, t
 def _made(sampler: Sampler | Callable[[Any], Sampler], learned: Any) -> Sampler:
     made = sampler if isinstance(sampler, Sampler) else sampler(learned)
     if not isinstance(made, Sampler):
-        raise TypeError(f"the function for the sampler returned a {type(made).__name__}: it must return a Sampler")
+        raise TypeError(
+            f"the function for the sampler returned a {type(made).__name__}: it must return a "
+            "Sampler"
+        )
     return made
 
 
 def _checked_step(returned: Any) -> tuple[Any, Any]:
     if type(returned) is not tuple or len(returned) != 2:
-        told = f"{len(returned)} values" if type(returned) is tuple else f"a {type(returned).__name__}"
+        told = (
+            f"{len(returned)} values" if type(returned) is tuple else f"a {type(returned).__name__}"
+        )
         raise TypeError(f"the sampler's step returned {told}: return (state, info)")
     return _checked_state("step", returned[0]), returned[1]
 
@@ -443,7 +536,8 @@ def _checked_state(name: str, state: Any, position: Position | None = None) -> A
     if position is not None and shape != position.shape:
         told = f"is a {type(state.position).__name__}" if shape is None else f"has shape {shape}"
         raise TypeError(
-            f"the position in the state that {who} returned {told}: it must be an array of the model's shape, {position.shape}. "
+            f"the position in the state that {who} returned {told}: it must be an array of the "
+            f"model's shape, {position.shape}. "
             "Keep what else the chain has, such as other replicas, in other fields"
         )
     return state
@@ -458,19 +552,29 @@ def check_fits(curator, plan: Plan, initial: Plan, per_step: Plan, num_chains: i
             fits, limit = curator.limit(initial, per_step)
         except (PrivacyRefusal, ValueError):
             raise refusal from None  # it is closed: no number of steps would do
-        raise BudgetExceeded(f"{refusal}; {limit} allows {fits} steps of {num_chains} chains") from None
+        raise BudgetExceeded(
+            f"{refusal}; {limit} allows {fits} steps of {num_chains} chains"
+        ) from None
 
 
-def _num_steps(curator, initial, per_step, num_steps: int | None, num_chains: int, thin: int) -> int:
+def _num_steps(
+    curator, initial, per_step, num_steps: int | None, num_chains: int, thin: int
+) -> int:
     if num_steps is not None:
         if not isinstance(num_steps, numbers.Integral) or num_steps < 1 or num_steps % thin:
             raise ValueError(f"num_steps={num_steps!r} must be a positive multiple of thin={thin}")
         return int(num_steps)
     fits, limit = curator.limit(initial, per_step)
     if fits < thin:
-        without = "; or go on from where another run has ended, without paying for a start (recipe.continued)" if initial else ""
+        without = (
+            "; or go on from where another run has ended, without paying for a start "
+            "(recipe.continued)"
+            if initial
+            else ""
+        )
         raise BudgetExceeded(
-            f"{limit} allows {fits} steps of {num_chains} chains, and one draw takes {thin} (thin): "
+            f"{limit} allows {fits} steps of {num_chains} chains, and one draw takes {thin} "
+            "(thin): "
             f"use fewer chains, more noise, a smaller clip, or a larger budget{without}"
         )
     return fits - fits % thin
@@ -483,9 +587,12 @@ def _unspent(budget: Any, statement: Any) -> list[Finding]:
     return [
         note(
             "budget-left",
-            f"The run spends epsilon={statement.epsilon:.4g} of {budget.epsilon:g}, and no further draw "
-            "fits: either each draw costs much, or the deviation of rounded noise from perfect noise "
-            "has used up its part of delta (then a larger delta allows more steps, a larger epsilon "
+            f"The run spends epsilon={statement.epsilon:.4g} of {budget.epsilon:g}, and no further "
+            "draw "
+            "fits: either each draw costs much, or the deviation of rounded noise from perfect "
+            "noise "
+            "has used up its part of delta (then a larger delta allows more steps, a larger "
+            "epsilon "
             "none).",
             epsilon=statement.epsilon,
             budget=budget.epsilon,
@@ -503,13 +610,20 @@ def _block_sizes(num_steps: int, thin: int) -> list[int]:
 
 
 def _rehearse(model, shapes, num_chains: int, path: str | Path | None, attributes, units) -> None:
-    _, (positions, info) = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), shapes)
+    _, (positions, info) = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), shapes
+    )
     posteriors.rehearse(num_chains, positions, info, model.unravel, path, attributes, units)
 
 
 def _check_texts(name: str, texts: Any) -> None:
-    if not isinstance(texts, Mapping) or not all(isinstance(text, str) for pair in texts.items() for text in pair):
-        raise TypeError(f"{name} must be a dict of texts by name, such as {{'age': 'years'}}: it is written to the file as it is")
+    if not isinstance(texts, Mapping) or not all(
+        isinstance(text, str) for pair in texts.items() for text in pair
+    ):
+        raise TypeError(
+            f"{name} must be a dict of texts by name, such as {{'age': 'years'}}: it is written to "
+            f"the file as it is"
+        )
 
 
 def _initial_positions(position, num_chains: int, model):
@@ -519,42 +633,60 @@ def _initial_positions(position, num_chains: int, model):
     except (TypeError, ValueError):
         kind = type(position).__name__
         raise TypeError(
-            f"initial_position is a {kind}: it must be a flat array of {dimension} numbers (jax.flatten_util makes one)"
+            f"initial_position is a {kind}: it must be a flat array of {dimension} numbers "
+            "(jax.flatten_util makes one)"
         ) from None
     if not jnp.issubdtype(positions.dtype, jnp.floating):
         positions = positions.astype(jnp.result_type(float))
     if positions.shape not in ((dimension,), (num_chains, dimension)):
-        raise ValueError(f"initial_position has shape {positions.shape}, it must be ({dimension},) or ({num_chains}, {dimension})")
+        raise ValueError(
+            f"initial_position has shape {positions.shape}, it must be ({dimension},) or "
+            f"({num_chains}, {dimension})"
+        )
     if not np.all(np.isfinite(positions)):
         raise ValueError(f"initial_position={positions} must be finite")
     positions = np.broadcast_to(positions, (num_chains, dimension))
     if not np.all(np.asarray(jax.jit(jax.vmap(model.log_prior))(positions)) > -np.inf):
-        raise ValueError(f"initial_position={positions} has no prior density: start the chains where the prior allows them")
+        raise ValueError(
+            f"initial_position={positions} has no prior density: start the chains where the prior "
+            "allows them"
+        )
     return positions
 
 
 def _check_not_traced(*values: Any) -> None:
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values)):
         raise TypeError(
-            "sample was called inside jit, vmap or another transformation, where no budget can be spent: call it outside, with "
+            "sample was called inside jit, vmap or another transformation, where no budget can be "
+            "spent: call it outside, with "
             "num_chains= for chains side by side"
         )
 
 
 def _check_roles(rng_key: Any, sampler: Any, curator: Any, start: Any) -> None:
-    if not jax.dtypes.issubdtype(getattr(rng_key, "dtype", None), jax.dtypes.prng_key) or rng_key.shape != ():
-        raise TypeError(f"rng_key, a {type(rng_key).__name__}, must be one typed random key: make it with jax.random.key(0)")
+    if (
+        not jax.dtypes.issubdtype(getattr(rng_key, "dtype", None), jax.dtypes.prng_key)
+        or rng_key.shape != ()
+    ):
+        raise TypeError(
+            f"rng_key, a {type(rng_key).__name__}, must be one typed random key: make it with "
+            "jax.random.key(0)"
+        )
     if not (isinstance(sampler, Sampler) or (callable(sampler) and start is not None)):
         told = ""
         if callable(sampler):
             told = (
-                " (a function is called with what start= returns, which is missing: a recipe has it in **recipe.options; to go on "
+                " (a function is called with what start= returns, which is missing: a recipe has "
+                "it in **recipe.options; to go on "
                 "from where another run has ended give recipe.continued instead)"
             )
         elif hasattr(sampler, "sampler"):
             told = " (give recipe.sampler and **recipe.options)"
         raise TypeError(f"the sampler is a {type(sampler).__name__}{told}: {ORDER}")
     if start is not None and not callable(start):
-        raise TypeError(f"start is a {type(start).__name__}: it must be a private start, such as newton_start(...)")
+        raise TypeError(
+            f"start is a {type(start).__name__}: it must be a private start, such as "
+            "newton_start(...)"
+        )
     if not hasattr(curator, "grant"):
         raise TypeError(f"the curator is a {type(curator).__name__}: {ORDER}")

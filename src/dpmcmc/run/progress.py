@@ -18,14 +18,18 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class Progress:
-    """Shows how many of the steps are done and, if the sampler released it, how many moves were accepted."""
+    """Shows how many of the steps are done and, if the sampler released it, how many moves were
+    accepted.
+    """
 
     def __init__(self, num_steps: int, is_shown: bool = True, shows_findings: bool = True) -> None:
-        self.num_steps, self.done = num_steps, 0
+        self.num_steps = num_steps
+        self.done = 0
         self.shows_findings = shows_findings
         self.warned: list[Finding] = []
         self.bar: Any = None
-        self.is_shown, self.is_terminal = is_shown, sys.stderr.isatty()
+        self.is_shown = is_shown
+        self.is_terminal = sys.stderr.isatty()
         self.accepted: list[float] = []
         self.last_line = time.monotonic()
 
@@ -48,8 +52,12 @@ class Progress:
         if (is_accepted := statistics_of(info).get("is_accepted")) is not None:
             self.accepted.append(float(np.mean(is_accepted)))
         if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, description=f"sampling{self._acceptance()}")
-        elif self.is_shown and (self.done >= self.num_steps or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES):
+            self.bar.update(
+                self.task, completed=self.done, description=f"sampling{self._acceptance()}"
+            )
+        elif self.is_shown and (
+            self.done >= self.num_steps or time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES
+        ):
             self.last_line = time.monotonic()
             self.say(f"{self.done} of {self.num_steps} steps{self._acceptance()}")
 
@@ -58,14 +66,19 @@ class Progress:
             print(f"dpmcmc: {text}", file=sys.stderr)
 
     def warn(self, findings: Iterable[Finding]) -> None:
-        """Show the findings that were not shown before: each note by itself, the severe ones together."""
+        """Show the findings that were not shown before: each note by itself, the severe ones
+        together.
+        """
         new = [finding for finding in findings if finding not in self.warned]
         self.warned += new
         for line in in_lines(new) if self.shows_findings else ():
             self.tell(line)
 
     def tell(self, text: str) -> None:
-        """For those who look at no progress, too. Never an error, as warnings can be: it would lose the draws."""
+        """For those who look at no progress, too.
+
+        Never an error, as warnings can be: it would lose the draws.
+        """
         if self.is_shown:
             self.say(text)
         else:

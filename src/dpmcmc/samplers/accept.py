@@ -1,8 +1,9 @@
 """Random walks that see the accept bit alone.
 
-The sampler sends the move and the public part c = log p(x') - log p(x) of the log-ratio; the curator adds the rows' part, tosses a
-coin of probability a(l) and releases the bit. With Barker's test :cite:p:`barker1965` a(l) = 1 / (1 + e^-l) the coin itself is the
-noise; lazy Barker and the penalty test trade acceptance for a smaller bill. All are exact when no row reaches the clip.
+The sampler sends the move and the public part c = log p(x') - log p(x) of the log-ratio; the
+curator adds the rows' part, tosses a coin of probability a(l) and releases the bit. With Barker's
+test :cite:p:`barker1965` a(l) = 1 / (1 + e^-l) the coin itself is the noise; lazy Barker and the
+penalty test trade acceptance for a smaller bill. All are exact when no row reaches the clip.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class FilteredInfo(NamedTuple):
 
 
 def accept_walk(log_prior: Callable[[Position], Array], bit: Query, proposal: Proposal) -> Sampler:
-    """Random-walk sampler that sees one accept bit per step: the answer to `bit`, such as `Accept` or `PenaltyAccept`."""
+    """Random-walk sampler that sees one accept bit per step: the answer to `bit`, such as `Accept`
+    or `PenaltyAccept`.
+    """
     roles.check_prior(log_prior)
     roles.check_proposal(proposal)
 
@@ -46,11 +49,15 @@ def accept_walk(log_prior: Callable[[Position], Array], bit: Query, proposal: Pr
     def step(rng_key, state, ask):
         key_move, key_ask = jax.random.split(rng_key)
         point, if_accepted, if_rejected = proposal.propose(key_move, state.position, state.memory)
-        answer = ask(key_ask, bit, state.position, point, log_prior(point) - log_prior(state.position))
+        answer = ask(
+            key_ask, bit, state.position, point, log_prior(point) - log_prior(state.position)
+        )
         move_length = jnp.linalg.norm(point - state.position)
         state = choose(answer.value, point, if_accepted, state, if_rejected)
         if is_standing(bit):
-            return state, FilteredInfo(answer.value, jnp.isfinite(answer.variance), is_outside(log_prior, point))
+            return state, FilteredInfo(
+                answer.value, jnp.isfinite(answer.variance), is_outside(log_prior, point)
+            )
         return state, AcceptInfo(answer.value, move_length, is_outside(log_prior, point))
 
     return Sampler(init, step)

@@ -1,16 +1,18 @@
 r"""The penalty test on a noisy sufficient statistic :cite:p:`yildirim2019exact` (Algorithm 3).
 
-In an exponential family, log p(x|t) = h(x) + f(t) . S(x) - A(t), all that n rows say about a move from t to t' is
+In an exponential family, log p(x|t) = h(x) + f(t) . S(x) - A(t), all that n rows say about a move
+from t to t' is
 
     (f' - f) . V + n ((f' - f) . c - (A' - A)),      V = sum_i (S(x_i) - c),
 
-c a public center. The curator releases V, and n where it is private, with fresh Gaussian noise in every step. The log-ratio is
-linear in what is released, so its noise is Gaussian too, of the variance
+c a public center. The curator releases V, and n where it is private, with fresh Gaussian noise in
+every step. The log-ratio is linear in what is released, so its noise is Gaussian too, of the
+variance
 
     v = sum_j (f' - f)_j^2 var(V_j) + ((f' - f) . c - (A' - A))^2 var(n),
 
-and the penalty test with v / 2 keeps the posterior exactly. A statistic that is released once and used in every step would not:
-the chain would have the posterior of other rows as its law.
+and the penalty test with v / 2 keeps the posterior exactly. A statistic that is released once and
+used in every step would not: the chain would have the posterior of other rows as its law.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from dpmcmc.types import Answer, Array, Family, Model, Position, Query, Sampler
 
 
 def exponential_penalty(model: Model, statistic: Query, proposal: Proposal) -> Sampler:
-    """Random-walk sampler that sees one noisy `SufficientStatistic` per step, for a model with a `family`.
+    """Random-walk sampler that sees one noisy `SufficientStatistic` per step, for a model with a
+    `family`.
 
     The time of a step does not depend on the number of rows. Several owners' answers add.
     """
@@ -34,7 +37,8 @@ def exponential_penalty(model: Model, statistic: Query, proposal: Proposal) -> S
     family = model.family
     if family is None:
         raise ValueError(
-            "the model has no `family`: declare the bounds that make it one (radius=..., max_count=...), or use "
+            "the model has no `family`: declare the bounds that make it one (radius=..., "
+            "max_count=...), or use "
             "penalty(model.log_prior, LogRatio(...), proposal)"
         )
 
@@ -42,7 +46,9 @@ def exponential_penalty(model: Model, statistic: Query, proposal: Proposal) -> S
 
     def step(rng_key, state, ask):
         def ask_ratio(rng_key, statistic, position, point):
-            return _log_ratio(change(family, position, point), ask(rng_key, statistic, position), position.dtype)
+            return _log_ratio(
+                change(family, position, point), ask(rng_key, statistic, position), position.dtype
+            )
 
         return walk.step(rng_key, state, ask_ratio)
 
@@ -50,13 +56,18 @@ def exponential_penalty(model: Model, statistic: Query, proposal: Proposal) -> S
 
 
 def change(family: Family, position: Position, proposal: Position) -> Array:
-    """What the log-ratio multiplies the answer by, float64 of shape (m + 1,): f' - f and (f' - f) . c - (A' - A)."""
+    """What the log-ratio multiplies the answer by, float64 of shape (m + 1,): f' - f and (f' - f) .
+    c - (A' - A).
+    """
 
     def difference(position, proposal):
-        before, after = position.astype(jnp.float64), proposal.astype(jnp.float64)
+        before = position.astype(jnp.float64)
+        after = proposal.astype(jnp.float64)
         natural = family.natural(after) - family.natural(before)
         partition = family.log_partition(after) - family.log_partition(before)
-        return jnp.append(natural, jnp.sum(natural * jnp.asarray(family.center, jnp.float64)) - partition)
+        return jnp.append(
+            natural, jnp.sum(natural * jnp.asarray(family.center, jnp.float64)) - partition
+        )
 
     # A float32 difference is off by 1e-7 of its terms, and it is multiplied by the number of rows.
     with jax.enable_x64(True):

@@ -1,24 +1,29 @@
 r"""Hamiltonian Monte Carlo on noisy gradients (:cite:p:`raisa2021hamiltonian`, Algorithm 1).
 
-The leapfrog runs on released gradients G of the log-likelihood; a test of the log-likelihood ratio decides about its end:
+The leapfrog runs on released gradients G of the log-likelihood; a test of the log-likelihood ratio
+decides about its end:
 
     p ~ N(0, M)
     p <- p + (h/2) (G + grad log prior);    L times:  x <- x + h M^-1 p,   p <- p + h (G + grad log prior),  the last kick halved
     log-ratio = log-likelihood ratio + log prior ratio + kinetic energy before - kinetic energy after
 
-**Why noise does no harm.** For each fixed noise of each gradient, a step and then a flip of the momentum is its own inverse. So
-the proposal is reversible for any noise whose law depends on the position alone (Gaussian or not), on every kick, the outer ones
-included; noise costs acceptance, and nothing else. Clipped gradients cost acceptance too, and nothing else.
+**Why noise does no harm.** For each fixed noise of each gradient, a step and then a flip of the
+momentum is its own inverse. So the proposal is reversible for any noise whose law depends on the
+position alone (Gaussian or not), on every kick, the outer ones included; noise costs acceptance,
+and nothing else. Clipped gradients cost acceptance too, and nothing else.
 
-**Reuse.** The chain lives on pairs (x, G). The last gradient of an accepted path is the first of the next; after a rejection the
-old first gradient is kept. That is L gradients a step, and one at the start. Both rules are needed: to draw the first gradient
-again only after rejections, or to keep the last one after them, is biased. Without reuse every step draws its first gradient
-afresh, L + 1 in all.
+**Reuse.** The chain lives on pairs (x, G). The last gradient of an accepted path is the first of
+the next; after a rejection the old first gradient is kept. That is L gradients a step, and one at
+the start. Both rules are needed: to draw the first gradient again only after rejections, or to keep
+the last one after them, is biased. Without reuse every step draws its first gradient afresh, L + 1
+in all.
 
-**Step sizes** are multiplied by 1 - jitter * v_k, where v_k runs through a randomised Halton sequence in base 2: the bits of k in
-reverse, each flipped or not by a coin tossed once for each chain. They do not depend on the state, so each step keeps the target.
+**Step sizes** are multiplied by 1 - jitter * v_k, where v_k runs through a randomised Halton
+sequence in base 2: the bits of k in reverse, each flipped or not by a coin tossed once for each
+chain. They do not depend on the state, so each step keeps the target.
 
-The paper's position update lacks the step size h, and its test the logarithm of the uniform draw; both are as above here.
+The paper's position update lacks the step size h, and its test the logarithm of the uniform draw;
+both are as above here.
 """
 
 from __future__ import annotations
@@ -64,30 +69,40 @@ def hmc(
     reuse: bool = True,
     jitter: float = 1.0,
 ) -> Sampler:
-    """Hamiltonian sampler: `num_leapfrog` noisy gradients and one test per step, and one gradient to begin with.
+    """Hamiltonian sampler: `num_leapfrog` noisy gradients and one test per step, and one gradient
+    to begin with.
 
     Parameters
     ----------
     gradient
         a `Gradient` query. Full data unless the batch is worth its noise.
     test
-        a `LogRatio` query for the penalty test on a released ratio, or a `PenaltyAccept` or `Accept` query for the bit alone. A
-        `PenaltyAccept` rejects every path longer than its max_move: choose it well above step_size * num_leapfrog / sqrt(mass).
+        a `LogRatio` query for the penalty test on a released ratio, or a `PenaltyAccept` or
+        `Accept` query for the bit alone. A `PenaltyAccept` rejects every path longer than its
+        max_move: choose it well above step_size * num_leapfrog / sqrt(mass).
     mass
-        M: None for the identity, a number, d positive numbers, or a positive definite matrix (d, d); best near the inverse of the
-        posterior covariance. It must not come from the rows except through answers: a private start's `precision` is one.
+        M: None for the identity, a number, d positive numbers, or a positive definite matrix (d,
+        d); best near the inverse of the posterior covariance. It must not come from the rows except
+        through answers: a private start's `precision` is one.
     reuse
-        keep the gradient at the chain's position; otherwise draw it again in every step, for one more gradient.
+        keep the gradient at the chain's position; otherwise draw it again in every step, for one
+        more gradient.
     jitter
-        from 0, all steps have `step_size`, to 1, they spread evenly over (0, step_size] as in the paper.
+        from 0, all steps have `step_size`, to 1, they spread evenly over (0, step_size] as in the
+        paper.
     """
     roles.check_prior(log_prior)
     scaling.check_positive("step_size", step_size, "it is the leapfrog's step")
     num_leapfrog = whole("num_leapfrog", num_leapfrog)
     if not (is_number(jitter) and 0 <= jitter <= 1):
-        raise ValueError(f"jitter={jitter!r} must lie in [0, 1]: it is the part of the step size that varies")
+        raise ValueError(
+            f"jitter={jitter!r} must lie in [0, 1]: it is the part of the step size that varies"
+        )
     if is_standing(test):
-        raise ValueError(f"{test} may stop answering in the middle of a run, which only accept_walk tells you: use Accept here")
+        raise ValueError(
+            f"{test} may stop answering in the middle of a run, which only accept_walk tells you: "
+            "use Accept here"
+        )
     metric = scaling.axes("mass", mass)
     roots = metric.scales**-0.5  # the momentum below is M^-1/2 p, in the axes of M
 
@@ -97,11 +112,15 @@ def hmc(
     def init(rng_key, position, ask):
         key_ask, key_flips = jax.random.split(rng_key)
         first = ask(key_ask, gradient, position).value if reuse else jnp.zeros_like(position)
-        return HMCState(position, first, jnp.zeros((), jnp.uint32), jax.random.bits(key_flips, (), jnp.uint32))
+        return HMCState(
+            position, first, jnp.zeros((), jnp.uint32), jax.random.bits(key_flips, (), jnp.uint32)
+        )
 
     def step(rng_key, state, ask):
         key_momentum, key_first, key_path, key_test = jax.random.split(rng_key, 4)
-        h = (step_size * (1 - jitter * halton(state.index, state.flips))).astype(state.position.dtype)
+        h = (step_size * (1 - jitter * halton(state.index, state.flips))).astype(
+            state.position.dtype
+        )
         first = state.gradient if reuse else ask(key_first, gradient, state.position).value
         start = jax.random.normal(key_momentum, state.position.shape, state.position.dtype)
 
@@ -119,7 +138,11 @@ def hmc(
             jax.random.split(key_path, num_leapfrog),
         )
 
-        public = log_prior(end) - log_prior(state.position) + (jnp.sum(start**2) - jnp.sum(momentum**2)) / 2
+        public = (
+            log_prior(end)
+            - log_prior(state.position)
+            + (jnp.sum(start**2) - jnp.sum(momentum**2)) / 2
+        )
         is_divergent = ~(jnp.all(jnp.isfinite(end)) & jnp.isfinite(public))
         proposal = jnp.where(is_divergent, state.position, end)
         is_accepted = _decide(key_test, test, state.position, proposal, public, ask) & ~is_divergent
@@ -144,8 +167,8 @@ def leapfrog(
 ) -> tuple[Position, Array, Any]:
     """The end of a path: position, momentum, and what the last kick was made of.
 
-    `kick(key, position)` returns the gradient there and what to keep of it; `first` is that at the path's start. One step for each
-    of the keys.
+    `kick(key, position)` returns the gradient there and what to keep of it; `first` is that at the
+    path's start. One step for each of the keys.
     """
 
     def leap(path, key):

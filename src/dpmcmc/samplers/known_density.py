@@ -1,20 +1,24 @@
-r"""Hamiltonian Monte Carlo on a density that is known: its steps ask nothing, so they cost time and no budget.
+r"""Hamiltonian Monte Carlo on a density that is known: its steps ask nothing, so they cost time and
+no budget.
 
-The density may be that of a survey's posterior (`samplers.surveys`). It is nearly normal in the middle. Where noise may hide the
-curvature it has tails that fall slowly and widen in proportion to the distance: a chain of ordinary steps gets lost in them. So
-the chain moves in other coordinates y. With the mode m of the density, S S' = the inverse of minus its Hessian there and r = |y|,
+The density may be that of a survey's posterior (`samplers.surveys`). It is nearly normal in the
+middle. Where noise may hide the curvature it has tails that fall slowly and widen in proportion to
+the distance: a chain of ordinary steps gets lost in them. So the chain moves in other coordinates
+y. With the mode m of the density, S S' = the inverse of minus its Hessian there and r = |y|,
 
     x = m + S y R sinh(r / R) / r,      R = 3 sqrt(d)
 
-The middle stays as it is; far out a step of one length multiplies the distance from the mode by a constant factor, so that a tail
-of any length takes few steps. What the chain moves in has the density  p(x(y)) cosh(r / R) (R sinh(r / R) / r)^(d - 1).
+The middle stays as it is; far out a step of one length multiplies the distance from the mode by a
+constant factor, so that a tail of any length takes few steps. What the chain moves in has the
+density  p(x(y)) cosh(r / R) (R sinh(r / R) / r)^(d - 1).
 
-A tail in one direction mostly has another in the opposite one, with little between: after each step the chain may change to -y,
-by Metropolis' rule.
+A tail in one direction mostly has another in the opposite one, with little between: after each step
+the chain may change to -y, by Metropolis' rule.
 
-Chains start spread out twice as widely as the middle of the density, each at a place of its own, and choose the length of their
-steps first, for an acceptance of 80 % (:cite:p:`andrieu2008tutorial`). Then the length stays fixed, but for a random factor in each
-step. A state that is `refined` goes on with steps of half the length.
+Chains start spread out twice as widely as the middle of the density, each at a place of its own,
+and choose the length of their steps first, for an acceptance of 80 %
+(:cite:p:`andrieu2008tutorial`). Then the length stays fixed, but for a random factor in each step.
+A state that is `refined` goes on with steps of half the length.
 """
 
 from __future__ import annotations
@@ -81,12 +85,16 @@ def known_density(log_density: LogDensity, near: Position) -> Sampler:
         return gradient(point), ()
 
     def move(rng_key, point: Array, step_size: Array) -> tuple[Array, Array, Array]:
-        """A step's end, the chance that it is accepted, and whether it left where the density is known."""
+        """A step's end, the chance that it is accepted, and whether it left where the density is
+        known.
+        """
         key_length, key_momentum = jax.random.split(rng_key)
         step = step_size * jax.random.uniform(key_length, (), point.dtype)
         start = jax.random.normal(key_momentum, point.shape, point.dtype)
         first = kick(None, point)
-        end, momentum, _ = leapfrog(kick, lambda momentum: momentum, point, start, first, step, jnp.arange(NUM_LEAPFROG))
+        end, momentum, _ = leapfrog(
+            kick, lambda momentum: momentum, point, start, first, step, jnp.arange(NUM_LEAPFROG)
+        )
         gain = log_density_of(end) - log_density_of(point)
         gain += (jnp.sum(start**2) - jnp.sum(momentum**2)) / 2
         is_divergent = ~jnp.isfinite(gain)
@@ -116,10 +124,16 @@ def known_density(log_density: LogDensity, near: Position) -> Sampler:
 
         def adapt(index, reached):
             point, log_step, mean = reached
-            point, chance, _ = decided(jax.random.fold_in(key_steps, index), point, jnp.exp(log_step))
+            point, chance, _ = decided(
+                jax.random.fold_in(key_steps, index), point, jnp.exp(log_step)
+            )
             log_step += (chance - ACCEPTANCE) / (1 + index) ** 0.6
             is_late = index >= NUM_ADAPTATIONS // 2
-            return point, log_step, mean + jnp.where(is_late, log_step, 0) / (NUM_ADAPTATIONS - NUM_ADAPTATIONS // 2)
+            return (
+                point,
+                log_step,
+                mean + jnp.where(is_late, log_step, 0) / (NUM_ADAPTATIONS - NUM_ADAPTATIONS // 2),
+            )
 
         first = jnp.log(jnp.asarray(FIRST_STEP, near.dtype))
         reached = first_point(key_point), first, jnp.zeros_like(first)

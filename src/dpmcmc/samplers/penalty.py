@@ -1,10 +1,12 @@
 """The penalty test on a noisy ratio :cite:p:`yildirim2019exact` (Algorithm 1).
 
-The curator releases r, the clipped log-likelihood ratio with Gaussian noise of variance v. The move is accepted when
+The curator releases r, the clipped log-likelihood ratio with Gaussian noise of variance v. The move
+is accepted when
 
     log u  <  r + log p(x') - log p(x) - v / 2 :
 
-the correction v / 2 makes the chain exact for Gaussian noise of any size :cite:p:`ceperley1999penalty`.
+the correction v / 2 makes the chain exact for Gaussian noise of any size
+:cite:p:`ceperley1999penalty`.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class PenaltyInfo(NamedTuple):
 
 
 def penalty(log_prior: Callable[[Position], Array], ratio: Query, proposal: Proposal) -> Sampler:
-    """Random-walk sampler that sees one noisy log-ratio per step: the answer to `ratio`, a `LogRatio` or a batch's. Owners' add."""
+    """Random-walk sampler that sees one noisy log-ratio per step: the answer to `ratio`, a
+    `LogRatio` or a batch's. Owners' add.
+    """
     roles.check_prior(log_prior)
     roles.check_proposal(proposal)
 
@@ -50,7 +54,12 @@ def penalty(log_prior: Callable[[Position], Array], ratio: Query, proposal: Prop
         answer = ask(key_ask, ratio, state.position, point)
         log_ratio = answer.value + log_prior(point) - log_prior(state.position)
         is_accepted = passes(key_accept, log_ratio, answer.variance)
-        info = PenaltyInfo(is_accepted, log_ratio, jnp.linalg.norm(point - state.position), is_outside(log_prior, point))
+        info = PenaltyInfo(
+            is_accepted,
+            log_ratio,
+            jnp.linalg.norm(point - state.position),
+            is_outside(log_prior, point),
+        )
         return choose(is_accepted, point, if_accepted, state, if_rejected), info
 
     return Sampler(init, step)
@@ -71,5 +80,7 @@ def choose(is_accepted, point, if_accepted, state: WalkState, if_rejected) -> Wa
     """The next state, once the test has spoken."""
     return WalkState(
         position=jnp.where(is_accepted, point, state.position),
-        memory=jax.tree.map(lambda yes, no: jnp.where(is_accepted, yes, no), if_accepted, if_rejected),
+        memory=jax.tree.map(
+            lambda yes, no: jnp.where(is_accepted, yes, no), if_accepted, if_rejected
+        ),
     )

@@ -5,8 +5,9 @@ A proposal is a pair of pure functions over a small memory (empty unless the wal
     init(rng_key, position) -> memory
     propose(rng_key, position, memory) -> (proposal, memory if accepted, memory if rejected)
 
-Every move here has a law that is unchanged when the move is reversed, so no proposal ratio enters the test. A cap on the length of
-a move shortens longer ones to it, keeping their direction, which leaves the law symmetric.
+Every move here has a law that is unchanged when the move is reversed, so no proposal ratio enters
+the test. A cap on the length of a move shortens longer ones to it, keeping their direction, which
+leaves the law symmetric.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import numpy as np
 
 from dpmcmc.types import NO_NUMBERS, Key, Position, is_number
 
-# Adding a move to a position rounds: a capped move stops this much short, so that it still is within the cap afterwards.
+# Adding a move to a position rounds: a capped move stops this much short, so that it still is
+# within the cap afterwards.
 MARGIN = 1e-3
 
 
@@ -32,7 +34,10 @@ class Proposal(NamedTuple):
 
 
 def random_walk(scale: Any, max_move: float = np.inf) -> Proposal:
-    """Gaussian random walk. `scale`: a standard deviation, one per component, or a matrix L for moves of covariance L L^T."""
+    """Gaussian random walk.
+
+    `scale`: a standard deviation, one per component, or a matrix L for moves of covariance L L^T.
+    """
     scale = _check(scale, max_move, largest_rank=2)
 
     def propose(rng_key, position, memory):
@@ -45,7 +50,9 @@ def random_walk(scale: Any, max_move: float = np.inf) -> Proposal:
 
 
 def one_component(scale: Any, max_move: float = np.inf) -> Proposal:
-    """Move one component, drawn uniformly whatever the state, by N(0, scale^2); `scale` may differ between components."""
+    """Move one component, drawn uniformly whatever the state, by N(0, scale^2); `scale` may differ
+    between components.
+    """
     scale = _check(scale, max_move, largest_rank=1)
 
     def propose(rng_key, position, memory):
@@ -56,10 +63,11 @@ def one_component(scale: Any, max_move: float = np.inf) -> Proposal:
 
 
 def guided_walk(scale: Any, max_move: float = np.inf) -> Proposal:
-    """Move one component by |N(0, scale^2)| in its current direction; keep the direction on acceptance, flip it on rejection.
+    """Move one component by |N(0, scale^2)| in its current direction; keep the direction on
+    acceptance, flip it on rejection.
 
-    The target is invariant on (position, directions) :cite:p:`gustafson1998guided` because the component is drawn with
-    probabilities that do not depend on the state.
+    The target is invariant on (position, directions) :cite:p:`gustafson1998guided` because the
+    component is drawn with probabilities that do not depend on the state.
     """
     scale = _check(scale, max_move, largest_rank=1)
 
@@ -76,7 +84,9 @@ def guided_walk(scale: Any, max_move: float = np.inf) -> Proposal:
 
 def _check_length(scale, position) -> None:
     if scale.ndim and scale.shape != (position.size,) * scale.ndim:
-        raise ValueError(f"scale of shape {scale.shape} does not fit positions of {position.size} entries")
+        raise ValueError(
+            f"scale of shape {scale.shape} does not fit positions of {position.size} entries"
+        )
 
 
 def _component_move(rng_key, position, scale, max_move):
@@ -97,16 +107,23 @@ def _shorten(move, max_move):
 
 def _check(scale, max_move, largest_rank: int):
     if hasattr(scale, "max_move"):
-        raise TypeError("scale is a Walk, of a scale and a max_move: unpack it, as in random_walk(*walk)")
+        raise TypeError(
+            "scale is a Walk, of a scale and a max_move: unpack it, as in random_walk(*walk)"
+        )
     if not (is_number(max_move) and max_move > 0):
         raise ValueError(f"max_move={max_move!r} must be positive: it caps the length of a move")
-    if isinstance(scale, jax.core.Tracer):  # made of answers inside a compiled program: its values cannot be checked
+    # Made of answers inside a compiled program: its values cannot be checked
+    if isinstance(scale, jax.core.Tracer):
         return scale
     if np.asarray(scale).dtype.kind in NO_NUMBERS:
-        raise ValueError(f"scale={scale!r} must be a number, or an array of them: it is the size of a move")
+        raise ValueError(
+            f"scale={scale!r} must be a number, or an array of them: it is the size of a move"
+        )
     scale = np.asarray(scale, np.float32)
     if scale.ndim > largest_rank or not np.all(np.isfinite(scale)):
-        raise ValueError(f"scale of shape {scale.shape} must be finite, with at most {largest_rank} axes")
+        raise ValueError(
+            f"scale of shape {scale.shape} must be finite, with at most {largest_rank} axes"
+        )
     if scale.ndim < 2 and not np.all(scale > 0):
         raise ValueError(f"scale={scale} must be positive: it is the size of a move")
     return scale

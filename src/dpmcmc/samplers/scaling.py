@@ -1,4 +1,6 @@
-"""What the gradient samplers share: matrices in their own axes, and step sizes that follow a schedule."""
+"""What the gradient samplers share: matrices in their own axes, and step sizes that follow a
+schedule.
+"""
 
 from __future__ import annotations
 
@@ -23,33 +25,59 @@ class Axes(NamedTuple):
     def into(self, vector: Array) -> Array:
         """Components along the axes."""
         if self.scales.shape not in ((), vector.shape):
-            raise ValueError(f"a matrix for {self.scales.shape[0]} entries does not fit positions of {vector.size}")
-        return vector if self.vectors is None else jnp.dot(self.vectors.T, vector, precision="highest")
+            raise ValueError(
+                f"a matrix for {self.scales.shape[0]} entries does not fit positions of "
+                f"{vector.size}"
+            )
+        return (
+            vector if self.vectors is None else jnp.dot(self.vectors.T, vector, precision="highest")
+        )
 
     def out_of(self, components: Array) -> Array:
         """The vector with these components."""
-        return components if self.vectors is None else jnp.dot(self.vectors, components, precision="highest")
+        return (
+            components
+            if self.vectors is None
+            else jnp.dot(self.vectors, components, precision="highest")
+        )
 
 
 def axes(name: str, matrix: Any) -> Axes:
-    """The axes of None (the identity), a number, d numbers (a diagonal) or a (d, d) matrix: all positive."""
-    if isinstance(matrix, jax.core.Tracer):  # made of answers inside a compiled program: its values cannot be checked
-        scales, vectors = (matrix, None) if matrix.ndim < 2 else jnp.linalg.eigh((matrix + matrix.T) / 2)
+    """The axes of None (the identity), a number, d numbers (a diagonal) or a (d, d) matrix: all
+    positive.
+    """
+    # Made of answers inside a compiled program: its values cannot be checked
+    if isinstance(matrix, jax.core.Tracer):
+        scales, vectors = (
+            (matrix, None) if matrix.ndim < 2 else jnp.linalg.eigh((matrix + matrix.T) / 2)
+        )
         return Axes(vectors, scales)
     if np.asarray(1.0 if matrix is None else matrix).dtype.kind in NO_NUMBERS:
-        raise ValueError(f"{name}={matrix!r} must be a number, (d,) numbers or a symmetric (d, d) matrix")
+        raise ValueError(
+            f"{name}={matrix!r} must be a number, (d,) numbers or a symmetric (d, d) matrix"
+        )
     array = np.asarray(1.0 if matrix is None else matrix, float)
-    is_square = array.ndim < 2 or (array.shape[0] == array.shape[1] and np.allclose(array, array.T, rtol=1e-5))
+    is_square = array.ndim < 2 or (
+        array.shape[0] == array.shape[1] and np.allclose(array, array.T, rtol=1e-5)
+    )
     if array.ndim > 2 or not is_square or not np.all(np.isfinite(array)):
-        raise ValueError(f"{name} of shape {array.shape} must be finite: a number, (d,) numbers or a symmetric (d, d) matrix")
+        raise ValueError(
+            f"{name} of shape {array.shape} must be finite: a number, (d,) numbers or a symmetric "
+            "(d, d) matrix"
+        )
     scales, vectors = (array, None) if array.ndim < 2 else np.linalg.eigh((array + array.T) / 2)
     if not np.all(scales > 0):
-        raise ValueError(f"{name}={array.tolist()} must be positive, as a matrix positive definite: it is like a covariance")
+        raise ValueError(
+            f"{name}={array.tolist()} must be positive, as a matrix positive definite: it is like "
+            "a covariance"
+        )
     return Axes(None if vectors is None else vectors.astype(np.float32), scales.astype(np.float32))
 
 
 def is_lost(position: Array) -> Array:
-    """Whether it is not finite, or so large that its square is not: a prior without limits has no density there either."""
+    """Whether it is not finite, or so large that its square is not: a prior without limits has no
+    density there either.
+    """
     return ~jnp.all(jnp.abs(position) < jnp.finfo(position.dtype).max ** 0.5 / 16)
 
 
@@ -62,5 +90,6 @@ def schedule(step_size: float | Callable[[Array], Array]) -> Callable[[Array], A
 
 
 def check_positive(name: str, value: Any, why: str) -> None:
-    if not (isinstance(value, jax.core.Tracer) and value.shape == ()):  # made of answers in a compiled program: it is not known
+    # Made of answers in a compiled program: it is not known
+    if not (isinstance(value, jax.core.Tracer) and value.shape == ()):
         positive(name, value, why)

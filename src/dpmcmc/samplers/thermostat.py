@@ -1,16 +1,19 @@
-r"""A Nose-Hoover thermostat on noisy gradients :cite:p:`ding2014bayesian`, private by its gradients alone.
+r"""A Nose-Hoover thermostat on noisy gradients :cite:p:`ding2014bayesian`, private by its gradients
+alone.
 
     dx = L u dt,    du = L^T (G + grad log p(x)) dt - f u dt + sqrt(2 A) dW,    df = (|u|^2 / d - 1) dt,      L L^T = P
 
-The friction f grows while the momentum u is too hot and falls while it is too cold, so it settles where it balances the injected
-noise, of strength A, and the noise of the gradient, however strong. One step takes one gradient, at its middle:
+The friction f grows while the momentum u is too hot and falls while it is too cold, so it settles
+where it balances the injected noise, of strength A, and the noise of the gradient, however strong.
+One step takes one gradient, at its middle:
 
-    half a move of x; half a kick of u; half a step of f; friction and noise on u for a whole step, exactly; then the same
-    half steps in reverse order.
+    half a move of x; half a kick of u; half a step of f; friction and noise on u for a whole step,
+    exactly; then the same half steps in reverse order.
 
-This symmetric splitting :cite:p:`leimkuhler2016adaptive` has an error O(h^2) where the papers' Euler steps have O(h). No test
-corrects it. The law of the gradient's noise is public; by default that noise is taken off the injected one, in each axis of P as
-far as that goes: one friction cannot balance noise that differs between axes.
+This symmetric splitting :cite:p:`leimkuhler2016adaptive` has an error O(h^2) where the papers'
+Euler steps have O(h). No test corrects it. The law of the gradient's noise is public; by default
+that noise is taken off the injected one, in each axis of P as far as that goes: one friction cannot
+balance noise that differs between axes.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ class ThermostatInfo(NamedTuple):
     friction: Array
     momentum: Array  # in the axes of P: standard normal, if one friction suits all directions
     move: Array  # from the position before
-    is_saturated: Array  # the noise of the gradient exceeds what the step injects, in some direction
+    # The noise of the gradient exceeds what the step injects, in some direction
+    is_saturated: Array
     is_outside: Array  # the step led to where the prior has no density, and was not taken
     is_divergent: Array  # the step left the numbers, and was not taken
 
@@ -61,25 +65,30 @@ def sgnht(
     gradient
         a `Gradient` query, of all rows or of a batch.
     step_size
-        h, or a schedule: a function of the step's index 0, 1, 2, ... The bill does not depend on it.
+        h, or a schedule: a function of the step's index 0, 1, 2, ... The bill does not depend on
+        it.
     friction
         A, the strength of the injected noise, and where the friction starts.
     preconditioner
-        P: None for the identity, a number, d positive numbers, or a positive definite matrix (d, d); best near the posterior
-        covariance. It must not come from the rows except through answers.
+        P: None for the identity, a number, d positive numbers, or a positive definite matrix (d,
+        d); best near the posterior covariance. It must not come from the rows except through
+        answers.
     subtract_noise
         whether the known noise of the gradient is taken off the injected noise.
 
     A step out of the prior's support is not taken, and turns the momentum round.
     """
     roles.check_prior(log_prior)
-    step_at, precondition = scaling.schedule(step_size), scaling.axes("preconditioner", preconditioner)
+    step_at = scaling.schedule(step_size)
+    precondition = scaling.axes("preconditioner", preconditioner)
     scaling.check_positive("friction", friction, "it drives the momentum")
     roots = precondition.scales**0.5
 
     def init(rng_key, position, ask):
         momentum = jax.random.normal(rng_key, position.shape, position.dtype)
-        return ThermostatState(position, momentum, jnp.asarray(friction, position.dtype), jnp.zeros((), jnp.int32))
+        return ThermostatState(
+            position, momentum, jnp.asarray(friction, position.dtype), jnp.zeros((), jnp.int32)
+        )
 
     def step(rng_key, state, ask):
         key_ask, key_noise = jax.random.split(rng_key)
@@ -92,7 +101,11 @@ def sgnht(
         heat = state.friction + h / 2 * (jnp.mean(momentum**2) - 1)
         decay = jnp.exp(-heat * h)
         injected = 2 * friction * h * _share(2 * heat * h)
-        known = answer.variance * (h * roots * (1 + decay) / 2) ** 2 if subtract_noise else jnp.zeros(())
+        known = (
+            answer.variance * (h * roots * (1 + decay) / 2) ** 2
+            if subtract_noise
+            else jnp.zeros(())
+        )
         normal = jax.random.normal(key_noise, momentum.shape, momentum.dtype)
         momentum = decay * momentum + jnp.sqrt(jnp.maximum(injected - known, 0)) * normal
         heat = heat + h / 2 * (jnp.mean(momentum**2) - 1)
@@ -103,9 +116,12 @@ def sgnht(
         is_outside = ~is_divergent & ~(log_prior(proposal) > -jnp.inf)
         position = jnp.where(is_outside | is_divergent, state.position, proposal)
         momentum = jnp.where(is_outside | is_divergent, -state.momentum, momentum)
-        heat = jnp.where(is_divergent, state.friction, heat)  # what left the numbers would hold the chain for ever
+        # What left the numbers would hold the chain for ever
+        heat = jnp.where(is_divergent, state.friction, heat)
         is_saturated = jnp.any(known > injected * (1 + scaling.ROUNDING))
-        info = ThermostatInfo(heat, momentum, position - state.position, is_saturated, is_outside, is_divergent)
+        info = ThermostatInfo(
+            heat, momentum, position - state.position, is_saturated, is_outside, is_divergent
+        )
         return ThermostatState(position, momentum, heat, state.index + 1), info
 
     return Sampler(init, step)

@@ -101,7 +101,9 @@ def test_jit_is_transparent():
 
 
 def test_one_jitted_body_at_two_spots_is_refused():
-    """Compiled twice it may round the rows in two ways, and its two asks have one place: with equal keys, one noise."""
+    """Compiled twice it may round the rows in two ways, and its two asks have one place: with equal
+    keys, one noise.
+    """
 
     def used(first, second):
         def program(key):
@@ -123,13 +125,18 @@ def test_one_jitted_body_at_two_spots_is_refused():
 
     def apart(key):  # every turn of a loop is the same spot, and each jit its own
         bodies = [jax.jit(lambda k: ask(k, Q, POINT)) for _ in range(2)]
-        return sum(turns(jax.random.fold_in(key, index), 3, body) for index, body in enumerate(bodies))
+        return sum(
+            turns(jax.random.fold_in(key, index), 3, body) for index, body in enumerate(bodies)
+        )
 
     assert plan(apart, KEY) == {Q: 6}
 
 
 def test_one_body_in_two_loops_or_branches_is_refused():
-    """JAX traces a body once for both. Of a choice only one branch runs, but in the next turn of a loop it may be another."""
+    """JAX traces a body once for both.
+
+    Of a choice only one branch runs, but in the next turn of a loop it may be another.
+    """
 
     def body(total, key):
         return total + ask(key, Q, POINT), None
@@ -153,7 +160,9 @@ def test_one_body_in_two_loops_or_branches_is_refused():
 
 @pytest.mark.parametrize("unroll", [2, 3, True])
 def test_an_unrolled_loop_is_refused(unroll):
-    """Its turns are compiled one by one: with equal keys, which are not seen here, they would share their noise."""
+    """Its turns are compiled one by one: with equal keys, which are not seen here, they would share
+    their noise.
+    """
 
     def program(key):
         body = lambda total, key: (total + ask(key, Q, POINT), None)  # noqa: E731
@@ -184,32 +193,46 @@ def words_of(program, *arguments):
         return mapped(*operands)
 
     traced = jax.make_jaxpr(program)(*arguments)
-    (found,) = map(np.asarray, jax.jit(lambda *arguments: put_answers(traced, arguments, find))(*arguments))
+    (found,) = map(
+        np.asarray, jax.jit(lambda *arguments: put_answers(traced, arguments, find))(*arguments)
+    )
     return found.reshape(-1, found.shape[-1])
 
 
 def words_in_a_branch(key):
     """Under vmap a cond whose predicate depends on the lane has everything once for each."""
-    return lax.cond(jax.random.key_data(key)[0] % 2 == 1, lambda: words_at_once(key), lambda: words_at_once(key))
+    return lax.cond(
+        jax.random.key_data(key)[0] % 2 == 1, lambda: words_at_once(key), lambda: words_at_once(key)
+    )
 
 
 def words_in_a_loop(key):
-    return lax.scan(lambda total, i: (total, words_at_once(jax.random.fold_in(key, i))), 0.0, jnp.arange(4))[1]
+    return lax.scan(
+        lambda total, i: (total, words_at_once(jax.random.fold_in(key, i))), 0.0, jnp.arange(4)
+    )[1]
 
 
 @pytest.mark.parametrize("in_axes, out_axes", [(0, 0), (1, 1)])
 @pytest.mark.parametrize("words", [words_at_once, words_in_a_branch, words_in_a_loop])
 def test_lanes_have_words_of_their_own(words, in_axes, out_axes):
-    """Equal keys are seen as they are traced; in an array they are not, and every lane has a number."""
+    """Equal keys are seen as they are traced; in an array they are not, and every lane has a
+    number.
+    """
     keys = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(KEY), (2, 3, 1)))
     found = words_of(jax.vmap(jax.vmap(words), in_axes, out_axes), keys)
-    assert len({row.tobytes() for row in found}) == len(found) == (24 if words is words_in_a_loop else 6)
+    assert (
+        len({row.tobytes() for row in found})
+        == len(found)
+        == (24 if words is words_in_a_loop else 6)
+    )
     assert set(found[:, -1]) == set(range(6))
 
 
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
 def test_words_are_those_of_the_key_whatever_its_generator(impl):
-    """Some generators would draw the bits of all lanes with the first key: asks that have it in common would share all noise."""
+    """Some generators would draw the bits of all lanes with the first key: asks that have it in
+    common would share all noise.
+    """
     keys = jnp.stack([jax.random.key(seed, impl=impl) for seed in range(3)])
     found = words_of(jax.vmap(words_at_once), keys)
     np.testing.assert_array_equal(found[:, :-1], jax.random.key_data(keys))
@@ -218,7 +241,11 @@ def test_words_are_those_of_the_key_whatever_its_generator(impl):
 def test_cond_and_switch_count_the_dearest_branch_query_by_query():
     def program(key, which):
         one, two = jax.random.split(key)
-        branches = [lambda: ask(one, Q, POINT), lambda: ask(one, Q, POINT) + ask(two, Q, POINT), lambda: ask(one, R, POINT)]
+        branches = [
+            lambda: ask(one, Q, POINT),
+            lambda: ask(one, Q, POINT) + ask(two, Q, POINT),
+            lambda: ask(one, R, POINT),
+        ]
         return lax.switch(which, branches)
 
     assert plan(program, KEY, 0) == {Q: 2, R: 1}
@@ -228,20 +255,28 @@ def test_a_platform_has_the_branch_that_it_had():
     """That of another one could perhaps not be compiled here."""
 
     def program(ask, key):
-        other = lambda x: pallas_call(lambda x, y: y.__setitem__(0, x[0]), jax.ShapeDtypeStruct((1,), jnp.float32))(x)  # noqa: E731
+        other = lambda x: pallas_call(  # noqa: E731
+            lambda x, y: y.__setitem__(0, x[0]), jax.ShapeDtypeStruct((1,), jnp.float32)
+        )(x)
         default = lambda x: x + ask(key, RATIO, jnp.zeros(1), x).value  # noqa: E731
         return lax.platform_dependent(jnp.ones(1), cuda=other, rocm=other, default=default)
 
     owner = curator()
     traced = owner.trace(program, KEY)
-    assert traced.plan == {RATIO: 1} and owner.grant(traced.plan).run(traced.compile(), KEY).shape == (1,)
+    assert traced.plan == {RATIO: 1} and owner.grant(traced.plan).run(
+        traced.compile(), KEY
+    ).shape == (1,)
 
 
 def test_a_program_is_put_together_as_this_jax_wants_it():
-    """What it warns of an earlier version may no longer do, and who makes errors of warnings could ask nothing."""
+    """What it warns of an earlier version may no longer do, and who makes errors of warnings could
+    ask nothing.
+    """
     owner = curator()
     with warnings.catch_warnings(action="error"):
-        traced = owner.trace(lambda ask, key: jnp.sin(ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value), KEY)
+        traced = owner.trace(
+            lambda ask, key: jnp.sin(ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value), KEY
+        )
         assert owner.grant(traced.plan).run(traced.compile(), KEY).shape == ()
 
 
@@ -294,13 +329,25 @@ def test_a_key_is_one_typed_key():
 REUSE = {
     "twice": lambda key: ask(key, Q, POINT) + ask(key, Q, 2 * POINT),
     "two queries": lambda key: ask(key, Q, POINT) + ask(key, R, POINT),
-    "equal slices": lambda key: ask(jax.random.split(key)[0], Q, POINT) + ask(jax.random.split(key)[0], Q, POINT),
-    "equal folds": lambda key: ask(jax.random.fold_in(key, 7), Q, POINT) + ask(jax.random.fold_in(key, 7), Q, POINT),
+    "equal slices": lambda key: (
+        ask(jax.random.split(key)[0], Q, POINT) + ask(jax.random.split(key)[0], Q, POINT)
+    ),
+    "equal folds": lambda key: (
+        ask(jax.random.fold_in(key, 7), Q, POINT) + ask(jax.random.fold_in(key, 7), Q, POINT)
+    ),
     "inside jit": lambda key: ask(key, Q, POINT) + jax.jit(lambda k: ask(k, Q, POINT))(key),
-    "turn after turn": lambda key: lax.fori_loop(0, 5, lambda i, total: total + ask(key, Q, POINT), 0.0),
-    "carried on": lambda key: lax.scan(lambda k, _: (k, ask(k, Q, POINT)), key, None, length=3)[1].sum(),
-    "after a branch": lambda key: lax.cond(POINT[0] > 0, lambda: ask(key, Q, POINT), lambda: 0.0) + ask(key, Q, POINT),
-    "a constant": lambda key: lax.fori_loop(0, 5, lambda i, total: total + jax.jit(lambda: ask(KEY, Q, POINT))(), 0.0),
+    "turn after turn": lambda key: lax.fori_loop(
+        0, 5, lambda i, total: total + ask(key, Q, POINT), 0.0
+    ),
+    "carried on": lambda key: lax.scan(lambda k, _: (k, ask(k, Q, POINT)), key, None, length=3)[
+        1
+    ].sum(),
+    "after a branch": lambda key: (
+        lax.cond(POINT[0] > 0, lambda: ask(key, Q, POINT), lambda: 0.0) + ask(key, Q, POINT)
+    ),
+    "a constant": lambda key: lax.fori_loop(
+        0, 5, lambda i, total: total + jax.jit(lambda: ask(KEY, Q, POINT))(), 0.0
+    ),
     "across points": lambda key: jax.vmap(lambda point: ask(key, Q, point))(jnp.ones((2, 3))).sum(),
 }
 
@@ -312,11 +359,14 @@ def test_visible_key_reuse_is_refused(program):
 
 
 def test_branches_may_share_a_key():
-    program = lambda key: lax.cond(POINT[0] > 0, lambda: ask(key, Q, POINT), lambda: ask(key, R, POINT))  # noqa: E731
+    program = lambda key: lax.cond(  # noqa: E731
+        POINT[0] > 0, lambda: ask(key, Q, POINT), lambda: ask(key, R, POINT)
+    )
     assert plan(program, KEY) == {Q: 1, R: 1}
 
 
-# -- with a curator ----------------------------------------------------------------------------------------------------------
+# -- with a curator
+# ----------------------------------------------------------------------------------------------------------
 
 ROWS = np.linspace(-1, 1, 10, dtype=np.float32)[:, None]
 RATIO = LogRatio(clip=5.0, noise_multiplier=1.0)
@@ -339,7 +389,8 @@ def test_a_hidden_reuse_repeats_an_answer_for_equal_points_and_none_for_others()
     assert traced.plan == {RATIO: 6}
     values = np.asarray(owner.grant(traced.plan).run(traced.compile(), KEY, ends))
     assert values[0] == values[2] and values[1] == values[3] and values[0] != values[1]
-    # What is left when the exact sums are taken out is the noise, in units of the move: fresh for each different point.
+    # What is left when the exact sums are taken out is the noise, in units of the move: fresh for
+    # each different point.
     exact = -(10 * ends[:, 0] ** 2 / 2 - ends[:, 0] * ROWS.sum())
     noise = (values - exact) / ends[:, 0]
     assert len({round(float(unit), 3) for unit in noise}) == 4
@@ -360,12 +411,22 @@ def out_of_sight(function, *arguments):
 
 def by_custom_root(function, key):
     """JAX 0.12 does not show what this one is made of."""
-    return lax.custom_root(lambda x: x - 1, 0.0, lambda _, guess: guess + function(key), lambda slope, y: y / slope(1.0))
+    return lax.custom_root(
+        lambda x: x - 1,
+        0.0,
+        lambda _, guess: guess + function(key),
+        lambda slope, y: y / slope(1.0),
+    )
 
 
 def check_not_compiled(program):
     with pytest.raises(UnboundedQueries, match="on no bill|cannot be counted"):
-        curator().trace(lambda ask, key: program(lambda key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value, key), KEY).compile()
+        curator().trace(
+            lambda ask, key: program(
+                lambda key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value, key
+            ),
+            KEY,
+        ).compile()
 
 
 @pytest.mark.parametrize("hide", [out_of_sight, by_custom_root])
@@ -392,7 +453,9 @@ def by_scan(function):
 @pytest.mark.parametrize("share", [by_jit, by_scan])
 @pytest.mark.parametrize("is_hidden_first", [False, True])
 def test_a_function_that_asks_in_sight_does_not_ask_out_of_it(hide, share, is_hidden_first):
-    """Both uses are of one trace, with one place: the bill would be 1, and the answers as many as are wanted."""
+    """Both uses are of one trace, with one place: the bill would be 1, and the answers as many as
+    are wanted.
+    """
 
     def program(ask, key):
         one, two = jax.random.split(key)
@@ -420,7 +483,9 @@ def test_an_answer_is_not_computed_again_on_the_way_back(program, count):
         return curator().trace(lambda ask, key: jax.grad(program(around, ask))(1.0, key), KEY)
 
     assert traced(lambda function: function).plan == {RATIO: count}
-    kept = lambda function: jax.checkpoint(function, policy=lambda operation, *_, **__: operation.name == "asked")  # noqa: E731
+    kept = lambda function: jax.checkpoint(  # noqa: E731
+        function, policy=lambda operation, *_, **__: operation.name == "asked"
+    )
     assert traced(kept).plan == {RATIO: count}
     with pytest.raises(UnboundedQueries):
         traced(jax.checkpoint)
@@ -431,14 +496,20 @@ def asking(ask, key):
 
 
 def pulled_in_turns(ask, key):
-    return lax.scan(lambda total, key: (total, jax.vjp(jax.checkpoint(asking(ask, key)), 1.0)), 0.0, jax.random.split(key, 2))
+    return lax.scan(
+        lambda total, key: (total, jax.vjp(jax.checkpoint(asking(ask, key)), 1.0)),
+        0.0,
+        jax.random.split(key, 2),
+    )
 
 
 HANDED_OVER = {
     "pullback": lambda ask, key: jax.vjp(jax.checkpoint(asking(ask, key)), 1.0),
     "derivative": lambda ask, key: jax.linearize(jax.checkpoint(asking(ask, key)), 1.0),
     "pullbacks": pulled_in_turns,
-    "lanes": lambda ask, key: jax.vmap(lambda key: jax.vjp(jax.checkpoint(asking(ask, key)), 1.0))(jax.random.split(key, 2)),
+    "lanes": lambda ask, key: jax.vmap(lambda key: jax.vjp(jax.checkpoint(asking(ask, key)), 1.0))(
+        jax.random.split(key, 2)
+    ),
     "consts": lambda ask, key: jax.make_jaxpr(asking(ask, key))(1.0).consts,
     "converted": lambda ask, key: jax.closure_convert(asking(ask, key), 1.0)[1],
 }
@@ -455,16 +526,25 @@ def has_rows(leaves):
 
 
 @pytest.mark.parametrize(
-    "name, owner", [*((name, "alone") for name in HANDED_OVER), ("pullback", "on devices"), ("pullback", "together")]
+    "name, owner",
+    [
+        *((name, "alone") for name in HANDED_OVER),
+        ("pullback", "on devices"),
+        ("pullback", "together"),
+    ],
 )
 def test_what_jax_hands_over_has_nothing_of_the_rows(name, owner):
-    """What it keeps in order to compute something again, and the constants of a function, are what the program has in its trace."""
+    """What it keeps in order to compute something again, and the constants of a function, are what
+    the program has in its trace.
+    """
     secret = np.arange(16, dtype=np.uint32) + 2**31
     owner = OWNERS[owner](fixed_secret=secret)
     traced = owner.trace(HANDED_OVER[name], KEY)
     leaves = jax.tree.leaves(owner.grant(traced.plan).run(traced.compile(), KEY))
     assert not has_rows(leaves) and has_rows([*leaves, ROWS])
-    assert not any(np.isin(np.asarray(leaf), secret).any() for leaf in leaves if leaf.dtype == np.uint32)
+    assert not any(
+        np.isin(np.asarray(leaf), secret).any() for leaf in leaves if leaf.dtype == np.uint32
+    )
     assert sum(leaf.size for leaf in leaves) < len(ROWS)
 
 
@@ -476,7 +556,9 @@ class Waves:
     sign: float = 1.0
 
     def answer(self, key, model, rows, position, end):
-        value = jnp.sum(jnp.sin(position.astype(jnp.float64)) - 2 * jnp.sin(end.astype(jnp.float64)))
+        value = jnp.sum(
+            jnp.sin(position.astype(jnp.float64)) - 2 * jnp.sin(end.astype(jnp.float64))
+        )
         return Answer(self.sign * value, 2.0 + value**2)
 
     def cost(self, unit):
@@ -485,7 +567,9 @@ class Waves:
 
 def plain_ask(key, query, position, end):
     with jax.enable_x64(True):  # of its key it has a zero, as something that vmap sees
-        found = query.answer(None, None, None, position + 0 * jax.random.key_data(key)[0].astype(jnp.float32), end)
+        found = query.answer(
+            None, None, None, position + 0 * jax.random.key_data(key)[0].astype(jnp.float32), end
+        )
         return Answer(*(part.astype(jnp.float32) for part in found))
 
 
@@ -495,7 +579,11 @@ def wave(ask, key, x, sign=1.0):
 
 def either(ask, key, which, x):
     one, two = jax.random.split(key)
-    branches = [lambda x: wave(ask, one, x), lambda x: 2 * x, lambda x: x - wave(ask, one, x, -1.0) * wave(ask, two, x)]
+    branches = [
+        lambda x: wave(ask, one, x),
+        lambda x: 2 * x,
+        lambda x: x - wave(ask, one, x, -1.0) * wave(ask, two, x),
+    ]
     return lax.switch(which, branches, x)
 
 
@@ -504,7 +592,12 @@ def carried(ask, key):
         key, (count, total) = carry
         key, own = jax.random.split(key)
         here = wave(ask, own, total + given["x"])
-        return (key, (count + 1, total + here)), {"here": (here, count), "none": None, "empty": jnp.zeros((0, 2)), "key": own}
+        return (key, (count + 1, total + here)), {
+            "here": (here, count),
+            "none": None,
+            "empty": jnp.zeros((0, 2)),
+            "key": own,
+        }
 
     return lax.scan(turn, (key, (0, 1.0)), {"x": jnp.arange(4.0)}, reverse=True)
 
@@ -549,7 +642,9 @@ COMPUTED = {
 @pytest.mark.parametrize("owner", ["alone", pytest.param("on devices", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", COMPUTED)
 def test_a_program_computes_what_it_would_with_an_ordinary_function(name, owner):
-    """Values, and the types of all that it returns: the answers are put in by rules of our own for loops, branches and lanes."""
+    """Values, and the types of all that it returns: the answers are put in by rules of our own for
+    loops, branches and lanes.
+    """
     count, program = COMPUTED[name]
     owner = OWNERS[owner]()
     traced = owner.trace(program, KEY)
@@ -557,7 +652,11 @@ def test_a_program_computes_what_it_would_with_an_ordinary_function(name, owner)
     assert sum(traced.plan.values()) == count
     wanted = jax.jit(functools.partial(program, plain_ask))(KEY)
     assert jax.tree.structure(found) == jax.tree.structure(wanted)
-    for one, other in zip(map(without_keys, jax.tree.leaves(found)), map(without_keys, jax.tree.leaves(wanted)), strict=True):
+    for one, other in zip(
+        map(without_keys, jax.tree.leaves(found)),
+        map(without_keys, jax.tree.leaves(wanted)),
+        strict=True,
+    ):
         assert (one.shape, one.dtype, one.weak_type) == (other.shape, other.dtype, other.weak_type)
         np.testing.assert_allclose(one, other, 2e-6, 2e-6)
 
@@ -570,17 +669,26 @@ def test_a_program_that_is_evaluated_anew_keeps_its_noise():
         owner = curator()
         traced = owner.trace(program, KEY)
         found.append(float(owner.grant(traced.plan).run(traced.compile(), KEY)))
-    assert len(set(found)) == 3  # equal by chance, on a grid of more than 2^20 units of noise: below 1e-5
+    # Equal by chance, on a grid of more than 2^20 units of noise: below 1e-5
+    assert len(set(found)) == 3
 
 
 def evaluated(closed_jaxpr, answer):
     """A program evaluated operation by operation, with a rule of its own for an answer."""
     values = dict(zip(closed_jaxpr.jaxpr.constvars, closed_jaxpr.consts, strict=True))
     for equation in closed_jaxpr.jaxpr.eqns:
-        given = [atom.val if isinstance(atom, Literal) else values[atom] for atom in equation.invars]
+        given = [
+            atom.val if isinstance(atom, Literal) else values[atom] for atom in equation.invars
+        ]
         rule = answer if equation.primitive.name == "asked" else as_it_is
         found = rule(equation, given)
-        values.update(zip(equation.outvars, found if equation.primitive.multiple_results else [found], strict=True))
+        values.update(
+            zip(
+                equation.outvars,
+                found if equation.primitive.multiple_results else [found],
+                strict=True,
+            )
+        )
     return [values[variable] for variable in closed_jaxpr.jaxpr.outvars]
 
 
@@ -590,19 +698,27 @@ def as_it_is(equation, given):
 
 def in_double_precision(equation, given):
     with jax.enable_x64(True):
-        return as_it_is(equation, [value.astype(jnp.float64) if value.dtype == jnp.float32 else value for value in given])
+        return as_it_is(
+            equation,
+            [value.astype(jnp.float64) if value.dtype == jnp.float32 else value for value in given],
+        )
 
 
 def test_an_answer_is_as_it_was_traced():
     def program(rule):
-        return lambda ask, key: evaluated(jax.make_jaxpr(lambda: asking(ask, key)(jnp.float32(1.0)))(), rule)
+        return lambda ask, key: evaluated(
+            jax.make_jaxpr(lambda: asking(ask, key)(jnp.float32(1.0)))(), rule
+        )
 
     assert curator().trace(program(as_it_is), KEY).plan == {RATIO: 1}
     with pytest.raises(PrivacyRefusal, match="is not as it was traced"):
         curator().trace(program(in_double_precision), KEY).compile()
 
 
-@pytest.mark.parametrize("change", [jax.grad, jax.hessian, lambda f: lambda x: jax.vjp(f, x)[1](1.0), jax.value_and_grad, jax.jit])
+@pytest.mark.parametrize(
+    "change",
+    [jax.grad, jax.hessian, lambda f: lambda x: jax.vjp(f, x)[1](1.0), jax.value_and_grad, jax.jit],
+)
 def test_what_follows_from_answers_goes_out(change):
     def program(ask, key):
         def turn(total, key):
@@ -617,25 +733,38 @@ def test_more_lanes_than_have_numbers_are_refused():
     keys = jax.eval_shape(lambda: jax.random.split(KEY, (2**16, 2**16)))
     assert plan(jax.vmap(jax.vmap(words_at_once)), keys) == {Q: 2**32}
     with pytest.raises(UnboundedQueries, match="at most 4294967296 lanes"):
-        plan(jax.vmap(jax.vmap(words_at_once)), jax.eval_shape(lambda: jax.random.split(KEY, (641, 6_700_417))))  # 2^32 + 1
+        # 2^32 + 1
+        plan(
+            jax.vmap(jax.vmap(words_at_once)),
+            jax.eval_shape(lambda: jax.random.split(KEY, (641, 6_700_417))),
+        )
 
 
 def test_what_asks_nothing_may_be_out_of_sight():
-    program = lambda ask, key: out_of_sight(jnp.cos, ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value)  # noqa: E731
+    program = lambda ask, key: out_of_sight(  # noqa: E731
+        jnp.cos, ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value
+    )
     owner = curator()
     traced = owner.trace(program, KEY)
-    assert traced.plan == {RATIO: 1} and np.isfinite(owner.grant(traced.plan).run(traced.compile(), KEY))
+    assert traced.plan == {RATIO: 1} and np.isfinite(
+        owner.grant(traced.plan).run(traced.compile(), KEY)
+    )
 
 
 def test_a_new_grant_draws_new_noise():
     owner = curator()
     program = lambda ask, key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value  # noqa: E731
     executable = owner.trace(program, KEY).compile()
-    assert owner.grant({RATIO: 1}).run(executable, KEY) != owner.grant({RATIO: 1}).run(executable, KEY)
+    assert owner.grant({RATIO: 1}).run(executable, KEY) != owner.grant({RATIO: 1}).run(
+        executable, KEY
+    )
 
 
 def test_a_copy_of_the_process_does_not_spend_the_budget_again(monkeypatch):
-    """A fork copies what is left of a grant, and its secret. Here the process just has another number."""
+    """A fork copies what is left of a grant, and its secret.
+
+    Here the process just has another number.
+    """
     owner = curator()
     traced = owner.trace(lambda ask, key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value, KEY)
     grant, compiled = owner.grant({RATIO: 2}), traced.compile()
@@ -663,9 +792,13 @@ def test_a_program_that_asks_once_more_than_granted_does_not_run():
 
 @pytest.mark.parametrize("owner", ["alone", "together"])
 def test_two_threads_do_not_run_what_was_granted_once(owner, monkeypatch):
-    """Each would find the ask still there, if the other could come between a look at the grant and what is taken off it."""
+    """Each would find the ask still there, if the other could come between a look at the grant and
+    what is taken off it.
+    """
     owner, check, refused = OWNERS[owner](), Granted.check, []
-    executable = owner.trace(lambda ask, key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value, KEY).compile()
+    executable = owner.trace(
+        lambda ask, key: ask(key, RATIO, jnp.zeros(1), jnp.ones(1)).value, KEY
+    ).compile()
     grant = owner.grant({RATIO: 1})
 
     def go():

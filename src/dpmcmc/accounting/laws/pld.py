@@ -1,20 +1,22 @@
 r"""Privacy-loss distributions by connect-the-dots.
 
-A profile known at epsilons e_i is bounded from above by the profile that is linear in e^epsilon between them
-:cite:p:`doroshenko2022connect`: a law with losses at these dots, of chance
+A profile known at epsilons e_i is bounded from above by the profile that is linear in e^epsilon
+between them :cite:p:`doroshenko2022connect`: a law with losses at these dots, of chance
 
     p_i = (d_{i+1} - d_i) / (e^h_i - 1) - (d_i - d_{i-1}) / (1 - e^-h_{i-1}),       d_i = delta(e_i),  h_i = e_{i+1} - e_i,
 
-and an infinite loss of chance delta at the last one. The dots lie on a grid of equal cells: evenly up to a loss of `LARGE` in
-cells of 1e-4, up to as many cells where they are smaller; beyond, their distance grows in proportion to the loss. Losses add, so
-their laws are convolved, by one Fourier transform per cost raised to the power of its count. The window is chosen so that what lies
-outside has a chance of at most 1e-14 (Chernoff's bound), and that chance is added to delta. Cells are 1e-4 wide or less, wider only
-where windows would have more than 2^22 of them in all. Both orders of the two tables are composed, each by itself: the direction
-of a change is the same in every step.
+and an infinite loss of chance delta at the last one. The dots lie on a grid of equal cells: evenly
+up to a loss of `LARGE` in cells of 1e-4, up to as many cells where they are smaller; beyond, their
+distance grows in proportion to the loss. Losses add, so their laws are convolved, by one Fourier
+transform per cost raised to the power of its count. The window is chosen so that what lies outside
+has a chance of at most 1e-14 (Chernoff's bound), and that chance is added to delta. Cells are 1e-4
+wide or less, wider only where windows would have more than 2^22 of them in all. Both orders of the
+two tables are composed, each by itself: the direction of a change is the same in every step.
 
-A bound on what the rounding of the Fourier sums misplaces is added to delta. As they are commonly done it would grow with the
-number of steps, to 1e-9 for 10^4 and beyond delta for 10^7; `_logarithm` says how it is kept to about 1e-13 for any number, or
-1e-11 where rows are so rarely read that the summed loss is mostly one atom. Below delta = 1e-10 the answer is refused.
+A bound on what the rounding of the Fourier sums misplaces is added to delta. As they are commonly
+done it would grow with the number of steps, to 1e-9 for 10^4 and beyond delta for 10^7;
+`_logarithm` says how it is kept to about 1e-13 for any number, or 1e-11 where rows are so rarely
+read that the summed loss is mostly one atom. Below delta = 1e-10 the answer is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from dpmcmc.accounting.laws.profiles import SMALLEST_DELTA, Pair, Profile
 from dpmcmc.errors import UnsupportedQuery
 
 INTERVAL = 1e-4
-CELLS_PER_SPREAD = 10  # the grid adds a variance of about h^2/6 to each loss: 0.2 % of it with ten cells
+# The grid adds a variance of about h^2/6 to each loss: 0.2 % of it with ten cells
+CELLS_PER_SPREAD = 10
 DOTS_PER_SPREAD = 2500  # more are not needed, however fine the grid is
 MOST_CELLS = 2**21
 LARGE = 8.0
@@ -40,15 +43,19 @@ TAIL = 1e-14
 NEGLIGIBLE = 1e-26  # a Fourier coefficient this small is left out
 EPS = float(np.finfo(float).eps)
 ROUNDED = 4e-15  # of a law: so much may be missing in every step
-RARE = 0.1  # of all steps together: what is left to fast transforms, unless there are more terms than
+# Of all steps together: what is left to fast transforms, unless there are more terms than
+RARE = 0.1
 MOST_TERMS = 2**22
-TILTS = np.geomspace(1e-6, 1e11, 62)  # the best is some 8 over the spread of the summed loss, which is above 2 delta
+# The best is some 8 over the spread of the summed loss, which is above 2 delta
+TILTS = np.geomspace(1e-6, 1e11, 62)
 
 LARGEST_LOSS = 700.0  # beyond, e^loss leaves the floating-point range
 
 
 class Losses(NamedTuple):
-    """A law of the privacy loss on the grid h * (first + 0, 1, 2, ...), and its logarithmic moments for the window."""
+    """A law of the privacy loss on the grid h * (first + 0, 1, 2, ...), and its logarithmic moments
+    for the window.
+    """
 
     chances: np.ndarray
     first: int
@@ -68,7 +75,10 @@ class Composed(NamedTuple):
 def connect_the_dots(profile: Profile, interval: float) -> Losses:
     """The least law on the grid whose profile is above the given one."""
     if max(abs(profile.low), abs(profile.high)) > LARGEST_LOSS:
-        raise UnsupportedQuery(f"a single release of this ledger has losses up to {profile.high:.3g}: no grid resolves them")
+        raise UnsupportedQuery(
+            f"a single release of this ledger has losses up to {profile.high:.3g}: no grid "
+            "resolves them"
+        )
     stride = max(1, math.floor(profile.spread / DOTS_PER_SPREAD / interval))
     dots = _dots(
         math.floor(profile.low / interval) - 1,
@@ -78,8 +88,10 @@ def connect_the_dots(profile: Profile, interval: float) -> Losses:
     )
     losses = interval * dots
     excess = profile.excess(losses)
-    # Two equal laws have all their loss at zero; the excess over their profile adds the rest (and takes from zero).
-    steps, gaps = np.diff(excess), np.diff(losses)
+    # Two equal laws have all their loss at zero; the excess over their profile adds the rest (and
+    # takes from zero).
+    steps = np.diff(excess)
+    gaps = np.diff(losses)
     chances = np.concatenate([[-excess[0]], steps / np.expm1(-gaps)])
     chances[:-1] += steps / np.expm1(gaps)
     chances[np.searchsorted(dots, 0)] += 1
@@ -91,7 +103,9 @@ def connect_the_dots(profile: Profile, interval: float) -> Losses:
 
 
 def _dots(first: int, last: int, large: int, stride: int) -> np.ndarray:
-    """Every `stride`-th integer from `first` to `last`, sparser beyond `large`: distances grow there in proportion."""
+    """Every `stride`-th integer from `first` to `last`, sparser beyond `large`: distances grow
+    there in proportion.
+    """
     most = max(-first, last)
     sizes = np.arange(0, min(large, most), stride)
     if large < most:
@@ -103,14 +117,21 @@ def _dots(first: int, last: int, large: int, stride: int) -> np.ndarray:
 
 
 def _log_moments(chances: np.ndarray, first: int, interval: float, tilts: np.ndarray) -> np.ndarray:
-    """log E e^(tilt loss), as a product of matrices: e^(tilt loss) is one factor for a block of cells, one for the cell in it."""
+    """log E e^(tilt loss), as a product of matrices: e^(tilt loss) is one factor for a block of
+    cells, one for the cell in it.
+    """
     block = math.isqrt(chances.size)
     rows = np.pad(chances, (0, -chances.size % block)).reshape(-1, block)
-    starts, cells = interval * (first + block * np.arange(len(rows))), interval * np.arange(block)
-    # Where e^(tilt loss) might overflow, the rarest losses rule the moment, and a smaller tilt gives the better bound.
+    starts = interval * (first + block * np.arange(len(rows)))
+    cells = interval * np.arange(block)
+    # Where e^(tilt loss) might overflow, the rarest losses rule the moment, and a smaller tilt
+    # gives the better bound.
     tame = np.abs(tilts) * interval * max(-first, first + chances.size) < 700
     moments = np.full(tilts.size, math.inf)
-    moments[tame] = np.sum(np.exp(np.outer(starts, tilts[tame])) * (rows @ np.exp(np.outer(cells, tilts[tame]))), axis=0)
+    moments[tame] = np.sum(
+        np.exp(np.outer(starts, tilts[tame])) * (rows @ np.exp(np.outer(cells, tilts[tame]))),
+        axis=0,
+    )
     return np.log(moments)
 
 
@@ -122,7 +143,10 @@ def epsilon(costs: Mapping[Any, int], delta: float) -> float:
     if delta < SMALLEST_DELTA:
         has_rdp = all(np.isfinite(cost.rdp(np.array([2.0]))[0]) for cost in costs)
         way_out = "try rdp" if has_rdp else "promise a larger one"
-        raise UnsupportedQuery(f"delta={delta:g} is below {SMALLEST_DELTA:g}, where Fourier sums are no upper bounds: {way_out}")
+        raise UnsupportedQuery(
+            f"delta={delta:g} is below {SMALLEST_DELTA:g}, where Fourier sums are no upper bounds: "
+            f"{way_out}"
+        )
     return _ledger_epsilon(_sorted(costs), delta)
 
 
@@ -142,7 +166,8 @@ def both_orders(costs: Mapping[Any, int]) -> tuple[Composed, ...]:
 
 
 def _sorted(costs: Mapping[Any, int]) -> tuple[tuple[Any, int], ...]:
-    whole = {cost: int(count) for cost, count in costs.items() if count}  # other integers wrap around
+    # Other integers wrap around
+    whole = {cost: int(count) for cost, count in costs.items() if count}
     return tuple(sorted(whole.items(), key=repr))
 
 
@@ -152,7 +177,10 @@ def _both_orders(items: tuple[tuple[Any, int], ...]) -> tuple[Composed, ...]:
         return ()
     pairs = [cost.profiles() for cost, _ in items]
     if any(pair is None for pair in pairs):
-        raise UnsupportedQuery("some cost of this ledger has no exact profile to compose (accept bits: use the recursion)")
+        raise UnsupportedQuery(
+            "some cost of this ledger has no exact profile to compose (accept bits: use the "
+            "recursion)"
+        )
     known = [pair for pair in pairs if pair is not None]
     sides = (0,) if all(pair.forward is pair.backward for pair in known) else (0, 1)
     counts = [count for _, count in items]
@@ -164,13 +192,19 @@ def _both_orders(items: tuple[tuple[Any, int], ...]) -> tuple[Composed, ...]:
             break
         interval *= 4
         if interval > LARGEST_LOSS:
-            raise UnsupportedQuery("the summed losses of this ledger spread so widely that no grid resolves them: use rdp or pure")
+            raise UnsupportedQuery(
+                "the summed losses of this ledger spread so widely that no grid resolves them: use "
+                "rdp or pure"
+            )
     return tuple(_compose(s, counts, w, interval) for s, w in zip(laws, windows, strict=True))
 
 
 def _interval(pairs: list[Pair], counts: list[int]) -> float:
-    # Of all losses together: rare or tiny ones add little to the sum, and may be resolved less well.
-    variance = math.fsum(count * pair.forward.spread**2 for pair, count in zip(pairs, counts, strict=True)) / max(1, sum(counts))
+    # Of all losses together: rare or tiny ones add little to the sum, and may be resolved less
+    # well.
+    variance = math.fsum(
+        count * pair.forward.spread**2 for pair, count in zip(pairs, counts, strict=True)
+    ) / max(1, sum(counts))
     finest = min(INTERVAL, math.sqrt(variance) / CELLS_PER_SPREAD)
     widest = max(pair.forward.high - pair.forward.low for pair in pairs)
     # A power of two times the default, so that ledgers with a cost in common share its law.
@@ -186,26 +220,34 @@ def _window(laws: list[Losses], counts: list[int], interval: float) -> tuple[int
     """Grid indices outside of which the summed loss lies with a chance of at most TAIL."""
     upper = sum(count * law.upper for law, count in zip(laws, counts, strict=True))
     lower = sum(count * law.lower for law, count in zip(laws, counts, strict=True))
-    most = sum(count * (law.first + law.chances.size - 1) for law, count in zip(laws, counts, strict=True))
+    most = sum(
+        count * (law.first + law.chances.size - 1) for law, count in zip(laws, counts, strict=True)
+    )
     least = sum(count * law.first for law, count in zip(laws, counts, strict=True))
     high = np.min((upper + math.log(2 / TAIL)) / TILTS) / interval
     low = -np.min((lower + math.log(2 / TAIL)) / TILTS) / interval
     return math.floor(max(least, low)), math.ceil(min(most, high))
 
 
-def _compose(laws: list[Losses], counts: list[int], window: tuple[int, int], interval: float) -> Composed:
+def _compose(
+    laws: list[Losses], counts: list[int], window: tuple[int, int], interval: float
+) -> Composed:
     if counts == [1]:
         (law,) = laws
         losses = interval * np.arange(law.first, law.first + law.chances.size)
-        return Composed(losses, law.chances * (1 + ROUNDED), law.infinite + TAIL)  # for what rounding takes from either
+        # For what rounding takes from either
+        return Composed(losses, law.chances * (1 + ROUNDED), law.infinite + TAIL)
     size = fft.next_fast_len(window[1] - window[0] + 1, real=True)
     transform, errors = _product_of_powers([_folded(law.chances, size) for law in laws], counts)
     start = sum(count * law.first for law, count in zip(laws, counts, strict=True))
     chances = np.roll(fft.irfft(transform, size), start - window[0])
-    finite = math.fsum(count * math.log1p(-law.infinite) for law, count in zip(laws, counts, strict=True))
+    finite = math.fsum(
+        count * math.log1p(-law.infinite) for law, count in zip(laws, counts, strict=True)
+    )
     chances = np.maximum(chances, 0.0) * (1 + ROUNDED * sum(counts))
     losses = interval * np.arange(window[0], window[0] + size)
-    # By Cauchy's inequality and Parseval's theorem the misplaced chances add up to the Euclidean length of the errors at most.
+    # By Cauchy's inequality and Parseval's theorem the misplaced chances add up to the Euclidean
+    # length of the errors at most.
     errors = errors + _unit(size) * np.abs(transform)  # the transform back adds as much
     misplaced = math.sqrt(2 * float(np.sum(errors**2))) + 2 * transform.size * NEGLIGIBLE
     return Composed(losses, chances, TAIL + misplaced - math.expm1(finite))
@@ -217,38 +259,57 @@ def _unit(size: int) -> float:
 
 
 def _product_of_powers(laws: list[np.ndarray], counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """The Fourier transform of the summed loss and how far off it can be, where it is above NEGLIGIBLE; zero elsewhere."""
+    """The Fourier transform of the summed loss and how far off it can be, where it is above
+    NEGLIGIBLE; zero elsewhere.
+    """
     size = laws[0].size
-    most = sum(count * np.log(np.abs(fft.rfft(law)) + _unit(size)) for law, count in zip(laws, counts, strict=True))
+    most = sum(
+        count * np.log(np.abs(fft.rfft(law)) + _unit(size))
+        for law, count in zip(laws, counts, strict=True)
+    )
     large = np.flatnonzero(most > math.log(NEGLIGIBLE))
-    exponent, error, ticks = np.zeros(large.size, complex), np.zeros(large.size), np.zeros(large.size, int)
+    exponent = np.zeros(large.size, complex)
+    error = np.zeros(large.size)
+    ticks = np.zeros(large.size, int)
     for law, count in zip(laws, counts, strict=True):
         logarithm, wrong, phase = _logarithm(law, large, count)
         exponent += count * logarithm
         error += count * (np.log1p(wrong) + 16 * EPS * np.abs(logarithm))
         ticks = (ticks + count % size * phase) % size
-    transform, errors = np.zeros(size // 2 + 1, complex), np.zeros(size // 2 + 1)
+    transform = np.zeros(size // 2 + 1, complex)
+    errors = np.zeros(size // 2 + 1)
     transform[large] = np.exp(exponent - 2j * math.pi / size * ticks)
     errors[large] = np.abs(transform[large]) * np.expm1(np.minimum(error + 16 * EPS, 700.0))
     return transform, errors
 
 
-def _logarithm(chances: np.ndarray, frequencies: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The logarithm of the Fourier transform at some frequencies, but for a phase; its relative error; and the phase, in ticks.
+def _logarithm(
+    chances: np.ndarray, frequencies: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The logarithm of the Fourier transform at some frequencies, but for a phase; its relative
+    error; and the phase, in ticks.
 
-    A tick is 1 / size of a turn: whole ones can be multiplied exactly. A fast transform is off by units of all the chance, too
-    many once it is raised to a high power. But then only transforms near 1 count, where nearly all cells are within small angles
-    of one phase. So the likeliest cells are summed from such a phase, and of the rest a fast transform is off by units of its
+    A tick is 1 / size of a turn: whole ones can be multiplied exactly. A fast transform is off by
+    units of all the chance, too many once it is raised to a high power. But then only transforms
+    near 1 count, where nearly all cells are within small angles of one phase. So the likeliest
+    cells are summed from such a phase, and of the rest a fast transform is off by units of its
     small chance.
     """
     size = chances.size
     filled = np.flatnonzero(chances)
     filled = filled[np.argsort(chances[filled], kind="stable")]
     left = np.cumsum(chances[filled])
-    rare = min(max(int(np.searchsorted(left, RARE / count)), filled.size - MOST_TERMS // max(1, frequencies.size)), filled.size - 1)
+    rare = min(
+        max(
+            int(np.searchsorted(left, RARE / count)),
+            filled.size - MOST_TERMS // max(1, frequencies.size),
+        ),
+        filled.size - 1,
+    )
     if rare and left[rare - 1] > 0.5:  # a few cells more or less are of no use
         rare = filled.size - 1
-    unlikely, likely = filled[:rare], filled[rare:]
+    unlikely = filled[:rare]
+    likely = filled[rare:]
     value, wrong, phase = _from_a_phase(chances[likely], likely - likely[-1], frequencies, size)
     phase = (phase + frequencies * likely[-1]) % size
     value += math.fsum([*chances[likely], -1.0])
@@ -257,8 +318,12 @@ def _logarithm(chances: np.ndarray, frequencies: np.ndarray, count: int) -> tupl
         rest[unlikely] = chances[unlikely]
         value += fft.rfft(rest)[frequencies] * np.exp(2j * math.pi / size * phase)
         wrong += 2 * _unit(size) * np.sum(rest)
-    length, excess = np.maximum(np.abs(1 + value), 1e-100), 2 * value.real + np.abs(value) ** 2  # its square - 1
-    logarithm = np.where(excess > -0.5, np.log1p(np.maximum(excess, -0.5)) / 2, np.log(length)) + 1j * np.angle(1 + value)
+    # its square - 1
+    length = np.maximum(np.abs(1 + value), 1e-100)
+    excess = 2 * value.real + np.abs(value) ** 2
+    logarithm = np.where(
+        excess > -0.5, np.log1p(np.maximum(excess, -0.5)) / 2, np.log(length)
+    ) + 1j * np.angle(1 + value)
     return logarithm, (wrong + 4 * EPS * np.abs(value)) / length, phase
 
 
@@ -267,12 +332,16 @@ def _from_a_phase(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """sum p (e^-iy - 1), its error, and the phase in ticks that the angles y are counted from.
 
-    It is - sum p (1 - cos y) + i sum p (y - sin y) - i sum p y. The phase makes the last small; it is summed without rounding but
-    for the last bits of p. The others are right relative to their own size.
+    It is - sum p (1 - cos y) + i sum p (y - sin y) - i sum p y. The phase makes the last small; it
+    is summed without rounding but for the last bits of p. The others are right relative to their
+    own size.
     """
-    value, wrong, phase = np.empty(frequencies.size, complex), np.empty(frequencies.size), np.empty(frequencies.size, int)
+    value = np.empty(frequencies.size, complex)
+    wrong = np.empty(frequencies.size)
+    phase = np.empty(frequencies.size, int)
     tick = 2 * math.pi / size
-    high = np.rint(chances * 2.0**30) / 2.0**30  # sums of its products with ticks are exact: they have 53 bits
+    # Sums of its products with ticks are exact: they have 53 bits
+    high = np.rint(chances * 2.0**30) / 2.0**30
     low = chances - high
     rows = max(1, 2**16 // cells.size)
     for start in range(0, frequencies.size, rows):
@@ -281,7 +350,9 @@ def _from_a_phase(
         phase[part] = np.rint(ticks @ chances / np.sum(chances))
         ticks = ticks - phase[part, None].astype(float)
         angles = tick * ticks
-        flat, skew, rest = 2 * chances * np.sin(angles / 2) ** 2, chances * _above_sine(angles), low * angles
+        flat = 2 * chances * np.sin(angles / 2) ** 2
+        skew = chances * _above_sine(angles)
+        rest = low * angles
         mean = tick * (ticks @ high) + np.sum(rest, axis=1)
         value[part] = -np.sum(flat, axis=1) + 1j * (np.sum(skew, axis=1) - mean)
         wrong[part] = 32 * EPS * (np.sum(flat + np.abs(skew) + np.abs(rest), axis=1) + np.abs(mean))
@@ -308,7 +379,9 @@ def _delta(law: Composed, epsilon: float) -> float:
 
 def _delta_from(law: Composed, index: int, epsilon: float) -> float:
     """delta at epsilon, when the losses from `index` on are those above it."""
-    return min(1.0, law.infinite - float(np.expm1(epsilon - law.losses[index:]) @ law.chances[index:]))
+    return min(
+        1.0, law.infinite - float(np.expm1(epsilon - law.losses[index:]) @ law.chances[index:])
+    )
 
 
 def _epsilon(law: Composed, delta: float) -> float:
@@ -316,7 +389,8 @@ def _epsilon(law: Composed, delta: float) -> float:
         return math.inf
     if _delta(law, 0.0) <= delta:
         return 0.0
-    # The chance of a loss above e is more than delta(e), so the first index where it is small enough is an upper end.
+    # The chance of a loss above e is more than delta(e), so the first index where it is small
+    # enough is an upper end.
     above = law.infinite + np.cumsum(law.chances[::-1])[::-1]
     high = min(int(np.searchsorted(-above, -delta)), law.losses.size - 1)
     low = max(0, int(np.searchsorted(law.losses, 0.0)) - 1)
@@ -324,7 +398,8 @@ def _epsilon(law: Composed, delta: float) -> float:
         middle = (low + high) // 2
         value = _delta_from(law, middle + 1, float(law.losses[middle]))
         low, high = (middle, high) if value > delta else (low, middle)
-    # Between two grid points delta(e) = U - e^e L is solved exactly, with L scaled by e^losses[high].
+    # Between two grid points delta(e) = U - e^e L is solved exactly, with L scaled by
+    # e^losses[high].
     upper = float(above[high])
     lower = float(np.exp(law.losses[high] - law.losses[high:]) @ law.chances[high:])
     return max(0.0, float(law.losses[high]) + min(0.0, math.log((upper - delta) / lower)))

@@ -1,7 +1,8 @@
 r"""Accept bits of one kind, composed exactly up to a grid.
 
-Let V_k(g) be the largest  P(S) - g Q(S)  that k bits allow when somebody chooses the state of the chain before each of
-them. Then  delta_k(epsilon) = V_k(e^epsilon),  V_0(g) = max(0, 1 - g),  and by conditioning on the first bit
+Let V_k(g) be the largest  P(S) - g Q(S)  that k bits allow when somebody chooses the state of the
+chain before each of them. Then  delta_k(epsilon) = V_k(e^epsilon),  V_0(g) = max(0, 1 - g),  and by
+conditioning on the first bit
 
     V_k(g) = sup over states  P(accept) V_{k-1}(g Q(accept)/P(accept)) + P(reject) V_{k-1}(g Q(reject)/P(reject)).
 
@@ -14,8 +15,9 @@ How it is made an upper bound:
     x large    V falls, so its value at the last point kept bounds it from there on; where the bits are purely private, it is 0
                beyond the sum of their epsilons
 
-The work grows with the number of steps to the power 3/2: 2 000 steps take half a minute to a minute, MOST_STEPS minutes. More
-are refused, and so are bits that reveal so little that the grid would have too many points.
+The work grows with the number of steps to the power 3/2: 2 000 steps take half a minute to a
+minute, MOST_STEPS minutes. More are refused, and so are bits that reveal so little that the grid
+would have too many points.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from dpmcmc.accounting.laws import renyi
 from dpmcmc.accounting.laws.bits import LARGEST, Boxes, is_resolved, two_point
 from dpmcmc.errors import UnsupportedQuery
 
-POINTS_PER_RANGE = 32  # grid step = typical loss range / 32: inflates the variance of a loss by about 0.1 %
+# Grid step = typical loss range / 32: inflates the variance of a loss by about 0.1 %
+POINTS_PER_RANGE = 32
 MOST_POINTS = 256  # for short runs, where the shape of each loss matters
 EXCESS = 0.003  # a tenth of it for short runs
 LEAD = 1e-3
@@ -45,15 +48,19 @@ RENEWAL = 32  # steps after which leaves that do not win any more are joined aga
 ROUNDING = 1e-11
 NEGLIGIBLE = 1e-9  # of delta, for each step
 MOST_STEPS = 8192
-CLOSE, SHORT = 1e-6, 64  # V so close to delta, or so few steps: another grid may give one step more or less
+# V so close to delta, or so few steps: another grid may give one step more or less
+CLOSE, SHORT = 1e-6, 64
 MOST_GRID = 2**15
 
 
 @functools.lru_cache(maxsize=256)
 def steps(cost: Any, epsilon: float, delta: float) -> int:
-    """The largest number of bits within (epsilon, delta), as if each had its ideal law: `calibrate.steps` knows of distances."""
+    """The largest number of bits within (epsilon, delta), as if each had its ideal law:
+    `calibrate.steps` knows of distances.
+    """
     too_large = UnsupportedQuery(
-        f"losses above {LARGEST:g}, or too small to be told from rounding, are more than the recursion can follow; use rdp or pure"
+        f"losses above {LARGEST:g}, or too small to be told from rounding, are more than the "
+        "recursion can follow; use rdp or pure"
     )
     if epsilon > LARGEST:
         raise too_large
@@ -64,17 +71,25 @@ def steps(cost: Any, epsilon: float, delta: float) -> int:
         raise too_large
     _check_length(expected // 2, cost)
     last = 0.0
-    for count, (grid, values) in enumerate(_values(cost, reach, delta * NEGLIGIBLE, expected), start=1):
+    for count, (grid, values) in enumerate(
+        _values(cost, reach, delta * NEGLIGIBLE, expected), start=1
+    ):
         found = _at(grid, values, epsilon)
         if count > certain and found > delta:
             is_close = last > (1 - CLOSE) * delta or found < (1 + CLOSE) * delta
-            return _settled(cost, count - 1, epsilon, delta) if is_close or count < SHORT else count - 1
+            return (
+                _settled(cost, count - 1, epsilon, delta)
+                if is_close or count < SHORT
+                else count - 1
+            )
         last = found
     raise AssertionError("the recursion does not end")
 
 
 def _settled(cost: Any, count: int, epsilon_: float, delta: float) -> int:
-    """The same number from `epsilon`, whose grid is another one: where they could differ it has the last word."""
+    """The same number from `epsilon`, whose grid is another one: where they could differ it has the
+    last word.
+    """
     while count > 0 and epsilon(cost, count, delta) > epsilon_:
         count -= 1
     while count < MOST_STEPS and epsilon(cost, count + 1, delta) <= epsilon_:
@@ -84,12 +99,16 @@ def _settled(cost: Any, count: int, epsilon_: float, delta: float) -> int:
 
 @functools.lru_cache(maxsize=256)
 def epsilon(cost: Any, count: int, delta: float) -> float:
-    """The least epsilon of `count` bits at this delta, as if each had its ideal law: `accountants` knows of distances."""
+    """The least epsilon of `count` bits at this delta, as if each had its ideal law: `accountants`
+    knows of distances.
+    """
     certain = math.inf if cost.pure() is None else count * cost.pure()
     reach = min(certain, _renyi_epsilon(cost, count, delta / 1000))
     if not _is_resolved(cost, reach):
         if cost.pure() is None:
-            raise UnsupportedQuery(f"{cost} has losses above {LARGEST:g}, which the recursion cannot follow; use rdp")
+            raise UnsupportedQuery(
+                f"{cost} has losses above {LARGEST:g}, which the recursion cannot follow; use rdp"
+            )
         return certain
     _check_length(count, cost)
     grid, values = _after(cost, count, reach, delta * NEGLIGIBLE)
@@ -99,7 +118,10 @@ def epsilon(cost: Any, count: int, delta: float) -> float:
     if values[index] > delta:
         return certain
     part = (values[index - 1] - delta) / (values[index - 1] - values[index])
-    return min(certain, float(grid[index - 1] + math.log1p(part * math.expm1(grid[index] - grid[index - 1]))))
+    return min(
+        certain,
+        float(grid[index - 1] + math.log1p(part * math.expm1(grid[index] - grid[index - 1]))),
+    )
 
 
 def delta(cost: Any, count: int, epsilon: float) -> float:
@@ -107,7 +129,10 @@ def delta(cost: Any, count: int, epsilon: float) -> float:
     if count == 0:
         return 0.0
     if not _is_resolved(cost, epsilon + 2 * _spread(cost, count)):
-        raise UnsupportedQuery(f"{cost} has losses above {LARGEST:g}, which the recursion cannot follow; use rdp or pure")
+        raise UnsupportedQuery(
+            f"{cost} has losses above {LARGEST:g}, which the recursion cannot follow; use rdp or "
+            "pure"
+        )
     _check_length(count, cost)
     grid, values = _after(cost, count, epsilon + 2 * _spread(cost, count), 0.0)
     return _at(grid, values, epsilon)
@@ -122,7 +147,10 @@ def only_bit(costs: Iterable[Any]) -> AcceptBit | MinibatchBarker:
     """The one kind of accept bit that a ledger holds; any other ledger is refused."""
     kinds = list(costs)
     if len(kinds) != 1 or not isinstance(kinds[0], AcceptBit | MinibatchBarker):
-        raise UnsupportedQuery("the recursion composes accept bits of one kind and nothing else; use rdp for other ledgers")
+        raise UnsupportedQuery(
+            "the recursion composes accept bits of one kind and nothing else; use rdp for other "
+            "ledgers"
+        )
     return kinds[0]
 
 
@@ -144,7 +172,8 @@ def _is_resolved(cost: Any, reach: float) -> bool:
 def _check_length(count: int, cost: Any) -> None:
     if count > MOST_STEPS:
         raise UnsupportedQuery(
-            f"{count} steps or more of {cost} would take the recursion too long, it follows up to {MOST_STEPS}; use rdp, which "
+            f"{count} steps or more of {cost} would take the recursion too long, it follows up to "
+            f"{MOST_STEPS}; use rdp, which "
             "gives 10 to 18 % fewer steps"
         )
 
@@ -161,33 +190,49 @@ def _at(grid: np.ndarray, values: np.ndarray, epsilon: float) -> float:
     """V at epsilon, on the chord in g."""
     index = min(int(np.searchsorted(grid, epsilon, side="right")) - 1, grid.size - 2)
     part = math.expm1(epsilon - grid[index]) / math.expm1(grid[1] - grid[0])
-    return float((1 - part) * values[index] + part * values[index + 1]) * (1 + ROUNDING) if part <= 1 else 1.0
+    return (
+        float((1 - part) * values[index] + part * values[index + 1]) * (1 + ROUNDING)
+        if part <= 1
+        else 1.0
+    )
 
 
 def _renyi_epsilon(cost: Any, count: int, delta: float) -> float:
-    return renyi.least(lambda a: count * cost.rdp(a), functools.partial(renyi.best_epsilon, delta=delta))
+    return renyi.least(
+        lambda a: count * cost.rdp(a), functools.partial(renyi.best_epsilon, delta=delta)
+    )
 
 
 def _spread(cost: Any, count: int) -> float:
-    return math.sqrt(2 * count * float(cost.rdp(np.array([1.05]))[0])) * 3 + float(np.max(cost.boxes().accept))
+    return math.sqrt(2 * count * float(cost.rdp(np.array([1.05]))[0])) * 3 + float(
+        np.max(cost.boxes().accept)
+    )
 
 
 def _reach(cost: Any, epsilon: float, delta: float) -> tuple[float, int]:
-    """The epsilon beyond which V stays negligible for as many steps as fit, and about how many these are."""
+    """The epsilon beyond which V stays negligible for as many steps as fit, and about how many
+    these are.
+    """
     count = 1
     while _renyi_epsilon(cost, count, delta) <= epsilon:
         count = 2 * count
     return max(_renyi_epsilon(cost, count, delta / 100), epsilon + _spread(cost, count)), count
 
 
-def _values(cost: Any, reach: float, floor: float, expected: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """V_1, V_2, ... on a grid of epsilons from 0 to `reach`; values below `floor` are not followed further out."""
+def _values(
+    cost: Any, reach: float, floor: float, expected: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """V_1, V_2, ...
+
+    on a grid of epsilons from 0 to `reach`; values below `floor` are not followed further out.
+    """
     boxes = cost.boxes()
     points = min(MOST_POINTS, max(POINTS_PER_RANGE, 2048 // expected))
     step = _typical_loss(boxes) * 2 / points
     if reach / step > MOST_GRID:
         raise UnsupportedQuery(
-            f"one bit of {cost} reveals so little that the recursion would need {reach / step:.2g} grid points; use rdp or pure"
+            f"one bit of {cost} reveals so little that the recursion would need {reach / step:.2g} "
+            "grid points; use rdp or pure"
         )
     grid = step * np.arange(math.ceil(reach / step) + 2)
     values = np.maximum(0.0, -np.expm1(grid))
@@ -204,7 +249,9 @@ def _typical_loss(boxes: Boxes) -> float:
     return math.sqrt(float(np.max(boxes.accept * boxes.reject)))
 
 
-def _advance(parts: list[Part], grid: np.ndarray, values: np.ndarray, renew: bool, floor: float) -> np.ndarray:
+def _advance(
+    parts: list[Part], grid: np.ndarray, values: np.ndarray, renew: bool, floor: float
+) -> np.ndarray:
     """One step of the recursion, part by part of the grid, as far out as V is above the floor."""
     margin = max(part.farthest for part in parts) + 1
     extended = _extended(grid, values, margin)
@@ -221,20 +268,32 @@ def _extended(grid: np.ndarray, values: np.ndarray, margin: int) -> np.ndarray:
     """V from `margin` points before the grid to as many after it."""
     points = (grid[1] - grid[0]) * np.arange(margin, 0, -1)
     mirror = values[np.minimum(np.arange(margin, 0, -1), values.size - 1)]
-    return np.concatenate([-np.expm1(-points) + np.exp(-points) * mirror, values, np.full(margin, values[-1])])
+    return np.concatenate(
+        [-np.expm1(-points) + np.exp(-points) * mirror, values, np.full(margin, values[-1])]
+    )
 
 
 class Part:
-    """A part of the grid with its own way of cutting all cells into leaves, fine only where a leaf is the maximum."""
+    """A part of the grid with its own way of cutting all cells into leaves, fine only where a leaf
+    is the maximum.
+    """
 
-    def __init__(self, boxes: Boxes, step: float, is_mirrored: bool, excess: float, start: int, stop: int):
-        self.boxes, self.start, self.stop = boxes, start, stop
-        self._step, self._is_mirrored, self._excess = step, is_mirrored, excess
+    def __init__(
+        self, boxes: Boxes, step: float, is_mirrored: bool, excess: float, start: int, stop: int
+    ):
+        self.boxes = boxes
+        self.start = start
+        self.stop = stop
+        self._step = step
+        self._is_mirrored = is_mirrored
+        self._excess = excess
         self._coarsest = np.append(np.arange(0, boxes.accept.size, FIRST_LEAF), boxes.accept.size)
         self._cut(self._coarsest)
 
     def maximum(self, extended: np.ndarray, margin: int, renew: bool) -> np.ndarray:
-        """The largest expected V over all leaves; coarse leaves that could add to it are split until fine."""
+        """The largest expected V over all leaves; coarse leaves that could add to it are split
+        until fine.
+        """
         before = extended[self.start + margin : self.stop + margin]
         while True:
             totals = self._totals(extended, margin)
@@ -250,8 +309,12 @@ class Part:
             self._cut(np.union1d(self._coarsest, self._edges[near.ravel()]))
         return best
 
-    def _coarse_winners(self, totals: np.ndarray, best: np.ndarray, before: np.ndarray) -> np.ndarray:
-        """Coarse leaves above all fine ones somewhere, by more than a thousandth of what this step adds to V."""
+    def _coarse_winners(
+        self, totals: np.ndarray, best: np.ndarray, before: np.ndarray
+    ) -> np.ndarray:
+        """Coarse leaves above all fine ones somewhere, by more than a thousandth of what this step
+        adds to V.
+        """
         is_coarse = np.tile(self._is_coarse, totals.shape[0] // self._is_coarse.size)
         if not is_coarse.any():
             return np.empty(0, int)
@@ -265,14 +328,19 @@ class Part:
         return self._weights @ windows[self.start + margin - self._shifts]
 
     def _cut(self, edges: np.ndarray) -> None:
-        """Make [edges[i], edges[i+1]) the leaves: each one box, in both orders of the tables unless they are alike."""
-        accept, reject = self.boxes.accept, self.boxes.reject
-        up, down = np.maximum.reduceat(accept, edges[:-1]), np.maximum.reduceat(reject, edges[:-1])
+        """Make [edges[i], edges[i+1]) the leaves: each one box, in both orders of the tables unless
+        they are alike.
+        """
+        accept = self.boxes.accept
+        reject = self.boxes.reject
+        up = np.maximum.reduceat(accept, edges[:-1])
+        down = np.maximum.reduceat(reject, edges[:-1])
         dearest = np.maximum.reduceat(accept * reject, edges[:-1])
         self._edges = edges
         self._is_coarse = (np.diff(edges) > 1) & (up * down > (1 + self._excess) * dearest)
         q, r = two_point(up, down)
-        losses, chances = [up, -down], [q * np.exp(up), r * np.exp(-down)]
+        losses = [up, -down]
+        chances = [q * np.exp(up), r * np.exp(-down)]
         if not self._is_mirrored:
             losses = [np.append(losses[0], -up), np.append(losses[1], down)]
             chances = [np.append(chances[0], q), np.append(chances[1], r)]
@@ -280,7 +348,8 @@ class Part:
 
     def _plan(self, losses: list[np.ndarray], chances: list[np.ndarray]) -> None:
         """V(x - loss) is a chord between two grid points, at the same distance from every x."""
-        shifts, weights = [], []
+        shifts = []
+        weights = []
         for loss, chance in zip(losses, chances, strict=True):
             shift = np.ceil(loss / self._step)
             part = np.expm1(shift * self._step - loss) / math.expm1(self._step)

@@ -1,12 +1,13 @@
-r"""Renyi divergences: orders, conversions to (epsilon, delta), and amplification by fixed-size batches.
+r"""Renyi divergences: orders, conversions to (epsilon, delta), and amplification by fixed-size
+batches.
 
 If D_a(M(D) || M(D')) <= r for some order a > 1, then M is (epsilon, delta)-private for
 
     epsilon = r + log(1 - 1/a) - log(delta a) / (a - 1)     :cite:p:`canonne2020discrete` Proposition 12 ("best"),
     epsilon = r - log(delta) / (a - 1)                      :cite:p:`mironov2017renyi` Proposition 3  ("paper"),
 
-and every order gives a valid answer, so the least of many is valid too. The grid of orders is dense (at most
-2 % apart in a - 1) and is walked coarse to fine.
+and every order gives a valid answer, so the least of many is valid too. The grid of orders is dense
+(at most 2 % apart in a - 1) and is walked coarse to fine.
 """
 
 from __future__ import annotations
@@ -32,13 +33,17 @@ def best_epsilon(orders, values, delta: float) -> np.ndarray:
 
 
 def paper_epsilon(orders, values, delta: float) -> np.ndarray:
-    """epsilon at each order by the older conversion, as the papers use it (:cite:p:`raisa2021thesis`, Theorem 2.5)."""
+    """epsilon at each order by the older conversion, as the papers use it
+    (:cite:p:`raisa2021thesis`, Theorem 2.5).
+    """
     return values - math.log(delta) / (orders - 1)
 
 
 def best_log_delta(orders, values, epsilon: float) -> np.ndarray:
     """log delta at each order: `best_epsilon` solved for delta."""
-    return np.minimum((orders - 1) * (values - epsilon + np.log1p(-1 / orders)) - np.log(orders), 0.0)
+    return np.minimum(
+        (orders - 1) * (values - epsilon + np.log1p(-1 / orders)) - np.log(orders), 0.0
+    )
 
 
 def least(curve: Curve, convert: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> float:
@@ -62,25 +67,36 @@ def zcdp_epsilon_paper(rho: float, delta: float) -> float:
 
 
 def amplified(base: Callable[[np.ndarray], np.ndarray], rate: float) -> Curve:
-    r"""Renyi curve of a mechanism run on a fixed-size batch drawn without replacement, a fraction `rate` of the rows.
+    r"""Renyi curve of a mechanism run on a fixed-size batch drawn without replacement, a fraction
+    `rate` of the rows.
 
-    :cite:p:`wang2019subsampled` Theorem 9 as printed, for whole orders a >= 2, `base` taken for the replacement of one
-    row:
+    :cite:p:`wang2019subsampled` Theorem 9 as printed, for whole orders a >= 2, `base` taken for the
+    replacement of one row:
 
-        1/(a-1) log(1 + q^2 C(a,2) min{4(e^b(2) - 1), 2 e^b(2)} + 2 sum_{j=3..a} q^j C(a,j) e^((j-1) b(j))).
+        1/(a-1) log(1 + q^2 C(a,2) min{4(e^b(2) - 1), 2 e^b(2)} + 2 sum_{j=3..a} q^j C(a,j) e^((j-1)
+        b(j))).
 
-    Between whole orders (a - 1) D_a is convex, hence below its chord (their Corollary 10). At order 1 it is 0.
+    Between whole orders (a - 1) D_a is convex, hence below its chord (their Corollary 10). At order
+    1 it is 0.
     """
 
     return lambda orders: chord(lambda order: _log_moment(base, rate, order), orders)
 
 
 def chord(log_moment: Callable[[int], float], orders: np.ndarray) -> np.ndarray:
-    """Divergences at any order from (a - 1) D_a at whole ones, which is convex in a and 0 at order 1."""
+    """Divergences at any order from (a - 1) D_a at whole ones, which is convex in a and 0 at order
+    1.
+    """
     below = np.floor(orders).astype(int)
     weight = orders - below
-    moments = {order: log_moment(order) for order in set(below.tolist()) | set(np.ceil(orders).astype(int).tolist())}
-    low, high = (np.array([moments[i] for i in part.astype(int).tolist()]) for part in (below, np.ceil(orders)))
+    moments = {
+        order: log_moment(order)
+        for order in set(below.tolist()) | set(np.ceil(orders).astype(int).tolist())
+    }
+    low, high = (
+        np.array([moments[i] for i in part.astype(int).tolist()])
+        for part in (below, np.ceil(orders))
+    )
     known = np.isfinite(low) & np.isfinite(high)
     rise = np.where(known, high, 0.0) - np.where(known, low, 0.0)
     return np.where(known, np.where(known, low, 0.0) + weight * rise, math.inf) / (orders - 1)

@@ -3,9 +3,11 @@ r"""Renyi curves of Poisson-sampled Gaussian queries.
 Each row is in the batch with chance q; mu = 1/z.
 
     one row added or removed:  1/(a-1) log sum_k C(a,k) (1-q)^(a-k) q^k e^(k (k-1) mu^2 / 2)   for whole orders a
-                               :cite:p:`mironov2019sampled` (the other order of the tables is never worse)
+                               :cite:p:`mironov2019sampled` (the other order of the tables is never
+                               worse)
     one row replaced:          (1-q) N(0,1) + q N(mu/2,1)  against its mirror image, integrated numerically (the
-                               trapezoid rule on a smooth function that vanishes at both ends is exact to rounding)
+                               trapezoid rule on a smooth function that vanishes at both ends is
+                               exact to rounding)
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ from dpmcmc.accounting.laws.renyi import chord
 
 MOST_TERMS = 4096
 LARGEST_EXPONENT = 600.0
-ROUNDING, FAR_ROUNDING = 1e-14, 1e-10  # of the terms, each and in their sum; of those with large logarithms
-FARTHEST = 300.0  # standard deviations; orders that look further are left to the bound without sampling
+# Of the terms, each and in their sum; of those with large logarithms
+ROUNDING, FAR_ROUNDING = 1e-14, 1e-10
+# Standard deviations; orders that look further are left to the bound without sampling
+FARTHEST = 300.0
 
 
 def add_or_remove_rdp(rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
@@ -66,17 +70,28 @@ def _replace_one(rate: float, shift: float, order: float) -> float:
 def _log_mean_exp(log_weights: np.ndarray, exponents: np.ndarray, rounding: float) -> float:
     """log sum_i w_i e^(x_i), not below it, for weights that add up to 1.
 
-    The excess over 1 is summed by itself, so that a small divergence keeps its digits, and what rounding may take off is added.
+    The excess over 1 is summed by itself, so that a small divergence keeps its digits, and what
+    rounding may take off is added.
     """
     if np.max(log_weights + exponents) > LARGEST_EXPONENT:
         return float(special.logsumexp(log_weights + exponents)) + FAR_ROUNDING
     is_far = exponents > 30  # there 1 is nothing
-    terms = np.exp(log_weights + np.where(is_far, exponents, 0.0)) * np.where(is_far, 1.0, np.expm1(np.minimum(exponents, 30)))
-    return math.log1p(max(0.0, float(np.sum(terms)) + float(np.sum(np.where(is_far, FAR_ROUNDING, rounding) * np.abs(terms)))))
+    terms = np.exp(log_weights + np.where(is_far, exponents, 0.0)) * np.where(
+        is_far, 1.0, np.expm1(np.minimum(exponents, 30))
+    )
+    return math.log1p(
+        max(
+            0.0,
+            float(np.sum(terms))
+            + float(np.sum(np.where(is_far, FAR_ROUNDING, rounding) * np.abs(terms))),
+        )
+    )
 
 
 def _log_mixture(rate: float, log_ratio: np.ndarray) -> np.ndarray:
-    """log(1 - rate + rate e^log_ratio), to the last digit where it is near zero and where e^log_ratio overflows."""
+    """log(1 - rate + rate e^log_ratio), to the last digit where it is near zero and where
+    e^log_ratio overflows.
+    """
     if rate == 1:
         return log_ratio
     found = np.log1p(rate * np.expm1(np.minimum(log_ratio, 1.0)))

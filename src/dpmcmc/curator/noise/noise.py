@@ -1,19 +1,20 @@
 r"""The secret stream, and the coins and integer noise made of it.
 
-**Stream.** A grant's secret is 512 bits from the operating system: two ChaCha20 keys. An ask is named by a message m (a digest of
-its query, its place in the program and all shapes and types; the words of its public key and of its lane under vmap; and its
-points), cut into 96-bit pieces. Its own key is the protected counter sum
-:cite:p:`bernstein1999stretch`
+**Stream.** A grant's secret is 512 bits from the operating system: two ChaCha20 keys. An ask is
+named by a message m (a digest of its query, its place in the program and all shapes and types; the
+words of its public key and of its lane under vmap; and its points), cut into 96-bit pieces. Its own
+key is the protected counter sum :cite:p:`bernstein1999stretch`
 
     F(K2, XOR_j F(K1, j || m_j)),      F = the ChaCha20 block function :cite:p:`rfc8439`,
 
-a pseudorandom function of m: different asks share no randomness. Nor do equal ones in two places: the same rows may round to other
-integers where a program was compiled in another way, and the same noise on both would show the difference. For the same reason
-every run of a program has a secret of its own (`secret_of`).
+a pseudorandom function of m: different asks share no randomness. Nor do equal ones in two places:
+the same rows may round to other integers where a program was compiled in another way, and the same
+noise on both would show the difference. For the same reason every run of a program has a secret of
+its own (`secret_of`).
 
-**Real noise** is for comparisons only and is never released. It is a function of a uniform number of 192 bits, (k + 1/2) 2^-192,
-in float64. Think of the bits as continued for ever: that gives the ideal draw of the same law, and the two differ by no more than
-roundings,
+**Real noise** is for comparisons only and is never released. It is a function of a uniform number
+of 192 bits, (k + 1/2) 2^-192, in float64. Think of the bits as continued for ever: that gives the
+ideal draw of the same law, and the two differ by no more than roundings,
 
     logistic       log(u / (1 - u))    `LOGISTIC_ERROR`, wherever either is within +-64
     exponential    -log(u)             `EXPONENTIAL_ERROR`, up to an event of probability 2^-142 (k < 2^50)
@@ -21,24 +22,28 @@ roundings,
 
 An error e of such a draw acts like an error e of what it is compared with: see `accept`.
 
-**Integer noise.** The discrete Gaussian D(s) has mass proportional to exp(-x^2 / 2 s^2) on the integers. D(BASE) is drawn by
-inversion from an exact table of 127-bit probabilities, and larger ones are sums
+**Integer noise.** The discrete Gaussian D(s) has mass proportional to exp(-x^2 / 2 s^2) on the
+integers. D(BASE) is drawn by inversion from an exact table of 127-bit probabilities, and larger
+ones are sums
 
     N = sum_l a_l X_l,   X_l ~ D(BASE) independent,   a_1 > a_2 > ... >= 1 integers,   variance BASE^2 sum_l a_l^2.
 
-Adding a X (coarse) to Y ~ D(f) (fine) gives mass  exp(-z^2 / 2(a^2 BASE^2 + f^2)) * sum_x exp(-(x - c_z)^2 / 2 t^2)  with
-1/t^2 = 1/BASE^2 + a^2/f^2, and by Poisson summation the last sum is constant up to a relative 2 sum_k exp(-2 pi^2 t^2 k^2):
-about 1e-34 for the steps used here. No floating point is involved and nothing depends on the draw but the draw itself (no
-rejection loop whose length could be timed).
+Adding a X (coarse) to Y ~ D(f) (fine) gives mass  exp(-z^2 / 2(a^2 BASE^2 + f^2)) * sum_x exp(-(x -
+c_z)^2 / 2 t^2)  with 1/t^2 = 1/BASE^2 + a^2/f^2, and by Poisson summation the last sum is constant
+up to a relative 2 sum_k exp(-2 pi^2 t^2 k^2): about 1e-34 for the steps used here. No floating
+point is involved and nothing depends on the draw but the draw itself (no rejection loop whose
+length could be timed).
 
-**Near a Gaussian.** Rounding adds a variance of 1/12, so D(s) is compared with the rounded N(0, w^2), w^2 = s^2 - 1/12. With
-y = x / w^2 and t uniform on +-1/2 the logarithm of the ratio of the two masses at x is, up to a constant,
+**Near a Gaussian.** Rounding adds a variance of 1/12, so D(s) is compared with the rounded N(0,
+w^2), w^2 = s^2 - 1/12. With y = x / w^2 and t uniform on +-1/2 the logarithm of the ratio of the
+two masses at x is, up to a constant,
 
     x^2/2 (1/s^2 - 1/w^2) + log E e^(-y t - t^2 / 2w^2),   log E e^(-y t) = y^2/24 - y^4/2880 ...,   E_y t^2 = 1/12 + y^2/360 ...
 
-(E_y: t weighted by e^(-y t)). The terms in x^2 / w^4 cancel, and x^2 / (288 w^4 s^2) - x^2 / (720 w^6) - x^4 / (2880 w^8) is left,
-less than 0.006 / w^4 on average: the two are within 1 / (100 s^4) of each other in total variation. Rounding is post-processing,
-so the exact Gaussian accounting applies, for w, up to `gaussian_distance`.
+(E_y: t weighted by e^(-y t)). The terms in x^2 / w^4 cancel, and x^2 / (288 w^4 s^2) - x^2 / (720
+w^6) - x^4 / (2880 w^8) is left, less than 0.006 / w^4 on average: the two are within 1 / (100 s^4)
+of each other in total variation. Rounding is post-processing, so the exact Gaussian accounting
+applies, for w, up to `gaussian_distance`.
 """
 
 from __future__ import annotations
@@ -61,14 +66,23 @@ from jax import lax
 from jax.scipy import special
 
 GENERATOR = "ChaCha20, keyed by the operating system for every grant"
-MANY_BLOCKS = 4096  # from so many blocks on, word by word is faster than block by block; below, it is slower to run and to compile
+# From so many blocks on, word by word is faster than block by block; below, it is slower to run and
+# to compile
+MANY_BLOCKS = 4096
 BASE = 32  # standard deviation of the tabulated discrete Gaussian
-COIN_DISTANCE = 2.0**-48  # a coin's probability is off by at most this: rounding of the probability, and 62-bit uniforms
-# Of real noise: four units in the last place of the largest value, when the compiled functions are right to two.
-LOGISTIC_ERROR, EXPONENTIAL_ERROR, NORMAL_ERROR = 64 * 2.0**-50, 134 * 2.0**-50, 17 * 2.0**-50
+# A coin's probability is off by at most this: rounding of the probability, and 62-bit uniforms
+COIN_DISTANCE = 2.0**-48
+# Of real noise: four units in the last place of the largest value, when the compiled functions are
+# right to two.
+LOGISTIC_ERROR = 64 * 2.0**-50
+EXPONENTIAL_ERROR = 134 * 2.0**-50
+NORMAL_ERROR = 17 * 2.0**-50
 REAL_DISTANCE = 2.0**-141  # the probability that an exponential or a normal is further off
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", "<u4")
-_TURNS = np.array([[4 * row + (i + sign * row) % 4 for row in range(4) for i in range(4)] for sign in (1, -1)], np.int32)
+_TURNS = np.array(
+    [[4 * row + (i + sign * row) % 4 for row in range(4) for i in range(4)] for sign in (1, -1)],
+    np.int32,
+)
 
 
 def fresh_secret() -> np.ndarray:
@@ -88,11 +102,13 @@ def random_order(number: int, fixed_secret: np.ndarray | None = None) -> np.ndar
     while True:
         numbers = np.frombuffer(secrets.token_bytes(8 * number), np.uint64)
         order = np.argsort(numbers, kind="stable")
-        if np.all(numbers[order[1:]] != numbers[order[:-1]]):  # equal ones would stay as they are, and that is on no bill
+        # Equal ones would stay as they are, and that is on no bill
+        if np.all(numbers[order[1:]] != numbers[order[:-1]]):
             return order
 
 
-# -- the stream ------------------------------------------------------------------------------------------------------------
+# -- the stream
+# ------------------------------------------------------------------------------------------------------------
 
 
 @jax.jit
@@ -115,12 +131,16 @@ def _has_kernels() -> bool:
         jax.jit(_chacha20_kernel).lower(*shapes).compile()
         return True
     except Exception as error:
-        logging.getLogger("dpmcmc").info("no GPU kernel for ChaCha20, it goes through XLA: %r", error)
+        logging.getLogger("dpmcmc").info(
+            "no GPU kernel for ChaCha20, it goes through XLA: %r", error
+        )
         return False
 
 
 def _chacha20_kernel(key, counters, interpret: bool = False):
-    """The same as one GPU kernel: as XLA compiles it, each of the ten double rounds would start kernels of its own."""
+    """The same as one GPU kernel: as XLA compiles it, each of the ten double rounds would start
+    kernels of its own.
+    """
     from jax.experimental import pallas
     from jax.experimental.pallas import triton
 
@@ -129,9 +149,15 @@ def _chacha20_kernel(key, counters, interpret: bool = False):
     flat = jnp.pad(flat, ((0, -len(flat) % block), (0, 0)))
 
     def kernel(constants_ref, key_ref, counters_ref, out_ref):
-        row = [jnp.broadcast_to(ref[i], (block,)) for ref in (constants_ref, key_ref) for i in range(ref.shape[0])]
+        row = [
+            jnp.broadcast_to(ref[i], (block,))
+            for ref in (constants_ref, key_ref)
+            for i in range(ref.shape[0])
+        ]
         start = (*row, *(counters_ref[:, i] for i in range(4)))
-        mixed = lax.fori_loop(np.int32(0), np.int32(10), lambda _, words: _double_round_by_words(words), start)
+        mixed = lax.fori_loop(
+            np.int32(0), np.int32(10), lambda _, words: _double_round_by_words(words), start
+        )
         for i in range(16):
             out_ref[:, i] = mixed[i] + start[i]
 
@@ -150,7 +176,9 @@ def _chacha20_kernel(key, counters, interpret: bool = False):
 
 
 def _one_round(number, words):
-    """Rounds of the columns and of the diagonals take turns: row r of the words is turned by r places, to and fro."""
+    """Rounds of the columns and of the diagonals take turns: row r of the words is turned by r
+    places, to and fro.
+    """
     mixed = jnp.concatenate(_quarter_rounds(*jnp.split(words, 4, axis=-1)), axis=-1)
     return jnp.take(mixed, jnp.asarray(_TURNS)[number % 2], axis=-1)
 
@@ -169,7 +197,9 @@ def _rotate(words, bits):
 
 
 def _chacha20_by_words(key, counters):
-    """The same, each of the 16 words of all blocks an array of its own: long loops without shuffles."""
+    """The same, each of the 16 words of all blocks an array of its own: long loops without
+    shuffles.
+    """
     words = [*_CONSTANTS, *key, *jnp.moveaxis(counters, -1, 0)]
     start = tuple(jnp.broadcast_to(word, counters.shape[:-1]) for word in words)
     mixed = lax.fori_loop(0, 10, lambda _, words: _double_round_by_words(words), start)
@@ -181,14 +211,19 @@ def _double_round_by_words(words):
     for shift in (0, 1):  # columns, then diagonals
         for i in range(4):
             places = [4 * row + (i + shift * row) % 4 for row in range(4)]
-            for place, word in zip(places, _quarter_rounds(*(words[place] for place in places)), strict=True):
+            for place, word in zip(
+                places, _quarter_rounds(*(words[place] for place in places)), strict=True
+            ):
                 words[place] = word
     return tuple(words)
 
 
 def ask_key(secret, words, query, points, place: int):
-    """The secret ChaCha20 key (8 words) of one ask, at this place of the program; `words` are those of its key and its lane."""
-    # The digest comes first and knows all shapes and types: so no two asks have the same message, whoever chooses keys and points.
+    """The secret ChaCha20 key (8 words) of one ask, at this place of the program; `words` are those
+    of its key and its lane.
+    """
+    # The digest comes first and knows all shapes and types: so no two asks have the same message,
+    # whoever chooses keys and points.
     kinds = [(part.shape, str(part.dtype)) for part in (words, *points)]
     message = jnp.concatenate([_digest(query, kinds, place), words, *map(_words, points)])
     pieces = jnp.pad(message, (0, -message.size % 3)).reshape(-1, 3)
@@ -213,7 +248,8 @@ def _words(point):
     return lax.bitcast_convert_type(point, jnp.uint32).reshape(-1)
 
 
-# -- coins and noise -------------------------------------------------------------------------------------------------------
+# -- coins and noise
+# -------------------------------------------------------------------------------------------------------
 
 
 def coin(key, probability):
@@ -253,7 +289,10 @@ def _folded(words):
 
 
 def _fraction(words):
-    """0.w1 w2 ... in base 2^32, and half a unit of the last place: float64, to a unit of its own last place."""
+    """0.w1 w2 ...
+
+    in base 2^32, and half a unit of the last place: float64, to a unit of its own last place.
+    """
     value = jnp.float64(0.5)
     for word in words[::-1]:
         value = (word.astype(jnp.float64) + value) * 2.0**-32
@@ -261,7 +300,9 @@ def _fraction(words):
 
 
 def discrete_gaussian(key, shape, sigma: float):
-    """Integer noise: D(s) with s the `gaussian_sigma(sigma)` just above sqrt(sigma^2 + 1/12). int64."""
+    """Integer noise: D(s) with s the `gaussian_sigma(sigma)` just above sqrt(sigma^2 + 1/12).
+    int64.
+    """
     multipliers = np.array(_multipliers(sigma), np.int64)
     words = random_words(key, (*shape, len(multipliers), 4))
     magnitude = invert(words, _survival_table())
@@ -275,8 +316,11 @@ def gaussian_sigma(sigma: float) -> float:
 
 
 def gaussian_distance(sigma: float) -> float:
-    """Total variation distance of one `discrete_gaussian` from a rounded Gaussian of at least the sigma asked for, from above."""
-    multipliers, smoothing = _multipliers(sigma), 0.0
+    """Total variation distance of one `discrete_gaussian` from a rounded Gaussian of at least the
+    sigma asked for, from above.
+    """
+    multipliers = _multipliers(sigma)
+    smoothing = 0.0
     fine = 0
     for a in reversed(multipliers):
         if fine:
@@ -289,15 +333,22 @@ def gaussian_distance(sigma: float) -> float:
 
 @functools.cache
 def _multipliers(sigma: float) -> tuple[int, ...]:
-    """Integers a_l, largest first, with BASE^2 sum a_l^2 >= sigma^2 + 1/12 and each small enough for the rest to fill its gaps."""
+    """Integers a_l, largest first, with BASE^2 sum a_l^2 >= sigma^2 + 1/12 and each small enough
+    for the rest to fill its gaps.
+    """
     if not BASE <= sigma < 2**58:
-        raise ValueError(f"integer noise of standard deviation {sigma:.3g} is outside [{BASE}, 2^58): check the noise multiplier")
-    rest, multipliers = math.ceil((Fraction(sigma) ** 2 + Fraction(1, 12)) / BASE**2), []
+        raise ValueError(
+            f"integer noise of standard deviation {sigma:.3g} is outside [{BASE}, 2^58): check the "
+            "noise multiplier"
+        )
+    rest = math.ceil((Fraction(sigma) ** 2 + Fraction(1, 12)) / BASE**2)
+    multipliers = []
     while rest > 0:
         step = max(1, math.isqrt(rest - rest // 256))
         multipliers.append(step)
-        # The finer steps have at least 1/255 of its variance, a little more than is asked for if need be, and the finest is 1:
-        # else the noise would live on multiples of the last one and show the sum modulo it.
+        # The finer steps have at least 1/255 of its variance, a little more than is asked for if
+        # need be, and the finest is 1: else the noise would live on multiples of the last one and
+        # show the sum modulo it.
         rest = max(rest - step**2, -(-(step**2) // 255) if step > 1 else 0)
     return tuple(multipliers)
 
@@ -306,29 +357,43 @@ def _multipliers(sigma: float) -> tuple[int, ...]:
 def _survival_table() -> Tails:
     """Of |X|, X ~ D(BASE)."""
     largest = math.ceil(BASE * math.sqrt(2 * 130 * math.log(2)))
-    return tails((1 if x == 0 else 2) * (-decimal.Decimal(x * x) / (2 * BASE * BASE)).exp() for x in range(largest + 1))
+    return tails(
+        (1 if x == 0 else 2) * (-decimal.Decimal(x * x) / (2 * BASE * BASE)).exp()
+        for x in range(largest + 1)
+    )
 
 
 class Tails(NamedTuple):
-    """P(X >= j) of a whole number X for j = 1, 2, ..., as 127-bit integers in two words (the high one of 63 bits)."""
+    """P(X >= j) of a whole number X for j = 1, 2, ..., as 127-bit integers in two words (the high
+    one of 63 bits).
+    """
 
     high: np.ndarray
     low: np.ndarray
 
 
 def tails(masses: Iterable[decimal.Decimal]) -> Tails:
-    """Of X with these chances of 0, 1, 2, ... but for a factor; iterated over, and rounded, in 80 digits."""
+    """Of X with these chances of 0, 1, 2, ...
+
+    but for a factor; iterated over, and rounded, in 80 digits.
+    """
     with decimal.localcontext() as context:
         context.prec = 80
         sums = list(itertools.accumulate(reversed(list(masses))))[::-1]
         integers = [int((tail * 2**127 / sums[0]).to_integral_value()) for tail in sums[1:]]
-    return Tails(np.array([i >> 64 for i in integers], np.uint64), np.array([i % 2**64 for i in integers], np.uint64))
+    return Tails(
+        np.array([i >> 64 for i in integers], np.uint64),
+        np.array([i % 2**64 for i in integers], np.uint64),
+    )
 
 
 def invert(words, table: Tails):
     """X by inversion, int64, from four words along the last axis, less the last bit of the second."""
-    high, low = _uint64(words[..., :2])[..., None] >> 1, _uint64(words[..., 2:])[..., None]
-    return jnp.sum((high < table.high) | ((high == table.high) & (low < table.low)), axis=-1, dtype=jnp.int64)
+    high = _uint64(words[..., :2])[..., None] >> 1
+    low = _uint64(words[..., 2:])[..., None]
+    return jnp.sum(
+        (high < table.high) | ((high == table.high) & (low < table.low)), axis=-1, dtype=jnp.int64
+    )
 
 
 def _uint64(words):

@@ -1,4 +1,6 @@
-"""Programs: traced where there are no rows, then with the answers put in, compiled, and run on what their owners hold."""
+"""Programs: traced where there are no rows, then with the answers put in, compiled, and run on what
+their owners hold.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,16 @@ from dpmcmc.types import Answer, Plan, Query, is_standing
 Program = Callable[..., Any]
 Held = Any  # (table, secret) of one owner, or of several by name: a pytree
 SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
-# Whatever XLA_FLAGS says: with arithmetic that takes NaNs and infinities for impossible, a row that has one escapes its clip.
+# Whatever XLA_FLAGS says: with arithmetic that takes NaNs and infinities for impossible, a row that
+# has one escapes its clip.
 EXACTLY = {"xla_cpu_enable_fast_math": False}
 
 
 class Executable(Handle):
-    """A compiled program. Its bill is the one that was read off what is compiled: both are kept in `records`."""
+    """A compiled program.
+
+    Its bill is the one that was read off what is compiled: both are kept in `records`.
+    """
 
     __slots__ = ()
 
@@ -81,27 +87,41 @@ class _Traced(NamedTuple):
 
 
 def _compiled_of(executable: Any) -> _Compiled:
-    return record_of(executable, _Compiled, "a program that a curator has compiled (curator.trace(program, ...).compile())")
+    return record_of(
+        executable,
+        _Compiled,
+        "a program that a curator has compiled (curator.trace(program, ...).compile())",
+    )
 
 
 def _traced_of(traced: Any) -> _Traced:
-    return record_of(traced, _Traced, "a program that a curator has traced (curator.trace(program, ...))")
+    return record_of(
+        traced, _Traced, "a program that a curator has traced (curator.trace(program, ...))"
+    )
 
 
 def trace(
-    owner: Any, program: Program, stored: tuple[Any, Any, Any], arguments: tuple[Any, ...], spread: Callable[..., Any] | None = None
+    owner: Any,
+    program: Program,
+    stored: tuple[Any, Any, Any],
+    arguments: tuple[Any, ...],
+    spread: Callable[..., Any] | None = None,
 ) -> Traced:
-    """Trace the program where there are no rows and read off its bill; `owner` answers what it asks once it is compiled.
+    """Trace the program where there are no rows and read off its bill; `owner` answers what it asks
+    once it is compiled.
 
-    Shapes are enough of what is stored (rows, numbers of rows, secrets), and of the arguments. On several devices spread(run) is
-    the same as run, on each of them.
+    Shapes are enough of what is stored (rows, numbers of rows, secrets), and of the arguments. On
+    several devices spread(run) is the same as run, on each of them.
     """
-    is_user_double = in_double()  # the sampler is user code: it sees the precision its author set, not the curator's
+    # The sampler is user code: it sees the precision its author set, not the curator's
+    is_user_double = in_double()
     with own_settings(is_user_double):
         shapes = jax.eval_shape(lambda *values: values, *arguments)
     stored = jax.tree.map(_shape_of, stored)  # what was traced refers to no row
     with own_settings():
-        on_no_device = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), stored)
+        on_no_device = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), stored
+        )
         held = jax.eval_shape(owner.hold, *on_no_device)
         with jax.enable_x64(is_user_double):
             asking = _trace_asking(functools.partial(program, _asking_about(owner, held)), shapes)
@@ -109,11 +129,16 @@ def trace(
 
         def run(hold, rows, nums_rows, secrets, *arguments):
             find = functools.partial(_find, owner, hold(rows, nums_rows, secrets))
-            return _unflattened(asking.out_info, put_answers(asking.jaxpr, jax.tree.leaves(arguments), find))
+            return _unflattened(
+                asking.out_info, put_answers(asking.jaxpr, jax.tree.leaves(arguments), find)
+            )
 
         run = functools.partial(run, owner.hold) if spread is None else spread(run)
         traced = Traced()
-        keep(traced, _Traced(plan, asking.out_info, lambda: jax.jit(run).trace(*stored, *shapes), owner))
+        keep(
+            traced,
+            _Traced(plan, asking.out_info, lambda: jax.jit(run).trace(*stored, *shapes), owner),
+        )
         return traced
 
 
@@ -128,14 +153,17 @@ def _trace_asking(program: Callable[..., Any], shapes: tuple[Any, ...]) -> Any:
         return jax.jit(program).trace(*shapes)
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
         raise TypeError(
-            "the program needs a value in Python that is known only when it runs, such as an answer or a draw (in an if, a while, "
-            "float() or a function of NumPy): use jnp.where or jax.lax.cond, and functions of jax.numpy"
+            "the program needs a value in Python that is known only when it runs, such as an "
+            "answer or a draw (in an if, a while, "
+            "float() or a function of NumPy): use jnp.where or jax.lax.cond, and functions of "
+            "jax.numpy"
         ) from error
     except NotImplementedError as error:
         if "vmap-of-cond" not in str(error):
             raise
         raise UnsupportedQuery(
-            "a query with a running sum, or a callback, is inside a cond under vmap, where chains may take different branches: ask "
+            "a query with a running sum, or a callback, is inside a cond under vmap, where chains "
+            "may take different branches: ask "
             "it outside, and use jnp.where on what the chain does with the answer"
         ) from error
 
@@ -143,7 +171,8 @@ def _trace_asking(program: Callable[..., Any], shapes: tuple[Any, ...]) -> Any:
 def _asking_about(owner: Any, held: Held) -> Callable[..., Answer]:
     """An `ask` that knows no more than the shapes of what its owner holds.
 
-    The place is the number of the ask in the program's text: no two of them share their noise, whatever their keys.
+    The place is the number of the ask in the program's text: no two of them share their noise,
+    whatever their keys.
     """
     places = itertools.count()
 
@@ -164,10 +193,14 @@ def _asking_about(owner: Any, held: Held) -> Callable[..., Answer]:
 def check_query(query: Query) -> None:
     """Refuse one that cannot be on a bill."""
     if missing := [name for name in ("cost", "released") if not hasattr(query, name)]:
-        raise TypeError(f"{type(query).__name__} has no `{missing[0]}`: a query says what it costs and what it releases")
+        raise TypeError(
+            f"{type(query).__name__} has no `{missing[0]}`: a query says what it costs and what it "
+            "releases"
+        )
     if is_standing(query) and not is_ours(query):
         raise UnsupportedQuery(
-            f"{type(query).__name__} is a standing query, billed once for all its asks, and nobody would keep their sum: leave "
+            f"{type(query).__name__} is a standing query, billed once for all its asks, and nobody "
+            "would keep their sum: leave "
             "is_standing out, or ask FilteredAccept"
         )
     try:
@@ -177,7 +210,14 @@ def check_query(query: Query) -> None:
         raise TypeError(told) from error
 
 
-def _find(owner: Any, held: Held, query: Query, place: int, maps: tuple[tuple[int | None, ...], ...], *operands: Any) -> Answer:
+def _find(
+    owner: Any,
+    held: Held,
+    query: Query,
+    place: int,
+    maps: tuple[tuple[int | None, ...], ...],
+    *operands: Any,
+) -> Answer:
     """The answers to the ask at `place`, for each lane."""
     respond = functools.partial(_respond, owner, query, place)
     for dims in maps:
@@ -187,13 +227,20 @@ def _find(owner: Any, held: Held, query: Query, place: int, maps: tuple[tuple[in
 
 def _respond(owner: Any, query: Query, place: int, held: Held, rng_key, lane, *points) -> Answer:
     words = jnp.append(jax.random.key_data(rng_key), lane)
-    return Answer(*(_narrow(jnp.asarray(part), points[0].dtype) for part in owner.answer(held, words, query, points, place)))
+    return Answer(
+        *(
+            _narrow(jnp.asarray(part), points[0].dtype)
+            for part in owner.answer(held, words, query, points, place)
+        )
+    )
 
 
 def silently(function: Callable[..., Any], *arguments: Any) -> Any:
-    """function(*arguments), refused if it prints or calls back to Python: the arguments are rows, or depend on them.
+    """function(*arguments), refused if it prints or calls back to Python: the arguments are rows,
+    or depend on them.
 
-    What runs is the trace that was checked. The function itself is called once, to be traced, and sees shapes alone.
+    What runs is the trace that was checked. The function itself is called once, to be traced, and
+    sees shapes alone.
     """
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
     refuse_speech(traced.jaxpr)
@@ -205,19 +252,28 @@ def _unflattened(shapes: Any, leaves: list) -> Any:
 
 
 def refuse_speech(jaxpr: Any) -> None:
-    """Refuse what is computed on rows if it prints. Looked at here, where the rules for vmap and derivatives have been applied."""
+    """Refuse what is computed on rows if it prints.
+
+    Looked at here, where the rules for vmap and derivatives have been applied.
+    """
     if speaks(jaxpr):
         raise ValueError(
-            "the model prints or calls back to Python (perhaps in a rule for its derivatives), which would show rows: leave "
+            "the model prints or calls back to Python (perhaps in a rule for its derivatives), "
+            "which would show rows: leave "
             "jax.debug and callbacks out of it"
         )
 
 
 def compiled_by(owner: Any, executable: Executable) -> _Compiled:
-    """What runs and what it costs, from our own record; refuses a program of another curator or federation."""
+    """What runs and what it costs, from our own record; refuses a program of another curator or
+    federation.
+    """
     program = _compiled_of(executable)
     if program.owner is not owner:
-        raise PrivacyRefusal("this program was traced by another curator, with its noise: trace it with the one that granted")
+        raise PrivacyRefusal(
+            "this program was traced by another curator, with its noise: trace it with the one "
+            "that granted"
+        )
     return program
 
 

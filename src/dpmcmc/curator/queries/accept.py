@@ -1,23 +1,27 @@
 r"""Queries whose answer is the accept bit: the curator tosses the coin and releases nothing else.
 
-With S the exact integer sum of clipped row ratios on the grid u = T b 2^-30 and c the sampler's public log-ratio (prior and
-proposal), the coin falls with probability a(l), l = u (S + round(c / u)). Both terms are integers, so two neighbouring tables
-differ in l by at most the range 2 T b (replace) or T b (add or remove), times the rows per person.
+With S the exact integer sum of clipped row ratios on the grid u = T b 2^-30 and c the sampler's
+public log-ratio (prior and proposal), the coin falls with probability a(l), l = u (S + round(c /
+u)). Both terms are integers, so two neighbouring tables differ in l by at most the range 2 T b
+(replace) or T b (add or remove), times the rows per person.
 
 **The coin.** Every test says whether  l + X > 0  for noise X of its own:
 
     Barker         X logistic                          lazy Barker    the same, if a coin of probability k allows it
     penalty        X = s Z - s^2/2 + E,  Z standard normal, E standard exponential.
 
-That is how the bit is made. What is computed in floating point differs from l + X by at most some e (below), so the bit is 1 where
-l + X > e and 0 where l + X < -e: its probability lies between a(l - e) and a(l + e). As a is continuous, it is a(l') with
-|l' - l| <= e, exactly. So rounding moves the log-ratio and not the law of the coin. It costs 2e of range, one for each of two
-tables, and nothing of delta. (An error of a(l) itself would cost delta, e^epsilon-fold, and end what a budget can buy.)
+That is how the bit is made. What is computed in floating point differs from l + X by at most some e
+(below), so the bit is 1 where l + X > e and 0 where l + X < -e: its probability lies between a(l -
+e) and a(l + e). As a is continuous, it is a(l') with |l' - l| <= e, exactly. So rounding moves the
+log-ratio and not the law of the coin. It costs 2e of range, one for each of two tables, and nothing
+of delta. (An error of a(l) itself would cost delta, e^epsilon-fold, and end what a budget can buy.)
 
-**e.** With |l| <= 64, l takes two roundings: 2^-46. Barker: X adds 2^-44 (`noise.LOGISTIC_ERROR`). Penalty: s Z adds 17 s 2^-50,
-E adds 134 2^-50, and the two products and three sums 2^-51 (64 + 17 s + s^2/2). The clip, the range and s are themselves public
-numbers in float64, right to 2^-50 of a range of at most 128 where it matters: 2^-43 each. `rounding` is more than 2e and these.
-Z and E can be further off, which `noise.REAL_DISTANCE` charges to delta; a k-coin falls too rarely by 2^-62, which reveals less.
+**e.** With |l| <= 64, l takes two roundings: 2^-46. Barker: X adds 2^-44 (`noise.LOGISTIC_ERROR`).
+Penalty: s Z adds 17 s 2^-50, E adds 134 2^-50, and the two products and three sums 2^-51 (64 + 17 s
++ s^2/2). The clip, the range and s are themselves public numbers in float64, right to 2^-50 of a
+range of at most 128 where it matters: 2^-43 each. `rounding` is more than 2e and these. Z and E can
+be further off, which `noise.REAL_DISTANCE` charges to delta; a k-coin falls too rarely by 2^-62,
+which reveals less.
 """
 
 from __future__ import annotations
@@ -38,16 +42,21 @@ from dpmcmc.types import Answer, Model, Unit
 CLAMP = 64.0  # Barker's a(64) and a(-64) differ from 1 and 0 by 2^-92
 PENALTY_DISTANCE = 2 * noise.REAL_DISTANCE
 ROUNDING = 2.0**-41  # how much rounding can add to the range of Barker's test
-SHORTEST = 2.0**-8  # the penalty's noise follows the move down to this part of the longest: rounding must stay far below the noise
-SMALLEST = 2.0**-24  # what a row may move l by, or more: 2^61 times its grid, for the public part, is then beyond CLAMP
+# The penalty's noise follows the move down to this part of the longest: rounding must stay far
+# below the noise
+SHORTEST = 2.0**-8
+# What a row may move l by, or more: 2^61 times its grid, for the public part, is then beyond CLAMP
+SMALLEST = 2.0**-24
 
 
 def check_reach(reach: float) -> None:
     """Refuse bits on a grid so fine that the public part of the log-ratio does not fit it."""
     if reach < SMALLEST:
         raise ValueError(
-            f"a row's log-ratio is held to {reach:.3g}, here or in the shortest moves, and less than {SMALLEST:.2g} is lost in "
-            "rounding beside the prior's: choose a larger bound (or clip, max_move, ratio, temperature)"
+            f"a row's log-ratio is held to {reach:.3g}, here or in the shortest moves, and less "
+            f"than {SMALLEST:.2g} is lost in "
+            "rounding beside the prior's: choose a larger bound (or clip, max_move, ratio, "
+            "temperature)"
         )
 
 
@@ -58,10 +67,11 @@ def rounding(sigma: float) -> float:
 
 @dataclass(frozen=True)
 class Accept:
-    """Release one coin of probability a(l): the accept bit of a test, each row's log-ratio clipped to the constant +-bound.
+    """Release one coin of probability a(l): the accept bit of a test, each row's log-ratio clipped
+    to the constant +-bound.
 
-    Asked with (position, proposal, log_ratio): the last is the public part of the log-ratio. A chain in which no row reaches
-    the bound has exactly the posterior as its law.
+    Asked with (position, proposal, log_ratio): the last is the public part of the log-ratio. A
+    chain in which no row reaches the bound has exactly the posterior as its law.
     """
 
     released: ClassVar[str] = "accept bits of proposed moves"
@@ -75,7 +85,10 @@ class Accept:
         check_sizes(self, "bound", "temperature")
         check_reach(self.temperature * self.bound)
         if not isinstance(self.test, AcceptanceTest):
-            raise UnsupportedQuery(f"{self.test}: its accept bit is not private; use Barker(), LazyBarker() or Penalty(sigma)")
+            raise UnsupportedQuery(
+                f"{self.test}: its accept bit is not private; use Barker(), LazyBarker() or "
+                "Penalty(sigma)"
+            )
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         bound = jnp.asarray(self.bound, jnp.float64)
@@ -86,7 +99,9 @@ class Accept:
     def cost(self, unit: Unit) -> costs.AcceptBit:
         range_ = self.temperature * self.bound * unit.sensitivity
         if isinstance(self.test, Penalty):
-            return costs.AcceptBit(self.test, range_ + rounding(self.test.sigma), distance=PENALTY_DISTANCE)
+            return costs.AcceptBit(
+                self.test, range_ + rounding(self.test.sigma), distance=PENALTY_DISTANCE
+            )
         return costs.AcceptBit(self.test, range_ + ROUNDING)
 
 
@@ -94,10 +109,11 @@ class Accept:
 class PenaltyAccept:
     """Release the accept bit of the penalty test whose clip and noise follow the move.
 
-    Each row's log-ratio is clipped to b = clip * |proposal - position|, and the noise inside the test has the standard deviation
-    s = noise_multiplier * T * (2b, or b when a row is added or removed) * rows per person. The cost is that of the longest move
-    (at fixed range / s it grows with s); a longer one is rejected without reading the rows, a very short one (`SHORTEST`) has the
-    clip and the noise of a longer one.
+    Each row's log-ratio is clipped to b = clip * |proposal - position|, and the noise inside the
+    test has the standard deviation s = noise_multiplier * T * (2b, or b when a row is added or
+    removed) * rows per person. The cost is that of the longest move (at fixed range / s it grows
+    with s); a longer one is rejected without reading the rows, a very short one (`SHORTEST`) has
+    the clip and the noise of a longer one.
     """
 
     released: ClassVar[str] = "accept bits of proposed moves"
@@ -115,7 +131,9 @@ class PenaltyAccept:
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         move = move_length(position, proposal)
         is_allowed = (move > 0) & (move <= self.max_move)
-        bound = self.clip * jnp.where(is_allowed, jnp.maximum(move, SHORTEST * self.max_move), self.max_move)
+        bound = self.clip * jnp.where(
+            is_allowed, jnp.maximum(move, SHORTEST * self.max_move), self.max_move
+        )
         total = log_ratio_sum(model, rows, position, proposal, bound)
         clamped = clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
         sigma = self.noise_multiplier * self.temperature * bound * rows.unit.sensitivity
@@ -125,11 +143,15 @@ class PenaltyAccept:
         range_ = self.temperature * self.clip * self.max_move * unit.sensitivity
         test = Penalty(self.noise_multiplier * range_)
         # Divided by the noise, rounding weighs most at the shortest move.
-        return costs.AcceptBit(test, range_ + rounding(test.sigma) / SHORTEST, distance=PENALTY_DISTANCE)
+        return costs.AcceptBit(
+            test, range_ + rounding(test.sigma) / SHORTEST, distance=PENALTY_DISTANCE
+        )
 
 
 def clamped_log_ratio(total, log_ratio, grid):
-    """grid * (total + the nearest integer to log_ratio / grid), the sum made in integers, within +-CLAMP."""
+    """grid * (total + the nearest integer to log_ratio / grid), the sum made in integers, within
+    +-CLAMP.
+    """
     # round() is odd, so l stays antisymmetric; a NaN from the prior is a rejection.
     public = jnp.round(jnp.clip(log_ratio.astype(jnp.float64) / grid, -(2.0**61), 2.0**61))
     public = jnp.where(jnp.isnan(public), -(2.0**61), public).astype(jnp.int64)
@@ -142,7 +164,9 @@ def noise_of(key, test: AcceptanceTest):
         return penalty_noise(key, test.sigma)
     if isinstance(test, LazyBarker):
         key, key_lazy = noise.random_words(key, (2, 8))
-        return jnp.where(noise.coin(key_lazy, jnp.float64(test.kappa)), noise.logistic(key), -jnp.inf)
+        return jnp.where(
+            noise.coin(key_lazy, jnp.float64(test.kappa)), noise.logistic(key), -jnp.inf
+        )
     return noise.logistic(key)
 
 
@@ -157,5 +181,7 @@ def decide(log_ratio, found, is_allowed) -> Answer:
 
 
 def toss(key, probability, is_allowed) -> Answer:
-    """An accept bit of the given probability, for queries that promise nothing: its rounding is on no bill."""
+    """An accept bit of the given probability, for queries that promise nothing: its rounding is on
+    no bill.
+    """
     return Answer(noise.coin(key, probability) & is_allowed, jnp.zeros(()))

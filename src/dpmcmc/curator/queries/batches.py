@@ -1,24 +1,28 @@
-r"""Random batches of rows under `jit`: drawn from the secret stream, of a fixed shape, with work in proportion to the batch.
+r"""Random batches of rows under `jit`: drawn from the secret stream, of a fixed shape, with work in
+proportion to the batch.
 
-**Poisson.** Every row is in the batch with probability `rate`, independently. If  B ~ Poisson(-n log(1 - rate))  slots are drawn
-uniformly with replacement, each slot is drawn a Poisson number of times, independently of the others, and at least once with
-probability `rate`: the set of drawn slots is the batch. B is cut off where its tail is below 2^-80.
+**Poisson.** Every row is in the batch with probability `rate`, independently. If  B ~ Poisson(-n
+log(1 - rate))  slots are drawn uniformly with replacement, each slot is drawn a Poisson number of
+times, independently of the others, and at least once with probability `rate`: the set of drawn
+slots is the batch. B is cut off where its tail is below 2^-80.
 
-**Fixed size.** The first `size` different slots of a sequence of uniform draws are a uniform batch without replacement. The
-sequence is so long that it falls short with probability below 2^-80.
+**Fixed size.** The first `size` different slots of a sequence of uniform draws are a uniform batch
+without replacement. The sequence is so long that it falls short with probability below 2^-80.
 
 Repeated draws are masked, and so are slots without a row.
 
-**Poisson with repetition.** Every row is drawn a Poisson(rate) number of times, independently. Each piece of s slots has its own
-B ~ Poisson(s rate) and B uniform draws with replacement: rows are then fetched from the piece they are in, and from no other. The
-numbers of draws, in a piece and in all, are cut off as above.
+**Poisson with repetition.** Every row is drawn a Poisson(rate) number of times, independently. Each
+piece of s slots has its own B ~ Poisson(s rate) and B uniform draws with replacement: rows are then
+fetched from the piece they are in, and from no other. The numbers of draws, in a piece and in all,
+are cut off as above.
 
-**Places.** Compiled code may round a row's value differently in different places of a batch: a product of a matrix and a vector
-does, in the rows left over after whole vectors. What a drawn row adds is accounted for given what all others add, so the places of
-the others must not depend on whether it is drawn. Of a fixed-size batch they do not: with the row swapped for another one, all
-others stay. In a list of a Poisson number of draws those behind it would move up by one. So such draws are put into places at
-random, all orders with the empty places equally likely: taking a row's draws out leaves the others where they are, at random as
-before.
+**Places.** Compiled code may round a row's value differently in different places of a batch: a
+product of a matrix and a vector does, in the rows left over after whole vectors. What a drawn row
+adds is accounted for given what all others add, so the places of the others must not depend on
+whether it is drawn. Of a fixed-size batch they do not: with the row swapped for another one, all
+others stay. In a list of a Poisson number of draws those behind it would move up by one. So such
+draws are put into places at random, all orders with the empty places equally likely: taking a row's
+draws out leaves the others where they are, at random as before.
 
 How far all this is from the ideal law is charged: `DISTANCE`.
 """
@@ -47,23 +51,29 @@ from dpmcmc.types import Unit, is_number
 TAIL_BITS = 80
 MAX_DRAWS = 2**24
 COLUMNS = 16  # of float32, one line of a processor's cache
-PLACE_BITS, ORDER_PASSES = 24, 3  # a place below MAX_DRAWS and 40 random bits make one word to sort by, three times
-# Tails of B, in a piece and in all, or a sequence that falls short; 127-bit probabilities; 128-bit words cut into at most 2^31
-# slots; two places with the same 120 bits.
+# A place below MAX_DRAWS and 40 random bits make one word to sort by, three times
+PLACE_BITS, ORDER_PASSES = 24, 3
+# Tails of B, in a piece and in all, or a sequence that falls short; 127-bit probabilities; 128-bit
+# words cut into at most 2^31 slots; two places with the same 120 bits.
 DISTANCE = 4 * 2.0**-TAIL_BITS + MAX_DRAWS * (2.0**-127 + 2.0**-96) + MAX_DRAWS**2 * 2.0**-121
-RATE_ROUNDING = 2.0**-40  # a rate is a float64, and so is the mean of the number of draws that stands for it
+# A rate is a float64, and so is the mean of the number of draws that stands for it
+RATE_ROUNDING = 2.0**-40
 
 
 def check(batch: Any) -> None:
     """Refuse what is neither a batch nor None."""
     if not isinstance(batch, PoissonBatch | FixedBatch | None):
-        raise ValueError(f"batch={batch!r} must be None (all rows), PoissonBatch(rate) or FixedBatch(size, of)")
+        raise ValueError(
+            f"batch={batch!r} must be None (all rows), PoissonBatch(rate) or FixedBatch(size, of)"
+        )
 
 
 def subsampled_cost(
     batch: PoissonBatch | FixedBatch, unit: Unit, noise_multiplier: float, noise_distance: float
 ) -> costs.SubsampledGaussian:
-    """What Gaussian noise on the sum of a batch costs, with all that a drawn batch lacks to be an ideal one."""
+    """What Gaussian noise on the sum of a batch costs, with all that a drawn batch lacks to be an
+    ideal one.
+    """
     refuse_several_rows(unit)
     return costs.SubsampledGaussian(
         batch.scheme,
@@ -78,8 +88,10 @@ def refuse_several_rows(unit: Unit) -> None:
     """A batch is accounted for one row per person."""
     if unit.rows_per_person > 1:
         raise UnsupportedQuery(
-            f"rows_per_person={unit.rows_per_person}: a batch may hold several rows of one person, which no bound here covers; "
-            "use a query that reads all rows (LogRatio, Accept, Gradient with batch=None), or one row per person"
+            f"rows_per_person={unit.rows_per_person}: a batch may hold several rows of one person, "
+            "which no bound here covers; "
+            "use a query that reads all rows (LogRatio, Accept, Gradient with batch=None), or one "
+            "row per person"
         )
 
 
@@ -93,7 +105,10 @@ class PoissonBatch:
 
     def __post_init__(self) -> None:
         if not is_number(self.rate) or not 0 < self.rate <= 0.5:
-            raise ValueError(f"rate={self.rate!r} must lie in (0, 0.5]: for more than half of the rows use all of them")
+            raise ValueError(
+                f"rate={self.rate!r} must lie in (0, 0.5]: for more than half of the rows use all "
+                "of them"
+            )
         object.__setattr__(self, "rate", float(self.rate))
 
     def draw(self, key, table: Table):
@@ -101,7 +116,8 @@ class PoissonBatch:
         num_slots = table.num_slots if table.capacity is None else table.capacity
         mean = -num_slots * math.log1p(-self.rate)
         key_number, key_slots, key_places = noise.random_words(key, (3, 8))
-        number, num_draws = _poisson_number(noise.random_words(key_number, (4,)), mean), _checked_draws(_most_draws(mean), self)
+        number = _poisson_number(noise.random_words(key_number, (4,)), mean)
+        num_draws = _checked_draws(_most_draws(mean), self)
         slots = _uniform_slots(noise.random_words(key_slots, (num_draws, 4)), num_slots)
         ordered = jnp.sort(jnp.where(jnp.arange(num_draws) < number, slots, num_slots))
         order = _random_order(noise.random_words(key_places, (num_draws, 2 * ORDER_PASSES)))
@@ -110,10 +126,12 @@ class PoissonBatch:
 
 @dataclass(frozen=True)
 class FixedBatch:
-    """`size` of the `of` rows, all choices equally likely. `of` is public: n, or the capacity where n is private.
+    """`size` of the `of` rows, all choices equally likely. `of` is public: n, or the capacity where
+    n is private.
 
-    A batch without one slot has another in its place. So a row that is added or removed is swapped for another row in some batches,
-    which moves a sum by twice what the row alone can: `costs.SubsampledGaussian` counts it.
+    A batch without one slot has another in its place. So a row that is added or removed is swapped
+    for another row in some batches, which moves a sum by twice what the row alone can:
+    `costs.SubsampledGaussian` counts it.
     """
 
     scheme: ClassVar[str] = "fixed"
@@ -126,7 +144,8 @@ class FixedBatch:
             raise ValueError(f"size={self.size} of={self.of}: both are whole numbers of rows")
         if not 1 <= self.size <= self.of / 2:
             raise ValueError(
-                f"size={self.size} of={self.of}: a batch has at least 1 row and at most half of them; else use all rows"
+                f"size={self.size} of={self.of}: a batch has at least 1 row and at most half of "
+                "them; else use all rows"
             )
         for name in ("size", "of"):
             object.__setattr__(self, name, int(getattr(self, name)))
@@ -138,7 +157,10 @@ class FixedBatch:
     def draw(self, key, table: Table):
         """Slots and whether each counts."""
         if self.of != table.capacity:
-            raise ValueError(f"of={self.of} must be the table's number of rows or declared capacity, {table.capacity}")
+            raise ValueError(
+                f"of={self.of} must be the table's number of rows or declared capacity, "
+                f"{table.capacity}"
+            )
         num_draws = _checked_draws(_enough_draws(self.size, self.of), self)
         slots = _uniform_slots(noise.random_words(key, (num_draws, 4)), self.of)
         order = jnp.argsort(slots, stable=True)
@@ -157,41 +179,64 @@ class Draws(NamedTuple):
 
 
 def repeated_draws(key, table: Table, rate: float) -> Draws:
-    """Draw every slot a Poisson(rate) number of times. The same draws however many devices share the pieces."""
-    size, num_pieces = table.piece_size, table.num_slots // table.piece_size
-    width, most = _most_draws(size * rate), _most_draws(num_pieces * size * rate)
+    """Draw every slot a Poisson(rate) number of times.
+
+    The same draws however many devices share the pieces.
+    """
+    size = table.piece_size
+    num_pieces = table.num_slots // table.piece_size
+    width = _most_draws(size * rate)
+    most = _most_draws(num_pieces * size * rate)
     if num_pieces * width > MAX_DRAWS:
-        raise ValueError(f"{rate:.3g} draws a row are more than {MAX_DRAWS} in all: choose a smaller bound, or use all rows")
+        raise ValueError(
+            f"{rate:.3g} draws a row are more than {MAX_DRAWS} in all: choose a smaller bound, or "
+            "use all rows"
+        )
     key_numbers, key_draws, key_places = noise.random_words(key, (3, 8))
     numbers = _poisson_number(noise.random_words(key_numbers, (num_pieces, 4)), size * rate)
     words = noise.random_words(key_draws, (most, 6))
-    return Draws(jnp.cumsum(numbers), _uniform_slots(words[:, :4], size), words[:, 4:], width, key_places)
+    return Draws(
+        jnp.cumsum(numbers), _uniform_slots(words[:, :4], size), words[:, 4:], width, key_places
+    )
 
 
 def map_drawn(values, table: Table, draws: Draws):
-    """values(rows) for each draw, in the order of the list, and whether the draw has a row and this device has it.
+    """values(rows) for each draw, in the order of the list, and whether the draw has a row and this
+    device has it.
 
-    From each piece its own part of the list is fetched, filled up to `width` draws with the piece's first row, which costs no
-    access to memory; so `values` may see more rows than were drawn.
+    From each piece its own part of the list is fetched, filled up to `width` draws with the piece's
+    first row, which costs no access to memory; so `values` may see more rows than were drawn.
     """
-    num_pieces, width, most = len(table.pieces), draws.width, draws.places.shape[0]
+    num_pieces = len(table.pieces)
+    width = draws.width
+    most = draws.places.shape[0]
     starts = jnp.concatenate([jnp.zeros(1, draws.ends.dtype), draws.ends])
     bounds = lax.dynamic_slice_in_dim(starts, table.first_slot // table.piece_size, num_pieces + 1)
     index = bounds[:-1, None] + jnp.arange(width)
     places = jnp.where(index < bounds[1:, None], draws.places[jnp.minimum(index, most - 1)], 0)
-    taken = [jax.tree.map(functools.partial(_fetch, places=own), piece) for piece, own in zip(table.pieces, places, strict=True)]
+    taken = [
+        jax.tree.map(functools.partial(_fetch, places=own), piece)
+        for piece, own in zip(table.pieces, places, strict=True)
+    ]
     rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), *taken)
     order, is_real = _order(table, draws, bounds)
     if table.occupied is not None:
-        found = jnp.concatenate([_take(piece, own) for piece, own in zip(table.occupied, places, strict=True)])
+        found = jnp.concatenate(
+            [_take(piece, own) for piece, own in zip(table.occupied, places, strict=True)]
+        )
         is_real = is_real & (_take(found, order) != 0)
-    if num_pieces * width > 2 * most:  # many pieces and few draws: the filling would be most of the work
-        rows, num_places = jax.tree.map(functools.partial(_take, places=order), rows), most
+    # Many pieces and few draws: the filling would be most of the work
+    if num_pieces * width > 2 * most:
+        rows = jax.tree.map(functools.partial(_take, places=order), rows)
+        num_places = most
         order = jnp.arange(most)
     else:
         num_places = num_pieces * width
-    # Of each device its own: with one order for all, places there would tell how many draws there are here.
-    num_devices, device = (1, 0) if table.axis is None else (lax.axis_size(table.axis), table.device[0])
+    # Of each device its own: with one order for all, places there would tell how many draws there
+    # are here.
+    num_devices, device = (
+        (1, 0) if table.axis is None else (lax.axis_size(table.axis), table.device[0])
+    )
     key = noise.random_words(draws.key, (num_devices, 8))[device]
     mixed = _random_order(noise.random_words(key, (num_places, 2 * ORDER_PASSES)))
     found = values(jax.tree.map(functools.partial(_take, places=mixed), rows))
@@ -199,9 +244,11 @@ def map_drawn(values, table: Table, draws: Draws):
 
 
 def _order(table: Table, draws: Draws, bounds):
-    """For each draw of the list, where its row is among those fetched, and whether there is one: of this device, and not cut off.
+    """For each draw of the list, where its row is among those fetched, and whether there is one: of
+    this device, and not cut off.
 
-    Of tables whose rows are in their first slots this tells, too, whether the slot has a row; for others `map_drawn` looks it up.
+    Of tables whose rows are in their first slots this tells, too, whether the slot has a row; for
+    others `map_drawn` looks it up.
     """
     listed = jnp.arange(draws.places.shape[0])
     piece = jnp.sum(listed[:, None] >= bounds[1:-1], axis=1)  # among this device's
@@ -222,19 +269,29 @@ def _fetch(leaf, places):
     """The rows in these places."""
     if leaf.ndim != 2 or jax.default_backend() != "cpu":
         return _take(leaf, places)
-    numbers = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0, 1))
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0, 1)
+    )
 
     def columns(first):
         starts = jnp.stack([places, jnp.full_like(places, first)], axis=1).astype(jnp.int32)
-        return lax.gather(leaf, starts, numbers, (1, min(COLUMNS, leaf.shape[1] - first)), mode="promise_in_bounds")
+        return lax.gather(
+            leaf,
+            starts,
+            numbers,
+            (1, min(COLUMNS, leaf.shape[1] - first)),
+            mode="promise_in_bounds",
+        )
 
-    # Some columns at a time: a processor then waits for the memory of several rows at once, not of one after the other.
+    # Some columns at a time: a processor then waits for the memory of several rows at once, not of
+    # one after the other.
     return jnp.concatenate([columns(first) for first in range(0, leaf.shape[1], COLUMNS)], axis=1)
 
 
 def gather(table: Table, slots):
     """The rows in the given slots, as far as this device has them, and which those are."""
-    local, size = slots - table.first_slot, table.piece_size
+    local = slots - table.first_slot
+    size = table.piece_size
 
     def pick(*pieces):
         found = None
@@ -257,7 +314,9 @@ def _is_first(ordered):
 
 
 def _random_order(words):
-    """A permutation of the places, all equally likely, from six words along the last axis: sorted by 120 bits, 40 at a time."""
+    """A permutation of the places, all equally likely, from six words along the last axis: sorted
+    by 120 bits, 40 at a time.
+    """
     order = jnp.arange(words.shape[0], dtype=jnp.int32)
     places = order.astype(jnp.uint64)
     for high, low in zip(words.T[::2], words.T[1::2], strict=True):
@@ -269,7 +328,11 @@ def _random_order(words):
 
 
 def _inverse(order):
-    return jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0], dtype=order.dtype), unique_indices=True)
+    return (
+        jnp.zeros_like(order)
+        .at[order]
+        .set(jnp.arange(order.shape[0], dtype=order.dtype), unique_indices=True)
+    )
 
 
 def _uniform_slots(words, num_slots: int):
@@ -282,7 +345,9 @@ def _uniform_slots(words, num_slots: int):
 
 def _checked_draws(number: int, batch) -> int:
     if number > MAX_DRAWS:
-        raise ValueError(f"{batch} would draw {number} rows, more than {MAX_DRAWS}: choose a smaller batch")
+        raise ValueError(
+            f"{batch} would draw {number} rows, more than {MAX_DRAWS}: choose a smaller batch"
+        )
     return number
 
 
@@ -301,13 +366,17 @@ def _most_draws(mean: float) -> int:
 def _poisson_table(mean: float) -> tuple[int, noise.Tails]:
     """The least value, and of B less that one its tails.
 
-    The bounds are Chernoff's:  P(B >= m + x) <= exp(-x^2 / 2(m + x/3)),  P(B <= m - x) <= exp(-x^2 / 2m).
+    The bounds are Chernoff's:  P(B >= m + x) <= exp(-x^2 / 2(m + x/3)),  P(B <= m - x) <= exp(-x^2
+    / 2m).
     """
     needed = TAIL_BITS * math.log(2)
     above = needed / 3 + math.sqrt(needed**2 / 9 + 2 * needed * mean)
-    first, last = max(0, math.floor(mean - math.sqrt(2 * needed * mean))), math.ceil(mean + above)
+    first = max(0, math.floor(mean - math.sqrt(2 * needed * mean)))
+    last = math.ceil(mean + above)
     steps = range(first + 1, last + 1)
-    masses = itertools.accumulate(steps, lambda mass, value: mass * decimal.Decimal(mean) / value, initial=decimal.Decimal(1))
+    masses = itertools.accumulate(
+        steps, lambda mass, value: mass * decimal.Decimal(mean) / value, initial=decimal.Decimal(1)
+    )
     return first, noise.tails(masses)
 
 
@@ -315,8 +384,8 @@ def _poisson_table(mean: float) -> tuple[int, noise.Tails]:
 def _enough_draws(size: int, of: int) -> int:
     """Draws among which `size` different ones are missing with probability below 2^-TAIL_BITS.
 
-    Until then a draw is new with chance at least p = 1 - (size - 1) / of, so fewer than `size` new ones among k have at most the
-    probability exp(-k KL(size / k, p)).
+    Until then a draw is new with chance at least p = 1 - (size - 1) / of, so fewer than `size` new
+    ones among k have at most the probability exp(-k KL(size / k, p)).
     """
     chance = 1 - (size - 1) / of
 

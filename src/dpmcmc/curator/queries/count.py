@@ -1,13 +1,16 @@
 r"""How many rows can be used, and of which kind they are: exact counts with Gaussian noise.
 
-Each row adds 1 to the count of at most one kind: a row is given one whole number, which equals at most one place. So a person with
-a rows adds a vector v of whole numbers of at least 0 with the sum a, and its length is at most a.
+Each row adds 1 to the count of at most one kind: a row is given one whole number, which equals at
+most one place. So a person with a rows adds a vector v of whole numbers of at least 0 with the sum
+a, and its length is at most a.
 
-**Sensitivity.** When a person's rows, which add v, are replaced by others, which add w, both of at most k rows, v . w >= 0 and so
+**Sensitivity.** When a person's rows, which add v, are replaced by others, which add w, both of at
+most k rows, v . w >= 0 and so
 
     |v - w|^2 = |v|^2 + |w|^2 - 2 v . w <= 2 k^2,
 
-which is reached when all rows change from one kind to another. When k rows are added or removed the counts move by at most k.
+which is reached when all rows change from one kind to another. When k rows are added or removed the
+counts move by at most k.
 """
 
 from __future__ import annotations
@@ -28,10 +31,12 @@ from dpmcmc.types import Answer, Model, Neighbours, Unit
 
 @dataclass(frozen=True)
 class Count:
-    """Release the number of rows of each of the model's `kinds` (of one kind, if it has none), with noise N(0, s^2) on each.
+    """Release the number of rows of each of the model's `kinds` (of one kind, if it has none), with
+    noise N(0, s^2) on each.
 
-    s = noise_multiplier * (sqrt(2) when a row is replaced, 1 when one is added or removed) * rows per person.
-    A row is counted if its log-likelihood at the position is finite: all others have no say about the parameters.
+    s = noise_multiplier * (sqrt(2) when a row is replaced, 1 when one is added or removed) * rows
+    per person. A row is counted if its log-likelihood at the position is finite: all others have no
+    say about the parameters.
     """
 
     released: ClassVar[str] = "numbers of rows that can be used, with Gaussian noise"
@@ -43,7 +48,8 @@ class Count:
         check_sizes(self, "noise_multiplier")
 
     def answer(self, key, model: Model, rows: Table, position) -> Answer:
-        total = count_sum(model, rows, position) << BITS  # on a fine grid rounded noise is near its ideal law
+        # On a fine grid rounded noise is near its ideal law
+        total = count_sum(model, rows, position) << BITS
         return noisy(key, total, self._integer_sigma(rows.unit), 2.0**-BITS)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
@@ -60,7 +66,9 @@ class Count:
 def count_sensitivity(unit: Unit) -> float:
     """How far one person can move the counts, as the length of a vector."""
     # math.sqrt(2) is above the square root of 2.
-    return unit.rows_per_person * (math.sqrt(2) if unit.neighbours is Neighbours.REPLACE_ONE else 1.0)
+    return unit.rows_per_person * (
+        math.sqrt(2) if unit.neighbours is Neighbours.REPLACE_ONE else 1.0
+    )
 
 
 def count_sum(model: Model, table: Table, position):
@@ -81,7 +89,9 @@ def row_places(model: Model, rows, table: Table, position):
     def find():
         # The model is traced in the precision of the rows, as for all other queries.
         with jax.enable_x64(table.is_double):
-            found = rowwise(model.log_likelihood, (None, 0))(jnp.asarray(position, table.dtype), rows)
+            found = rowwise(model.log_likelihood, (None, 0))(
+                jnp.asarray(position, table.dtype), rows
+            )
             places = 0 if model.kinds is None else rowwise(model.kinds.of_row)(rows)
             return jnp.where(jnp.isfinite(found), places, -1).astype(jnp.int32)
 

@@ -1,8 +1,10 @@
-"""The noisy curvature: minus the Hessian of the log-likelihood, each row's clipped in Frobenius norm.
+"""The noisy curvature: minus the Hessian of the log-likelihood, each row's clipped in Frobenius
+norm.
 
-One release of it, at a public point, is worth buying: for n rows its entries grow like n while the noise does not, so a small part
-of the budget gives a matrix that scales moves, masses and Newton steps well. A row's matrix is flattened to its upper triangle with
-the off-diagonal entries times sqrt(2), so that the length of the vector is the Frobenius norm.
+One release of it, at a public point, is worth buying: for n rows its entries grow like n while the
+noise does not, so a small part of the budget gives a matrix that scales moves, masses and Newton
+steps well. A row's matrix is flattened to its upper triangle with the off-diagonal entries times
+sqrt(2), so that the length of the vector is the Frobenius norm.
 """
 
 from __future__ import annotations
@@ -15,7 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator.queries.log_ratio import MAX_DIMENSION, check_sizes, integer_sigma, noisy, vector_distance
+from dpmcmc.curator.queries.log_ratio import (
+    MAX_DIMENSION,
+    check_sizes,
+    integer_sigma,
+    noisy,
+    vector_distance,
+)
 from dpmcmc.curator.sums.exact_sum import BITS, Table, ball_integers, sum_counted, sum_row_vectors
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.types import Answer, Model, Unit
@@ -23,13 +31,17 @@ from dpmcmc.types import Answer, Model, Unit
 
 @dataclass(frozen=True)
 class Curvature:
-    """Release  sum_i clip(-H_i) + noise,  H_i the Hessian of row i's log-likelihood, shortened to Frobenius norm `clip`.
+    """Release  sum_i clip(-H_i) + noise,  H_i the Hessian of row i's log-likelihood, shortened to
+    Frobenius norm `clip`.
 
-    A symmetric (d, d) matrix. The noise on the diagonal has the standard deviation s = noise_multiplier * (2 clip when a row is
-    replaced, clip when one is added or removed) * rows per person, off the diagonal s / sqrt(2); `variance` is s^2.
+    A symmetric (d, d) matrix. The noise on the diagonal has the standard deviation s =
+    noise_multiplier * (2 clip when a row is replaced, clip when one is added or removed) * rows per
+    person, off the diagonal s / sqrt(2); `variance` is s^2.
     """
 
-    released: ClassVar[str] = "curvature matrices of the log-likelihood, each row's clipped, with Gaussian noise"
+    released: ClassVar[str] = (
+        "curvature matrices of the log-likelihood, each row's clipped, with Gaussian noise"
+    )
     adds: ClassVar[bool] = True  # the answers of several owners
     is_direction: ClassVar[bool] = True
     bounded_by: ClassVar[str] = "curvature"
@@ -43,14 +55,25 @@ class Curvature:
     def answer(self, key, model: Model, rows: Table, position) -> Answer:
         upper = np.triu_indices(model.dimension)
         if len(upper[0]) > MAX_DIMENSION:
-            raise ValueError(f"dimension={model.dimension} has more curvatures than the {MAX_DIMENSION} that noise is charged for")
+            raise ValueError(
+                f"dimension={model.dimension} has more curvatures than the {MAX_DIMENSION} that "
+                "noise is charged for"
+            )
         total = curvature_sum(model, rows, position, self.clip)
-        flat = noisy(key, total, integer_sigma(self.noise_multiplier, rows.unit), self.clip / 2.0**BITS)
-        half = jnp.zeros((model.dimension, model.dimension)).at[upper].set(flat.value / _weights(model.dimension))
+        flat = noisy(
+            key, total, integer_sigma(self.noise_multiplier, rows.unit), self.clip / 2.0**BITS
+        )
+        half = (
+            jnp.zeros((model.dimension, model.dimension))
+            .at[upper]
+            .set(flat.value / _weights(model.dimension))
+        )
         return Answer(half + half.T - jnp.diag(jnp.diag(half)), flat.variance)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
-        return costs.Gaussian(self.noise_multiplier, vector_distance(integer_sigma(self.noise_multiplier, unit)))
+        return costs.Gaussian(
+            self.noise_multiplier, vector_distance(integer_sigma(self.noise_multiplier, unit))
+        )
 
 
 def curvature_sum(model: Model, table: Table, position, clip: float):
@@ -61,7 +84,9 @@ def curvature_sum(model: Model, table: Table, position, clip: float):
     def flat(rows):
         with jax.enable_x64(table.is_double):
             hessians = rowwise(jax.hessian(model.log_likelihood), (None, 0))(position, rows)
-            return -hessians[:, upper[0], upper[1]] * _weights(model.dimension).astype(hessians.dtype)
+            return -hessians[:, upper[0], upper[1]] * _weights(model.dimension).astype(
+                hessians.dtype
+            )
 
     def block_sum(rows, is_counted):
         return sum_counted(ball_integers(lambda: flat(rows), clip, table.num_rows), is_counted)

@@ -1,11 +1,15 @@
-"""Barker's accept bit with a range that follows the move: one query that is granted a whole rho, whatever the moves turn out to be.
+"""Barker's accept bit with a range that follows the move: one query that is granted a whole rho,
+whatever the moves turn out to be.
 
-A move of length m has the range  r = 2 T clip m  (half of it when a row is added or removed, times the rows per person), and its
-bit is r^2/8-zCDP. Moves are chosen on the way, so no number of steps has a cost known in advance. But the sum of r^2/8 so far is
-public, and a mechanism that stops before the sum exceeds rho is rho-zCDP as a whole :cite:p:`feldman2021individual`. The curator
-keeps the sum (`Meter`): an ask that would exceed it, and every later one, is answered "reject" without a look at the rows.
+A move of length m has the range  r = 2 T clip m  (half of it when a row is added or removed, times
+the rows per person), and its bit is r^2/8-zCDP. Moves are chosen on the way, so no number of steps
+has a cost known in advance. But the sum of r^2/8 so far is public, and a mechanism that stops
+before the sum exceeds rho is rho-zCDP as a whole :cite:p:`feldman2021individual`. The curator keeps
+the sum (`Meter`): an ask that would exceed it, and every later one, is answered "reject" without a
+look at the rows.
 
-The meter lives beside the compiled program, which calls it with public numbers alone; several chains draw on one meter.
+The meter lives beside the compiled program, which calls it with public numbers alone; several
+chains draw on one meter.
 """
 
 from __future__ import annotations
@@ -31,16 +35,19 @@ from dpmcmc.curator.sums.exact_sum import BITS, Table
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Query, Unit
 
-SLACK = 2.0**-20  # more than rounding can take off a sum of charges: they reach the meter as float32
+# More than rounding can take off a sum of charges: they reach the meter as float32
+SLACK = 2.0**-20
 
 
 @dataclass(frozen=True)
 class FilteredAccept:
-    """Release accept bits of Barker's test, each row's log-ratio clipped to clip * |proposal - position|, until `rho` is spent.
+    """Release accept bits of Barker's test, each row's log-ratio clipped to clip * |proposal -
+    position|, until `rho` is spent.
 
-    Asked with (position, proposal, log_ratio) like `Accept`. A row whose log-likelihood is clip-Lipschitz is never clipped, and
-    short moves cost little: the budget buys a fixed sum of squared moves. A move to where the prior has no density is rejected
-    whatever the rows say, and costs nothing. An answer's variance is 0, or infinite for a bit that was not read off the rows
+    Asked with (position, proposal, log_ratio) like `Accept`. A row whose log-likelihood is
+    clip-Lipschitz is never clipped, and short moves cost little: the budget buys a fixed sum of
+    squared moves. A move to where the prior has no density is rejected whatever the rows say, and
+    costs nothing. An answer's variance is 0, or infinite for a bit that was not read off the rows
     because the filter is used up.
     """
 
@@ -57,21 +64,33 @@ class FilteredAccept:
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         if rows.charge is None or rows.axis is not None:
-            raise UnsupportedQuery(f"{self} needs its rows on one device, with one owner: the running sum is kept in one place")
+            raise UnsupportedQuery(
+                f"{self} needs its rows on one device, with one owner: the running sum is kept in "
+                "one place"
+            )
         move = move_length(position, proposal)
-        length = jnp.maximum(move, SMALLEST / (self.temperature * self.clip))  # a shorter one has the clip, and the charge, of this
+        # A shorter one has the clip, and the charge, of this
+        length = jnp.maximum(move, SMALLEST / (self.temperature * self.clip))
         is_open = log_ratio > -jnp.inf  # else, and for a NaN, the answer is public
-        is_answered = rows.charge(self, key, jnp.where(is_open, self.charge_of(length, rows.unit), 0.0))
+        is_answered = rows.charge(
+            self, key, jnp.where(is_open, self.charge_of(length, rows.unit), 0.0)
+        )
         is_read = is_answered & is_open & (move > 0)
         bound = self.clip * jnp.where(is_read, length, 1.0)
-        total = _sum_if(is_read, functools.partial(log_ratio_sum, model), rows, position, proposal, bound)
+        total = _sum_if(
+            is_read, functools.partial(log_ratio_sum, model), rows, position, proposal, bound
+        )
         clamped = clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
         bit = decide(clamped, noise_of(key, Barker()), is_read)
         return Answer(bit.value, jnp.where(is_answered, 0.0, jnp.inf))
 
     def charge_of(self, move, unit: Unit):
         """The zCDP of one bit, rounded up."""
-        return (self.temperature * self.clip * move * unit.sensitivity + ROUNDING) ** 2 / 8 * (1 + SLACK)
+        return (
+            (self.temperature * self.clip * move * unit.sensitivity + ROUNDING) ** 2
+            / 8
+            * (1 + SLACK)
+        )
 
     def cost(self, unit: Unit) -> costs.ZCDP:
         return costs.ZCDP(self.rho)
@@ -101,7 +120,9 @@ class Meter:
 
 
 def charging(meter):
-    """charge(query, key, amount) for a compiled program: asks whatever meter `meter()` returns when the program runs."""
+    """charge(query, key, amount) for a compiled program: asks whatever meter `meter()` returns when
+    the program runs.
+    """
 
     def charge(query: FilteredAccept, key, amount):
         def on_host(_, amounts):
@@ -109,19 +130,25 @@ def charging(meter):
             return np.reshape(np.array(answers, bool), np.shape(amounts))
 
         def call(word, amounts):
-            return io_callback(OwnCallback(on_host), jax.ShapeDtypeStruct(amounts.shape, bool), word, amounts)
+            return io_callback(
+                OwnCallback(on_host), jax.ShapeDtypeStruct(amounts.shape, bool), word, amounts
+            )
 
         one = custom_vmap(call)
-        one.def_vmap(lambda size, _, word, amount: (call(word, jnp.broadcast_to(amount, size)), True))
-        # Zero, but made of the key: under vmap each chain then has an argument of its own, and is charged, even where all chains
-        # ask about the same move. The key itself stays in the program.
+        one.def_vmap(
+            lambda size, _, word, amount: (call(word, jnp.broadcast_to(amount, size)), True)
+        )
+        # Zero, but made of the key: under vmap each chain then has an argument of its own, and is
+        # charged, even where all chains ask about the same move. The key itself stays in the
+        # program.
         return one(key[0] * 0, amount)
 
     return charge
 
 
 def _sum_if(is_answered, row_sum, *arguments):
-    """row_sum(*arguments), or zero without reading a row; with several chains, without reading one when none is answered.
+    """row_sum(*arguments), or zero without reading a row; with several chains, without reading one
+    when none is answered.
 
     The rows are among the arguments: a rule for vmap outlives the trace that it would close over.
     """
@@ -132,8 +159,12 @@ def _sum_if(is_answered, row_sum, *arguments):
 
     @one.def_vmap
     def many(size, is_batched, is_answered, *arguments):
-        axes = tuple(jax.tree.map(lambda batched: 0 if batched else None, part) for part in is_batched[1:])
+        axes = tuple(
+            jax.tree.map(lambda batched: 0 if batched else None, part) for part in is_batched[1:]
+        )
         sums = jax.vmap(row_sum, axes, axis_size=size)
-        return lax.cond(jnp.any(is_answered), sums, lambda *_: jnp.zeros(size, jnp.int64), *arguments), True
+        return lax.cond(
+            jnp.any(is_answered), sums, lambda *_: jnp.zeros(size, jnp.int64), *arguments
+        ), True
 
     return one(is_answered, *arguments)

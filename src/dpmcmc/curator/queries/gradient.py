@@ -1,14 +1,17 @@
-"""The noisy gradient: every row's gradient is clipped to a length, added exactly, and released with Gaussian noise.
+"""The noisy gradient: every row's gradient is clipped to a length, added exactly, and released with
+Gaussian noise.
 
-A row's gradient divided by the clip is shortened to the unit ball, made whole numbers on a grid, and its length is held to the
-bound in exact integers. Replacing a row then moves the integer sum by at most twice the bound, whatever floating point did.
+A row's gradient divided by the clip is shortened to the unit ball, made whole numbers on a grid,
+and its length is held to the bound in exact integers. Replacing a row then moves the integer sum by
+at most twice the bound, whatever floating point did.
 
-Gradients may lie around another point than 0: with a public number of rows n, and a public center c, n c + sum_i (g_i - c) is the
-same sum, and what a replaced row can change is the width of the set that gradients lie in, not its distance from 0
-(`CenteredGradient`).
+Gradients may lie around another point than 0: with a public number of rows n, and a public center
+c, n c + sum_i (g_i - c) is the same sum, and what a replaced row can change is the width of the set
+that gradients lie in, not its distance from 0 (`CenteredGradient`).
 
-Models with a linear predictor take a short cut (`linear_rows`). For all others the gradient is made row by row, a block of rows
-at a time, shortened with a margin for rounding and truncated to the grid 2^-30; a row that is too long even so counts as zero.
+Models with a linear predictor take a short cut (`linear_rows`). For all others the gradient is made
+row by row, a block of rows at a time, shortened with a margin for rounding and truncated to the
+grid 2^-30; a row that is too long even so counts as zero.
 """
 
 from __future__ import annotations
@@ -24,9 +27,24 @@ from jax import lax
 from dpmcmc.accounting import costs
 from dpmcmc.curator.noise import noise
 from dpmcmc.curator.queries import batches
-from dpmcmc.curator.queries.log_ratio import MAX_DIMENSION, check_sizes, integer_sigma, noisy, vector_distance
+from dpmcmc.curator.queries.log_ratio import (
+    MAX_DIMENSION,
+    check_sizes,
+    integer_sigma,
+    noisy,
+    vector_distance,
+)
 from dpmcmc.curator.sums import fused, linear_rows
-from dpmcmc.curator.sums.exact_sum import BITS, MAX_ROWS, Table, ball_integers, rows_per_block, sum_blocks, sum_counted, sum_pieces
+from dpmcmc.curator.sums.exact_sum import (
+    BITS,
+    MAX_ROWS,
+    Table,
+    ball_integers,
+    rows_per_block,
+    sum_blocks,
+    sum_counted,
+    sum_pieces,
+)
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Unit
@@ -34,15 +52,19 @@ from dpmcmc.types import Answer, Model, Unit
 
 @dataclass(frozen=True)
 class Gradient:
-    """Release  (T / q) (sum_i clip(g_i) + N(0, s^2 I)),  g_i the gradient of row i's log-likelihood, shortened to length `clip`.
+    """Release  (T / q) (sum_i clip(g_i) + N(0, s^2 I)),  g_i the gradient of row i's
+    log-likelihood, shortened to length `clip`.
 
-    s = noise_multiplier * (2 clip when a row is replaced, clip when one is added or removed) * rows per person;  T = temperature,
-    a public constant. The sum is over all rows, q = 1, or over a random batch that has each row with probability q. Noise and sum
-    live on an integer grid of clip 2^-30 or finer. With the model's `lipschitz` as the clip no row is shortened. A NaN gradient
+    s = noise_multiplier * (2 clip when a row is replaced, clip when one is added or removed) * rows
+    per person;  T = temperature, a public constant. The sum is over all rows, q = 1, or over a
+    random batch that has each row with probability q. Noise and sum live on an integer grid of clip
+    2^-30 or finer. With the model's `lipschitz` as the clip no row is shortened. A NaN gradient
     counts as zero. The answer's variance is that of the noise alone, in each coordinate.
     """
 
-    released: ClassVar[str] = "gradients of the log-likelihood, each row's clipped, with Gaussian noise"
+    released: ClassVar[str] = (
+        "gradients of the log-likelihood, each row's clipped, with Gaussian noise"
+    )
     adds: ClassVar[bool] = True  # the answers of several owners
     is_direction: ClassVar[bool] = True
 
@@ -64,7 +86,12 @@ class Gradient:
         else:
             total = batch_sum(model, rows, position, self.clip, *self.batch.draw(key_batch, rows))
         assert total.shape == (model.dimension,)
-        grid = self.temperature * self.clip / 2.0**bits / (1.0 if self.batch is None else self.batch.rate)
+        grid = (
+            self.temperature
+            * self.clip
+            / 2.0**bits
+            / (1.0 if self.batch is None else self.batch.rate)
+        )
         return noisy(key_noise, total, integer_sigma(self.noise_multiplier, rows.unit, bits), grid)
 
     def cost(self, unit: Unit) -> costs.Gaussian | costs.SubsampledGaussian:
@@ -76,10 +103,11 @@ class Gradient:
 
 @dataclass(frozen=True)
 class CenteredGradient:
-    """Release  n c + sum_i clip(g_i - c) + N(0, s^2 I),  c the model's `center` at the position: a `Gradient` with less noise.
+    """Release  n c + sum_i clip(g_i - c) + N(0, s^2 I),  c the model's `center` at the position: a
+    `Gradient` with less noise.
 
-    s = 2 noise_multiplier clip. With the model's `spread` as the clip no row is shortened. The number of rows n must be public: one
-    row is replaced. A NaN gradient counts as zero.
+    s = 2 noise_multiplier clip. With the model's `spread` as the clip no row is shortened. The
+    number of rows n must be public: one row is replaced. A NaN gradient counts as zero.
     """
 
     released: ClassVar[str] = Gradient.released
@@ -96,25 +124,37 @@ class CenteredGradient:
     def answer(self, key, model: Model, rows: Table, position) -> Answer:
         _check_dimension(model)
         if model.center is None:
-            raise ValueError("the model has no `center` for the gradients of its rows: use Gradient")
+            raise ValueError(
+                "the model has no `center` for the gradients of its rows: use Gradient"
+            )
         position = jnp.asarray(position, rows.dtype)
         with jax.enable_x64(rows.is_double):
             center = jnp.asarray(model.center(position), rows.dtype)
         sum_of_rows = _adder(model._replace(linear=None), rows, position, self.clip, center)
         total = sum_pieces(sum_of_rows, rows, tuple((piece, None) for piece in rows.pieces))
-        answer = noisy(key, total, integer_sigma(self.noise_multiplier, rows.unit), self.clip / 2.0**BITS)
+        answer = noisy(
+            key, total, integer_sigma(self.noise_multiplier, rows.unit), self.clip / 2.0**BITS
+        )
         assert rows.capacity is not None  # the number of rows, which is public
         return answer._replace(value=answer.value + rows.capacity * center.astype(jnp.float64))
 
     def cost(self, unit: Unit) -> costs.Gaussian:
         if not unit.is_count_public:
-            raise UnsupportedQuery(f"{self} adds the center once for each row, and their number is private here: use Gradient")
-        return costs.Gaussian(self.noise_multiplier, distance=_distance(self.noise_multiplier, unit))
+            raise UnsupportedQuery(
+                f"{self} adds the center once for each row, and their number is private here: use "
+                "Gradient"
+            )
+        return costs.Gaussian(
+            self.noise_multiplier, distance=_distance(self.noise_multiplier, unit)
+        )
 
 
 def _check_dimension(model: Model) -> None:
     if model.dimension > MAX_DIMENSION:
-        raise ValueError(f"dimension={model.dimension} is over {MAX_DIMENSION}, the most that gradient noise is charged for")
+        raise ValueError(
+            f"dimension={model.dimension} is over {MAX_DIMENSION}, the most that gradient noise is "
+            "charged for"
+        )
 
 
 def _distance(noise_multiplier: float, unit: Unit) -> float:
@@ -123,26 +163,35 @@ def _distance(noise_multiplier: float, unit: Unit) -> float:
 
 
 def with_scales(table: Table, model: Model) -> Table:
-    """The table with what a linear predictor's short cut needs: computed once per program, if a query there asks for it."""
+    """The table with what a linear predictor's short cut needs: computed once per program, if a
+    query there asks for it.
+    """
     if model.linear is None:
         return table
     bits = _bits(model, table)
     block = _block(model, bits)
     scales: list[linear_rows.Scales] = []
     for piece in table.pieces:
-        # The barrier makes each piece wait for the one before, so that their temporary arrays can share memory.
+        # The barrier makes each piece wait for the one before, so that their temporary arrays can
+        # share memory.
         piece, _ = lax.optimization_barrier((piece, scales[-1:]))
         scales.append(linear_rows.row_scales(model.linear, piece, bits, table.is_double, block))
     return dataclasses.replace(table, scales=tuple(scales))
 
 
 def all_rows_sum(model: Model, table: Table, position, clip: float):
-    """The exact integer sum of all rows' clipped gradients / clip, on the grid of the table: shape (d,)."""
+    """The exact integer sum of all rows' clipped gradients / clip, on the grid of the table: shape
+    (d,).
+    """
     layout = fused.row_layout(model, table.pieces[0]) if table.scales else None
     if layout is not None:
-        return fused.gradient_sum(model, table, layout, jnp.asarray(position, jnp.float32), clip, _bits(model, table))
+        return fused.gradient_sum(
+            model, table, layout, jnp.asarray(position, jnp.float32), clip, _bits(model, table)
+        )
     scales = table.scales or (None,) * len(table.pieces)
-    return sum_pieces(_adder(model, table, position, clip), table, tuple(zip(table.pieces, scales, strict=True)))
+    return sum_pieces(
+        _adder(model, table, position, clip), table, tuple(zip(table.pieces, scales, strict=True))
+    )
 
 
 def batch_sum(model: Model, table: Table, position, clip: float, slots, is_counted):
@@ -151,27 +200,43 @@ def batch_sum(model: Model, table: Table, position, clip: float, slots, is_count
     scales = None
     if model.linear is not None:
         bits = _bits(model, table)
-        scales = linear_rows.row_scales(model.linear, rows, bits, table.is_double, _block(model, bits))
-    return table.over_devices(_adder(model, table, position, clip)((rows, scales), is_counted & is_real))
+        scales = linear_rows.row_scales(
+            model.linear, rows, bits, table.is_double, _block(model, bits)
+        )
+    return table.over_devices(
+        _adder(model, table, position, clip)((rows, scales), is_counted & is_real)
+    )
 
 
 def clipped_sum(model: Model, table: Table, position, clip: float, slots):
-    """The sum of the clipped gradients of all rows, or of slots (and whether each counts), without noise: float64."""
-    total = all_rows_sum(model, table, position, clip) if slots is None else batch_sum(model, table, position, clip, *slots)
+    """The sum of the clipped gradients of all rows, or of slots (and whether each counts), without
+    noise: float64.
+    """
+    total = (
+        all_rows_sum(model, table, position, clip)
+        if slots is None
+        else batch_sum(model, table, position, clip, *slots)
+    )
     return clip / 2.0 ** _bits(model, table) * total.astype(jnp.float64)
 
 
 def row_integers(model: Model, rows, num_rows, position, clip: float, center=None):
-    """Each row's clipped gradient / clip as integers on the grid 2^-BITS, of shape (rows, d) and length at most 2^BITS.
+    """Each row's clipped gradient / clip as integers on the grid 2^-BITS, of shape (rows, d) and
+    length at most 2^BITS.
 
     With a center, of shape (d,): what the gradient is off from it.
     """
 
     def gradients():
-        # The model is traced in the precision of the rows, so that constants in it do not silently double the work.
+        # The model is traced in the precision of the rows, so that constants in it do not silently
+        # double the work.
         with jax.enable_x64(position.dtype == jnp.float64):
             found = rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows)
-            return found if center is None else jnp.where(jnp.isnan(found).any(axis=1, keepdims=True), 0, found) - center
+            return (
+                found
+                if center is None
+                else jnp.where(jnp.isnan(found).any(axis=1, keepdims=True), 0, found) - center
+            )
 
     return ball_integers(gradients, clip, num_rows)
 
@@ -179,13 +244,18 @@ def row_integers(model: Model, rows, num_rows, position, clip: float, center=Non
 def _adder(model: Model, table: Table, position, clip: float, center=None):
     """(rows, scales), is_counted -> the integer sum of their clipped gradients, a block at a time."""
     position = jnp.asarray(position, table.dtype)
-    bits, linear = _bits(model, table), model.linear
+    bits = _bits(model, table)
+    linear = model.linear
 
     def one(part, is_counted):
         rows, scales = part
         if linear is not None:
-            return linear_rows.gradient_integers(linear, rows, scales, is_counted, position, clip, bits)
-        return sum_counted(row_integers(model, rows, table.num_rows, position, clip, center), is_counted)
+            return linear_rows.gradient_integers(
+                linear, rows, scales, is_counted, position, clip, bits
+            )
+        return sum_counted(
+            row_integers(model, rows, table.num_rows, position, clip, center), is_counted
+        )
 
     return lambda rows, is_counted: sum_blocks(one, rows, is_counted, _block(model, bits))
 
@@ -194,7 +264,11 @@ def _block(model: Model, bits: int) -> int:
     """How many rows at a time."""
     if model.linear is None:
         return rows_per_block(model.dimension)
-    return min(rows_per_block(model.dimension), linear_rows.longest_block(bits)) if jax.default_backend() == "cpu" else MAX_ROWS
+    return (
+        min(rows_per_block(model.dimension), linear_rows.longest_block(bits))
+        if jax.default_backend() == "cpu"
+        else MAX_ROWS
+    )
 
 
 def _bits(model: Model, table: Table) -> int:

@@ -1,8 +1,10 @@
-"""Queries without noise, for baselines: what the samplers would do if privacy were no concern. **Not private at any price.**
+"""Queries without noise, for baselines: what the samplers would do if privacy were no concern.
+**Not private at any price.**
 
-With them the private samplers are the classic ones: `penalty` is random-walk Metropolis, `hmc` is Hamiltonian Monte Carlo,
-`accept_walk` is Metropolis or Barker, `sgld` is Langevin dynamics. A clip, where one is given, is the private query's own: what
-clipping does can then be told from what noise does. Without a clip the rows' values are added in float64.
+With them the private samplers are the classic ones: `penalty` is random-walk Metropolis, `hmc` is
+Hamiltonian Monte Carlo, `accept_walk` is Metropolis or Barker, `sgld` is Langevin dynamics. A clip,
+where one is given, is the private query's own: what clipping does can then be told from what noise
+does. Without a clip the rows' values are added in float64.
 
 A curator with a budget refuses them; without one its statement says epsilon = infinity, and why.
 """
@@ -22,14 +24,23 @@ from dpmcmc.accounting import costs
 from dpmcmc.curator.noise import noise
 from dpmcmc.curator.queries import accept, batches, gradient
 from dpmcmc.curator.queries.log_ratio import check_sizes, log_ratio_sum, move_length
-from dpmcmc.curator.sums.exact_sum import BITS, Table, rows_per_block, sum_blocks, sum_pieces, sum_row_vectors
+from dpmcmc.curator.sums.exact_sum import (
+    BITS,
+    Table,
+    rows_per_block,
+    sum_blocks,
+    sum_pieces,
+    sum_row_vectors,
+)
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.types import Answer, Model, Unit
 
 
 @dataclass(frozen=True)
-class ExactRatio:
-    """Release  T sum_i r_i,  r_i = log p(x_i|proposal) - log p(x_i|position), clipped to clip * |proposal - position| if given."""
+class NonPrivateRatio:
+    """Release  T sum_i r_i,  r_i = log p(x_i|proposal) - log p(x_i|position), clipped to clip *
+    |proposal - position| if given.
+    """
 
     released: ClassVar[str] = "log-likelihood ratios of proposed moves, WITHOUT NOISE"
     adds: ClassVar[bool] = True
@@ -45,7 +56,11 @@ class ExactRatio:
             total = _ratio_sum(model, rows, position, proposal)
         else:
             bound = self.clip * move_length(position, proposal)
-            total = bound / 2.0**BITS * log_ratio_sum(model, rows, position, proposal, bound).astype(jnp.float64)
+            total = (
+                bound
+                / 2.0**BITS
+                * log_ratio_sum(model, rows, position, proposal, bound).astype(jnp.float64)
+            )
         return Answer(self.temperature * total, jnp.zeros(()))
 
     def cost(self, unit: Unit) -> costs.NonPrivate:
@@ -53,8 +68,9 @@ class ExactRatio:
 
 
 @dataclass(frozen=True)
-class ExactAccept:
-    """Release one coin of probability a(l), l = T sum_i r_i + the public part, each r_i clipped to +-bound if it is given.
+class NonPrivateAccept:
+    """Release one coin of probability a(l), l = T sum_i r_i + the public part, each r_i clipped to
+    +-bound if it is given.
 
     Any test will do, Metropolis' too. Asked with (position, proposal, log_ratio), as `Accept` is.
     """
@@ -71,25 +87,38 @@ class ExactAccept:
         if self.bound is not None:
             accept.check_reach(self.temperature * self.bound)
         if not hasattr(self.test, "probability"):
-            raise ValueError(f"test={self.test!r} must be an acceptance test: Metropolis(), Barker(), ...")
+            raise ValueError(
+                f"test={self.test!r} must be an acceptance test: Metropolis(), Barker(), ..."
+            )
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         if self.bound is None:
-            total = self.temperature * _ratio_sum(model, rows, position, proposal) + log_ratio.astype(jnp.float64)
-            clamped = jnp.clip(jnp.where(jnp.isnan(total), -accept.CLAMP, total), -accept.CLAMP, accept.CLAMP)
+            total = self.temperature * _ratio_sum(
+                model, rows, position, proposal
+            ) + log_ratio.astype(jnp.float64)
+            clamped = jnp.clip(
+                jnp.where(jnp.isnan(total), -accept.CLAMP, total), -accept.CLAMP, accept.CLAMP
+            )
         else:
             bound = jnp.asarray(self.bound, jnp.float64)
             total = log_ratio_sum(model, rows, position, proposal, bound)
-            clamped = accept.clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
-        return accept.toss(key, self.test.probability(clamped, jnp, special), jnp.all(jnp.isfinite(proposal)))
+            clamped = accept.clamped_log_ratio(
+                total, log_ratio, self.temperature * bound / 2.0**BITS
+            )
+        return accept.toss(
+            key, self.test.probability(clamped, jnp, special), jnp.all(jnp.isfinite(proposal))
+        )
 
     def cost(self, unit: Unit) -> costs.NonPrivate:
-        return costs.NonPrivate("the accept bit is offered as a baseline, without a bound on what it reveals")
+        return costs.NonPrivate(
+            "the accept bit is offered as a baseline, without a bound on what it reveals"
+        )
 
 
 @dataclass(frozen=True)
-class ExactGradient:
-    """Release  (T / q) sum_i g_i,  g_i the gradient of row i's log-likelihood, shortened to length `clip` if it is given.
+class NonPrivateGradient:
+    """Release  (T / q) sum_i g_i,  g_i the gradient of row i's log-likelihood, shortened to length
+    `clip` if it is given.
 
     The sum is over all rows, q = 1, or over a random batch that has each row with probability q.
     """
@@ -126,7 +155,8 @@ def _check(query: Any, bound: str) -> None:
 
 def _ratio_sum(model: Model, table: Table, position, proposal):
     """The float64 sum of all rows' log-ratios; a NaN counts as zero."""
-    position, proposal = jnp.asarray(position, table.dtype), jnp.asarray(proposal, table.dtype)
+    position = jnp.asarray(position, table.dtype)
+    proposal = jnp.asarray(proposal, table.dtype)
 
     def values(rows):
         log_likelihoods = rowwise(model.log_likelihood, (None, 0))
@@ -136,17 +166,25 @@ def _ratio_sum(model: Model, table: Table, position, proposal):
 
 
 def _gradient_sum(model: Model, table: Table, position, slots):
-    """The float64 sum of the gradients of all rows, or of the counted slots; a NaN entry counts as zero."""
+    """The float64 sum of the gradients of all rows, or of the counted slots; a NaN entry counts as
+    zero.
+    """
     position = jnp.asarray(position, table.dtype)
-    add = _float_sum(lambda rows: rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows), table)
+    add = _float_sum(
+        lambda rows: rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows), table
+    )
     if slots is None:
         return sum_row_vectors(add, table, model.dimension)
     rows, is_real = batches.gather(table, slots[0])
-    return table.over_devices(sum_blocks(add, rows, slots[1] & is_real, rows_per_block(model.dimension)))
+    return table.over_devices(
+        sum_blocks(add, rows, slots[1] & is_real, rows_per_block(model.dimension))
+    )
 
 
 def _float_sum(values: Callable[[Any], Any], table: Table):
-    """(rows, is_counted) -> the float64 sum of the counted rows' values, made in the precision of the rows."""
+    """(rows, is_counted) -> the float64 sum of the counted rows' values, made in the precision of
+    the rows.
+    """
 
     def add(rows, is_counted):
         with jax.enable_x64(table.is_double):

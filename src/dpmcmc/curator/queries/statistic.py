@@ -1,11 +1,14 @@
-r"""The noisy sufficient statistic of an exponential family: added up once, released as often as it is asked for.
+r"""The noisy sufficient statistic of an exponential family: added up once, released as often as it
+is asked for.
 
-A row's centred statistic (S(x) - c) / R is computed in float64, moved to the unit ball, made whole numbers on the grid 2^-30, and
-its length is held to the bound in exact integers. The exact sum V of these and the number N of rows are all that is ever needed
-of the rows: they are found before the program's loops, so a step takes the same time for any number of rows.
+A row's centred statistic (S(x) - c) / R is computed in float64, moved to the unit ball, made whole
+numbers on the grid 2^-30, and its length is held to the bound in exact integers. The exact sum V of
+these and the number N of rows are all that is ever needed of the rows: they are found before the
+program's loops, so a step takes the same time for any number of rows.
 
-**Sensitivity** of (V, N) in units of the grid. A person with a rows contributes a vector of length at most a, and a to N. When a
-person with a rows is replaced by one with b, both at most k, the pair moves by at most
+**Sensitivity** of (V, N) in units of the grid. A person with a rows contributes a vector of length
+at most a, and a to N. When a person with a rows is replaced by one with b, both at most k, the pair
+moves by at most
 
     ((a + b)^2 + (a - b)^2)^(1/2) = (2 a^2 + 2 b^2)^(1/2) <= 2 k :
 
@@ -25,26 +28,42 @@ import numpy as np
 
 from dpmcmc.accounting import costs
 from dpmcmc.curator.noise import noise
-from dpmcmc.curator.queries.log_ratio import MAX_DIMENSION, check_positive, check_sizes, vector_distance
-from dpmcmc.curator.sums.exact_sum import BITS, Table, ball_integers, one_row, sum_counted, sum_row_vectors
+from dpmcmc.curator.queries.log_ratio import (
+    MAX_DIMENSION,
+    check_positive,
+    check_sizes,
+    vector_distance,
+)
+from dpmcmc.curator.sums.exact_sum import (
+    BITS,
+    Table,
+    ball_integers,
+    one_row,
+    sum_counted,
+    sum_row_vectors,
+)
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.types import Answer, Family, Model, Neighbours, Unit
 
 
 @dataclass(frozen=True)
 class SufficientStatistic:
-    """Release  T (sum_i (S(x_i) - c) + N(0, s^2 I))  and, as one more entry at the end, T times the number of rows.
+    """Release  T (sum_i (S(x_i) - c) + N(0, s^2 I))  and, as one more entry at the end, T times the
+    number of rows.
 
-    S, its center c and its radius R are those of the model's `family`; T = temperature, a public constant.
-    s = noise_multiplier * R * (2 when a row is replaced, sqrt(2) when one is added or removed) * rows per person. The number of
-    rows is exact where it is public (one row is replaced); otherwise its noise is s / R. `variance` has one entry for each.
+    S, its center c and its radius R are those of the model's `family`; T = temperature, a public
+    constant. s = noise_multiplier * R * (2 when a row is replaced, sqrt(2) when one is added or
+    removed) * rows per person. The number of rows is exact where it is public (one row is
+    replaced); otherwise its noise is s / R. `variance` has one entry for each.
 
-    Every ask has fresh noise. Rows whose statistic is outside the ball are moved to it, those at its surface by at most
-    (m + 16) 2^-28 of R; a NaN counts as the center. Asked with the chain's position, which sets the precision of the
-    answer and nothing else.
+    Every ask has fresh noise. Rows whose statistic is outside the ball are moved to it, those at
+    its surface by at most (m + 16) 2^-28 of R; a NaN counts as the center. Asked with the chain's
+    position, which sets the precision of the answer and nothing else.
     """
 
-    released: ClassVar[str] = "sums of a sufficient statistic over the rows, each row's clipped, with Gaussian noise"
+    released: ClassVar[str] = (
+        "sums of a sufficient statistic over the rows, each row's clipped, with Gaussian noise"
+    )
     adds: ClassVar[bool] = True
 
     noise_multiplier: float
@@ -60,9 +79,14 @@ class SufficientStatistic:
         num_noisy = total.size + (not rows.unit.is_count_public)
         integers = jnp.append(total, jnp.asarray(rows.num_rows, jnp.int64) << BITS)
         integers = integers.at[:num_noisy].add(noise.discrete_gaussian(key, (num_noisy,), sigma))
-        grid = self.temperature * np.append(np.full(total.size, float(family.radius)), 1.0) / 2.0**BITS
+        grid = (
+            self.temperature * np.append(np.full(total.size, float(family.radius)), 1.0) / 2.0**BITS
+        )
         is_noisy = np.arange(total.size + 1) < num_noisy
-        return Answer(grid * integers.astype(jnp.float64), jnp.asarray((grid * is_noisy * noise.gaussian_sigma(sigma)) ** 2))
+        return Answer(
+            grid * integers.astype(jnp.float64),
+            jnp.asarray((grid * is_noisy * noise.gaussian_sigma(sigma)) ** 2),
+        )
 
     def cost(self, unit: Unit) -> costs.Gaussian:
         return costs.Gaussian(self.noise_multiplier, vector_distance(self._integer_sigma(unit)))
@@ -72,20 +96,28 @@ class SufficientStatistic:
 
 
 def joint_sensitivity(unit: Unit) -> float:
-    """How far one person can move a sum of vectors in the unit ball together with the number of rows."""
+    """How far one person can move a sum of vectors in the unit ball together with the number of
+    rows.
+    """
     # math.sqrt(2) is above the square root of 2.
-    return unit.rows_per_person * (2.0 if unit.neighbours is Neighbours.REPLACE_ONE else math.sqrt(2))
+    return unit.rows_per_person * (
+        2.0 if unit.neighbours is Neighbours.REPLACE_ONE else math.sqrt(2)
+    )
 
 
 def with_statistic(table: Table, model: Model) -> Table:
-    """The table with the sum of the model's statistic: computed once per program, if a query there asks for it."""
+    """The table with the sum of the model's statistic: computed once per program, if a query there
+    asks for it.
+    """
     if model.family is None:
         return table
     return dataclasses.replace(table, statistic=statistic_sum(_family(model, table), table))
 
 
 def statistic_sum(family: Family, table: Table):
-    """The exact integer sum of the rows' centred and clipped statistics / radius, in units of 2^-BITS: shape (m,)."""
+    """The exact integer sum of the rows' centred and clipped statistics / radius, in units of
+    2^-BITS: shape (m,).
+    """
 
     def block_sum(rows, is_counted):
         return sum_counted(row_integers(family, rows, table.num_rows), is_counted)
@@ -94,10 +126,13 @@ def statistic_sum(family: Family, table: Table):
 
 
 def row_integers(family: Family, rows, num_rows):
-    """Each row's (S - c) / R as integers on the grid 2^-BITS, of shape (rows, m) and length at most 2^BITS."""
+    """Each row's (S - c) / R as integers on the grid 2^-BITS, of shape (rows, m) and length at most
+    2^BITS.
+    """
 
     def centred():
-        # Once per program, so in float64: the rounding of a float32 would not average out over many rows.
+        # Once per program, so in float64: the rounding of a float32 would not average out over many
+        # rows.
         with jax.enable_x64(True):
             statistics = rowwise(family.statistic)(jax.tree.map(_double, rows))
             return statistics.astype(jnp.float64) - jnp.asarray(family.center, jnp.float64)
@@ -106,18 +141,38 @@ def row_integers(family: Family, rows, num_rows):
 
 
 def same_family(one: Model, other: Model, row: Any) -> bool:
-    """Whether two families are the same but for their radius, as far as some positions and made-up rows tell."""
-    positions = np.modf(0.618 * np.arange(1, 1 + 3 * one.dimension))[0].reshape(3, -1).astype(np.float32)
-    rows = jax.tree.map(lambda leaf: np.stack([np.zeros(leaf.shape, leaf.dtype), np.ones(leaf.shape, leaf.dtype)]), row)
+    """Whether two families are the same but for their radius, as far as some positions and made-up
+    rows tell.
+    """
+    positions = (
+        np.modf(0.618 * np.arange(1, 1 + 3 * one.dimension))[0].reshape(3, -1).astype(np.float32)
+    )
+    rows = jax.tree.map(
+        lambda leaf: np.stack([np.zeros(leaf.shape, leaf.dtype), np.ones(leaf.shape, leaf.dtype)]),
+        row,
+    )
 
     def said(family: Family) -> list[np.ndarray]:
-        of_positions = jax.jit(jax.vmap(lambda position: (family.natural(position), family.log_partition(position))))(positions)
-        return list(map(np.asarray, jax.tree.leaves((family.center, of_positions, jax.jit(jax.vmap(family.statistic))(rows)))))
+        of_positions = jax.jit(
+            jax.vmap(lambda position: (family.natural(position), family.log_partition(position)))
+        )(positions)
+        return list(
+            map(
+                np.asarray,
+                jax.tree.leaves(
+                    (family.center, of_positions, jax.jit(jax.vmap(family.statistic))(rows))
+                ),
+            )
+        )
 
     if one.family is None or other.family is None:
         return one.family is other.family
-    here, there = said(one.family), said(other.family)
-    return all(a.shape == b.shape and np.allclose(a, b, 1e-5, 1e-5, True) for a, b in zip(here, there, strict=True))
+    here = said(one.family)
+    there = said(other.family)
+    return all(
+        a.shape == b.shape and np.allclose(a, b, 1e-5, 1e-5, True)
+        for a, b in zip(here, there, strict=True)
+    )
 
 
 def _double(leaf):
@@ -129,19 +184,26 @@ def _family(model: Model, table: Table) -> Family:
     family = model.family
     if family is None:
         raise ValueError(
-            "the model has no `family`, so its rows have no sufficient statistic with a public bound: declare the bounds that "
+            "the model has no `family`, so its rows have no sufficient statistic with a public "
+            "bound: declare the bounds that "
             "the model takes (radius=..., max_count=...), or use LogRatio"
         )
     check_positive(radius=family.radius)
     shape = _shape(family, table)
-    natural = jax.eval_shape(family.natural, jax.ShapeDtypeStruct((model.dimension,), jnp.float32)).shape
+    natural = jax.eval_shape(
+        family.natural, jax.ShapeDtypeStruct((model.dimension,), jnp.float32)
+    ).shape
     if len(shape) != 1 or natural != shape or np.shape(family.center) not in ((), shape):
         raise ValueError(
-            f"statistic has shape {shape}, natural {natural} and center {np.shape(family.center)}: they must be (m,), (m,), "
+            f"statistic has shape {shape}, natural {natural} and center {np.shape(family.center)}: "
+            "they must be (m,), (m,), "
             "and (m,) or a number"
         )
     if shape[0] >= MAX_DIMENSION:
-        raise ValueError(f"a statistic of {shape[0]} entries is too long: noise is charged for {MAX_DIMENSION}, less one")
+        raise ValueError(
+            f"a statistic of {shape[0]} entries is too long: noise is charged for {MAX_DIMENSION}, "
+            "less one"
+        )
     return family
 
 

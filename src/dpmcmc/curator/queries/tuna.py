@@ -1,32 +1,39 @@
-r"""The log-likelihood ratio on a random batch, by TunaMH :cite:p:`zhang2020asymptotically`, and tests that stay exact on it.
+r"""The log-likelihood ratio on a random batch, by TunaMH :cite:p:`zhang2020asymptotically`, and
+tests that stay exact on it.
 
-Row i's log-ratio d is clipped to the public constant +-b. The row is drawn a Poisson(q) number of times, q = b (1 + 1/x), each
-draw is kept by a coin, and each kept draw adds w to the log-ratio:
+Row i's log-ratio d is clipped to the public constant +-b. The row is drawn a Poisson(q) number of
+times, q = b (1 + 1/x), each draw is kept by a coin, and each kept draw adds w to the log-ratio:
 
     w = 2 artanh(d / (b (1 + 2/x))),      P(keep) = (x + 2)/(x + 1) / (1 + e^w),      |w| <= W = log(1 + x).
 
-x is `ratio`, in the paper n b / lambda. So K ~ Poisson(m) draws are kept, m(d) = b/x + (b - d)/2, and  m(-d) = e^w m(d)  is why
-any test with a(l) = e^l a(-l) on the sum l of all K w is reversible, and exact when no row reaches the clip. q does not depend on
-the number of rows: one hundredth of them is read with b (1 + 1/x) = 0.01.
+x is `ratio`, in the paper n b / lambda. So K ~ Poisson(m) draws are kept, m(d) = b/x + (b - d)/2,
+and  m(-d) = e^w m(d)  is why any test with a(l) = e^l a(-l) on the sum l of all K w is reversible,
+and exact when no row reaches the clip. q does not depend on the number of rows: one hundredth of
+them is read with b (1 + 1/x) = 0.01.
 
-**On the grid.** w / W is truncated toward zero to the grid 2^-30, which is odd, and the chance of keeping is computed from the
-truncated w. Then the pair (w, m) is exactly that of a row with the difference  d' = b (1 + 2/x) tanh(w/2),  |d'| <= b: the
-balance above and the bill hold with no charge for the truncation. The terms are added as integers.
+**On the grid.** w / W is truncated toward zero to the grid 2^-30, which is odd, and the chance of
+keeping is computed from the truncated w. Then the pair (w, m) is exactly that of a row with the
+difference  d' = b (1 + 2/x) tanh(w/2),  |d'| <= b: the balance above and the bill hold with no
+charge for the truncation. The terms are added as integers.
 
-**What is charged** beside the ideal bill. Given what all other rows add, which has the same law on both tables, only draws of the
-changed row matter. The noisy ratio's bill is for any row that is drawn Poisson(q) times and adds at most W, either way, each time,
-whatever the chance of keeping: so a coin that is off costs nothing, and the rate q is taken a little larger for its rounding. The
-accept bit's bill is for this very law. An error adds to either loss (`rounding`): a chance of keeping, at least 1/(1 + x), that is
-off by c makes K Poisson(m (1 + r)) with |r| <= c (1 + x), and the logarithms of both chances of the bit have slopes in log m of at
-most m e^|w| <= b (1 + x)^2 / x. The bit is made by comparison, as in `accept`: rounding moves l by at most e, and those logarithms
-have slopes in l of at most 1. Both count twice, once for each table. What the batch itself lacks is charged to delta (`distance`).
+**What is charged** beside the ideal bill. Given what all other rows add, which has the same law on
+both tables, only draws of the changed row matter. The noisy ratio's bill is for any row that is
+drawn Poisson(q) times and adds at most W, either way, each time, whatever the chance of keeping: so
+a coin that is off costs nothing, and the rate q is taken a little larger for its rounding. The
+accept bit's bill is for this very law. An error adds to either loss (`rounding`): a chance of
+keeping, at least 1/(1 + x), that is off by c makes K Poisson(m (1 + r)) with |r| <= c (1 + x), and
+the logarithms of both chances of the bit have slopes in log m of at most m e^|w| <= b (1 + x)^2 /
+x. The bit is made by comparison, as in `accept`: rounding moves l by at most e, and those
+logarithms have slopes in l of at most 1. Both count twice, once for each table. What the batch
+itself lacks is charged to delta (`distance`).
 
-**A row added or removed** is a slot that has no row on one of the tables. It adds nothing, and neither does a row with d = 0,
-whose w is 0 however often it is kept. So that pair of tables is one of those that replacing a row allows, and the same bill
-covers it. (The noisy ratio has a bill of its own for this relation, and a smaller one.)
+**A row added or removed** is a slot that has no row on one of the tables. It adds nothing, and
+neither does a row with d = 0, whose w is 0 however often it is kept. So that pair of tables is one
+of those that replacing a row allows, and the same bill covers it. (The noisy ratio has a bill of
+its own for this relation, and a smaller one.)
 
-DP-Fast MH :cite:p:`zhang2023dpfast` on all rows, with noise and its penalty, is `LogRatio` with the penalty sampler, or
-`PenaltyAccept`.
+DP-Fast MH :cite:p:`zhang2023dpfast` on all rows, with noise and its penalty, is `LogRatio` with the
+penalty sampler, or `PenaltyAccept`.
 """
 
 from __future__ import annotations
@@ -43,7 +50,14 @@ from dpmcmc.acceptance import Barker, Metropolis
 from dpmcmc.accounting import costs
 from dpmcmc.curator.noise import noise
 from dpmcmc.curator.queries import batches
-from dpmcmc.curator.queries.accept import ROUNDING, check_reach, clamped_log_ratio, decide, noise_of, toss
+from dpmcmc.curator.queries.accept import (
+    ROUNDING,
+    check_reach,
+    clamped_log_ratio,
+    decide,
+    noise_of,
+    toss,
+)
 from dpmcmc.curator.queries.log_ratio import check_sizes, log_ratio_sum, noisy, unit_ratios
 from dpmcmc.curator.sums.exact_sum import BITS, Table, fixed_point, once, sum_counted
 from dpmcmc.types import Answer, Model, Unit, traits, whole
@@ -54,11 +68,13 @@ MAX_RATIO = 50.0  # beyond, reading fewer rows costs more than it saves
 
 @dataclass(frozen=True)
 class TunaBarker:
-    """Release Barker's accept bit on a random batch: private without noise, exact when no row reaches the clip.
+    """Release Barker's accept bit on a random batch: private without noise, exact when no row
+    reaches the clip.
 
-    Asked with (position, proposal, log_ratio), as `Accept`. Each row's log-ratio is clipped to the constant +-bound and then
-    multiplied by the temperature T; a row is drawn T bound (1 + 1/ratio) times on average. A larger ratio reads fewer rows,
-    accepts less and costs more; a smaller one comes near `Accept` with Barker's test in both.
+    Asked with (position, proposal, log_ratio), as `Accept`. Each row's log-ratio is clipped to the
+    constant +-bound and then multiplied by the temperature T; a row is drawn T bound (1 + 1/ratio)
+    times on average. A larger ratio reads fewer rows, accepts less and costs more; a smaller one
+    comes near `Accept` with Barker's test in both.
     """
 
     released: ClassVar[str] = "accept bits of proposed moves"
@@ -81,18 +97,24 @@ class TunaBarker:
         batches.refuse_several_rows(unit)
         bound = self.temperature * self.bound
         rounding = ROUNDING + 2 * noise.COIN_DISTANCE * bound * (1 + self.ratio) ** 3 / self.ratio
-        return costs.MinibatchBarker(bound, self.ratio, distance=batches.DISTANCE, rounding=rounding)
+        return costs.MinibatchBarker(
+            bound, self.ratio, distance=batches.DISTANCE, rounding=rounding
+        )
 
 
 @dataclass(frozen=True)
 class TunaRatio:
-    """Release the log-ratio of a random batch with Gaussian noise, for the `penalty` sampler: several owners' answers add.
+    """Release the log-ratio of a random batch with Gaussian noise, for the `penalty` sampler:
+    several owners' answers add.
 
-    Rows are clipped and drawn as in `TunaBarker`. The noise has the standard deviation noise_multiplier * log(1 + ratio): one
-    draw of one row moves the log-ratio by at most log(1 + ratio), and a row may be drawn more than once.
+    Rows are clipped and drawn as in `TunaBarker`. The noise has the standard deviation
+    noise_multiplier * log(1 + ratio): one draw of one row moves the log-ratio by at most log(1 +
+    ratio), and a row may be drawn more than once.
     """
 
-    released: ClassVar[str] = "log-likelihood ratios of proposed moves on random batches, with Gaussian noise"
+    released: ClassVar[str] = (
+        "log-likelihood ratios of proposed moves on random batches, with Gaussian noise"
+    )
     adds: ClassVar[bool] = True  # the answers of several owners
 
     bound: float
@@ -111,14 +133,19 @@ class TunaRatio:
 
     def cost(self, unit: Unit) -> costs.PoissonMixture:
         batches.refuse_several_rows(unit)
-        rate, weight = _rate(self) * (1 + batches.RATE_ROUNDING), math.log1p(self.ratio)
+        rate = _rate(self) * (1 + batches.RATE_ROUNDING)
+        weight = math.log1p(self.ratio)
         distance = batches.DISTANCE + noise.gaussian_distance(self.noise_multiplier * 2.0**BITS)
-        return costs.PoissonMixture(rate, weight, self.noise_multiplier * weight, unit.neighbours, distance=distance)
+        return costs.PoissonMixture(
+            rate, weight, self.noise_multiplier * weight, unit.neighbours, distance=distance
+        )
 
 
 @dataclass(frozen=True)
 class TunaMetropolis:
-    """Release Metropolis' accept bit on a random batch: TunaMH itself, exact and NOT private, for comparison."""
+    """Release Metropolis' accept bit on a random batch: TunaMH itself, exact and NOT private, for
+    comparison.
+    """
 
     released: ClassVar[str] = "accept bits of Metropolis' test, without any protection"
     is_bit: ClassVar[bool] = True
@@ -133,21 +160,26 @@ class TunaMetropolis:
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
         key_batch, key_coin = noise.random_words(key, (2, 8))
         total = batch_ratio(key_batch, self, model, rows, position, proposal)
-        probability = Metropolis().probability(clamped_log_ratio(total, log_ratio, _grid(self)), jnp, special)
+        probability = Metropolis().probability(
+            clamped_log_ratio(total, log_ratio, _grid(self)), jnp, special
+        )
         return toss(key_coin, probability, jnp.all(jnp.isfinite(proposal)))
 
     def cost(self, unit: Unit) -> costs.NonPrivate:
         return costs.NonPrivate(
-            "Metropolis' test accepts with certainty where the ratio is above one, so a rejection can rule a table out"
+            "Metropolis' test accepts with certainty where the ratio is above one, so a rejection "
+            "can rule a table out"
         )
 
 
 @dataclass(frozen=True)
 class PublishedFastMH:
-    """Release the accept bit of DP-Fast MH as published (:cite:p:`zhang2023dpfast` Algorithm 2). NOT private: for exhibition only.
+    """Release the accept bit of DP-Fast MH as published (:cite:p:`zhang2023dpfast` Algorithm 2).
+    NOT private: for exhibition only.
 
-    epsilon and delta are what the paper claims for one step; a batch of `max_batch` draws or more is replaced by all rows. Faults
-    kept: the penalty is subtracted even where no noise was added, and the bit is Metropolis'. The bounds here are public constants.
+    epsilon and delta are what the paper claims for one step; a batch of `max_batch` draws or more
+    is replaced by all rows. Faults kept: the penalty is subtracted even where no noise was added,
+    and the bit is Metropolis'. The bounds here are public constants.
     """
 
     released: ClassVar[str] = "accept bits of DP-Fast MH as published, without any protection"
@@ -172,24 +204,44 @@ class PublishedFastMH:
         value = _grid(self) * total.astype(jnp.float64)
         whole = log_ratio_sum(model, rows, position, proposal, self.bound).astype(jnp.float64)
         value = jnp.where(is_small, value, self.temperature * self.bound * 2.0**-BITS * whole)
-        for is_used, (deviation, is_noisy) in zip((is_small, ~is_small), self.noises(rows.capacity or rows.num_slots), strict=True):
-            noisy = value + is_noisy * deviation * noise.discrete_gaussian(key_noise, (), 2.0**BITS) * 2.0**-BITS
+        for is_used, (deviation, is_noisy) in zip(
+            (is_small, ~is_small), self.noises(rows.capacity or rows.num_slots), strict=True
+        ):
+            noisy = (
+                value
+                + is_noisy
+                * deviation
+                * noise.discrete_gaussian(key_noise, (), 2.0**BITS)
+                * 2.0**-BITS
+            )
             value = jnp.where(is_used, noisy - deviation**2 / 2, value)
         probability = Metropolis().probability(value + log_ratio.astype(jnp.float64), jnp, special)
         return toss(key_coin, jnp.nan_to_num(probability), jnp.all(jnp.isfinite(proposal)))
 
     def noises(self, num_rows: int) -> tuple[tuple[float, bool], tuple[float, bool]]:
-        """Of the batch and of all rows: the deviation whose half square is subtracted, and whether such noise is added."""
+        """Of the batch and of all rows: the deviation whose half square is subtracted, and whether
+        such noise is added.
+        """
         share = 6 * self.max_batch / num_rows
-        batch_range, range_ = 2 * math.log1p(self.ratio), 2 * self.temperature * self.bound
-        batch_scale = share * math.sqrt(2 * max(0.0, math.log(2.5 * self.max_batch / num_rows / self.delta))) / self.epsilon
+        batch_range = 2 * math.log1p(self.ratio)
+        range_ = 2 * self.temperature * self.bound
+        batch_scale = (
+            share
+            * math.sqrt(2 * max(0.0, math.log(2.5 * self.max_batch / num_rows / self.delta)))
+            / self.epsilon
+        )
         scale = math.sqrt(2 * math.log(1.25 / self.delta)) / self.epsilon
-        return (batch_scale * batch_range, batch_range > self.epsilon / share), (scale * range_, range_ > self.epsilon)
+        return (batch_scale * batch_range, batch_range > self.epsilon / share), (
+            scale * range_,
+            range_ > self.epsilon,
+        )
 
     def cost(self, unit: Unit) -> costs.NonPrivate:
         return costs.NonPrivate(
-            "DP-Fast MH as published: its proof bounds acceptances only, and a rejection can rule a table out; its bounds and "
-            "batch sizes are read off the rows; its penalty is subtracted where no noise was added; its code draws uniform noise; "
+            "DP-Fast MH as published: its proof bounds acceptances only, and a rejection can rule "
+            "a table out; its bounds and "
+            "batch sizes are read off the rows; its penalty is subtracted where no noise was "
+            "added; its code draws uniform noise; "
             "its composition allows no step at all at (1, 1e-5)"
         )
 
@@ -200,21 +252,30 @@ def batch_ratio(key, query, model: Model, table: Table, position, proposal):
 
 
 def term(unit_value, ratio: float):
-    """w / W on the grid, as an integer, from d / b in [-1, 1]: odd, by  2 artanh(t) = sign(t) log1p(2 |t| / (1 - |t|))."""
+    """w / W on the grid, as an integer, from d / b in [-1, 1]: odd, by  2 artanh(t) = sign(t)
+    log1p(2 |t| / (1 - |t|)).
+    """
     part = jnp.abs(unit_value.astype(jnp.float64)) / (1 + 2 / ratio)
     size = fixed_point(jnp.minimum(jnp.log1p(2 * part / (1 - part)) / math.log1p(ratio), 1.0))
     return jnp.where(unit_value < 0, -size, size)
 
 
 def keep_probability(integer_term, ratio: float):
-    return (ratio + 2) / (ratio + 1) * special.expit(-math.log1p(ratio) * 2.0**-BITS * integer_term.astype(jnp.float64))
+    return (
+        (ratio + 2)
+        / (ratio + 1)
+        * special.expit(-math.log1p(ratio) * 2.0**-BITS * integer_term.astype(jnp.float64))
+    )
 
 
 def _batch(key, query, model: Model, table: Table, position, proposal):
     """The integer sum, and how many draws it took (not for release)."""
     draws = batches.repeated_draws(key, table, _rate(query))
-    found, is_real = batches.map_drawn(_by_chains(model, table, position, proposal, query.bound), table, draws)
-    terms = once(lambda: term(found, query.ratio), table.num_rows)  # what is tossed for is what is added
+    found, is_real = batches.map_drawn(
+        _by_chains(model, table, position, proposal, query.bound), table, draws
+    )
+    # What is tossed for is what is added
+    terms = once(lambda: term(found, query.ratio), table.num_rows)
     is_kept = noise.coin_of(draws.words, keep_probability(terms, query.ratio))
     total = sum_counted(terms, is_real & is_kept)
     return table.over_devices(total), draws.ends[-1]
@@ -227,10 +288,13 @@ def _by_chains(model: Model, table: Table, position, proposal, bound: float):
         return unit_ratios(model, table, rows, position, proposal, bound)
 
     def by_chains(rows):
-        # Every chain has rows of its own, and on a CPU several products of a large matrix and a vector are faster one by one.
+        # Every chain has rows of its own, and on a CPU several products of a large matrix and a
+        # vector are faster one by one.
         is_large = sum(leaf.size for leaf in jax.tree.leaves(rows)) > LARGE
         one_by_one = is_large and jax.default_backend() == "cpu" and not table.is_double
-        return (jax.custom_batching.sequential_vmap(values) if one_by_one else values)(position, proposal, rows)
+        return (jax.custom_batching.sequential_vmap(values) if one_by_one else values)(
+            position, proposal, rows
+        )
 
     return by_chains
 
@@ -248,4 +312,7 @@ def _check(query) -> None:
     if traits(query).is_bit:
         check_reach(math.log1p(query.ratio))
     if query.ratio > MAX_RATIO:
-        raise ValueError(f"ratio={query.ratio} must be at most {MAX_RATIO:g}: beyond, a step costs more than it saves")
+        raise ValueError(
+            f"ratio={query.ratio} must be at most {MAX_RATIO:g}: beyond, a step costs more than it "
+            "saves"
+        )

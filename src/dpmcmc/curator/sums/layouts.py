@@ -1,4 +1,6 @@
-"""What `fused` kernels know of a model: where a row's features are, and its log-likelihood as a function of single numbers."""
+"""What `fused` kernels know of a model: where a row's features are, and its log-likelihood as a
+function of single numbers.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ def find_features(linear: Linear, row) -> Layout | None:
         if not of_row.isdisjoint(_variables(equation.invars)):
             of_row.update(equation.outvars)
     parts = jaxpr.outvars
-    varying = [index for index, part in enumerate(parts) if not isinstance(part, Literal) and part in of_row]
+    varying = [
+        index
+        for index, part in enumerate(parts)
+        if not isinstance(part, Literal) and part in of_row
+    ]
     if len(varying) != 1 or parts[varying[0]] not in jaxpr.invars:
         return None
     return _layout(linear, row, jaxpr.invars.index(parts[varying[0]]), varying[0])
@@ -59,12 +65,25 @@ def find_features(linear: Linear, row) -> Layout | None:
 
 def _layout(linear: Linear, row, leaf: int, varying: int) -> Layout:
     with jax.ensure_compile_time_eval(), jax.enable_x64(False):
-        values = [np.asarray(part) for part in linear.features(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), row))]
+        values = [
+            np.asarray(part)
+            for part in linear.features(
+                jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), row)
+            )
+        ]
     starts = np.cumsum([0, *(len(value) for value in values)])
-    entries = [tuple(range(start, start + len(value))) for start, value in zip(starts, values, strict=False)]
+    entries = [
+        tuple(range(start, start + len(value)))
+        for start, value in zip(starts, values, strict=False)
+    ]
     constants = [index for index in range(len(values)) if index != varying]
     order = sum((entries[index] for index in [varying, *constants]), ())
-    return Layout(leaf, len(values[varying]), tuple(float(c) for index in constants for c in values[index]), order)
+    return Layout(
+        leaf,
+        len(values[varying]),
+        tuple(float(c) for index in constants for c in values[index]),
+        order,
+    )
 
 
 def _trace(function: Callable[[Any, Any], Any], row, num_inputs: int) -> Traced:
@@ -73,10 +92,13 @@ def _trace(function: Callable[[Any, Any], Any], row, num_inputs: int) -> Traced:
     with jax.enable_x64(False):
         closed = jax.make_jaxpr(function)((scalar,) * num_inputs, row)
     check_apart("the model", closed.jaxpr)
-    leaves, used = jax.tree.leaves(row), set(_variables(closed.jaxpr.outvars))
+    leaves = jax.tree.leaves(row)
+    used = set(_variables(closed.jaxpr.outvars))
     for equation in closed.jaxpr.eqns:
         used.update(_variables(equation.invars))
-    indices = tuple(index for index, variable in enumerate(closed.jaxpr.invars[num_inputs:]) if variable in used)
+    indices = tuple(
+        index for index, variable in enumerate(closed.jaxpr.invars[num_inputs:]) if variable in used
+    )
     if any(leaves[index].shape != () for index in indices):
         raise NotImplementedError("a kernel takes numbers, one for each row, beside the features")
 
@@ -95,8 +117,17 @@ def log_likelihood(linear: Linear, row) -> Traced:
 
 
 def slope(linear: Linear, row) -> Traced:
-    """Its derivative in the predictor. The second input is 1: a constant there is more than the kernel's compiler takes."""
-    return _trace(lambda inputs, row: jax.jvp(lambda z: linear.log_likelihood(z, row), inputs[:1], inputs[1:])[1], row, 2)
+    """Its derivative in the predictor.
+
+    The second input is 1: a constant there is more than the kernel's compiler takes.
+    """
+    return _trace(
+        lambda inputs, row: jax.jvp(
+            lambda z: linear.log_likelihood(z, row), inputs[:1], inputs[1:]
+        )[1],
+        row,
+        2,
+    )
 
 
 def _variables(atoms) -> list:

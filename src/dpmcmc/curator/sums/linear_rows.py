@@ -1,13 +1,16 @@
-r"""Clipped gradients of rows with a linear predictor: a row's gradient is a number times its features, also in integers.
+r"""Clipped gradients of rows with a linear predictor: a row's gradient is a number times its
+features, also in integers.
 
-The gradient of f(x . theta) is r x with r = f'. The features become integers X once (a scale for each row, so that the largest
-entry has about half of the grid's bits), and with them an integer N >= |X| from the exact sum of squares. In each step r becomes
-one integer C, clamped to  |C| <= 2^bits / N  in exact integers. Then
+The gradient of f(x . theta) is r x with r = f'. The features become integers X once (a scale for
+each row, so that the largest entry has about half of the grid's bits), and with them an integer N
+>= |X| from the exact sum of squares. In each step r becomes one integer C, clamped to  |C| <=
+2^bits / N  in exact integers. Then
 
     |C X| <= |C| N <= 2^bits      for every row, whatever floating point did,
 
-and the sum of all C X is a product of a vector and a matrix. It is computed in float64 over blocks so short that no partial sum
-reaches 2^53: then it is exact, in any order, with or without fused multiplication, and the blocks are added as integers.
+and the sum of all C X is a product of a vector and a matrix. It is computed in float64 over blocks
+so short that no partial sum reaches 2^53: then it is exact, in any order, with or without fused
+multiplication, and the blocks are added as integers.
 """
 
 from __future__ import annotations
@@ -35,28 +38,43 @@ PLACES = {"add", "lt", "select_n"}  # in integers: an index counted from the end
 class Scales(NamedTuple):
     """What is known of each row's features."""
 
-    factor: Any  # from features to their integers; 0 for a row that must not count (no finite features, or all of them zero)
+    # From features to their integers; 0 for a row that must not count (no finite features, or all
+    # of them zero)
+    factor: Any
     largest: Any  # int32: what the row's coefficient C is clamped to
 
 
 def settled(model: Model, row: Any) -> Model:
-    """The model, with features that are the same numbers wherever they are computed, or without the short cut through them.
+    """The model, with features that are the same numbers wherever they are computed, or without the
+    short cut through them.
 
-    N is found in one place of a program, and X in another. Compiled code may round a product and a sum in two ways, so features
-    that are computed may be two different vectors there; cells that are only moved about, and constants, are not.
+    N is found in one place of a program, and X in another. Compiled code may round a product and a
+    sum in two ways, so features that are computed may be two different vectors there; cells that
+    are only moved about, and constants, are not.
     """
     if model.linear is None:
         return model
     traced = jax.make_jaxpr(model.linear.features)(row)
-    return model._replace(linear=model.linear._replace(features=_Moved(traced)) if _moves_only(traced.jaxpr) else None)
+    return model._replace(
+        linear=model.linear._replace(features=_Moved(traced)) if _moves_only(traced.jaxpr) else None
+    )
 
 
 class _Moved:
-    """The features of one trace, whatever the function would say next time. Equal to those of another trace that says the same."""
+    """The features of one trace, whatever the function would say next time.
+
+    Equal to those of another trace that says the same.
+    """
 
     def __init__(self, traced: Any) -> None:
         self._run: Callable[..., Any] = jaxpr_as_fun(traced)
-        self._said = str(traced.jaxpr), tuple((np.asarray(const).dtype.str, np.asarray(const).tobytes()) for const in traced.consts)
+        self._said = (
+            str(traced.jaxpr),
+            tuple(
+                (np.asarray(const).dtype.str, np.asarray(const).tobytes())
+                for const in traced.consts
+            ),
+        )
 
     def __call__(self, row: Any) -> tuple[Any, ...]:
         return tuple(self._run(*jax.tree.leaves(row)))
@@ -73,13 +91,19 @@ def _moves_only(jaxpr) -> bool:
 
 
 def _is_move(equation) -> bool:
-    """Whether nothing is rounded: cells are moved, or become floating-point numbers one by one; places are computed in integers."""
-    name, inner = equation.primitive.name, list(inner_jaxprs(equation))
+    """Whether nothing is rounded: cells are moved, or become floating-point numbers one by one;
+    places are computed in integers.
+    """
+    name = equation.primitive.name
+    inner = list(inner_jaxprs(equation))
     if inner:
         return name in ("jit", "pjit") and all(map(_moves_only, inner))
     if name == "convert_element_type":
         return bool(jnp.issubdtype(equation.outvars[0].aval.dtype, jnp.floating))
-    is_whole = all(not jnp.issubdtype(atom.aval.dtype, jnp.floating) for atom in (*equation.invars, *equation.outvars))
+    is_whole = all(
+        not jnp.issubdtype(atom.aval.dtype, jnp.floating)
+        for atom in (*equation.invars, *equation.outvars)
+    )
     return name in MOVES or (name in PLACES and is_whole)
 
 
@@ -94,7 +118,10 @@ def longest_block(bits: int) -> int:
 
 
 def row_scales(linear: Linear, rows, bits: int, is_double: bool, block: int) -> Scales:
-    """The scales of many rows, a block at a time. Read off the rows, so for the curator's use alone."""
+    """The scales of many rows, a block at a time.
+
+    Read off the rows, so for the curator's use alone.
+    """
     size = jax.tree.leaves(rows)[0].shape[0]
     if block >= size:
         return _block_scales(linear, rows, bits, is_double)
@@ -103,30 +130,44 @@ def row_scales(linear: Linear, rows, bits: int, is_double: bool, block: int) -> 
         first = jnp.minimum(index * block, size - block)
         part = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, block), rows)
         found = _block_scales(linear, part, bits, is_double)
-        return jax.tree.map(lambda old, new: lax.dynamic_update_slice_in_dim(old, new, first, 0), scales, found)
+        return jax.tree.map(
+            lambda old, new: lax.dynamic_update_slice_in_dim(old, new, first, 0), scales, found
+        )
 
-    empty = Scales(jnp.zeros(size, jnp.float64 if is_double else jnp.float32), jnp.zeros(size, jnp.int32))
+    empty = Scales(
+        jnp.zeros(size, jnp.float64 if is_double else jnp.float32), jnp.zeros(size, jnp.int32)
+    )
     return lax.fori_loop(0, -(-size // block), fill, empty)
 
 
 def _block_scales(linear: Linear, rows, bits: int, is_double: bool) -> Scales:
     with jax.enable_x64(is_double):
         parts = _features(linear, rows)
-        largest_entry = jnp.max(jnp.stack([jnp.max(jnp.abs(part), axis=1) for part in parts]), axis=0)
+        largest_entry = jnp.max(
+            jnp.stack([jnp.max(jnp.abs(part), axis=1) for part in parts]), axis=0
+        )
         _, exponent = jnp.frexp(largest_entry)
         factor = _power_of_two(bits // 2 - exponent, largest_entry.dtype)
         # Asked of every entry: on a CPU the maximum of a large array passes over NaNs.
-        is_finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(part), axis=1) for part in parts]), axis=0)
+        is_finite = jnp.all(
+            jnp.stack([jnp.all(jnp.isfinite(part), axis=1) for part in parts]), axis=0
+        )
         is_usable = is_finite & (largest_entry > 0) & jnp.isfinite(factor)
         factor = jnp.where(is_usable, factor, 0.0).astype(largest_entry.dtype)
         integers = [_integers(part, factor) for part in parts]
     squared = sum(jnp.sum(part.astype(jnp.int64) ** 2, axis=1) for part in integers)
     length = _ceil_sqrt(squared)
-    return Scales(factor, jnp.where(squared > 0, 2**bits // jnp.maximum(length, 1), 0).astype(jnp.int32))
+    return Scales(
+        factor, jnp.where(squared > 0, 2**bits // jnp.maximum(length, 1), 0).astype(jnp.int32)
+    )
 
 
-def gradient_integers(linear: Linear, rows, scales: Scales, is_counted, position, clip: float, bits: int):
-    """The exact sum of the counted rows' clipped gradients / clip in units of 2^-bits, for at most `longest_block` rows."""
+def gradient_integers(
+    linear: Linear, rows, scales: Scales, is_counted, position, clip: float, bits: int
+):
+    """The exact sum of the counted rows' clipped gradients / clip in units of 2^-bits, for at most
+    `longest_block` rows.
+    """
     with jax.enable_x64(position.dtype == jnp.float64):
         predictors = rowwise(linear.predictor, (None, 0))(position, rows)
         slopes = rowwise(jax.grad(linear.log_likelihood), (0, 0))(predictors, rows)
@@ -139,7 +180,9 @@ def gradient_integers(linear: Linear, rows, scales: Scales, is_counted, position
 def row_coefficients(slopes, factor, limit, scale):
     """The rows' integers C, at most `limit`."""
     wanted = jnp.round(slopes / factor * scale)
-    wanted = jnp.where(jnp.isnan(wanted), 0.0, jnp.clip(wanted, -(2.0**30), 2.0**30)).astype(jnp.int32)
+    wanted = jnp.where(jnp.isnan(wanted), 0.0, jnp.clip(wanted, -(2.0**30), 2.0**30)).astype(
+        jnp.int32
+    )
     return jnp.clip(wanted, -limit, limit)
 
 
@@ -158,16 +201,24 @@ def _features(linear: Linear, rows):
 
 
 def _integers(features, factor):
-    """Whole numbers, in the dtype of the features: an exact product and a rounding, so the same on every path."""
+    """Whole numbers, in the dtype of the features: an exact product and a rounding, so the same on
+    every path.
+    """
     return jnp.where(factor[:, None] > 0, jnp.round(features * factor[:, None]), 0.0)
 
 
 def _power_of_two(exponent, dtype):
-    """2^exponent exactly, which exp2 is not; inf or 0 beyond the dtype. A product with it needs no rounding, fused or not."""
+    """2^exponent exactly, which exp2 is not; inf or 0 beyond the dtype. A product with it needs no
+    rounding, fused or not.
+    """
     facts = jnp.finfo(dtype)
-    bits = (exponent.astype(jnp.int64 if facts.bits == 64 else jnp.int32) + (facts.maxexp - 1)) << facts.nmant
+    bits = (
+        exponent.astype(jnp.int64 if facts.bits == 64 else jnp.int32) + (facts.maxexp - 1)
+    ) << facts.nmant
     power = lax.bitcast_convert_type(bits, dtype)
-    return jnp.where(exponent >= facts.maxexp, jnp.inf, jnp.where(exponent < facts.minexp, 0.0, power)).astype(dtype)
+    return jnp.where(
+        exponent >= facts.maxexp, jnp.inf, jnp.where(exponent < facts.minexp, 0.0, power)
+    ).astype(dtype)
 
 
 def _ceil_sqrt(squared):

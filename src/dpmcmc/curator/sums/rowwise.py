@@ -1,9 +1,10 @@
 """A model's functions applied to many rows, so that no row has a say in what another contributes.
 
-`vmap` is JAX's way to do so, but not a promise. A rule of the model's own for vmap sees all rows; a convolution of many rows may be
-compiled as one, in which a NaN of one row is everyone's; a series may be summed until the slowest row is done, which rounds the
-others once more; LAPACK prints when an entry is infinite; foreign code does what it likes. So a function is traced for one row,
-every operation of that trace must be known to keep rows apart (`APART`), and it is this trace that runs.
+`vmap` is JAX's way to do so, but not a promise. A rule of the model's own for vmap sees all rows; a
+convolution of many rows may be compiled as one, in which a NaN of one row is everyone's; a series
+may be summed until the slowest row is done, which rounds the others once more; LAPACK prints when
+an entry is infinite; foreign code does what it likes. So a function is traced for one row, every
+operation of that trace must be known to keep rows apart (`APART`), and it is this trace that runs.
 """
 
 from __future__ import annotations
@@ -46,9 +47,12 @@ RANDOM = """
 """
 APART = frozenset(" ".join([ELEMENTWISE, PLACES, TOGETHER_IN_A_ROW, CONTROL, RANDOM]).split())
 
-SPEAKS = "prints or calls back to Python, which would show rows: leave jax.debug and callbacks out of it"
+SPEAKS = (
+    "prints or calls back to Python, which would show rows: leave jax.debug and callbacks out of it"
+)
 DRAWS_TOGETHER = (
-    "random numbers of a generator other than JAX's default, threefry, may be drawn for all rows with the key of one, which could "
+    "random numbers of a generator other than JAX's default, threefry, may be drawn for all rows "
+    "with the key of one, which could "
     "then move the others' terms: give the keys impl='threefry2x32', or leave them out"
 )
 UNKNOWN = "It is not known to compute a row's value without a look at other rows, and one could move their terms: leave it out"
@@ -63,16 +67,23 @@ REASONS = {
 }
 
 
-def rowwise(function: Callable[..., Any], in_axes: tuple[int | None, ...] = (0,)) -> Callable[..., Any]:
+def rowwise(
+    function: Callable[..., Any], in_axes: tuple[int | None, ...] = (0,)
+) -> Callable[..., Any]:
     """jax.vmap(function, in_axes), the function having been traced for one row and checked."""
 
     def over_rows(*arguments):
-        one = [given if axis is None else one_row(given) for given, axis in zip(arguments, in_axes, strict=True)]
+        one = [
+            given if axis is None else one_row(given)
+            for given, axis in zip(arguments, in_axes, strict=True)
+        ]
         traced, shapes = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*one)
         check_apart("the model", traced.jaxpr)
 
         def run(*given):
-            return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(traced)(*jax.tree.leaves(given)))
+            return jax.tree.unflatten(
+                jax.tree.structure(shapes), jaxpr_as_fun(traced)(*jax.tree.leaves(given))
+            )
 
         return jax.vmap(run, in_axes)(*arguments)
 
@@ -87,8 +98,12 @@ def check_apart(name: str, jaxpr: Any) -> None:
         primitive = equation.primitive
         if _draws_together(equation):
             raise ValueError(f"{name}: {DRAWS_TOGETHER}")
-        if _operation(equation) not in _own() and not (_is_constant(equation) or _is_nothing(equation)):
-            raise ValueError(f"{name} uses `{primitive.name}`. {REASONS.get(primitive.name, UNKNOWN)}")
+        if _operation(equation) not in _own() and not (
+            _is_constant(equation) or _is_nothing(equation)
+        ):
+            raise ValueError(
+                f"{name} uses `{primitive.name}`. {REASONS.get(primitive.name, UNKNOWN)}"
+            )
 
 
 def _operation(equation: Any) -> tuple[Primitive, type]:
@@ -100,21 +115,39 @@ def _operation(equation: Any) -> tuple[Primitive, type]:
 def _own() -> frozenset[tuple[Primitive, type]]:
     """The operations that a model may use: JAX's own, with names in APART.
 
-    Names are not enough, for anybody can make an operation with such a name. So these are the objects that JAX exports, and those
-    that it makes of some of its functions.
+    Names are not enough, for anybody can make an operation with such a name. So these are the
+    objects that JAX exports, and those that it makes of some of its functions.
     """
-    exported = [(value, NoneType) for value in vars(primitives).values() if isinstance(value, Primitive)]
+    exported = [
+        (value, NoneType) for value in vars(primitives).values() if isinstance(value, Primitive)
+    ]
     matrix = jax.ShapeDtypeStruct((2, 2), jnp.float32)
     used = map(_operation, _equations(jax.make_jaxpr(_some_of_everything)(matrix).jaxpr))
-    return frozenset((primitive, kind) for primitive, kind in (*exported, *used) if primitive.name in APART or kind is not NoneType)
+    return frozenset(
+        (primitive, kind)
+        for primitive, kind in (*exported, *used)
+        if primitive.name in APART or kind is not NoneType
+    )
 
 
 def _some_of_everything(matrix):
     key = jax.random.key(0, impl="threefry2x32")
     key = jax.random.clone(jax.random.wrap_key_data(jax.random.key_data(key), impl="threefry2x32"))
-    moved = jnp.split(matrix, 2), jnp.stack(jnp.unstack(matrix)), jnp.tile(matrix, 2), matrix.at[0].subtract(1.0)
-    solved = jnp.linalg.qr(matrix), jax.scipy.linalg.lu_solve(jax.scipy.linalg.lu_factor(matrix), matrix)
-    computed = jnp.log2(matrix), jax.jacrev(jnp.tanh)(matrix), lax.platform_dependent(matrix, default=jnp.sin)
+    moved = (
+        jnp.split(matrix, 2),
+        jnp.stack(jnp.unstack(matrix)),
+        jnp.tile(matrix, 2),
+        matrix.at[0].subtract(1.0),
+    )
+    solved = (
+        jnp.linalg.qr(matrix),
+        jax.scipy.linalg.lu_solve(jax.scipy.linalg.lu_factor(matrix), matrix),
+    )
+    computed = (
+        jnp.log2(matrix),
+        jax.jacrev(jnp.tanh)(matrix),
+        lax.platform_dependent(matrix, default=jnp.sin),
+    )
     searched = jnp.searchsorted(matrix[0], matrix[1]), jnp.nonzero(matrix, size=2)
     return lax.optimization_barrier((key, moved, solved, computed, searched))
 
@@ -132,20 +165,36 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
 
 
 def _is_nothing(equation: Any) -> bool:
-    """An array without entries. One that has some holds what was in memory before, whosesoever it was."""
-    return equation.primitive.name == "empty" and all(atom.aval.size == 0 for atom in equation.outvars)
+    """An array without entries.
+
+    One that has some holds what was in memory before, whosesoever it was.
+    """
+    return equation.primitive.name == "empty" and all(
+        atom.aval.size == 0 for atom in equation.outvars
+    )
 
 
 def _is_constant(equation: Any) -> bool:
     """A number that JAX says to be on all devices, where rows are on several."""
-    return equation.primitive.name == "reshard" and all(isinstance(atom, Literal) for atom in equation.invars)
+    return equation.primitive.name == "reshard" and all(
+        isinstance(atom, Literal) for atom in equation.invars
+    )
 
 
 def _draws_together(equation: Any) -> bool:
-    """Whether random numbers come from a generator that, for many keys, may draw all with the first: any but JAX's default."""
+    """Whether random numbers come from a generator that, for many keys, may draw all with the
+    first: any but JAX's default.
+    """
     types = [getattr(atom.aval, "dtype", None) for atom in (*equation.invars, *equation.outvars)]
-    of_keys = [dtype for dtype in types if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)]
-    return any(dtype != _threefry() for dtype in of_keys) or equation.primitive.name in ("rng_bit_generator", "rng_uniform")
+    of_keys = [
+        dtype
+        for dtype in types
+        if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    ]
+    return any(dtype != _threefry() for dtype in of_keys) or equation.primitive.name in (
+        "rng_bit_generator",
+        "rng_uniform",
+    )
 
 
 @functools.cache
