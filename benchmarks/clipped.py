@@ -66,7 +66,7 @@ def private(kind, rows, epsilon, quantile):
         for derivative in (jax.grad, jax.hessian)
     )
     budget = dpmcmc.Budget(epsilon, 1e-6)
-    recipe = dpmcmc.tuning.langevin(model, len(rows[1]), budget, clip=clip, curvature=curvature)
+    recipe = dpmcmc.recipes.langevin(model, len(rows[1]), budget, clip=clip, curvature=curvature)
     curator = dpmcmc.Curator(rows, model, budget)
     return dpmcmc.sample(jax.random.key(5), recipe.sampler, curator, guess, **recipe.options), clip
 
@@ -82,7 +82,7 @@ def robust(rows, epsilon):
         }
 
     budget = dpmcmc.Budget(epsilon, 1e-6)
-    recipe = dpmcmc.tuning.langevin(model, len(rows[1]), budget)
+    recipe = dpmcmc.recipes.langevin(model, len(rows[1]), budget)
     curator = dpmcmc.Curator(rows, model._replace(unravel=unravel), budget)
     return dpmcmc.sample(
         jax.random.key(5), recipe.sampler, curator, np.zeros(4), **recipe.options

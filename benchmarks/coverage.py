@@ -29,7 +29,7 @@ from dpmcmc import (
     diagnostics,
     models,
     noise_aware,
-    tuning,
+    recipes,
 )
 from dpmcmc.models.robust_linear import HUBER
 
@@ -79,10 +79,10 @@ def run(model, make, mu: float, num_rows: int, num_tables: int) -> dict[str, flo
     epsilon = next(
         epsilon
         for epsilon in np.geomspace(0.01, 50, 400)
-        if tuning.gaussian_mu(Budget(epsilon, DELTA)) >= mu
+        if recipes.gaussian_mu(Budget(epsilon, DELTA)) >= mu
     )
     with warnings.catch_warnings(action="ignore"):
-        recipe = tuning.noise_aware(model, num_rows, Budget(epsilon, DELTA))
+        recipe = recipes.noise_aware(model, num_rows, Budget(epsilon, DELTA))
     dimension = model.dimension
 
     def one(key):

@@ -1,4 +1,4 @@
-"""How far off is the posterior mean? Measures K of `dpmcmc.forecast` and holds its forecast against
+"""How far off is the posterior mean? Measures K of `dpmcmc.recipes.forecast` and holds its forecast against
 runs it was not fitted on.
 
     python benchmarks/forecast.py fit          K of every sampler, over simulated logistic regressions
@@ -17,16 +17,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc import Budget, Curator, forecast, models, sample, tuning
+from dpmcmc import Budget, Curator, models, recipes, sample
+from dpmcmc.recipes import forecast
 
 DELTA = 1e-6
 FIT = [(30_000, 3, 2.0), (30_000, 6, 4.0), (100_000, 10, 2.0)]
 FIT += [(n, d, epsilon) for n in (20_000, 60_000) for d in (2, 5, 8) for epsilon in (1.0, 3.0)]
 CHECK = [(n, d, epsilon) for n in (25_000, 80_000) for d in (3, 6, 9) for epsilon in (1.5, 4.0)]
 RECIPES = {
-    "sgld": tuning.langevin,
-    "barker": lambda *facts: forecast.walk_recipe(*facts, "barker"),
-    "penalty": lambda *facts: forecast.walk_recipe(*facts, "penalty"),
+    "sgld": recipes.langevin,
+    "barker": lambda *facts: recipes.walk_after_start(*facts, "barker"),
+    "penalty": lambda *facts: recipes.walk_after_start(*facts, "penalty"),
 }
 
 
@@ -75,7 +76,7 @@ def measured_error(
 
 
 def constant(error: float, num_rows: int, dimension: int, epsilon: float) -> float:
-    mu = tuning.gaussian_mu(Budget(epsilon, DELTA))
+    mu = recipes.gaussian_mu(Budget(epsilon, DELTA))
     return error**2 * mu**2 * num_rows / dimension
 
 

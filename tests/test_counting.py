@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc import Budget, Curator, Federation, Neighbours, models, tuning
+from dpmcmc import Budget, Curator, Federation, Neighbours, models, recipes
 from dpmcmc.accounting import filters
-from dpmcmc.counting import LEAST_SHARE, SHARE, counting_for
+from dpmcmc.recipes import COUNT_SHARE as SHARE
+from dpmcmc.recipes import counting_for
+from dpmcmc.recipes.counting import LEAST_SHARE
 from tests.table import SECRET
 
 N = 1000
@@ -40,33 +42,33 @@ def taken(owner, share=SHARE):
 def test_parts_fit_a_budget_that_gaussian_queries_share_and_no_more(budget):
     """The filter's total is mu^2 of the whole budget: noise-aware runs lose nothing by it."""
     shared = filters.FILTERS["gaussian-dp"](budget.epsilon, budget.delta)
-    assert shared.total == pytest.approx(tuning.gaussian_mu(budget) ** 2, rel=1e-9)
+    assert shared.total == pytest.approx(recipes.gaussian_mu(budget) ** 2, rel=1e-9)
     owner = curator(budget=budget)
     for part in (1 / 3, 1 / 3, 1 / 3):
         before = owner.share_left
         owner.grant(counting_for(owner, SHARE * part).plan)
-        owner.grant(tuning.noise_aware_for(owner, share=(1 - SHARE) * part).initial)
+        owner.grant(recipes.noise_aware_for(owner, share=(1 - SHARE) * part).initial)
         assert 0.99 * part < before - owner.share_left <= part
     assert owner.share_left < 0.01
     again = curator(budget=budget)
-    again.grant(tuning.noise_aware_for(again).initial)  # all at once
+    again.grant(recipes.noise_aware_for(again).initial)  # all at once
     assert again.share_left < 0.01
 
 
 def test_a_part_is_a_budget_of_less_epsilon_and_as_much_delta():
     whole = Budget(4.0, 1e-6)
-    parts = [tuning.part_of(whole, share) for share in (0.01, 0.5, 0.99, 1)]
+    parts = [recipes.part_of(whole, share) for share in (0.01, 0.5, 0.99, 1)]
     assert [part.delta for part in parts] == [1e-6] * 4 and parts[-1] == whole
     for part, share in zip(parts, (0.01, 0.5, 0.99, 1), strict=True):
-        assert tuning.gaussian_mu(part) ** 2 == pytest.approx(
-            share * tuning.gaussian_mu(whole) ** 2, rel=1e-6
+        assert recipes.gaussian_mu(part) ** 2 == pytest.approx(
+            share * recipes.gaussian_mu(whole) ** 2, rel=1e-6
         )
     assert 0.98 * 4 < parts[2].epsilon < 4  # a hundredth of mu^2 is less of epsilon
     for share in (0, -1, 1.1, np.nan, "1"):
         with pytest.raises(ValueError, match=r"must lie in \(0, 1\]"):
-            tuning.part_of(whole, share)
+            recipes.part_of(whole, share)
     with pytest.raises(ValueError, match="next to nothing"):
-        tuning.part_of(Budget(0.01, 0.1), 1e-9)
+        recipes.part_of(Budget(0.01, 0.1), 1e-9)
 
 
 def test_a_count_takes_a_hundredth_of_the_budget_at_most():
@@ -76,7 +78,7 @@ def test_a_count_takes_a_hundredth_of_the_budget_at_most():
     statement = curator(secret=None).grant(counting.plan).statement()
     assert statement.second_epsilon < 0.7 and statement.bill[0]["query"] == repr(counting.query)
     assert counting.deviation == pytest.approx(
-        2**0.5 * 10 / tuning.gaussian_mu(owner.budget), rel=1e-3
+        2**0.5 * 10 / recipes.gaussian_mu(owner.budget), rel=1e-3
     )
     assert found.is_enough and found.total == pytest.approx(N, abs=5 * counting.total_deviation)
     assert f"of {N} rows can be used (noise +-{counting.total_deviation:.0f})" in str(found)

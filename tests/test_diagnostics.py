@@ -35,11 +35,11 @@ from dpmcmc import (
     models,
     penalty,
     random_walk,
+    recipes,
     sample,
     sgld,
     statement_of,
     summary,
-    tuning,
 )
 from dpmcmc.curator.queries.nonprivate import NonPrivateGradient
 from dpmcmc.diagnostics import FREE, PAID, of_chains
@@ -156,7 +156,7 @@ def test_a_posterior_beyond_the_limits_of_the_prior_is_told(slope, is_told):
     and no finding.
     """
     budget = Budget(20.0, 1e-6)
-    recipe = tuning.langevin(LINE, 4000, budget, stiffness=tuning.ATTAINED)
+    recipe = recipes.langevin(LINE, 4000, budget, stiffness=recipes.ATTAINED)
     curator = Curator(line_rows(slope), LINE, budget, fixed_secret=tiny.SECRET)
     result = sample(
         jax.random.key(0), recipe.sampler, curator, [0.0], **recipe.options, progress=False
@@ -434,7 +434,7 @@ def test_one_step_that_leaves_the_numbers_is_enough():
 def test_a_step_that_uses_up_the_noise_exactly_is_not_saturated():
     """The recipe's own: in float32 their product came out a little above 4 for one table in thirty."""
     model, budget = models.logistic(2, radius=1.0), Budget(4.0, 1e-6)
-    recipe = tuning.langevin(model, 18_078, budget)
+    recipe = recipes.langevin(model, 18_078, budget)
     rows = models.simulate_logistic_rows(jax.random.key(1), 18_078, [1.0, -1.0], radius=1.0)
     curator = Curator(rows, model, None, fixed_secret=tiny.SECRET)
     result = sample(
@@ -845,7 +845,7 @@ def test_rows_that_say_nothing_are_told_after_the_start(bad, is_told):
         model,
         Budget(20.0, 1e-6),
     )
-    recipe = tuning.langevin(model, 500, curator.budget)
+    recipe = recipes.langevin(model, 500, curator.budget)
     run = sample(
         jax.random.key(0),
         recipe.sampler,

@@ -31,7 +31,6 @@ from dpmcmc import (
     UnsupportedQuery,
     accept_walk,
     exponential_penalty,
-    forecast,
     guided_walk,
     hmc,
     load,
@@ -39,14 +38,15 @@ from dpmcmc import (
     newton_start,
     penalty,
     random_walk,
+    recipes,
     sample,
     save,
     sgld,
     statement_of,
-    tuning,
 )
 from dpmcmc.acceptance import Metropolis
 from dpmcmc.accounting.statement import Statement
+from dpmcmc.recipes import forecast
 from dpmcmc.run import loop, progress
 from tests import tiny
 
@@ -172,27 +172,27 @@ VALUES = [
     ),
     (lambda: newton_start(tiny.log_prior, None, None, 2.5), "num_steps=2.5 must be a whole number"),
     (
-        lambda: tuning.langevin(models.logistic(1, 1.0), 0, tiny.BUDGET),
+        lambda: recipes.langevin(models.logistic(1, 1.0), 0, tiny.BUDGET),
         "num_rows=0 must be a whole number, at least 1",
     ),
     (
-        lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, num_chains=0),
+        lambda: recipes.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, num_chains=0),
         "num_chains=0 must be a whole number",
     ),
     (
-        lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, stiffness=0.0),
+        lambda: recipes.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, stiffness=0.0),
         "stiffness=0.0 must be positive",
     ),
     (
-        lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, clip=0.0),
+        lambda: recipes.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, clip=0.0),
         "clip=0.0 must be positive and finite",
     ),
     (
-        lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, clip="a"),
+        lambda: recipes.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, clip="a"),
         "clip='a' must be positive and finite",
     ),
     (
-        lambda: tuning.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, stiffness="a"),
+        lambda: recipes.langevin(models.logistic(1, 1.0), 9, tiny.BUDGET, stiffness="a"),
         "stiffness=a must be positive",
     ),
     (lambda: Budget(np.array([4.0, 5.0]), 1e-6), r"epsilon=array\(\[4., 5.\]\) must be positive"),
@@ -200,7 +200,7 @@ VALUES = [
     (lambda: models.logistic(2, 1.0, "a"), "prior_scale=a must be a finite number or 2 of them"),
     (lambda: random_walk(1.0, max_move=np.ones(2)), "max_move=.* must be positive"),
     (
-        lambda: tuning.langevin(models.poisson(1), 9, tiny.BUDGET, clip=1.0),
+        lambda: recipes.langevin(models.poisson(1), 9, tiny.BUDGET, clip=1.0),
         "or else clip= and curvature=",
     ),
     (
@@ -248,7 +248,7 @@ TYPES = [
         "the budget is a Model: give a Budget",
     ),
     (
-        lambda: tuning.langevin(None, 100, tiny.BUDGET),
+        lambda: recipes.langevin(None, 100, tiny.BUDGET),
         "model is a NoneType: give the curator's Model",
     ),
     (lambda: Federation(tiny.make_curator()), "a federation is of several curators"),
@@ -261,7 +261,7 @@ TYPES = [
         "Thawed cannot be a key .* frozen dataclass",
     ),
     (
-        lambda: tuning.langevin(models.logistic(1, 1.0), 100, 4.0),
+        lambda: recipes.langevin(models.logistic(1, 1.0), 100, 4.0),
         "budget is a float: give the curator's Budget",
     ),
     (
@@ -763,14 +763,14 @@ def test_an_empty_table_is_as_good_as_any_when_its_size_is_private(outcome):
 @pytest.mark.parametrize(
     "call, words",
     [
-        (lambda: tuning.effective_draws("Barker", 100, 2), "sampler='Barker' must be one of"),
+        (lambda: recipes.effective_draws("Barker", 100, 2), "sampler='Barker' must be one of"),
         (
-            lambda: tuning.noise_multiplier("penalty_bit", 1.0, 1.0, Budget(1.0, 1e-6)),
+            lambda: recipes.noise_multiplier("penalty_bit", 1.0, 1.0, Budget(1.0, 1e-6)),
             "must be 'penalty' or 'penalty-bit'",
         ),
-        (lambda: tuning.walk([-0.1], 1.0, 1000), "must not be negative"),
+        (lambda: recipes.moves([-0.1], 1.0, 1000), "must not be negative"),
         (
-            lambda: random_walk(tuning.walk([0.1], 1.0, 1000)),
+            lambda: random_walk(recipes.moves([0.1], 1.0, 1000)),
             r"unpack it, as in random_walk\(\*walk\)",
         ),
         (lambda: forecast.plan_text(1000, 3, 1.0), r"budget is a float: give a Budget"),

@@ -17,13 +17,13 @@ from dpmcmc import (
     Federation,
     Gradient,
     Neighbours,
-    forecast,
     models,
+    recipes,
     sample,
-    tuning,
 )
 from dpmcmc.cli import main
-from dpmcmc.results import posterior
+from dpmcmc.diagnostics import chains
+from dpmcmc.recipes import forecast
 from dpmcmc.samplers.start import Start
 from dpmcmc.types import Answer
 
@@ -35,10 +35,10 @@ def test_the_langevin_step_uses_the_private_noise_in_full_and_resolves_the_stiff
     neighbours,
 ):
     budget, reach = Budget(2.0, 1e-6, neighbours), 2 if neighbours is Neighbours.REPLACE_ONE else 1
-    noise_multiplier, step_size = tuning.langevin_step(50_000 * 9 / 4, 3.0, budget)
+    noise_multiplier, step_size = recipes.langevin_step(50_000 * 9 / 4, 3.0, budget)
     variance = (reach * 3.0 * noise_multiplier) ** 2
     assert math.isclose(step_size * variance, 4)
-    assert 0.99 * tuning.STIFFNESS < step_size * 50_000 * 9 / 4 <= tuning.STIFFNESS
+    assert 0.99 * recipes.STIFFNESS < step_size * 50_000 * 9 / 4 <= recipes.STIFFNESS
 
 
 def test_the_step_resolves_a_strong_prior_too():
@@ -47,24 +47,24 @@ def test_the_step_resolves_a_strong_prior_too():
     """
     for scale, largest in ((0.03, 0.03**-2), ([1.0, 0.1], 100.0)):
         model = models.logistic(2, radius=1.0, prior_scale=scale)
-        query = tuning.langevin(model, 1000, Budget(4.0, 1e-6)).query
-        assert 1 / tuning.step_size(query, Budget(4.0, 1e-6)) == pytest.approx(
+        query = recipes.langevin(model, 1000, Budget(4.0, 1e-6)).query
+        assert 1 / recipes.step_size(query, Budget(4.0, 1e-6)) == pytest.approx(
             1000 / 4 + 5 * largest, rel=2e-3
         )
 
 
 def test_a_clip_and_a_curvature_take_the_place_of_proved_bounds():
     proved, budget = models.logistic(2, radius=1.0), Budget(4.0, 1e-6)
-    given = tuning.langevin(
+    given = recipes.langevin(
         proved._replace(lipschitz=None, curvature=None), 1000, budget, clip=1.0, curvature=0.25
     )
-    expected = tuning.langevin(proved, 1000, budget)
+    expected = recipes.langevin(proved, 1000, budget)
     assert (given.query, given.initial, given.options["thin"]) == (
         expected.query,
         expected.initial,
         expected.options["thin"],
     )
-    assert tuning.langevin(proved, 1000, budget, clip=0.5).query.clip == 0.5
+    assert recipes.langevin(proved, 1000, budget, clip=0.5).query.clip == 0.5
 
 
 def test_a_recipe_that_cannot_pass_its_own_checks_is_told_before_anything_is_spent():
@@ -79,10 +79,10 @@ def test_a_recipe_that_cannot_pass_its_own_checks_is_told_before_anything_is_spe
         UserWarning,
         match=r"hopeless: this budget buys 3.3 independent draws at most.*the clip, 494.*say clip= and",
     ):
-        tuning.langevin(model, 20_000, budget)
+        recipes.langevin(model, 20_000, budget)
     # No warning
-    tuning.langevin(model, 20_000, budget, clip=3 * 3**0.5 / 0.125, curvature=3 / 0.125**2)
-    assert tuning.FEWEST_DRAWS == posterior.MIN_EFFECTIVE
+    recipes.langevin(model, 20_000, budget, clip=3 * 3**0.5 / 0.125, curvature=3 / 0.125**2)
+    assert chains.PAID.ess == recipes.FEWEST_DRAWS
 
 
 def test_several_owners_noises_are_counted():
@@ -92,14 +92,14 @@ def test_several_owners_noises_are_counted():
     model, budget = models.logistic(2, radius=1.0), Budget(4.0, 1e-6)
     for num_owners in (1, 2, 5):
         budgets = [budget] * num_owners
-        query = tuning.langevin(model, 4000, budgets).query
+        query = recipes.langevin(model, 4000, budgets).query
         variance = num_owners * (2 * model.lipschitz * query.noise_multiplier) ** 2
-        step_size = tuning.step_size(query, budgets)
+        step_size = recipes.step_size(query, budgets)
         assert step_size * variance == pytest.approx(4) and step_size * 1005 == pytest.approx(
             1.0, rel=2e-3
         )
     with pytest.raises(TypeError, match="budget is a list: give the curator's Budget"):
-        tuning.langevin(model, 1000, [])
+        recipes.langevin(model, 1000, [])
 
 
 def test_owners_that_differ_are_counted_each_as_it_is():
@@ -113,19 +113,19 @@ def test_owners_that_differ_are_counted_each_as_it_is():
         Curator(rows, model, Budget(8.0, 1e-6)),
         Curator(rows, model, visits, capacity=90_000),
     ]
-    recipe = tuning.langevin_for(Federation(owners), num_chains=3)
+    recipe = recipes.langevin_for(Federation(owners), num_chains=3)
     assert (
         recipe.query
-        == tuning.langevin(model, 91_000, [Budget(8.0, 1e-6), visits], num_chains=3).query
+        == recipes.langevin(model, 91_000, [Budget(8.0, 1e-6), visits], num_chains=3).query
         and recipe.num_chains == 3
     )
     # What the two add
     variance = (2**2 + 6**2) * (model.lipschitz * recipe.query.noise_multiplier) ** 2
-    step_size = tuning.step_size(recipe.query, [owner.budget for owner in owners])
+    step_size = recipes.step_size(recipe.query, [owner.budget for owner in owners])
     assert step_size * variance == pytest.approx(4) and 1 / step_size == pytest.approx(
         91_000 / 4 + 5, rel=2e-3
     )
-    assert recipe.initial == tuning.start_plan(model, visits)  # the poorest has the say
+    assert recipe.initial == recipes.start_plan(model, visits)  # the poorest has the say
 
 
 def test_one_owner_with_a_private_number_of_rows_is_enough_for_plain_gradients():
@@ -133,14 +133,14 @@ def test_one_owner_with_a_private_number_of_rows_is_enough_for_plain_gradients()
     rows, private = np.zeros((1000, 1), np.float32), Budget(4.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
     public, other = (Curator(rows, model, Budget(4.0, 1e-6)) for _ in range(2))
     hidden = Curator(rows, model, private, capacity=2000)
-    assert isinstance(tuning.langevin_for(Federation([public, other])).query, CenteredGradient)
-    assert isinstance(tuning.langevin_for(Federation([public, hidden])).query, Gradient)
+    assert isinstance(recipes.langevin_for(Federation([public, other])).query, CenteredGradient)
+    assert isinstance(recipes.langevin_for(Federation([public, hidden])).query, Gradient)
 
 
 def test_a_recipe_for_a_curator_tells_its_capacity_and_not_how_many_rows_it_has():
     model, private = models.logistic(2, radius=1.0), Budget(4.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
     found = [
-        tuning.langevin_for(
+        recipes.langevin_for(
             Curator(
                 (np.zeros((n, 2), np.float32), np.zeros(n, np.float32)),
                 model,
@@ -150,7 +150,7 @@ def test_a_recipe_for_a_curator_tells_its_capacity_and_not_how_many_rows_it_has(
         ).query
         for n in (3, 9000)
     ]
-    assert found[0] == found[1] == tuning.langevin(model, 9000, private).query
+    assert found[0] == found[1] == recipes.langevin(model, 9000, private).query
 
 
 def test_a_curator_without_a_budget_has_no_recipe():
@@ -158,12 +158,12 @@ def test_a_curator_without_a_budget_has_no_recipe():
     curator = Curator((np.zeros((9, 2), np.float32), np.zeros(9, np.float32)), model, None)
     for given in (curator, model):
         with pytest.raises(TypeError, match="has no budget to take the settings from"):
-            tuning.langevin_for(given)
+            recipes.langevin_for(given)
 
 
 def test_a_model_without_proved_bounds_has_no_recipe():
     with pytest.raises(ValueError, match="proved bounds"):
-        tuning.langevin(models.gaussian([1.0]), 1000, BUDGET)
+        recipes.langevin(models.gaussian([1.0]), 1000, BUDGET)
 
 
 def test_a_recipe_goes_on_from_where_a_run_has_ended(quick_compilation):
@@ -172,7 +172,7 @@ def test_a_recipe_goes_on_from_where_a_run_has_ended(quick_compilation):
     rows = np.zeros((500, 2), np.float32), np.zeros(500, np.float32)
     # As in test_diagnostics.py: one program for both
     curator = Curator(rows, model, Budget(20.0, 1e-6), shared_by="gaussian-dp")
-    recipe = tuning.langevin_for(curator)
+    recipe = recipes.langevin_for(curator)
     options = recipe.options | {"thin": 1}
     first = sample(
         jax.random.key(0),
@@ -218,7 +218,7 @@ def test_a_recipe_is_not_run_without_its_options():
     draws.
     """
     model = models.logistic(2, radius=1.0)
-    recipe = tuning.langevin(model, 1000, BUDGET)
+    recipe = recipes.langevin(model, 1000, BUDGET)
     curator = Curator((np.zeros((1000, 2), np.float32), np.zeros(1000, np.float32)), model, BUDGET)
     for sampler in (recipe.sampler, recipe):
         with pytest.raises(TypeError, match=r"\*\*recipe.options"):
@@ -230,28 +230,28 @@ def test_the_start_costs_its_share():
     from dpmcmc.accounting import accountants
     from dpmcmc.accounting.costs import Gaussian
 
-    mu = tuning.gaussian_mu(BUDGET)
+    mu = recipes.gaussian_mu(BUDGET)
     start = {
         Gaussian(query.noise_multiplier): count
-        for query, count in tuning.start_queries(Gradient, 1.0, 1.0, BUDGET).items()
+        for query, count in recipes.start_queries(Gradient, 1.0, 1.0, BUDGET).items()
     }
     share = accountants.gaussian_mu(start) ** 2 / mu**2
     assert (
-        0.99 * (tuning.START_SHARE + tuning.CURVATURE_SHARE)
+        0.99 * (recipes.start.START_SHARE + recipes.start.CURVATURE_SHARE)
         < share
-        <= tuning.START_SHARE + tuning.CURVATURE_SHARE
+        <= recipes.start.START_SHARE + recipes.start.CURVATURE_SHARE
     )
 
 
 def steps_per_draw(sampler, dimension, num_chains=1000, num_steps=3000):
-    """Of the walk that `tuning` chooses, on a standard normal law: num_steps times the variance of
+    """Of the walk that `recipes` chooses, on a standard normal law: num_steps times the variance of
     a chain's mean.
     """
     generator, noise = (
         np.random.default_rng(0),
-        {"barker": 0.0, "penalty": tuning.RATIO_NOISE, "penalty-bit": tuning.BIT_NOISE},
+        {"barker": 0.0, "penalty": recipes.RATIO_NOISE, "penalty-bit": recipes.BIT_NOISE},
     )
-    scale, longest = tuning.walk(np.ones(dimension), 0.0, 1)
+    scale, longest = recipes.moves(np.ones(dimension), 0.0, 1)
     position, total = generator.standard_normal((2, num_chains, dimension)) * [[[1.0]], [[0.0]]]
     for _ in range(num_steps):
         move = scale * generator.standard_normal(position.shape)
@@ -275,7 +275,7 @@ def test_steps_are_worth_as_many_draws_as_is_told(sampler, dimension):
     """In one dimension, where the cap shortens a third of the moves, a draw was told to take 36
     steps of Barker's test: 64 do.
     """
-    assert tuning.effective_draws(
+    assert recipes.effective_draws(
         sampler, steps_per_draw(sampler, dimension), dimension
     ) == pytest.approx(1, rel=0.2)
 
@@ -307,8 +307,8 @@ PLANS = [(61_395, 7, 20.0, 1e-6), (61_395, 7, 8.0, 1e-8), (10**7, 3, 10.0, 1e-6)
 
 def recipe_of(name, model, num_rows, budget):
     if name == "sgld":
-        return tuning.langevin(model, num_rows, budget, num_chains=1)
-    return forecast.walk_recipe(model, num_rows, budget, name)
+        return recipes.langevin(model, num_rows, budget, num_chains=1)
+    return recipes.walk_after_start(model, num_rows, budget, name)
 
 
 def forecast_steps(name, *facts):
@@ -420,7 +420,7 @@ def test_a_survey_tells_what_a_chain_could_average():
     shares of the budget apart.
     """
     budget = Budget(1.0, 1e-6)
-    error = (30 + 25 * math.log(7)) * 7 / (61395 * tuning.gaussian_mu(budget) ** 2)
+    error = (30 + 25 * math.log(7)) * 7 / (61395 * recipes.gaussian_mu(budget) ** 2)
     assert forecast.expected_widening(61395, 7, budget) == pytest.approx(
         math.sqrt(1 + 0.9 / 0.625 * error)
     )
@@ -555,13 +555,13 @@ def test_how_far_a_clip_moves_the_posterior_is_told(num_rows, share, moved, quic
     shift = (modes[1] - modes[0]) / deviations
     assert abs(shift[2] - moved) < 0.05
     np.testing.assert_allclose(
-        tuning.clip_shift(model, rows, np.float32(modes[0]), clip, num_rows),
+        recipes.clip_shift(model, rows, np.float32(modes[0]), clip, num_rows),
         shift,
         rtol=0.1,
         atol=0.02,
     )
     np.testing.assert_allclose(
-        tuning.clip_shift(model, counts(20_000, 2), made_at, clip, num_rows),
+        recipes.clip_shift(model, counts(20_000, 2), made_at, clip, num_rows),
         shift,
         rtol=0.1,
         atol=0.2,
@@ -574,17 +574,19 @@ def test_a_clip_shift_is_asked_for_with_numbers():
         (1.0, 0, "num_rows=0 must be a whole number"),
     ):
         with pytest.raises(ValueError, match=words):
-            tuning.clip_shift(models.gaussian([1.0]), np.zeros((3, 1)), np.zeros(1), clip, num_rows)
+            recipes.clip_shift(
+                models.gaussian([1.0]), np.zeros((3, 1)), np.zeros(1), clip, num_rows
+            )
     np.testing.assert_array_equal(
-        tuning.clip_shift(models.gaussian([1.0]), np.ones((3, 1)), np.zeros(1), 2.0, 10), 0
+        recipes.clip_shift(models.gaussian([1.0]), np.ones((3, 1)), np.zeros(1), 2.0, 10), 0
     )
 
 
 def test_a_walk_has_the_deviations_of_the_posterior_over_the_root_of_the_dimension():
-    scale, longest = tuning.walk([2.0, 0.5], [1.0, 3.0], 100)
+    scale, longest = recipes.moves([2.0, 0.5], [1.0, 3.0], 100)
     np.testing.assert_allclose(scale, 0.5 / np.sqrt([2 * 201.0, 2 * 53.0]))
     assert longest == pytest.approx(np.linalg.norm(scale))
-    assert tuning.walk([2.0, 0.5], 1.0, 100, 0.3) == (
+    assert recipes.moves([2.0, 0.5], 1.0, 100, 0.3) == (
         pytest.approx([0.3, 0.3]),
         pytest.approx(0.3 * 2**0.5),
     )
@@ -593,35 +595,35 @@ def test_a_walk_has_the_deviations_of_the_posterior_over_the_root_of_the_dimensi
 def test_the_noise_that_mixes_best_is_over_what_one_person_changes():
     added = Budget(4.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
     for sampler, noise in (("penalty", 2.38), ("penalty-bit", 2.19)):
-        assert tuning.noise_multiplier(sampler, 3.0, 0.1, BUDGET) == pytest.approx(noise / 0.6)
-        assert tuning.noise_multiplier(sampler, 3.0, 0.1, added) == pytest.approx(noise / 0.3)
+        assert recipes.noise_multiplier(sampler, 3.0, 0.1, BUDGET) == pytest.approx(noise / 0.6)
+        assert recipes.noise_multiplier(sampler, 3.0, 0.1, added) == pytest.approx(noise / 0.3)
 
 
 def test_a_lazy_step_is_worth_its_share():
-    barker = tuning.effective_draws("barker", 1000, 4)
-    assert tuning.effective_draws("lazy-barker", 1000, 4, 0.25) == pytest.approx(barker / 4)
+    barker = recipes.effective_draws("barker", 1000, 4)
+    assert recipes.effective_draws("lazy-barker", 1000, 4, 0.25) == pytest.approx(barker / 4)
 
 
 def test_a_smaller_stiffness_makes_shorter_steps_and_more_chains_thin_less():
     model, budget = models.gaussian([1.0, 1.0], radius=1.0, prior_scale=1.0), Budget(8.0, 1e-6)
-    recipe = tuning.langevin(model, 50_000, budget, num_chains=1, stiffness=tuning.ATTAINED)
-    assert 1 / tuning.step_size(recipe.query, budget) == pytest.approx(
+    recipe = recipes.langevin(model, 50_000, budget, num_chains=1, stiffness=recipes.ATTAINED)
+    assert 1 / recipes.step_size(recipe.query, budget) == pytest.approx(
         5 * (50_000 * 2**0.5 + 1), rel=2e-3
     )
-    steps = tuning.langevin_steps(recipe.query.noise_multiplier, budget)
+    steps = recipes.langevin_steps(recipe.query.noise_multiplier, budget)
     assert steps == pytest.approx(
-        0.9 * (tuning.gaussian_mu(budget) * recipe.query.noise_multiplier) ** 2, abs=1
+        0.9 * (recipes.gaussian_mu(budget) * recipe.query.noise_multiplier) ** 2, abs=1
     )
     assert recipe.thin == steps // 2000 > 9 and recipe.warmup == 0.1
     assert (
-        tuning.langevin(model, 50_000, budget, num_chains=3, stiffness=tuning.ATTAINED).thin
+        recipes.langevin(model, 50_000, budget, num_chains=3, stiffness=recipes.ATTAINED).thin
         == steps // 6000
     )
 
 
 def test_a_clip_goes_before_what_is_proved_of_a_spread():
     """Else the gradients would be centered ones, and the clip that was asked for in nobody's mind."""
-    query = tuning.langevin(models.gaussian([1.0], radius=1.0), 9000, BUDGET, clip=0.4).query
+    query = recipes.langevin(models.gaussian([1.0], radius=1.0), 9000, BUDGET, clip=0.4).query
     assert isinstance(query, Gradient) and query.clip == 0.4
 
 
@@ -630,7 +632,7 @@ def test_what_a_clip_moves_is_what_it_takes_off_over_how_fast_slopes_fall():
     lacks 3 of each.
     """
     model, rows = models.gaussian([1.0], prior_scale=0.1), np.float32([[0.0]] * 9 + [[5.0]])
-    shift = tuning.clip_shift(model, rows, [0.0], 2.0, 400)
+    shift = recipes.clip_shift(model, rows, [0.0], 2.0, 400)
     assert shift == pytest.approx([-0.3 / (0.9 + 0.25) * (400 * 1.25) ** 0.5], rel=1e-5)
 
 
@@ -639,8 +641,8 @@ def test_a_walk_recipe_pays_for_its_longest_move_and_has_the_shape_of_the_start(
     test, quick_compilation
 ):
     model = models.logistic(2, radius=3.0)
-    longest = tuning.LENGTH / (50_000 * forecast.TYPICAL_WEIGHT * 9 / 2) ** 0.5
-    recipe = forecast.walk_recipe(model, 50_000, BUDGET, test)
+    longest = recipes.LENGTH / (50_000 * recipes.walks.TYPICAL_WEIGHT * 9 / 2) ** 0.5
+    recipe = recipes.walk_after_start(model, 50_000, BUDGET, test)
     if test == "barker":
         assert recipe.query.bound == pytest.approx(3 * longest)
     else:
@@ -659,7 +661,7 @@ def test_a_walk_recipe_pays_for_its_longest_move_and_has_the_shape_of_the_start(
         return points[-1]
 
     moves = np.asarray(jax.jit(jax.vmap(move))(jax.random.split(jax.random.key(0), 20_000)), float)
-    expected = np.linalg.inv(precision) * tuning.LENGTH**2 / 2
+    expected = np.linalg.inv(precision) * recipes.LENGTH**2 / 2
     white = np.linalg.solve(np.linalg.cholesky(expected), moves.T)
     assert np.linalg.norm(moves, axis=1).max() < longest
     # 5 sd: false alarm below 2e-6
@@ -668,7 +670,7 @@ def test_a_walk_recipe_pays_for_its_longest_move_and_has_the_shape_of_the_start(
 
 def test_a_forecast_has_the_measured_error_and_the_range_around_it():
     found = {one.name: one for one in forecast.forecasts(10**6, 5, BUDGET)}
-    mu = tuning.gaussian_mu(BUDGET)
+    mu = recipes.gaussian_mu(BUDGET)
     for name, (constant, low, high) in {
         "barker": (1900, 0.6, 1.1),
         "penalty": (1150, 0.8, 1.9),
@@ -685,7 +687,7 @@ def test_a_start_that_is_off_is_forgotten_at_the_pace_of_the_draws():
     """A tenth is warm-up; over the rest what the start is off, five errors, falls like e^-t and is
     averaged.
     """
-    plain = (tuning.gaussian_mu(BUDGET) ** 2 * 5e3 / (1900 * 5)) ** -0.5
+    plain = (recipes.gaussian_mu(BUDGET) ** 2 * 5e3 / (1900 * 5)) ** -0.5
     times = np.linspace(0.1, 1, 100_001) / plain**2
     left = np.exp(-times).mean()
     assert forecast.forecast_error("barker", 5000, 5, BUDGET) == pytest.approx(

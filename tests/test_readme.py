@@ -65,7 +65,7 @@ def test_every_name_in_the_docs_exists():
         path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     )
     named = set(re.findall(r"\bdpmcmc\.([a-zA-Z_]\w*(?:\.\w+)?)", text))
-    assert {"Curator", "tuning.langevin_for"} <= named
+    assert {"Curator", "recipes.langevin_for"} <= named
     for name in named:
         pkgutil.resolve_name(f"dpmcmc.{name}")
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpmcmc import Budget, Curator, demo, tuning
+from dpmcmc import Budget, Curator, demo, recipes
 from dpmcmc.accounting import accountants
 from dpmcmc.accounting.bill import entries, to_json, total_costs
 from dpmcmc.errors import PrivacyRefusal
@@ -56,7 +56,7 @@ def of_case(case):
 def of_demo():
     budget = Budget(1.0, 1e-6)
     num_rows = len(demo.read_rows()[1])
-    return billed(tuning.noise_aware(demo.make_model(), num_rows, budget).initial, budget.unit)
+    return billed(recipes.noise_aware(demo.make_model(), num_rows, budget).initial, budget.unit)
 
 
 def read():

@@ -31,7 +31,7 @@ from dpmcmc import (
     LogRatio,
     models,
     random_walk,
-    tuning,
+    recipes,
 )
 from dpmcmc.accounting import accountants
 from dpmcmc.accounting.costs import ZCDP
@@ -145,7 +145,7 @@ def ratio_noise(problem: Problem, num_owners: int = 1) -> float:
     """The multiplier that gives the longest move's ratio, a sum over owners, the noise that mixes
     best.
     """
-    return tuning.RATIO_NOISE / (2 * problem.clip * LONGEST * num_owners**0.5)
+    return recipes.RATIO_NOISE / (2 * problem.clip * LONGEST * num_owners**0.5)
 
 
 def bound(problem: Problem) -> float:
@@ -164,7 +164,7 @@ def penalty() -> Run:
 
 def penalty_bit() -> Run:
     problem = banana()
-    noise = tuning.BIT_NOISE / (2 * bound(problem))
+    noise = recipes.BIT_NOISE / (2 * bound(problem))
     query = dpmcmc.PenaltyAccept(problem.clip, noise, LONGEST)
     return walk_run("Accept bit of the penalty test", dpmcmc.accept_walk, query, problem)
 
@@ -203,7 +203,7 @@ def hmc() -> Run:
 def noise_aware() -> Run:
     problem = ellipse()
     surveyed = curator(problem, Budget(1, 1e-6))
-    recipe = tuning.noise_aware_for(surveyed)
+    recipe = recipes.noise_aware_for(surveyed)
     return Run(
         "Noise-aware (Gaussian)",
         problem,

@@ -59,16 +59,15 @@ _NAMES = {  # by the module that they are from
     ),
 }
 _HOMES = {name: f"dpmcmc.{module}" for module, names in _NAMES.items() for name in names}
-_MODULES = ("audit", "forecast", "models", "tables", "tuning")
+_MODULES = ("audit", "models", "recipes", "tables")
 
 __all__ = sorted([*_HOMES, *_MODULES])
 
 if TYPE_CHECKING:
     from dpmcmc import audit as audit
-    from dpmcmc import forecast as forecast
     from dpmcmc import models as models
+    from dpmcmc import recipes as recipes
     from dpmcmc import tables as tables
-    from dpmcmc import tuning as tuning
     from dpmcmc.acceptance import Barker as Barker
     from dpmcmc.acceptance import LazyBarker as LazyBarker
     from dpmcmc.acceptance import Metropolis as Metropolis

@@ -113,11 +113,11 @@ def run(
     import jax
     import jax.numpy as jnp
 
-    from dpmcmc import Budget, Curator, sample, tuning
+    from dpmcmc import Budget, Curator, recipes, sample
 
     model = make_model()
     curator = Curator(read_rows(), model, Budget(epsilon, delta))
-    recipe = (tuning.langevin_for if sampler == "sgld" else tuning.noise_aware_for)(curator)
+    recipe = (recipes.langevin_for if sampler == "sgld" else recipes.noise_aware_for)(curator)
     return sample(
         jax.random.key(seed), recipe.sampler, curator, jnp.zeros(model.dimension),
         **recipe.options, progress=progress, path=path,
@@ -169,7 +169,8 @@ def main(
 
     The first epsilon is the main job, the others show what less of it costs.
     """
-    from dpmcmc import forecast, statement_of
+    from dpmcmc import statement_of
+    from dpmcmc.recipes import forecast
     from dpmcmc.results import plots, report
     from dpmcmc.types import Budget
 

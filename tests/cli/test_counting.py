@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import Budget, load, statement_of, tuning
+from dpmcmc import Budget, load, recipes, statement_of
 from dpmcmc.accounting.ledger import audit
 from dpmcmc.cli import main
 from dpmcmc.curator.noise import noise
@@ -160,7 +160,7 @@ def test_the_plan_says_what_is_counted_and_when_the_run_stops(folder):
     least, of_each = re.search(
         r"stops there, the rest unspent, below (\d+) rows .*, or below (\d+) with label 0", plan
     ).groups()
-    deviation = 2**0.5 * 10 / tuning.gaussian_mu(Budget(EPSILON, 1e-5))
+    deviation = 2**0.5 * 10 / recipes.gaussian_mu(Budget(EPSILON, 1e-5))
     assert int(of_each) == pytest.approx(4 * deviation, abs=1) and int(least) == pytest.approx(
         2**0.5 * 4 * deviation, abs=1
     )

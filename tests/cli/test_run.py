@@ -15,13 +15,13 @@ import xarray
 from typer.testing import CliRunner
 
 import dpmcmc.results.posterior
-from dpmcmc import Budget, cli, findings, forecast, load, statement_of
-from dpmcmc.cli import choices, main
-from dpmcmc.cli.choices import SamplerName
+from dpmcmc import Budget, cli, findings, load, recipes, statement_of
+from dpmcmc.cli import main
 from dpmcmc.cli.problems import ModelName, Problem, Settings, problem_of, rows_of
 from dpmcmc.curator.noise import noise
 from dpmcmc.curator.owner import Grant
 from dpmcmc.models.robust_linear import HUBER
+from dpmcmc.recipes import SamplerName, forecast
 from dpmcmc.run.progress import Progress
 from dpmcmc.tables.columns import Bounds, parse_bounds
 
@@ -882,7 +882,7 @@ def test_a_linear_row_says_as_much_as_is_guessed_where_noise_and_slopes_are_typi
         r"roughly (\d+) independent draws' worth of the worst",
     )
     step_size, steps, draws = (float(re.search(number, output)[1]) for number in numbers)
-    # The rule of `tuning`
+    # The rule of `recipes`
     assert draws == pytest.approx(
         2 * steps * step_size * 4000 * min(problem.information) / 4, rel=0.1
     )
@@ -1235,12 +1235,11 @@ def test_a_gaussian_is_that_of_the_table_and_its_prior_reaches_all_corners(folde
     np.testing.assert_allclose(problem.prior_precision, variances / (0.7 * half) ** 2)
     np.testing.assert_array_equal(problem.information, 1)
     budget = Budget(8, 1e-4)
-    chosen = choices.langevin(
-        problem, dpmcmc.Curator(rows, problem.model, budget), 2, choices.ByHand(*[None] * 4)
-    )
+    curator = dpmcmc.Curator(rows, problem.model, budget)
+    chosen = recipes.choose(SamplerName.sgld, True, problem, curator, 2, recipes.ByHand(), 0.5)
     # Curvature is what is proved: the step is a fifth
     expected = 5 * (N * 2**0.5 + max(problem.prior_precision))
-    assert 1 / dpmcmc.tuning.step_size(chosen.query, budget) == pytest.approx(expected, rel=2e-3)
+    assert 1 / recipes.step_size(chosen.query, budget) == pytest.approx(expected, rel=2e-3)
 
 
 def test_other_models_are_those_of_the_table(folder):
@@ -1287,18 +1286,18 @@ def test_a_walk_asks_what_was_chosen_and_pays_for_its_longest_move():
     model, budget = dpmcmc.models.logistic(2, radius=3.0), Budget(4, 1e-4)
     problem = Problem(model, np.zeros(2), np.array([0.5, 0.2]), 2.0)
     curator = SimpleNamespace(capacity=1000, budget=budget)
-    public = dpmcmc.tuning.walk([0.5, 0.2], 2.0, 1000).max_move
+    public = recipes.moves([0.5, 0.2], 2.0, 1000).max_move
     for typed, longest, clip in (
-        (choices.ByHand(None, None, None, None), public, 3.0),
-        (choices.ByHand(2.0, 0.3, None, 7.0), 0.3 * 2**0.5, 2.0),
-        (choices.ByHand(4.0, 0.3, 0.1, 7.0), 0.1, 4.0),
+        (recipes.ByHand(None, None, None, None), public, 3.0),
+        (recipes.ByHand(2.0, 0.3, None, 7.0), 0.3 * 2**0.5, 2.0),
+        (recipes.ByHand(4.0, 0.3, 0.1, 7.0), 0.1, 4.0),
     ):
         walks = [
             name for name in SamplerName if name not in (SamplerName.noise_aware, SamplerName.sgld)
         ]
-        found = {name: choices.walk(name, problem, curator, typed, 0.25) for name in walks}
+        found = {name: recipes.as_typed(name, problem, curator, typed, 0.25) for name in walks}
         ratio, bit = (
-            typed.noise_multiplier or dpmcmc.tuning.noise_multiplier(name, clip, longest, budget)
+            typed.noise_multiplier or recipes.noise_multiplier(name, clip, longest, budget)
             for name in ("penalty", "penalty-bit")
         )
         expected = {
@@ -1317,16 +1316,16 @@ def test_what_steps_are_worth_is_told_of_all_chains_and_of_lazy_ones():
     problem = Problem(model, np.zeros(2), np.array([0.5, 0.2]), 2.0, is_measured=True)
     curator = SimpleNamespace(capacity=10**6, budget=budget, max_steps=lambda initial, plan: 700)
     for name in (SamplerName.barker, SamplerName.lazy_barker):
-        chosen = choices.Chosen(None, None, name, "")
-        expected = dpmcmc.tuning.effective_draws(
+        chosen = recipes.Recipe(None, None, name, "")
+        expected = recipes.effective_draws(
             "barker", 2100 * (0.25 if "lazy" in name.value else 1), 2
         )
-        assert choices.most_draws(curator, chosen, problem, 3, 0.25) == pytest.approx(expected)
+        assert recipes.most_draws(curator, chosen, problem, 3, 0.25) == pytest.approx(expected)
     gradient = dpmcmc.Gradient(3.0, 50.0)
-    all_steps = dpmcmc.tuning.langevin_steps(50.0, budget)
+    all_steps = recipes.langevin_steps(50.0, budget)
     for num_steps in (all_steps, all_steps // 3):
-        found = choices.draws_worth(
-            curator, choices.Chosen(None, gradient, SamplerName.sgld, ""), problem, num_steps, 0.5
+        found = recipes.draws_worth(
+            curator, recipes.Recipe(None, gradient, SamplerName.sgld, ""), problem, num_steps, 0.5
         )
         assert found == pytest.approx(
             num_steps / all_steps / forecast.forecast_error("sgld", 10**6, 2, budget) ** 2

@@ -17,7 +17,7 @@ from dpmcmc import (
     Neighbours,
     UnsupportedQuery,
     models,
-    tuning,
+    recipes,
 )
 from dpmcmc.curator.queries import gradient
 from dpmcmc.curator.sums.exact_sum import BITS
@@ -177,16 +177,18 @@ def test_the_number_of_rows_must_be_public_and_the_model_have_a_center():
 
 def test_recipes_take_what_needs_less_noise():
     kinds = {
-        CenteredGradient: tuning.langevin(LINEAR, 100_000, Budget(4.0, 1e-6)),
-        Gradient: tuning.langevin(LINEAR, 100_000, Budget(4.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)),
+        CenteredGradient: recipes.langevin(LINEAR, 100_000, Budget(4.0, 1e-6)),
+        Gradient: recipes.langevin(
+            LINEAR, 100_000, Budget(4.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
+        ),
     }
     for kind, recipe in kinds.items():
         assert type(recipe.query) is kind and kind in map(type, recipe.initial)
         assert recipe.query.clip == (
             LINEAR.spread if kind is CenteredGradient else LINEAR.lipschitz
         )
-    assert type(tuning.langevin(LINEAR, 100_000, Budget(4.0, 1e-6), clip=3.0).query) is Gradient
+    assert type(recipes.langevin(LINEAR, 100_000, Budget(4.0, 1e-6), clip=3.0).query) is Gradient
     assert (
-        tuning.langevin(LINEAR._replace(lipschitz=None), 100_000, Budget(4.0, 1e-6)).query.clip
+        recipes.langevin(LINEAR._replace(lipschitz=None), 100_000, Budget(4.0, 1e-6)).query.clip
         == LINEAR.spread
     )

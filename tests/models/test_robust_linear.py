@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
-from dpmcmc import Budget, Curator, sample, tuning
+from dpmcmc import Budget, Curator, recipes, sample
 from dpmcmc.models import robust_linear, simulate_linear_rows
 from dpmcmc.models.robust_linear import CENTER, HUBER
 from dpmcmc.results.posterior import doubt
@@ -273,7 +273,7 @@ def test_a_private_run_finds_the_coefficients_and_the_noise(noise):
     )
     rows = rows[0], jnp.clip(rows[1], -1, 1)
     budget = Budget(8.0, 1e-6)
-    recipe = tuning.langevin(model, 40_000, budget)
+    recipe = recipes.langevin(model, 40_000, budget)
     curator = Curator(rows, model, budget, fixed_secret=tiny.SECRET)
     run = sample(
         jax.random.key(5), recipe.sampler, curator, np.zeros(4), **recipe.options, progress=False

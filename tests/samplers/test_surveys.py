@@ -24,9 +24,9 @@ from dpmcmc import (
     models,
     newton_start,
     noise_aware,
+    recipes,
     sample,
     survey,
-    tuning,
 )
 from dpmcmc.diagnostics import of_survey
 from dpmcmc.run.loop import begin_program, block_program
@@ -281,11 +281,11 @@ def coverage(mu, num_rows, num_tables, scale=1.0):
         return (ranks > 0.05) & (ranks < 0.95), draws.std(axis=0)
 
     epsilon = next(
-        e for e in np.geomspace(0.01, 50, 400) if tuning.gaussian_mu(Budget(e, 1e-6)) >= mu
+        e for e in np.geomspace(0.01, 50, 400) if recipes.gaussian_mu(Budget(e, 1e-6)) >= mu
     )
     model = models.logistic(DIMENSION, RADIUS, prior_scale=scale)
     with warnings.catch_warnings(action="ignore"):
-        recipe = tuning.noise_aware(model, num_rows, Budget(epsilon, 1e-6))
+        recipe = recipes.noise_aware(model, num_rows, Budget(epsilon, 1e-6))
     of_tables, keys = (
         jax.jit(jax.vmap(one, (None, 0))),
         jax.random.split(jax.random.key(3), num_tables),
@@ -338,7 +338,7 @@ MODEL = models.logistic(2, 1.0)
 
 def test_a_recipe_tells_all_that_its_program_asks():
     curator = Curator(ROWS, MODEL, Budget(4.0, 1e-6))
-    recipe = tuning.noise_aware_for(curator)
+    recipe = recipes.noise_aware_for(curator)
     keys, positions = jax.random.split(jax.random.key(0), 2), jnp.zeros((2, 2))
     begin = curator.trace(begin_program(recipe.sampler, recipe.options["start"]), keys, positions)
     step = curator.trace(block_program(recipe.sampler, 1, 1), keys, *begin.shapes, np.int32(0))
@@ -349,7 +349,7 @@ def test_a_recipe_tells_all_that_its_program_asks():
 def test_the_survey_is_all_that_is_asked():
     """As often as the recipe says, and it costs the whole budget, whatever the number of draws."""
     curator = Curator(ROWS, MODEL, Budget(4.0, 1e-6))
-    recipe = tuning.noise_aware_for(curator, num_chains=2, num_steps=300)
+    recipe = recipes.noise_aware_for(curator, num_chains=2, num_steps=300)
     found = sample(
         jax.random.key(0), recipe.sampler, curator, jnp.zeros(2), **recipe.options, progress=False
     )
@@ -378,7 +378,7 @@ def test_rows_far_from_the_middle_of_their_bounds_are_found(epsilon):
     curator = Curator(
         (features, np.clip(labels, -1, 1).astype(np.float32)), model, Budget(epsilon, 1e-6)
     )
-    recipe = tuning.noise_aware_for(curator, num_chains=2, num_steps=200)
+    recipe = recipes.noise_aware_for(curator, num_chains=2, num_steps=200)
     found = sample(
         jax.random.key(0), recipe.sampler, curator, jnp.zeros(4), **recipe.options, progress=False
     )
@@ -389,9 +389,9 @@ def test_rows_far_from_the_middle_of_their_bounds_are_found(epsilon):
 
 def test_all_of_the_budget_is_shared_out():
     for budget in (Budget(1.0, 1e-6), [Budget(2.0, 1e-5), Budget(0.5, 1e-6)]):
-        recipe = tuning.noise_aware(MODEL, 4000, budget)
+        recipe = recipes.noise_aware(MODEL, 4000, budget)
         spent = sum(count / query.noise_multiplier**2 for query, count in recipe.initial.items())
-        assert 0.998 < spent / tuning.gaussian_mu(budget) ** 2 <= 1
+        assert 0.998 < spent / recipes.gaussian_mu(budget) ** 2 <= 1
 
 
 @pytest.mark.slow
@@ -402,7 +402,7 @@ def test_several_owners_are_surveyed_as_one():
         for name, rows in zip(("north", "south"), halves, strict=True)
     }
     federation = Federation(owners)
-    recipe = tuning.noise_aware_for(federation, num_chains=2, num_steps=300)
+    recipe = recipes.noise_aware_for(federation, num_chains=2, num_steps=300)
     found = sample(
         jax.random.key(0),
         recipe.sampler,
@@ -417,9 +417,9 @@ def test_several_owners_are_surveyed_as_one():
 def test_what_is_hopeless_is_told_before_the_budget_is_spent_and_where_it_was_asked_for():
     curator = Curator(tuple(part[:100] for part in ROWS), MODEL, Budget(0.1, 1e-6))
     for make in (
-        tuning.noise_aware_for,
-        lambda owner: tuning.noise_aware(owner.model, 100, owner.budget),
-        tuning.langevin_for,
+        recipes.noise_aware_for,
+        lambda owner: recipes.noise_aware(owner.model, 100, owner.budget),
+        recipes.langevin_for,
     ):
         with pytest.warns(UserWarning, match=r"hopeless: ") as told:
             make(curator)
@@ -430,7 +430,7 @@ def test_what_is_hopeless_is_told_before_the_budget_is_spent_and_where_it_was_as
 def test_rows_that_cannot_be_heard_are_told():
     curator = Curator(tuple(part[:1500] for part in ROWS), MODEL, Budget(0.1, 1e-6))
     with warnings.catch_warnings(action="ignore"):
-        recipe = tuning.noise_aware_for(curator, num_chains=2, num_steps=100)
+        recipe = recipes.noise_aware_for(curator, num_chains=2, num_steps=100)
         found = sample(
             jax.random.key(0),
             recipe.sampler,
@@ -531,7 +531,7 @@ def test_a_direction_that_noise_has_drowned_is_told(of_curvature, is_lost):
 def test_clips_that_rows_may_reach_are_told():
     """They are those of the start, since a step asks nothing."""
     curator = Curator(ROWS, MODEL, Budget(4.0, 1e-6))
-    recipe = tuning.noise_aware_for(curator, num_chains=1, num_steps=50, clip=0.2)
+    recipe = recipes.noise_aware_for(curator, num_chains=1, num_steps=50, clip=0.2)
     found = sample(
         jax.random.key(0), recipe.sampler, curator, jnp.zeros(2), **recipe.options, progress=False
     )
@@ -743,7 +743,7 @@ def test_curvature_that_is_lost_in_noise_does_not_hold_a_start_back(least, low, 
     rng = np.random.default_rng(4)
     x = rng.uniform(-1, 1, (20_000, 1))
     rows = jnp.asarray(x), jnp.asarray(0.5 + 0.1 * x[:, 0] + 0.025 * rng.normal(size=20_000))
-    recipe = tuning.noise_aware(model, 20_000, Budget(4.0, 1e-6))
+    recipe = recipes.noise_aware(model, 20_000, Budget(4.0, 1e-6))
 
     def total(function, position):
         return jnp.sum(

@@ -63,7 +63,7 @@ def plan(
     ] = False,
 ) -> None:
     """What each sampler would make of a logistic regression, from public facts alone."""
-    from dpmcmc import forecast
+    from dpmcmc.recipes import forecast
     from dpmcmc.types import Budget
 
     with refusals(as_json=as_json):

@@ -79,7 +79,7 @@ class Problem(NamedTuple):
     where: str = ""  # under which conditions the guessed information is right, in words
     allowed: tuple[str, ...] = ()  # what is declared of the columns that are used, in words
     is_exact: bool = False  # the information is what a row says, no guess
-    is_measured: bool = False  # `dpmcmc.forecast` was measured on such models
+    is_measured: bool = False  # `dpmcmc.recipes.forecast` was measured on such models
     # The posterior is like a normal one; else some steps are worth fewer draws than can be told
     is_round: bool = True
     # Of the result: findings about draws of such a model
@@ -319,7 +319,8 @@ def _scales(settings: Settings) -> str:
 def _logistic(settings: Settings) -> Problem:
     import numpy as np
 
-    from dpmcmc import forecast, models
+    from dpmcmc import models
+    from dpmcmc.recipes import forecast
 
     features = _features(settings, "log-odds")
     model = models.logistic(
@@ -355,8 +356,9 @@ def _logistic_rows(cells: dict[str, Any], settings: Settings) -> Any:
 def _linear(settings: Settings) -> Problem:
     import numpy as np
 
-    from dpmcmc import forecast, models
+    from dpmcmc import models
     from dpmcmc.models.robust_linear import CENTER, HUBER, NOISE, NOISE_PRIOR, SHARE
+    from dpmcmc.recipes import forecast
 
     assert settings.label is not None
     label = settings.label

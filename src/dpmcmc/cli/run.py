@@ -9,7 +9,7 @@ Bounds are declared, not computed from the table: every cell is moved into its b
 with a missing or unreadable one says nothing. Features of a regression are scaled so that the
 bounds become -1 and 1, levels of text become corners of a simplex, columns of a Gaussian are scaled
 by their standard deviation: this makes the clip of the model a proved one. What is reported is in
-the units of the table. Step size, longest move and noise follow from public facts (`dpmcmc.tuning`)
+the units of the table. Step size, longest move and noise follow from public facts (`dpmcmc.recipes`)
 unless given. Regressions and Gaussian means take the posterior given a few noisy looks at the rows,
 which gets furthest (several runs share a budget by --part); the others, and all with settings of
 your own, Barker's accept bit.
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import re
 import tempfile
 import warnings
 import zlib
@@ -36,8 +37,6 @@ from typing import Annotated, Any
 
 import typer
 
-from dpmcmc.cli import choices
-from dpmcmc.cli.choices import ByHand, Chosen, SamplerName
 from dpmcmc.cli.options import Relation, refusals, say
 from dpmcmc.cli.problems import (
     PRIOR_SCALES,
@@ -48,6 +47,7 @@ from dpmcmc.cli.problems import (
     problem_of,
     rows_of,
 )
+from dpmcmc.recipes import COUNT_SHARE, ByHand, Recipe, SamplerName
 
 # What tables and settings may be, besides out of range
 UNREADABLE = TypeError, OSError, EOFError, zlib.error
@@ -56,6 +56,7 @@ LEAST_PART = 0.01  # of a budget: what rounding leaves of one that is used up is
 ROUNDING = 1e-6  # of a budget: three thirds fit
 STOPPED = 4  # the exit code of a run that was stopped by its count
 LARGE_EPSILON = 10.0  # above, a promise protects hardly anything
+OF_DELTA = "delta = .* is above"  # what a curator warns of
 MAX_SEED = 2**32 - 1  # JAX takes a larger one modulo 2^32, or not at all
 
 
@@ -275,7 +276,7 @@ def run(
     table.
     """
     with refusals(*UNREADABLE):
-        from dpmcmc import Budget, Curator
+        from dpmcmc import Budget, Curator, recipes
         from dpmcmc.tables.columns import delimiter_of, parse_bounds, parse_levels, parse_names
 
         not_writable = list(_why_not_writable(out, ledger))
@@ -318,17 +319,17 @@ def run(
         delimiter = delimiter_of(table) if delimiter is None else delimiter.replace("\\t", "\t")
         problem = problem_of(model, settings)
         by_hand = ByHand(clip, step_size, max_move, noise_multiplier)
-        name = choices.name_of(sampler, problem, by_hand, shared_by is not None)
+        name = recipes.name_of(sampler, problem, by_hand, shared_by is not None)
         filter_name = _filter_name(name, shared_by, part)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "delta = .* is above")  # the plan says it
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.filterwarnings("always", OF_DELTA)
             curator = Curator(
                 rows_of(model, table, delimiter, decimal, settings), problem.model, budget, capacity=capacity,
                 persons=_persons(table, person, delimiter, settings, budget), ledger=ledger, shared_by=filter_name,
             )  # fmt: skip
         _check_open(curator, ledger)
         taken = _taken(curator, part, ledger) if name is SamplerName.noise_aware else 1.0
-        chosen = choices.choose(
+        chosen = recipes.choose(
             name, sampler is not None, problem, curator, chains, by_hand, kappa, taken, count
         )
         thin = _thin(chosen.thin, steps) if thin is None else thin
@@ -348,12 +349,22 @@ def run(
             problem.is_round and not set(by_hand.given) - {"--clip"} and chosen.query is not None
         )
         draws = (
-            choices.draws_worth(curator, chosen, problem, num_steps * chains, kappa)
+            recipes.draws_worth(curator, chosen, problem, num_steps * chains, kappa)
             if is_automatic
             else None
         )
         lines = _plan_lines(
-            model, table, settings, problem, curator, chosen, num_steps, chains, draws, person
+            model,
+            table,
+            settings,
+            problem,
+            curator,
+            chosen,
+            num_steps,
+            chains,
+            draws,
+            person,
+            _cautions(warned),
         )
         plan = [_plain(line) for line in lines]
         plan.append(
@@ -386,6 +397,17 @@ def run(
         raise typer.Exit(130)
     if not is_reliable:
         raise typer.Exit(3)
+
+
+def _cautions(warned: list[warnings.WarningMessage]) -> list[str]:
+    """What a curator has warned of that belongs into the plan; all else is shown as usual."""
+    found = [str(warning.message) for warning in warned]
+    for warning, text in zip(warned, found, strict=True):
+        if not re.match(OF_DELTA, text):
+            warnings.showwarning(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    return [text for text in found if re.match(OF_DELTA, text)]
 
 
 def _persons(
@@ -495,8 +517,7 @@ def _thin(wanted: int, steps: int | None) -> int:
     )
 
 
-def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: int) -> int:
-    from dpmcmc.curator.programs.asked import total_plan
+def _num_steps(curator, chosen: Recipe, steps: int | None, chains: int, thin: int) -> int:
     from dpmcmc.run.loop import check_fits
 
     for name, value in (("--chains", chains), ("--thin", thin)):
@@ -507,9 +528,7 @@ def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: in
     if steps is not None and (steps < 1 or steps % thin):
         raise ValueError(f"--steps {steps} must be positive, and a multiple of --thin {thin}")
     if steps is not None:
-        check_fits(
-            curator, total_plan((chosen.once, 1), (per_step, steps)), chosen.once, per_step, chains
-        )
+        check_fits(curator, chosen.plan(steps, chains), chosen.once, per_step, chains)
         return steps
     fits = curator.max_steps(chosen.initial, per_step)
     if fits < thin:
@@ -521,12 +540,12 @@ def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: in
 
 
 def _plan_lines(
-    model, table, settings, problem, curator, chosen, num_steps, chains, draws, person
+    model, table, settings, problem, curator, chosen, num_steps, chains, draws, person, cautions
 ) -> Iterator[str]:
-    from dpmcmc import forecast, tuning
+    from dpmcmc import recipes
     from dpmcmc.accounting import calibrate
     from dpmcmc.accounting.bill import costs_of
-    from dpmcmc.curator.account import doubtful_delta
+    from dpmcmc.recipes import forecast
     from dpmcmc.tables.columns import MISSING
 
     budget = curator.budget
@@ -568,9 +587,9 @@ def _plan_lines(
     yield f"Budget:   {part}epsilon = {budget.epsilon:g}, delta = {budget.delta:g}: {num_steps} steps {_of_each(chains)}"
     yield from _count_lines(chosen)
     if chosen.query is None:
-        widening = choices.expected_widening(problem, curator, chosen.share)
+        widening = recipes.expected_widening(problem, curator, chosen.share)
         yield f"Expect:   a posterior roughly {widening:.3g} times as wide as without privacy" + (
-            f", which {FAR}" if widening > tuning.MAX_WIDENING else ""
+            f", which {FAR}" if widening > recipes.MAX_WIDENING else ""
         )
     if draws is not None:
         few = (
@@ -581,7 +600,7 @@ def _plan_lines(
         expected = few if draws < 1.5 else f"roughly {round(draws)} independent draws' worth"
         of_which = (
             "of the worst parameter"
-            if choices.is_worst(chosen, problem)
+            if recipes.is_about_the_worst(chosen, problem)
             else "on average over parameters"
         )
         yield f"Expect:   {expected} {of_which}, warm-up included" + (
@@ -596,7 +615,7 @@ def _plan_lines(
         is_held_back = calibrate.held_back(each, budget.epsilon, budget.delta, first)
         if is_held_back:
             yield f"          {forecast.HELD_BACK}"
-        if choices.is_few(draws, chosen, problem):
+        if recipes.is_few(draws, recipes.is_about_the_worst(chosen, problem)):
             larger = "table or delta" if is_held_back else "table or budget"
             fits = curator.max_steps(chosen.initial, chosen.per_step(chains))
             more = f"more steps ({fits} would fit), " if fits > 1.1 * num_steps else ""
@@ -612,23 +631,21 @@ def _plan_lines(
             "protects hardly anything: "
             "1 is a strong one, and few take more than 10"
         )
-    for doubt in doubtful_delta(budget, curator.capacity):
-        yield f"          {doubt}"
+    for caution in cautions:
+        yield f"          {caution}"
 
 
-def _count_lines(chosen: Chosen) -> Iterator[str]:
-    from dpmcmc import counting
-
+def _count_lines(chosen: Recipe) -> Iterator[str]:
     if chosen.counting is None:
         yield f"Count:    none ({chosen.no_count}): if cells cannot be read as declared, the budget is spent on nothing"
         return
     names = "".join(f", and how many with {name}" for name in chosen.counting.names)
     noise = f"+-{chosen.counting.deviation:.0f}{' each' if names else ''}"
-    yield f"Count:    first, for {counting.SHARE:.0%} of that: how many rows can be used{names} (noise {noise});"
+    yield f"Count:    first, for {COUNT_SHARE:.0%} of that: how many rows can be used{names} (noise {noise});"
     yield f"          the run stops there, the rest unspent, {chosen.counting.rule()}"
 
 
-def _count(curator: Any, chosen: Chosen, problem: Problem, seed: int, ledger: Path | None) -> str:
+def _count(curator: Any, chosen: Recipe, problem: Problem, seed: int, ledger: Path | None) -> str:
     """Take the count and say what it has found.
 
     Stops a run that would spend its budget on nothing.
@@ -660,16 +677,16 @@ def _count(curator: Any, chosen: Chosen, problem: Problem, seed: int, ledger: Pa
     return line
 
 
-def _why_stopped(found: Any, curator: Any, chosen: Chosen, ledger: Path | None) -> str:
-    from dpmcmc import counting, tuning
+def _why_stopped(found: Any, curator: Any, chosen: Recipe, ledger: Path | None) -> str:
+    from dpmcmc import recipes
 
     of_label = (
         "labels in another spelling than --positive and --negative; "
         if found.counting.names
         else ""
     )
-    cost = f"The count has cost {counting.SHARE * chosen.part:.1%} of the budget"
-    worth = tuning.part_of(curator.budget, curator.share_left).epsilon
+    cost = f"The count has cost {COUNT_SHARE * chosen.part:.1%} of the budget"
+    worth = recipes.part_of(curator.budget, curator.share_left).epsilon
     rest = (
         f"{curator.share_left:.1%} are left in {ledger}, worth epsilon = {worth:.4g} by "
         "themselves: correct the options, and give "
@@ -741,7 +758,7 @@ def _end_dry_run(arguments: tuple[Any, ...], options: dict[str, Any], is_refused
 
 def _sample(
     curator: Any,
-    chosen: Chosen,
+    chosen: Recipe,
     problem: Problem,
     arguments: tuple[Any, ...],
     options: dict[str, Any],

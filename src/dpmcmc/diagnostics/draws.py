@@ -221,7 +221,7 @@ def of_draws(
                 "steps-skip-prior",
                 "The steps are too long for this prior: within a step it changes by more than its "
                 "slopes at both ends explain, so that the draws are spread too widely, perhaps by "
-                "far. Take a shorter step_size (tuning.langevin: a smaller stiffness).",
+                "far. Take a shorter step_size (recipes.langevin: a smaller stiffness).",
             )
         )
     found += _of_long_moves(model, plan, longest, positions)
@@ -258,7 +258,7 @@ def _of_shares(info: Mapping[str, np.ndarray]) -> list[Finding]:
                 f"the step may add, so the draws are spread too widely{how_wide}: steps were too "
                 "long for this noise (sgld: step_size * variance * preconditioner may be 4 at "
                 "most, 0.4 with subtract_noise=False; sgnht: half of that product at most the "
-                "friction). tuning.langevin_for finds a step that fits, for several owners too.",
+                "friction). recipes.langevin_for finds a step that fits, for several owners too.",
                 {"share": share["is_saturated"], "widening": factor},
             )
         )
@@ -400,7 +400,7 @@ def _of_langevin(
                 Severity.SEVERE if factor > WIDE else Severity.NOTE,
                 f"The steps are too long for this posterior: the draws are spread {how_wide} as "
                 "widely as it, or more. step_size times the posterior's largest precision (1 / "
-                "variance, times the preconditioner) should be well below 1 (tuning.langevin: is "
+                "variance, times the preconditioner) should be well below 1 (recipes.langevin: is "
                 "num_rows that of the table? langevin_for takes it from the curator. Are the "
                 "rows within what is declared of them, as columns are that dpmcmc.tables "
                 "scaled?).",

@@ -22,7 +22,7 @@ CONTRADICTION = "Queries use different parts, so that the draws are not those of
 BIAS = (
     "Clipping biases the draws: measured in standard deviations, the more the larger the table is"
 )
-HOW_MUCH = " (tuning.clip_shift computes how much, on simulated rows)"
+HOW_MUCH = " (recipes.clip_shift computes how much, on simulated rows)"
 
 
 def of_settings(model: Model, plan: Mapping[Any, int]) -> list[Finding]:

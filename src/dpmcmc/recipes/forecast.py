@@ -4,7 +4,7 @@ draws, or a plain "hopeless".
 The posterior mean is off by  err = sqrt(K d / (mu^2 n))  posterior standard deviations, root mean
 square over the parameters, where mu is the Gaussian-DP parameter of the whole budget. K was
 measured (`benchmarks/forecast.py`) on simulated logistic regressions with an intercept and features
-uniform in [-1, 1], with the settings of `tuning`, and for random walks those of `walk_recipe`: a
+uniform in [-1, 1], with the settings of `recipes`, and for random walks those of `walk_after_start`: a
 private start, and its shape (`dpmcmc run` gives them neither, and other numbers of steps).
 Effective draws are about 1 / err^2. Tables whose features huddle in a corner of their declared
 bounds do worse: tell the bounds tightly.
@@ -18,15 +18,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dpmcmc import tuning
+from dpmcmc.recipes.budgets import gaussian_mu
+from dpmcmc.recipes.hope import FEW_ON_AVERAGE, is_few, why_hopeless
+from dpmcmc.recipes.langevin import ATTAINED, langevin_step
+from dpmcmc.recipes.noise_aware import widening_for
+from dpmcmc.recipes.start import start_queries
+from dpmcmc.recipes.walks import longest_move, walk_query
 from dpmcmc.types import Budget, Neighbours, whole
-
-# Of a row in the posterior precision: p (1 - p) times a feature's mean square, in units of R^2 / d
-TYPICAL_WEIGHT = 0.07
-HOPELESS = 1.0  # an error of a whole posterior standard deviation: the prior could be as good
-# Effective draws on average: some parameter may have a quarter of them, too few for the checks of a
-# run
-FEW = 60
 
 
 class Constant(NamedTuple):
@@ -56,62 +54,18 @@ HELD_BACK = "limited by how near the noise is to its ideal law, which delta pays
 START_OFFSET = 5.0
 
 
-def walk_recipe(model, num_rows: int, budget: Budget, test: str) -> tuning.Recipe:
-    """A random walk with Barker's accept bit or the penalty test on a noisy ratio, after a private
-    Newton start.
-
-    The walk takes its shape from the start's curvature; the cap on its moves, which the bill is
-    for, from public facts.
-    """
-    import jax.numpy as jnp
-
-    from dpmcmc import accept_walk, penalty, random_walk
-
-    longest = longest_move(num_rows, model.dimension, model.lipschitz)
-    make: Any = accept_walk if test == "barker" else penalty
-    query = walk_query(test, model.lipschitz, longest, budget)
-
-    def sampler(start):
-        shape = jnp.linalg.cholesky(jnp.linalg.inv(start.precision))
-        move = random_walk(tuning.LENGTH / math.sqrt(model.dimension) * shape, longest)
-        return make(model.log_prior, query, move)
-
-    start = tuning.private_start(model, budget)
-    initial = tuning.start_plan(model, budget)
-    return tuning.Recipe(sampler, start, query, initial, num_chains=2, thin=1, warmup=0.1)
-
-
-def walk_query(test: str, lipschitz: float, longest: float, budget: Budget) -> Any:
-    """What such a walk asks at every step."""
-    from dpmcmc import Accept, Barker, LogRatio
-
-    bound = lipschitz * longest
-    if test == "barker":
-        return Accept(Barker(), bound)
-    return LogRatio(lipschitz, tuning.noise_multiplier("penalty", lipschitz, longest, budget))
-
-
-def longest_move(num_rows: int, dimension: int, lipschitz: float) -> float:
-    """What `tuning.walk` makes of rows of typical weight."""
-    return tuning.walk(
-        [TYPICAL_WEIGHT * lipschitz**2 / dimension] * dimension, 0.0, num_rows
-    ).max_move
-
-
 def expected_widening(num_rows: int, dimension: int, budget: Budget) -> float:
     """How much wider a noise-aware posterior will be than one without privacy: its one slope tells
     what a chain could average.
     """
-    return tuning.widening_for(_error_of_chains("sgld", num_rows, dimension, budget) ** -2)
+    return widening_for(_error_of_chains("sgld", num_rows, dimension, budget) ** -2)
 
 
 def _error_of_chains(name: str, num_rows: int, dimension: int, budget: Budget) -> float:
     """The error without what the start is off."""
     unit = budget.unit.sensitivity / 2  # K was measured for a replaced row
     return (
-        unit
-        * math.sqrt(CONSTANTS[name].at(dimension) * dimension / num_rows)
-        / tuning.gaussian_mu(budget)
+        unit * math.sqrt(CONSTANTS[name].at(dimension) * dimension / num_rows) / gaussian_mu(budget)
     )
 
 
@@ -173,11 +127,11 @@ def _bill(
     from dpmcmc.accounting.bill import costs_of
 
     # In units where R = 1 the curvature of a row is at most 1/4, and the prior's precision 1 / R^2.
-    start = tuning.start_queries(Gradient, 1.0, 0.25, budget)
+    start = start_queries(Gradient, 1.0, 0.25, budget)
     if name == "sgld":
         query: Any = Gradient(
             1.0,
-            tuning.langevin_step(num_rows / 4 + 1 / (dimension * tuning.ATTAINED), 1.0, budget)[0],
+            langevin_step(num_rows / 4 + 1 / (dimension * ATTAINED), 1.0, budget)[0],
         )
     else:
         query = walk_query(name, 1.0, longest_move(num_rows, dimension, 1.0), budget)
@@ -210,7 +164,7 @@ def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
         f"noise-aware: any number of draws, from a posterior {widening:.3g} times as wide as "
         "without privacy."
     )
-    if widening <= tuning.MAX_WIDENING:
+    if why_hopeless(widening=widening) is None:
         lines.append(
             "Recommended: noise-aware. Errors are of posterior means, in posterior sd; steps are "
             "of all chains together."
@@ -218,9 +172,9 @@ def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
         lines.append(
             f"All this holds {FILLED}.\nElse errors may be several times as large: {CROWDED}."
         )
-        if best.effective_draws < FEW:
+        if is_few(best.effective_draws, is_worst=False):
             lines.append(
-                f"FEW: with less than {FEW} effective draws on average a run of {best.name} is "
+                f"FEW: with less than {FEW_ON_AVERAGE} effective draws on average a run of {best.name} is "
                 "likely to fail its own checks."
             )
     elif best.num_steps == 0:
@@ -254,7 +208,7 @@ def plan_json(num_rows: int, dimension: int, budget: Budget) -> str:
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "relation": budget.neighbours.value,
-        "recommended": "noise-aware" if widening <= tuning.MAX_WIDENING else None,
+        "recommended": None if why_hopeless(widening=widening) else "noise-aware",
         "noise_aware_widening": widening,
         "samplers": [
             {name: None if value == math.inf else value for name, value in facts.items()}

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmcmc import tuning
+from dpmcmc.recipes.budgets import multiplier, public_facts
 from dpmcmc.types import Key, Plan, Position
 
-SHARE = 0.01  # of mu^2, for the count
 # Of the rows, where their number is public: fewer that can be used are a mistake
 LEAST_SHARE = 1 / 20
 # Of the noise: a count below so many may be that of no rows (the noise reaches it once in 30 000
@@ -106,8 +105,8 @@ def counting_for(curator: Any, share: float) -> Counting:
     """A count that takes `share` of mu^2: from public facts alone."""
     from dpmcmc import Count
 
-    num_rows, budgets = tuning.public_facts(curator, "dpmcmc.Count(noise_multiplier)")
-    query = Count(tuning.multiplier(budgets, share))
+    num_rows, budgets = public_facts(curator, "dpmcmc.Count(noise_multiplier)")
+    query = Count(multiplier(budgets, share))
     names = () if curator.model.kinds is None else curator.model.kinds.names
     deviation = math.hypot(*(query.deviation(budget.unit) for budget in budgets))
     total = deviation * math.sqrt(max(1, len(names)))

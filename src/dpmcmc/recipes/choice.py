@@ -1,0 +1,219 @@
+"""Which recipe to take where nobody has named one, and what may be hoped for: from public facts."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+from dpmcmc.recipes import counting, forecast
+from dpmcmc.recipes.budgets import part_of
+from dpmcmc.recipes.hope import why_hopeless
+from dpmcmc.recipes.langevin import ATTAINED, STIFFNESS, langevin_for, langevin_steps, step_size
+from dpmcmc.recipes.noise_aware import noise_aware_for, widening_for
+from dpmcmc.recipes.recipe import COUNT_SHARE, Recipe, SamplerName
+from dpmcmc.recipes.walks import Moves, effective_draws, moves, walk
+
+
+class Problem(Protocol):
+    """A model, and public facts about what its rows say."""
+
+    @property
+    def model(self) -> Any: ...
+
+    @property
+    def information(self) -> Any:
+        """What one row is guessed to say about each component: an inverse variance."""
+
+    @property
+    def prior_precision(self) -> Any:
+        """A number, or one for each component."""
+
+    @property
+    def is_exact(self) -> bool:
+        """The information is what a row says, no guess."""
+
+    @property
+    def is_measured(self) -> bool:
+        """`recipes.forecast` was measured on such models."""
+
+
+class ByHand(NamedTuple):
+    """Settings that somebody may choose; public facts give the others."""
+
+    clip: float | None = None
+    step_size: float | None = None
+    max_move: float | None = None
+    noise_multiplier: float | None = None
+
+    @property
+    def given(self) -> list[str]:
+        """The names of those that were chosen, as options of the command line."""
+        found = [name for name, value in self._asdict().items() if value is not None]
+        return [f"--{name.replace('_', '-')}" for name in found]
+
+
+def name_of(
+    name: SamplerName | None, problem: Problem, by_hand: ByHand, is_shared: bool
+) -> SamplerName:
+    """The sampler of this name, or else the one that gets furthest."""
+    has_bounds = problem.model.lipschitz is not None and problem.model.curvature is not None
+    if name is not None or not has_bounds or by_hand.given:
+        return name or SamplerName.barker
+    # Which asks nothing by the step
+    return SamplerName.sgld if is_shared else SamplerName.noise_aware
+
+
+def choose(
+    name: SamplerName,
+    is_named: bool,
+    problem: Problem,
+    curator: Any,
+    num_chains: int,
+    by_hand: ByHand,
+    kappa: float,
+    part: float = 1.0,
+    is_counted: bool = False,
+) -> Recipe:
+    """The recipe of this sampler.
+
+    Args:
+        name: The sampler.
+        is_named: Whether somebody has asked for it: else it is refused where it is hopeless.
+        problem: The model, and what its rows are guessed to say.
+        curator: Whose capacity and budget the recipe is for.
+        num_chains: The number of chains that share the budget.
+        by_hand: Settings that somebody has chosen.
+        kappa: Of the lazy test: the chance that a step asks about the rows.
+        part: The part of the budget that a noise-aware run takes.
+        is_counted: Whether a noise-aware run begins with a count of the rows that can be used.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        ValueError: If the settings do not fit the sampler, or the budget buys next to nothing.
+    """
+    if name in (SamplerName.noise_aware, SamplerName.sgld) and by_hand.given:
+        raise ValueError(
+            f"{', '.join(by_hand.given)}: {name.value} takes these from public facts; leave them "
+            "out, or choose another --sampler"
+        )
+    if name is SamplerName.noise_aware:
+        recipe = _noise_aware(curator, num_chains, part, is_counted)
+    elif name is SamplerName.sgld:
+        recipe = _langevin(problem, curator, num_chains)
+    else:
+        recipe = as_typed(name, problem, curator, by_hand, kappa)
+    if not is_named and not by_hand.given:
+        _check_hope(curator, recipe, problem, num_chains, kappa)
+    return recipe
+
+
+def _noise_aware(curator: Any, num_chains: int, part: float, is_counted: bool) -> Recipe:
+    """The posterior given a noisy survey, after a count of the rows that can be used."""
+    count = counting.counting_for(curator, COUNT_SHARE * part)
+    no_count = "" if is_counted else "--no-count"
+    if not no_count and not count.is_decisive:
+        no_count = (
+            f"a hundredth of the budget adds a noise of +-{count.deviation:.0f}, "
+            "too much for so few rows"
+        )
+    share = part if no_count else part * (1 - COUNT_SHARE)
+    with warnings.catch_warnings(action="ignore"):  # what to expect is part of the plan
+        recipe = noise_aware_for(curator, max(1, num_chains), share=share)
+    return replace(recipe, part=part, counting=None if no_count else count, no_count=no_count)
+
+
+def _langevin(problem: Problem, curator: Any, num_chains: int) -> Recipe:
+    """Langevin dynamics after a private start."""
+    stiffness = ATTAINED if problem.is_exact else STIFFNESS
+    with warnings.catch_warnings(action="ignore"):  # what to expect is part of the plan
+        return langevin_for(curator, max(1, num_chains), stiffness)
+
+
+def as_typed(
+    name: SamplerName, problem: Problem, curator: Any, by_hand: ByHand, kappa: float
+) -> Recipe:
+    """A random walk, its settings from public facts where they are not chosen."""
+    found = moves(problem.information, problem.prior_precision, curator.capacity, by_hand.step_size)
+    if by_hand.max_move is not None:
+        found = Moves(found.scale, by_hand.max_move)
+    return walk(
+        name.value,
+        problem.model,
+        curator.budget,
+        found,
+        by_hand.clip,
+        by_hand.noise_multiplier,
+        kappa,
+    )
+
+
+def expected_widening(problem: Problem, curator: Any, share: float) -> float:
+    """How many times as wide as without privacy a noise-aware posterior will be, roughly: of the
+    worst parameter where that can be predicted.
+    """
+    if problem.is_measured:
+        budget = part_of(curator.budget, share)
+        return forecast.expected_widening(curator.capacity, problem.model.dimension, budget)
+    recipe = _langevin(problem, curator, 1)
+    return widening_for(share * most_draws(curator, recipe, problem, 1, 1.0))
+
+
+def _check_hope(
+    curator: Any, recipe: Recipe, problem: Problem, num_chains: int, kappa: float
+) -> None:
+    """Refuse to spend a budget that would buy next to nothing."""
+    rows = curator.capacity
+    epsilon = curator.budget.epsilon
+    dimension = problem.model.dimension
+    if recipe.query is None:
+        found = why_hopeless(widening=expected_widening(problem, curator, recipe.share))
+    else:
+        found = why_hopeless(draws=most_draws(curator, recipe, problem, num_chains, kappa))
+    if found is None:
+        return
+    way_out = "More rows, a larger budget or narrower bounds would help"
+    if recipe.start is not None and problem.is_measured:
+        needed = forecast.needed_text("sgld", rows, dimension, curator.budget)
+        way_out = f"For means within half a standard deviation you would need {needed}"
+    raise ValueError(
+        f"hopeless: with {rows} rows and {dimension} parameters epsilon = {epsilon:g} gives "
+        f"{found}. {way_out}. To spend the budget all the same, name the --sampler"
+    )
+
+
+def draws_worth(
+    curator: Any, recipe: Recipe, problem: Problem, num_steps: int, kappa: float
+) -> float:
+    """About how many independent draws so many steps of all chains are worth: on average, or for
+    the worst parameter if that can be predicted.
+    """
+    if recipe.name is not SamplerName.sgld:
+        return effective_draws(recipe.name.value, num_steps, problem.model.dimension, kappa)
+    rows = curator.capacity
+    budget = curator.budget
+    query = recipe.query
+    if not problem.is_measured:
+        precision = min(rows * problem.information + problem.prior_precision)
+        return num_steps * step_size(query, budget) * precision / 4
+    draws = forecast.forecast_error("sgld", rows, problem.model.dimension, budget) ** -2
+    return draws * num_steps / max(1, langevin_steps(query.noise_multiplier, budget))
+
+
+def most_draws(
+    curator: Any, recipe: Recipe, problem: Problem, num_chains: int, kappa: float
+) -> float:
+    """The same for all steps that the budget is worth."""
+    if recipe.name is SamplerName.sgld:
+        num_steps = langevin_steps(recipe.query.noise_multiplier, curator.budget)
+    else:
+        per_step = recipe.per_step(max(1, num_chains))
+        num_steps = num_chains * curator.max_steps(recipe.initial, per_step)
+    return draws_worth(curator, recipe, problem, num_steps, kappa)
+
+
+def is_about_the_worst(recipe: Recipe, problem: Problem) -> bool:
+    """Whether `draws_worth` is about the worst parameter, and not an average."""
+    return recipe.name is SamplerName.sgld and not problem.is_measured
