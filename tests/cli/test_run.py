@@ -561,7 +561,7 @@ def test_by_default_all_of_the_budget_goes_to_a_few_looks(folder):
     )
     plan = invoke(*UNNAMED, "--dry-run")
     assert (
-        "Sampler:  noise-aware: 17 noisy looks at slopes and curvatures, clips 0.75 and 1.732 "
+        "Sampler:  noise-aware: 9 noisy gradients and 8 noisy Hessians, clips 0.75 and 1.732 "
         "(proved: no row" in plan.output
     )
     assert re.search(
@@ -645,7 +645,7 @@ def test_only_regressions_are_told_of_levels():
         "0.1",
         "--dry-run",
     )
-    assert means.exit_code == 0 and "or no number" in means.output and "levels" not in means.output
+    assert means.exit_code == 0 and "is no number" in means.output and "levels" not in means.output
     assert "see --levels" in invoke(*LANGEVIN, "--dry-run").output
 
 
@@ -675,7 +675,7 @@ def test_a_run_says_what_it_does(folder):
         "Sampler:  sgld after a private start",
         "clip 1.732 (proved: no row reaches it)",
         "Budget:   epsilon = 4, delta = 0.0001: ",
-        "Unit:     one row; of a person with several rows only one is protected",
+        "Unit:     one row. If people can have several, use --rows-per-person.",
         "Expect:   less than one independent draw's worth on average over parameters",
         "if cells fill their bounds, levels are about equally common and no column tells what "
         "others do",
@@ -751,7 +751,7 @@ def test_next_to_no_budget_is_hopeless_and_no_error(table):
 
 def test_steps_are_thinned_by_a_number_that_divides_them():
     assert [
-        cli.run._thin(wanted, steps)
+        cli.run.checks.thin_that_divides(wanted, steps)
         for wanted, steps in ((3, None), (3, 100), (4, 100), (7, 14), (7, 13))
     ] == [3, 2, 4, 7, 1]
 

@@ -128,12 +128,12 @@ def walk(
             "this model has no proved bound: choose --clip, the most that a row's log-ratio may be "
             "per unit of move"
         )
+    proposal = dpmcmc.random_walk(moves.scale, moves.max_move)
     query = walk_query(test, bound, moves.max_move, budget, noise_multiplier, kappa)
     is_proved = proved is not None and bound >= proved
     words = f"{test}, moves up to {moves.max_move:.3g}, clip {bound:.4g} ({clip_words(is_proved)})"
     if hasattr(query, "noise_multiplier"):
         words += f", noise multiplier {query.noise_multiplier:.4g}"
-    proposal = dpmcmc.random_walk(moves.scale, moves.max_move)
     sampler = _maker(test)(model.log_prior, query, proposal)
     return Recipe(sampler, query, SamplerName(test), words)
 
