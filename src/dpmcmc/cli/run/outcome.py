@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -119,13 +120,16 @@ def print_outcome(result: Any, study: Study, out: Path) -> bool:
     from dpmcmc import findings, statement_of, summary
     from dpmcmc.finding import in_words
 
+    found = findings(result)
+    is_reliable = not any(finding.is_severe for finding in found)
+    say()
+    for line in _sentences(study, num_kept(result), len(found), is_reliable):
+        say(line)
     say(f"\n{summary(result)}\n")
     if study.problem.reading:
         say(f"{study.problem.reading}\n")
-    found = findings(result)
     if found:
         say(f"{in_words(found)}\n")
-    is_reliable = not any(finding.is_severe for finding in found)
     if not is_reliable:
         say(f"{_what_would_help(study)}\n")
     say(f"{statement_of(result)}\n")
@@ -141,6 +145,23 @@ def print_outcome(result: Any, study: Study, out: Path) -> bool:
             "ones, --shared-by to others."
         )
     return is_reliable
+
+
+def _sentences(study: Study, num_draws: int, num_findings: int, is_reliable: bool) -> Iterator[str]:
+    """What was promised, what there is, and what is doubtful: first of all that is printed."""
+    promise = study.promise
+    is_person = promise.person is not None or promise.rows_per_person > 1
+    yield (
+        f"Promised: at most epsilon = {promise.epsilon:g} at delta = {promise.delta:g} for one "
+        f"{'person' if is_person else 'row'}."
+    )
+    yield f"Found:    {num_draws} draws {of_each(study.num_chains)}, warm-up included."
+    if not is_reliable:
+        yield "Doubtful: these draws fail a check. The reasons stand below the table."
+    elif num_findings:
+        yield "Doubtful: no check has failed; remarks stand below the table."
+    else:
+        yield "Doubtful: nothing that the checks can find."
 
 
 def _what_would_help(study: Study) -> str:
