@@ -393,7 +393,7 @@ def test_the_plan_command_recommends():
         "noise-aware: any number of draws, from a posterior 1.01 times as wide as without privacy"
         in found.stdout
     )
-    assert "All this holds if cells fill their bounds" in found.stdout
+    assert "All this holds assuming features spread over their bounds" in found.stdout
 
 
 def test_the_plan_command_answers_in_json():

@@ -677,8 +677,7 @@ def test_a_run_says_what_it_does(folder):
         "Budget:   epsilon = 4, delta = 0.0001: ",
         "Unit:     one row. If people can have several, use --rows-per-person.",
         "Expect:   less than one independent draw's worth on average over parameters",
-        "if cells fill their bounds, levels are about equally common and no column tells what "
-        "others do",
+        "assuming features spread over their bounds, balanced levels and no collinearity",
         "a column whose cells crowd in a third of its bounds gets a ninth of the draws, or fewer",
         "Chains:   keep 1 of 1 steps, and 10% of these apart as warm-up; seed 0",
         "r_hat",

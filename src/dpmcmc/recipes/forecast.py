@@ -44,9 +44,7 @@ CONSTANTS = {
     "barker": Constant(lambda dimension: 380.0 * dimension, 0.6, 1.1),
     "penalty": Constant(lambda dimension: 230.0 * dimension, 0.8, 1.9),
 }
-FILLED = (
-    "if cells fill their bounds, levels are about equally common and no column tells what others do"
-)
+FILLED = "assuming features spread over their bounds, balanced levels and no collinearity"
 # What rows say of a column goes with its variance.
 CROWDED = "a column whose cells crowd in a third of its bounds gets a ninth of the draws, or fewer"
 HELD_BACK = "limited by how near the noise is to its ideal law, which delta pays for: a larger epsilon buys no more steps"
