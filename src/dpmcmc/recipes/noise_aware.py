@@ -62,7 +62,7 @@ def noise_aware(
     """
     import dpmcmc
 
-    is_proved = clip is None
+    is_proved = clip is None and curvature is None
     model = with_bounds(model, budget, clip, curvature)
     num_rows = whole("num_rows", num_rows)
     num_chains = whole("num_chains", num_chains)
