@@ -23,7 +23,7 @@ from dpmcmc import (
     tuning,
 )
 from dpmcmc.cli import main
-from dpmcmc.results import posterior
+from dpmcmc.diagnostics import PAID
 from dpmcmc.samplers.start import Start
 from dpmcmc.types import Answer
 
@@ -82,7 +82,7 @@ def test_a_recipe_that_cannot_pass_its_own_checks_is_told_before_anything_is_spe
         tuning.langevin(model, 20_000, budget)
     # No warning
     tuning.langevin(model, 20_000, budget, clip=3 * 3**0.5 / 0.125, curvature=3 / 0.125**2)
-    assert tuning.FEWEST_DRAWS == posterior.MIN_EFFECTIVE
+    assert PAID.ess == tuning.FEWEST_DRAWS
 
 
 def test_several_owners_noises_are_counted():

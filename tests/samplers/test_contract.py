@@ -10,6 +10,7 @@ from jax.experimental import io_callback
 
 from dpmcmc import Curator
 from dpmcmc.errors import UnboundedQueries
+from dpmcmc.samplers import known_density
 from tests.table import CONTRACT, CONTRACT_EVERY_DAY, SECRET, compiled
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -75,7 +76,7 @@ def run(case, program, *arguments):
 
 
 def assert_close(left, right):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), left, right)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), left, right)
 
 
 EACH = pytest.mark.parametrize(
@@ -88,7 +89,14 @@ EACH = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture
+def short_adaptation(monkeypatch):
+    """Hundreds of steps would make much of the last digit, in which a chain alone may differ."""
+    monkeypatch.setattr(known_density, "NUM_ADAPTATIONS", 4)
+
+
 @EACH
+@pytest.mark.usefixtures("short_adaptation")
 def test_the_contract(case):
     answers, answer_shapes = {}, {}
 
