@@ -552,7 +552,7 @@ SHARDED = """
 import jax, numpy as np, sys
 sys.path.insert(0, ".")
 from dpmcmc import TunaBarker, accept_walk, random_walk
-from dpmcmc.curator import exact_sum
+from dpmcmc.curator.sums import exact_sum
 from tests.curator import test_exactness as t
 sampler = accept_walk(t.MODEL.log_prior, TunaBarker(0.1, 2.0), random_walk(0.04))
 for exact_sum.TARGET_PIECE in (300, 5000):
