@@ -49,6 +49,8 @@ from dpmcmc.types import Answer, Budget, Model, Plan, Query, traits
 class Federation:
     """Several curators that answer together: `sample` takes it where it takes a `Curator`.
 
+    A run is granted by all owners or by none; one that withdraws ends it.
+
     Parameters
     ----------
     owners
@@ -56,8 +58,6 @@ class Federation:
         budget, unit, capacity, ledger and in how their budget is shared; positions and rows have
         the same shapes everywhere. The first one's model names the parameters and says where the
         prior allows chains to start; a bound is proved if it is for all owners, the largest.
-
-    A run is granted by all owners or by none; one that withdraws ends it.
     """
 
     def __init__(self, owners: Mapping[str, Curator] | Sequence[Curator]) -> None:

@@ -60,6 +60,8 @@ def sgld(
 ) -> Sampler:
     """Langevin sampler that sees one noisy gradient per step.
 
+    A step out of the prior's support is not taken.
+
     Parameters
     ----------
     gradient
@@ -74,8 +76,6 @@ def sgld(
     subtract_noise
         whether the known noise of the gradient is taken off the injected noise. If not, it widens
         the posterior.
-
-    A step out of the prior's support is not taken.
     """
     roles.check_prior(log_prior)
     step_at = scaling.schedule(step_size)

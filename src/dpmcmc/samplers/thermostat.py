@@ -60,6 +60,8 @@ def sgnht(
 ) -> Sampler:
     """Thermostat sampler that sees one noisy gradient per step.
 
+    A step out of the prior's support is not taken, and turns the momentum round.
+
     Parameters
     ----------
     gradient
@@ -75,8 +77,6 @@ def sgnht(
         answers.
     subtract_noise
         whether the known noise of the gradient is taken off the injected noise.
-
-    A step out of the prior's support is not taken, and turns the momentum round.
     """
     roles.check_prior(log_prior)
     step_at = scaling.schedule(step_size)
