@@ -100,11 +100,23 @@ def _literature() -> str:
     return "\n".join(lines)
 
 
+def root_pages() -> dict[str, str]:
+    """Pages that stand in the root of the repository, with links that hold on the site."""
+    root = Path(__file__).parents[1]
+    return {
+        name.lower(): (root / name)
+        .read_text()
+        .replace("](docs/", "](")
+        .replace("](CHANGELOG.md)", "](changelog.md)")
+        for name in ("CHANGELOG.md", "SECURITY.md")
+    }
+
+
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages of the reference to those of the folder."""
+    """Add the pages of the reference and of the root to those of the folder."""
     from mkdocs.structure.files import File
 
-    for path, text in pages().items():
+    for path, text in (pages() | root_pages()).items():
         files.append(File.generated(config, path, content=text))
     return files
 
