@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +93,21 @@ def _literature() -> str:
     for entry in re.findall(r"^@\w+\{.*?^\}", BIBLIOGRAPHY.read_text(), re.M | re.S):
         key = entry.partition("{")[2].partition(",")[0]
         fields = {
-            name: re.sub(r"[{}]", "", value)
+            name: _letters(value)
             for name, value in re.findall(r"^\s*(\w+)\s*=\s*\{(.*)\},?$", entry, re.M)
         }
-        told = [fields[name] for name in ("author", "title", "year") if name in fields]
-        lines.append(f'<a id="{key}"></a>**{key}.** {". ".join(told)}.\n')
+        words = [fields[name] for name in ("author", "title", "year") if name in fields]
+        lines.append(f'<a id="{key}"></a>**{key}.** {". ".join(words)}.\n')
     return "\n".join(lines)
+
+
+def _letters(latex: str) -> str:
+    """A text of the bibliography with its accents as letters."""
+    text = re.sub(r"\\i\b\s*", "ı", re.sub(r"\\c\{(\w)\}|\\c (\w)", "\\1\\2\u0327", latex))
+    text = re.sub(r"[{}]", "", text)
+    for sign, accent in {"'": "\u0301", '"': "\u0308", "`": "\u0300", "^": "\u0302"}.items():
+        text = re.sub(rf"\\{re.escape(sign)}(\w)", rf"\1{accent}", text)
+    return unicodedata.normalize("NFC", text).replace("--", "–")
 
 
 def root_pages() -> dict[str, str]:

@@ -30,6 +30,13 @@ def test_every_public_name_has_a_place_in_the_reference(reference):
     assert {"models.logistic", "accounting.costs.Gaussian", "tables.scaled"} <= set(shown)
 
 
+def test_the_literature_is_complete_and_readable(reference):
+    text = reference.pages()["reference/literature.md"]
+    keys = re.findall(r"^@\w+\{([^,]+),", (DOCS / "refs.bib").read_text(), re.M)
+    assert re.findall(r'<a id="([^"]+)">', text) == keys
+    assert "Heikkilä" in text and "\\" not in text and "{" not in text
+
+
 def test_every_page_is_reached():
     """From the menu, or from the index of the decisions."""
     menu = (ROOT / "mkdocs.yml").read_text()
