@@ -19,7 +19,7 @@ from dpmcmc import Budget, cli, findings, forecast, load, statement_of
 from dpmcmc.cli import choices, main
 from dpmcmc.cli.choices import SamplerName
 from dpmcmc.cli.problems import ModelName, Problem, Settings, problem_of, rows_of
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.owner import Grant
 from dpmcmc.models.robust_linear import HUBER
 from dpmcmc.run.progress import Progress
@@ -1070,7 +1070,7 @@ EQUAL = [("", "n/a"), ("60", "1e9")]  # the bounds are 20 and 60
     "cells", [EQUAL[0], pytest.param(EQUAL[1], marks=pytest.mark.slow)], ids=str
 )
 def test_bad_cells_do_not_show(cells, folder, monkeypatch):
-    monkeypatch.setattr(noise, "fresh_secret", lambda: np.arange(16, dtype=np.uint32))
+    monkeypatch.setattr(stream, "fresh_secret", lambda: np.arange(16, dtype=np.uint32))
     outcomes = []
     for cell in cells:
         write(folder / "table.csv", [cell, *AGE[1:]], HEIGHT, LABEL)

@@ -21,7 +21,7 @@ from dpmcmc import (
     sample,
     sgld,
 )
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries.curvature import curvature_sum
 from dpmcmc.curator.sums.exact_sum import BITS, Table
 from dpmcmc.samplers import start as start_module
@@ -70,7 +70,7 @@ def test_the_noise_of_many_releases_has_its_scale_on_and_off_the_diagonal():
     query, exact = Curvature(MODEL.curvature, 2.0), DESIGN[:8].T @ DESIGN[:8] / 4
     with jax.enable_x64(True):
         table = Table(((jnp.asarray(ROWS[0][:8]), jnp.asarray(ROWS[1][:8])),), jnp.int64(8), Unit())
-        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (600, 8))
+        keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (600, 8))
         values, variances = jax.jit(
             jax.vmap(lambda key: query.answer(key, MODEL, table, jnp.zeros(3, jnp.float32)))
         )(keys)

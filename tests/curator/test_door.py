@@ -13,7 +13,7 @@ from jax.experimental import checkify
 import dpmcmc
 from dpmcmc import Barker, Curator, UnboundedQueries, models
 from dpmcmc.curator import checks
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.owner import AXIS
 from dpmcmc.curator.programs import program
 from dpmcmc.curator.sums.exact_sum import Table
@@ -90,9 +90,9 @@ def test_secret_words_serve_one_purpose(curator, query, shapes, monkeypatch):
 
     One key, words of one shape: they are told apart so.
     """
-    used, words = [], noise.random_words
+    used, words = [], stream.random_words
     monkeypatch.setattr(
-        noise, "random_words", lambda key, shape: used.append((key, shape)) or words(key, shape)
+        stream, "random_words", lambda key, shape: used.append((key, shape)) or words(key, shape)
     )
     trace(curator, query, shapes)
     kinds: dict = {}

@@ -29,7 +29,7 @@ from dpmcmc import (
     sgld,
 )
 from dpmcmc.accounting import verify
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import gradient, log_ratio, nonprivate
 from dpmcmc.curator.sums import exact_sum
 from dpmcmc.types import Unit
@@ -169,7 +169,7 @@ def test_batches_estimate_the_gradient_of_all_rows(batch, clip):
     """Four z-scores: false alarm 3e-5 for each case."""
     query, rows, made = NonPrivateGradient(clip, batch), table(), MODEL._replace(linear=None)
     with jax.enable_x64(True):
-        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (400, 8))
+        keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (400, 8))
         run = jax.jit(
             lambda keys: jax.lax.map(
                 lambda key: query.answer(key, made, rows, POSITION).value, keys
@@ -204,7 +204,7 @@ def test_the_coin_falls_with_the_probability_of_the_test(test, bound, temperatur
     rows = table(tuple(leaf[:200] for leaf in ROWS), 1)
     public = np.float32(-temperature * RATIOS[:200].sum() - 0.8)
     with jax.enable_x64(True):
-        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (4000, 8))
+        keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (4000, 8))
         run = jax.jit(
             lambda keys: jax.lax.map(
                 lambda key: query.answer(key, MODEL, rows, POSITION, PROPOSAL, public).value, keys

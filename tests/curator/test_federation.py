@@ -51,7 +51,7 @@ from dpmcmc import (
 from dpmcmc.accounting import costs, verify
 from dpmcmc.cli import main
 from dpmcmc.curator import federation as federations
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import gaussian
 from dpmcmc.curator.owner import granted_of
 from dpmcmc.curator.queries.log_ratio import log_ratio_sum
 from dpmcmc.curator.sums.exact_sum import BITS
@@ -152,7 +152,7 @@ def test_variances_add_and_each_is_in_its_owners_unit():
     bound = query.temperature * query.clip * np.linalg.norm(points[1] - points[0])
     assert [options["budget"].unit.sensitivity for options in UNITS.values()] == [1, 2, 6]
     sigmas = [
-        noise.gaussian_sigma(50.0 * units * 2.0**BITS) * bound / 2.0**BITS for units in (1, 2, 6)
+        gaussian.gaussian_sigma(50.0 * units * 2.0**BITS) * bound / 2.0**BITS for units in (1, 2, 6)
     ]
     assert found == pytest.approx(sum(sigma**2 for sigma in sigmas), rel=1e-14)
     assert found == pytest.approx((50.0 * bound) ** 2 * (1 + 4 + 36), rel=1e-3)

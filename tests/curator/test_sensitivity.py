@@ -29,7 +29,7 @@ from dpmcmc import (
     TunaRatio,
     models,
 )
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import coins, gaussian, stream
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.queries.log_ratio import MAX_DIMENSION, log_ratio_sum
 from dpmcmc.curator.sums.clipping import clip_to_unit
@@ -217,21 +217,21 @@ def test_temperature_scales_range_but_not_the_price_of_a_ratio():
 
 
 # That integer noise is off by, of one number when a row is replaced
-GRID = noise.gaussian_distance(3.0 * 2 * FULL)
+GRID = gaussian.gaussian_distance(3.0 * 2 * FULL)
 POISSON, FIXED = PoissonBatch(0.1), FixedBatch(10, 100)
-OF_BATCH = noise.gaussian_distance(BatchRatio(1.0, 3.0, FIXED)._integer_sigma())
+OF_BATCH = gaussian.gaussian_distance(BatchRatio(1.0, 3.0, FIXED)._integer_sigma())
 DISTANCES = {
     LogRatio(1.0, 3.0): GRID,
     Gradient(1.0, 3.0): MAX_DIMENSION * GRID,
     CenteredGradient(1.0, 3.0): MAX_DIMENSION * GRID,
     Curvature(1.0, 3.0): MAX_DIMENSION * GRID,
     SufficientStatistic(3.0): MAX_DIMENSION * GRID,
-    Count(3.0): MAX_DIMENSION * noise.gaussian_distance(3.0 * 2**0.5 * FULL),
+    Count(3.0): MAX_DIMENSION * gaussian.gaussian_distance(3.0 * 2**0.5 * FULL),
     Gradient(1.0, 3.0, POISSON): MAX_DIMENSION * GRID + batches.DISTANCE,
     Gradient(1.0, 3.0, FIXED): MAX_DIMENSION * GRID + batches.DISTANCE,
     BatchRatio(1.0, 3.0, FIXED): OF_BATCH + batches.DISTANCE,
-    BatchBarker(FIXED): noise.REAL_DISTANCE + batches.DISTANCE,
-    TunaRatio(0.1, 3.0): noise.gaussian_distance(3.0 * FULL) + batches.DISTANCE,
+    BatchBarker(FIXED): coins.REAL_DISTANCE + batches.DISTANCE,
+    TunaRatio(0.1, 3.0): gaussian.gaussian_distance(3.0 * FULL) + batches.DISTANCE,
     TunaBarker(0.1): batches.DISTANCE,
 }
 
@@ -268,7 +268,7 @@ def test_released_noise_has_the_stated_standard_deviation(unit, factor):
     with jax.enable_x64(True):
         points = jnp.zeros(1, jnp.float32), jnp.full(1, 0.25, jnp.float32)
         answer = lambda key: query.answer(key, model, Table((rows,), jnp.int64(8), unit), *points)  # noqa: E731
-        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (4000, 8))
+        keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (4000, 8))
         values, variances = jax.jit(jax.vmap(answer))(keys)
     stated = 0.5 * 1.5 * factor * 2.0 * 0.25
     np.testing.assert_allclose(np.sqrt(np.asarray(variances)), stated, rtol=1e-9)

@@ -29,7 +29,7 @@ from dpmcmc import (
     sample,
     sgld,
 )
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.owner import Grant, granted_of
 from dpmcmc.curator.programs.program import Traced
 from dpmcmc.results import posterior as posteriors
@@ -106,7 +106,7 @@ def one_secret(monkeypatch):
     """Every block has a secret of its own; with one for all, draws can be compared across other
     blocks.
     """
-    monkeypatch.setattr(noise, "secret_of", lambda secret, run: secret)
+    monkeypatch.setattr(stream, "secret_of", lambda secret, run: secret)
 
 
 @pytest.mark.parametrize("num_blocks", [1, pytest.param(5, marks=pytest.mark.slow)])

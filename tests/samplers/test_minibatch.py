@@ -29,7 +29,7 @@ from dpmcmc import (
     random_walk,
 )
 from dpmcmc.acceptance import penalty_probability
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import gaussian
 from dpmcmc.curator.queries.correction import Correction
 from dpmcmc.curator.queries.fixed_batch import batch_sums
 from dpmcmc.curator.sums.exact_sum import Table
@@ -91,7 +91,7 @@ def accept_chances(query, values, counts, pairs):
                 *query.noisy_log_ratio(sums, public), query.correction, jnp, special
             )
         integer, grid = query.in_units_of_sensitivity(sums, bound, Unit())
-        sigma = grid * noise.gaussian_sigma(query._integer_sigma())
+        sigma = grid * gaussian.gaussian_sigma(query._integer_sigma())
         return penalty_probability(grid * integer + public, sigma, jnp, special)
 
     return np.asarray(

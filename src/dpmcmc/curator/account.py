@@ -40,7 +40,7 @@ from dpmcmc.accounting.statement import (
     TIME,
     Statement,
 )
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.types import Budget, Neighbours, Plan, Unit, is_standing
 
@@ -187,7 +187,7 @@ class Account:
         generator = (
             FIXED_SECRET
             if is_secret_fixed
-            else f"the generator of the secret stream: {noise.GENERATOR}"
+            else f"the generator of the secret stream: {stream.GENERATOR}"
         )
         reasons = tuple(
             f"{entry.query}: {entry.cost.reason}"

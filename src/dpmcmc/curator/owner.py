@@ -36,7 +36,7 @@ from dpmcmc.accounting.ledger import record_all
 from dpmcmc.accounting.statement import Statement
 from dpmcmc.curator import checks
 from dpmcmc.curator.account import Account, doubtful_delta, unit_of
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.placement import AXIS, place
 from dpmcmc.curator.programs.program import (
     SECRET_SHAPE,
@@ -152,7 +152,7 @@ class Curator:
         with own_settings(is_double(self._row)):
             self._model = linear_rows.settled(model, self._row)
         slots = (
-            None if unit.is_count_public else noise.random_order(capacity, fixed_secret)[:num_rows]
+            None if unit.is_count_public else stream.random_order(capacity, fixed_secret)[:num_rows]
         )
         placed = place(self._model, leaves, num_rows, capacity, slots, self._mesh)
         self._rows, self._num_rows, self._by_columns = placed
@@ -275,7 +275,7 @@ class Curator:
         if table.axis is not None:
             words, *points = (_of_first(table, value) for value in (words, *points))
         answer = query.answer(
-            noise.ask_key(secret, words, query, points, place), self.model, table, *points
+            stream.ask_key(secret, words, query, points, place), self.model, table, *points
         )
         if not isinstance(answer, Answer):
             name = type(query).__name__
@@ -299,7 +299,7 @@ class Curator:
 
     def _fresh_secret(self) -> np.ndarray:
         return (
-            noise.fresh_secret()
+            stream.fresh_secret()
             if self._fixed_secret is None
             else np.asarray(self._fixed_secret, np.uint32)
         )
@@ -333,7 +333,7 @@ class Granted:
         self.left.subtract(
             {query: count for query, count in plan.items() if not is_standing(query)}
         )
-        words = jnp.asarray(noise.secret_of(self.secret, next(self.runs)), jnp.uint32)
+        words = jnp.asarray(stream.secret_of(self.secret, next(self.runs)), jnp.uint32)
         return self.curator._rows, self.curator._num_rows, words
 
 

@@ -39,7 +39,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import coins, gaussian, stream
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.queries.accept import clamped_log_ratio, decide
 from dpmcmc.curator.queries.correction import CORRECTIONS, Correction, draw
@@ -120,7 +120,7 @@ class BatchRatio:
 
     def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
         bound = self.clip * move_length(position, proposal)
-        key_noise, key_batch = noise.random_words(key, (2, 8))
+        key_noise, key_batch = stream.random_words(key, (2, 8))
         slots = self.batch.draw(key_batch, rows)
         sums = batch_sums(model, rows, position, proposal, bound, self.batch.size, *slots)
         integer, grid = self.in_units_of_sensitivity(sums, bound, rows.unit)
@@ -159,7 +159,10 @@ class BatchRatio:
 
     def cost(self, unit: Unit) -> costs.SubsampledGaussian:
         return batches.subsampled_cost(
-            self.batch, unit, self.noise_multiplier, noise.gaussian_distance(self._integer_sigma())
+            self.batch,
+            unit,
+            self.noise_multiplier,
+            gaussian.gaussian_distance(self._integer_sigma()),
         )
 
     def _integer_sigma(self) -> float:
@@ -213,11 +216,11 @@ class BatchBarker:
         return self._scale() * math.sqrt(self.batch.size) / (self.batch.of * self.temperature)
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
-        key_normal, key_correction, key_batch = noise.random_words(key, (3, 8))
+        key_normal, key_correction, key_batch = stream.random_words(key, (3, 8))
         slots = self.batch.draw(key_batch, rows)
         sums = batch_sums(model, rows, position, proposal, self.bound, self.batch.size, *slots)
         mean, variance = self.noisy_log_ratio(sums, log_ratio)
-        found = jnp.sqrt(variance) * noise.normal(key_normal) + draw(
+        found = jnp.sqrt(variance) * coins.normal(key_normal) + draw(
             key_correction, self.correction
         )
         return decide(mean, found, jnp.all(jnp.isfinite(proposal)))
@@ -241,7 +244,7 @@ class BatchBarker:
         """The same for both relations: an absent row is a row with v = 0."""
         batches.refuse_several_rows(unit)
         return costs.DPBarker(
-            self.batch.size, self.batch.of, distance=noise.REAL_DISTANCE + batches.DISTANCE
+            self.batch.size, self.batch.of, distance=coins.REAL_DISTANCE + batches.DISTANCE
         )
 
     def _scale(self) -> float:

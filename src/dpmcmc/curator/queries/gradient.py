@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.queries.log_ratio import (
     MAX_DIMENSION,
@@ -80,7 +80,7 @@ class Gradient:
     def answer(self, key, model: Model, rows: Table, position) -> Answer:
         _check_dimension(model)
         bits = _bits(model, rows)
-        key_noise, key_batch = noise.random_words(key, (2, 8))
+        key_noise, key_batch = stream.random_words(key, (2, 8))
         if self.batch is None:
             total = all_rows_sum(model, rows, position, self.clip)
         else:

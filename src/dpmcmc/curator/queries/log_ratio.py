@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import gaussian
 from dpmcmc.curator.sums import fused
 from dpmcmc.curator.sums.clipping import clip_to_unit
 from dpmcmc.curator.sums.exact_sum import BITS, Table, fixed_point, sum_rows
@@ -97,9 +97,10 @@ def noisy(key, total, sigma: float, grid) -> Answer:
     """grid (total + noise), for an integer or a vector of them: every entry has noise of its own,
     of the deviation sigma.
     """
-    integers = total + noise.discrete_gaussian(key, total.shape, sigma)
+    integers = total + gaussian.discrete_gaussian(key, total.shape, sigma)
     return Answer(
-        grid * integers.astype(jnp.float64), jnp.asarray((grid * noise.gaussian_sigma(sigma)) ** 2)
+        grid * integers.astype(jnp.float64),
+        jnp.asarray((grid * gaussian.gaussian_sigma(sigma)) ** 2),
     )
 
 
@@ -107,7 +108,7 @@ def vector_distance(sigma: float) -> float:
     """How far the noise of a vector is from its ideal law, at most: from above, for vectors up to
     MAX_DIMENSION.
     """
-    return MAX_DIMENSION * noise.gaussian_distance(sigma)
+    return MAX_DIMENSION * gaussian.gaussian_distance(sigma)
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class LogRatio:
     def cost(self, unit: Unit) -> costs.Gaussian:
         return costs.Gaussian(
             self.noise_multiplier,
-            noise.gaussian_distance(integer_sigma(self.noise_multiplier, unit)),
+            gaussian.gaussian_distance(integer_sigma(self.noise_multiplier, unit)),
         )
 
 

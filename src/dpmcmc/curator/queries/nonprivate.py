@@ -21,7 +21,7 @@ from jax.scipy import special
 
 from dpmcmc.acceptance import AcceptanceTest, Metropolis
 from dpmcmc.accounting import costs
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import accept, batches, gradient
 from dpmcmc.curator.queries.log_ratio import check_sizes, log_ratio_sum, move_length
 from dpmcmc.curator.sums.exact_sum import (
@@ -136,7 +136,7 @@ class NonPrivateGradient:
         batches.check(self.batch)
 
     def answer(self, key, model: Model, rows: Table, position) -> Answer:
-        _, key_batch = noise.random_words(key, (2, 8))
+        _, key_batch = stream.random_words(key, (2, 8))
         slots = None if self.batch is None else self.batch.draw(key_batch, rows)
         if self.clip is None:
             total = _gradient_sum(model, rows, position, slots)

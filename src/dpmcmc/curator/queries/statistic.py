@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import gaussian
 from dpmcmc.curator.queries.log_ratio import (
     MAX_DIMENSION,
     check_positive,
@@ -78,14 +78,14 @@ class SufficientStatistic:
         sigma = self._integer_sigma(rows.unit)
         num_noisy = total.size + (not rows.unit.is_count_public)
         integers = jnp.append(total, jnp.asarray(rows.num_rows, jnp.int64) << BITS)
-        integers = integers.at[:num_noisy].add(noise.discrete_gaussian(key, (num_noisy,), sigma))
+        integers = integers.at[:num_noisy].add(gaussian.discrete_gaussian(key, (num_noisy,), sigma))
         grid = (
             self.temperature * np.append(np.full(total.size, float(family.radius)), 1.0) / 2.0**BITS
         )
         is_noisy = np.arange(total.size + 1) < num_noisy
         return Answer(
             grid * integers.astype(jnp.float64),
-            jnp.asarray((grid * is_noisy * noise.gaussian_sigma(sigma)) ** 2),
+            jnp.asarray((grid * is_noisy * gaussian.gaussian_sigma(sigma)) ** 2),
         )
 
     def cost(self, unit: Unit) -> costs.Gaussian:
