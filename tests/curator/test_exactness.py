@@ -99,9 +99,9 @@ import itertools, jax, jax.numpy as jnp, numpy as np, sys
 sys.path.insert(0, ".")
 from tests.curator import test_exactness as t
 from dpmcmc import Curator, Gradient, LogRatio, PoissonBatch
-from dpmcmc.curator.sums import exact_sum, fused
+from dpmcmc.curator.sums import exact_sum, layouts
 exact_sum.TARGET_PIECE = int(sys.argv[1])
-fused.INTERPRET = sys.argv[2] == "fused"
+layouts.INTERPRET = sys.argv[2] == "fused"
 assert len(jax.devices()) == 2
 for name in sys.argv[3:]:
     sampler = t.SAMPLERS[name]

@@ -14,7 +14,7 @@ from dpmcmc import Budget, Curator, Neighbours, models
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import batches, curvature, gradient, log_ratio, statistic
 from dpmcmc.curator.queries.log_ratio import log_ratio_sum, unit_ratios
-from dpmcmc.curator.sums import fused
+from dpmcmc.curator.sums import fused, layouts
 from dpmcmc.curator.sums.exact_sum import Table, transposed
 from dpmcmc.precision import own_settings
 
@@ -180,7 +180,7 @@ def test_sums_do_not_depend_on_the_slots(name, num_pieces):
 
 @pytest.mark.parametrize("name", ["ratio", "gradient"])
 def test_fused_kernels_do_not_depend_on_the_slots(name, monkeypatch):
-    monkeypatch.setattr(fused, "INTERPRET", True)
+    monkeypatch.setattr(layouts, "INTERPRET", True)
     first, anywhere, _ = tables(1)
     with own_settings():
         found = [np.asarray(jax.jit(SUMS[name])(table)) for table in (first, anywhere)]
