@@ -480,11 +480,16 @@ def test_what_sees_rows_is_called_once_and_is_what_was_looked_at():
     """
     calls = []
     assert (
-        program.silently(lambda value: calls.append(value) or 2 * value, jnp.float32(1.5)) == 3.0
+        program.without_side_effects(
+            lambda value: calls.append(value) or 2 * value, jnp.float32(1.5)
+        )
+        == 3.0
         and len(calls) == 1
     )
     with pytest.raises(ValueError, match="prints or calls back"):
-        program.silently(lambda value: jax.debug.print("{}", value) or value, jnp.float32(1.5))
+        program.without_side_effects(
+            lambda value: jax.debug.print("{}", value) or value, jnp.float32(1.5)
+        )
     rows, later = jnp.array([1.0, 4.0]), iter([lambda row: row, mixed])
     np.testing.assert_array_equal(rowwise(lambda row: next(later)(row))(rows), rows)
 

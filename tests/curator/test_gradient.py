@@ -159,12 +159,12 @@ def test_features_are_cells_that_are_moved(features, is_taken):
     parts = Linear(predictor, features, lambda predictor, row: predictor)
     model = Model(predictor, lambda p: 0.0 * jnp.sum(p), lambda p: {"p": p}, 3, linear=parts)
     rows = {"x": np.arange(12, dtype=np.float32).reshape(4, 3), "y": np.arange(4, dtype=np.int32)}
-    settled = Curator(rows, model, None).model
-    assert (settled.linear is not None) is is_taken
+    frozen = Curator(rows, model, None).model
+    assert (frozen.linear is not None) is is_taken
     if is_taken:
         row = jax.tree.map(lambda leaf: leaf[1], rows)
         assert np.array_equal(
-            np.concatenate(settled.linear.features(row)), np.concatenate(features(row))
+            np.concatenate(frozen.linear.features(row)), np.concatenate(features(row))
         )
 
 

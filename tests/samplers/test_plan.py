@@ -6,8 +6,8 @@ import pytest
 
 import dpmcmc
 from dpmcmc import Curator
-from dpmcmc.curator.programs.asked import is_standing
 from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.types import is_standing
 from tests.table import ALL, CONTRACT, GRID, LANGEVIN
 
 # A proposal asks nothing: of those in the grid, some are enough every day.

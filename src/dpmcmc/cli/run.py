@@ -496,7 +496,7 @@ def _thin(wanted: int, steps: int | None) -> int:
 
 
 def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: int) -> int:
-    from dpmcmc.curator.programs.asked import total_plan
+    from dpmcmc.curator.programs.interpreter import total_plan
     from dpmcmc.run.loop import check_fits
 
     for name, value in (("--chains", chains), ("--thin", thin)):

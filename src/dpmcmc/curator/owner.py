@@ -46,8 +46,8 @@ from dpmcmc.curator.programs.program import (
     Traced,
     compiled_by,
     execute,
-    silently,
     trace,
+    without_side_effects,
 )
 from dpmcmc.curator.queries.filtered import Meter, charging
 from dpmcmc.curator.queries.gradient import with_scales
@@ -150,7 +150,7 @@ class Curator:
         self._row = one_row(leaves)
         checks.check_model(model, self._row)
         with own_settings(is_double(self._row)):
-            self._model = linear_rows.settled(model, self._row)
+            self._model = linear_rows.freeze_features(model, self._row)
         slots = (
             None if unit.is_count_public else stream.random_order(capacity, fixed_secret)[:num_rows]
         )
@@ -263,7 +263,7 @@ class Curator:
             rows, num_rows, self.unit, axis, self.capacity,
             charge=charge, occupied=occupied, device=device, by_columns=self._by_columns,
         )  # fmt: skip
-        return silently(
+        return without_side_effects(
             lambda table: with_statistic(with_scales(table, self.model), self.model), table
         ), secret
 

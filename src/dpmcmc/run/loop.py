@@ -28,7 +28,7 @@ import numpy as np
 from jax import lax
 
 from dpmcmc import diagnostics
-from dpmcmc.curator.programs.asked import total_plan
+from dpmcmc.curator.programs.interpreter import total_plan
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, RunFailed, in_brief
 from dpmcmc.finding import Finding, note, unless_it_fails
 from dpmcmc.results import posterior as posteriors

@@ -15,7 +15,9 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from dpmcmc.accounting.bill import is_ours
-from dpmcmc.curator.programs.asked import asked, count_queries, put_answers, speaks
+from dpmcmc.curator.programs.asked import asked
+from dpmcmc.curator.programs.interpreter import count_queries, put_answers
+from dpmcmc.curator.programs.jaxprs import has_side_effects
 from dpmcmc.curator.records import Handle, keep, record_of
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.precision import in_double, own_settings
@@ -222,7 +224,7 @@ def _find(
     respond = functools.partial(_respond, owner, query, place)
     for dims in maps:
         respond = jax.vmap(respond, (None, *dims))
-    return silently(respond, held, *operands)
+    return without_side_effects(respond, held, *operands)
 
 
 def _respond(owner: Any, query: Query, place: int, held: Held, rng_key, lane, *points) -> Answer:
@@ -235,7 +237,7 @@ def _respond(owner: Any, query: Query, place: int, held: Held, rng_key, lane, *p
     )
 
 
-def silently(function: Callable[..., Any], *arguments: Any) -> Any:
+def without_side_effects(function: Callable[..., Any], *arguments: Any) -> Any:
     """function(*arguments), refused if it prints or calls back to Python: the arguments are rows,
     or depend on them.
 
@@ -243,7 +245,7 @@ def silently(function: Callable[..., Any], *arguments: Any) -> Any:
     sees shapes alone.
     """
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    refuse_speech(traced.jaxpr)
+    refuse_side_effects(traced.jaxpr)
     return _unflattened(shapes, jaxpr_as_fun(traced)(*jax.tree.leaves(arguments)))
 
 
@@ -251,12 +253,12 @@ def _unflattened(shapes: Any, leaves: list) -> Any:
     return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
 
 
-def refuse_speech(jaxpr: Any) -> None:
+def refuse_side_effects(jaxpr: Any) -> None:
     """Refuse what is computed on rows if it prints.
 
     Looked at here, where the rules for vmap and derivatives have been applied.
     """
-    if speaks(jaxpr):
+    if has_side_effects(jaxpr):
         raise ValueError(
             "the model prints or calls back to Python (perhaps in a rule for its derivatives), "
             "which would show rows: leave "

@@ -24,7 +24,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
-from dpmcmc.curator.programs.asked import inner_jaxprs
+from dpmcmc.curator.programs.jaxprs import inner_jaxprs
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.precision import in_double
 from dpmcmc.types import Linear, Model
@@ -44,7 +44,7 @@ class Scales(NamedTuple):
     largest: Any  # int32: what the row's coefficient C is clamped to
 
 
-def settled(model: Model, row: Any) -> Model:
+def freeze_features(model: Model, row: Any) -> Model:
     """The model, with features that are the same numbers wherever they are computed, or without the
     short cut through them.
 

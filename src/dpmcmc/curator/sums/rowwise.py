@@ -4,7 +4,7 @@
 convolution of many rows may be compiled as one, in which a NaN of one row is everyone's; a series
 may be summed until the slowest row is done, which rounds the others once more; LAPACK prints when
 an entry is infinite; foreign code does what it likes. So a function is traced for one row, every
-operation of that trace must be known to keep rows apart (`APART`), and it is this trace that runs.
+operation of that trace must be known to keep rows apart (`ROW_SEPARABLE_PRIMITIVES`), and it is this trace that runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import Literal, Primitive, jaxpr_as_fun, primitives
 
-from dpmcmc.curator.programs.asked import inner_jaxprs, speaks
+from dpmcmc.curator.programs.jaxprs import has_side_effects, inner_jaxprs
 from dpmcmc.curator.sums.exact_sum import one_row
 
 ELEMENTWISE = """
@@ -45,9 +45,11 @@ CONTROL = """
 RANDOM = """
     random_bits random_clone random_fold_in random_gamma random_seed random_split random_unwrap random_wrap threefry2x32
 """
-APART = frozenset(" ".join([ELEMENTWISE, PLACES, TOGETHER_IN_A_ROW, CONTROL, RANDOM]).split())
+ROW_SEPARABLE_PRIMITIVES = frozenset(
+    " ".join([ELEMENTWISE, PLACES, TOGETHER_IN_A_ROW, CONTROL, RANDOM]).split()
+)
 
-SPEAKS = (
+SIDE_EFFECTS = (
     "prints or calls back to Python, which would show rows: leave jax.debug and callbacks out of it"
 )
 DRAWS_TOGETHER = (
@@ -91,9 +93,9 @@ def rowwise(
 
 
 def check_apart(name: str, jaxpr: Any) -> None:
-    """Refuse what a function computes on a row if it speaks, or may touch other rows."""
-    if speaks(jaxpr):
-        raise ValueError(f"{name} {SPEAKS}")
+    """Refuse what a function computes on a row if it has side effects, or may use other rows."""
+    if has_side_effects(jaxpr):
+        raise ValueError(f"{name} {SIDE_EFFECTS}")
     for equation in _equations(jaxpr):
         primitive = equation.primitive
         if _draws_together(equation):
@@ -113,7 +115,7 @@ def _operation(equation: Any) -> tuple[Primitive, type]:
 
 @functools.cache
 def _own() -> frozenset[tuple[Primitive, type]]:
-    """The operations that a model may use: JAX's own, with names in APART.
+    """The operations that a model may use: JAX's own, with names in ROW_SEPARABLE_PRIMITIVES.
 
     Names are not enough, for anybody can make an operation with such a name. So these are the
     objects that JAX exports, and those that it makes of some of its functions.
@@ -126,7 +128,7 @@ def _own() -> frozenset[tuple[Primitive, type]]:
     return frozenset(
         (primitive, kind)
         for primitive, kind in (*exported, *used)
-        if primitive.name in APART or kind is not NoneType
+        if primitive.name in ROW_SEPARABLE_PRIMITIVES or kind is not NoneType
     )
 
 
