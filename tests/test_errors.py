@@ -584,7 +584,7 @@ KEYS = [0, None, np.zeros(2, np.uint32), jax.random.PRNGKey(0), jax.random.split
 )
 def test_a_bound_that_cannot_be_is_refused(name, bound):
     with pytest.raises(
-        ValueError, match=f"the model's {name}=.* must be positive and finite, or None"
+        ValueError, match=f"the model's {name}=.* must be positive and finite: give None"
     ):
         tiny.make_curator(model=tiny.MODEL._replace(**{name: bound}))
 

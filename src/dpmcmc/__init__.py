@@ -59,7 +59,7 @@ _NAMES = {  # by the module that they are from
     ),
 }
 _HOMES = {name: f"dpmcmc.{module}" for module, names in _NAMES.items() for name in names}
-_MODULES = ("audit", "forecast", "models", "tables", "tuning")
+_MODULES = ("audit", "forecast", "models", "queries", "tables", "tuning")
 
 __all__ = sorted([*_HOMES, *_MODULES])
 
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from dpmcmc import audit as audit
     from dpmcmc import forecast as forecast
     from dpmcmc import models as models
+    from dpmcmc import queries as queries
     from dpmcmc import tables as tables
     from dpmcmc import tuning as tuning
     from dpmcmc.acceptance import Barker as Barker

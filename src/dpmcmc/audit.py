@@ -41,20 +41,9 @@ from dpmcmc.accounting import accountants
 from dpmcmc.accounting.bill import costs_of
 from dpmcmc.accounting.costs import Cost as KnownCost
 from dpmcmc.accounting.costs import NonPrivate
+from dpmcmc.checks import is_number, whole
 from dpmcmc.errors import PrivacyRefusal
-from dpmcmc.types import (
-    Ask,
-    Budget,
-    Cost,
-    Key,
-    Model,
-    Neighbours,
-    Query,
-    Unit,
-    is_number,
-    is_standing,
-    whole,
-)
+from dpmcmc.types import Ask, Budget, Cost, Key, Model, Neighbours, Query, Unit, is_standing
 
 NUM_ANSWERS, FEWEST_ANSWERS = 100_000, 1000
 DELTA, ALARM = 0.01, 1e-6

@@ -19,7 +19,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dpmcmc import tuning
-from dpmcmc.types import Budget, Neighbours, whole
+from dpmcmc.checks import whole
+from dpmcmc.types import Budget, Neighbours
 
 # Of a row in the posterior precision: p (1 - p) times a feature's mean square, in units of R^2 / d
 TYPICAL_WEIGHT = 0.07

@@ -52,7 +52,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from dpmcmc.types import Budget, Model, Plan, is_number, positive, whole
+from dpmcmc.checks import is_number, positive, whole
+from dpmcmc.types import Budget, Model, Plan
 
 LENGTH = 0.5
 RATIO_NOISE, BIT_NOISE = 2.38, 2.19

@@ -782,8 +782,8 @@ def test_large_batches_are_cut_into_exact_blocks():
     (lambda: Gradient(1.0, -1.0), "noise_multiplier=-1.0"),
     (lambda: Gradient(1.0, 1.0, temperature=np.nan), "temperature=nan"),
     (lambda: Gradient(1.0, 1.0, batch=0.1), "batch=0.1"),
-    (lambda: FixedBatch(2.5, 100), "size=2.5 of=100: both are whole numbers"),
-    (lambda: FixedBatch(2, 100.0), "size=2 of=100.0: both are whole numbers"),
+    (lambda: FixedBatch(2.5, 100), "size=2.5 must be a whole number"),
+    (lambda: FixedBatch(2, 100.5), "of=100.5 must be a whole number"),
     (lambda: PoissonBatch(0.6), "rate=0.6"),
     (lambda: FixedBatch(60, 100), "size=60"),
 ])  # fmt: skip

@@ -11,7 +11,8 @@ from scipy import stats
 
 from dpmcmc.acceptance import Barker, LazyBarker, Penalty
 from dpmcmc.curator.noise import cipher, coins, gaussian, stream
-from dpmcmc.curator.queries import log_ratio
+from dpmcmc.curator.noise.noisy_sums import integer_sigma
+from dpmcmc.curator.sums.exact_sum import BITS
 from dpmcmc.types import Neighbours, Unit
 
 SECRET = jnp.arange(16, dtype=jnp.uint32)
@@ -333,4 +334,4 @@ def test_many_blocks_are_the_same_stream_as_few():
 def test_a_narrow_integer_does_not_make_noise_small():
     """Of a query that does not check its numbers."""
     unit = Unit(Neighbours.ADD_OR_REMOVE_ONE, rows_per_person=3)
-    assert log_ratio.integer_sigma(np.int8(100), unit) == 300 * 2.0**log_ratio.BITS
+    assert integer_sigma(np.int8(100), unit) == 300 * 2.0**BITS

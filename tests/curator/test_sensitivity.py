@@ -30,8 +30,9 @@ from dpmcmc import (
     models,
 )
 from dpmcmc.curator.noise import coins, gaussian, stream
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION
 from dpmcmc.curator.queries import batches
-from dpmcmc.curator.queries.log_ratio import MAX_DIMENSION, log_ratio_sum
+from dpmcmc.curator.queries.log_ratio import log_ratio_sum
 from dpmcmc.curator.sums.clipping import clip_to_unit
 from dpmcmc.curator.sums.exact_sum import BITS, Table, fixed_point, sum_rows
 from dpmcmc.types import Model, Unit

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import math
-import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.curator.queries.log_ratio import MAX_DIMENSION
+from dpmcmc.checks import positive, whole
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION
 from dpmcmc.curator.sums.exact_sum import MAX_ROWS
 from dpmcmc.curator.sums.rowwise import check_apart, has_rules
 from dpmcmc.errors import in_brief
@@ -112,13 +111,8 @@ def first_of_each(persons: Any, num_rows: int, unit: Unit) -> np.ndarray:
 
 
 def check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
-    if capacity is not None and (
-        not isinstance(capacity, numbers.Integral) or not 1 <= capacity <= MAX_ROWS
-    ):
-        raise ValueError(
-            f"capacity={capacity!r} must be a whole number between 1 and {MAX_ROWS}: it bounds the "
-            "number of rows"
-        )
+    if capacity is not None:
+        capacity = whole("capacity", capacity, 1, "it bounds the number of rows", MAX_ROWS)
     if unit.is_count_public:
         if num_rows == 0:
             raise ValueError("the table is empty (n=0): there is nothing to learn from")
@@ -139,7 +133,7 @@ def check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
         raise ValueError(
             f"the table has more rows than the declared capacity={capacity}: declare a larger one"
         )
-    return int(capacity)
+    return capacity
 
 
 def check_points(query: Query, points: Sequence[Any], dimension: int) -> None:
@@ -183,13 +177,8 @@ def check_model(model: Model, row: Any) -> None:
     """Refuse a model that does not take such rows; `row` has the shapes and types of one."""
     for name in ("lipschitz", "curvature", "spread"):
         bound: Any = getattr(model, name)
-        if bound is not None and not (
-            isinstance(bound, float | int | np.number) and math.isfinite(bound) and bound > 0
-        ):
-            raise ValueError(
-                f"the model's {name}={bound!r} must be positive and finite, or None where nothing "
-                "is proved"
-            )
+        if bound is not None:
+            positive(f"the model's {name}", bound, "give None where nothing is proved")
     dtype = jnp.float64 if is_double(row) else jnp.float32
     position = jax.ShapeDtypeStruct((model.dimension,), dtype)
     number = jax.ShapeDtypeStruct((), dtype)

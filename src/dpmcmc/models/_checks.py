@@ -8,7 +8,7 @@ import numbers
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.types import NO_NUMBERS, positive
+from dpmcmc.checks import NO_NUMBERS, positive
 
 
 def temperature(value: float) -> float:

@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.checks import positive
 from dpmcmc.models import _checks
 from dpmcmc.models.gaussian import HIGHEST
-from dpmcmc.types import Array, Key, Linear, Row, positive
+from dpmcmc.types import Array, Key, Linear, Row
 
 
 def predictor(position: Array, features: Array, intercept: bool) -> Array:

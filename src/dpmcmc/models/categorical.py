@@ -21,8 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.checks import whole
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Family, Key, Model, whole
+from dpmcmc.types import Array, Family, Key, Model
 
 
 def categorical(num_categories: int, concentration=1.0) -> Model:

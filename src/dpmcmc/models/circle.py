@@ -22,8 +22,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from dpmcmc.checks import positive
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Key, Model, positive
+from dpmcmc.types import Array, Key, Model
 
 
 def circle(sharpness: float, radius: float | None = None) -> Model:

@@ -27,9 +27,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.checks import positive, whole
 from dpmcmc.models import _checks, _regression
 from dpmcmc.models.gaussian import HIGHEST
-from dpmcmc.types import Array, Family, Key, Model, Row, positive, whole
+from dpmcmc.types import Array, Family, Key, Model, Row
 
 
 def linear(

@@ -28,8 +28,9 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from dpmcmc.checks import whole
 from dpmcmc.models import _regression
-from dpmcmc.types import Array, Key, Kinds, Model, Row, whole
+from dpmcmc.types import Array, Key, Kinds, Model, Row
 
 
 def logistic(

@@ -31,8 +31,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.checks import positive, whole
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Key, Model, positive, whole
+from dpmcmc.types import Array, Key, Model
 
 
 def mixture(variance: float = 2.0, row_bound: float = 3.0, position_bound: float = 3.0) -> Model:

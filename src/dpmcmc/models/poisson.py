@@ -23,8 +23,9 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from dpmcmc.checks import whole
 from dpmcmc.models import _checks, _regression
-from dpmcmc.types import Array, Key, Model, Row, whole
+from dpmcmc.types import Array, Key, Model, Row
 
 
 def poisson(

@@ -17,8 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.checks import positive, whole
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Family, Key, Model, positive, whole
+from dpmcmc.types import Array, Family, Key, Model
 
 
 def poisson_rate(max_count: int, prior_shape: float = 1.0, prior_rate: float = 1.0) -> Model:

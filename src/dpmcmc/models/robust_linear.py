@@ -55,8 +55,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.checks import positive, whole
 from dpmcmc.models import _checks, _regression
-from dpmcmc.types import Array, Model, Position, Row, positive, whole
+from dpmcmc.types import Array, Model, Position, Row
 
 HUBER = 1.345
 CENTER = HUBER  # of Y / s

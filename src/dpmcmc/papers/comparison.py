@@ -25,10 +25,11 @@ import numpy as np
 
 import dpmcmc
 from dpmcmc.accounting import calibrate
+from dpmcmc.checks import whole
 from dpmcmc.papers import metrics
 from dpmcmc.papers.problems import Problem, starts
 from dpmcmc.results import plots
-from dpmcmc.types import Budget, Key, Plan, Sampler, Unit, whole
+from dpmcmc.types import Budget, Key, Plan, Sampler, Unit
 
 MOST_STEPS = 200_000  # of a chain, even if its budget allows more
 MOST_KEPT = 20_000  # draws of a chain

@@ -28,12 +28,13 @@ import numpy as np
 from jax import lax
 
 from dpmcmc import diagnostics
+from dpmcmc.checks import whole
 from dpmcmc.curator.programs.interpreter import total_plan
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, RunFailed, in_brief
 from dpmcmc.finding import Finding, note, unless_it_fails
 from dpmcmc.results import posterior as posteriors
 from dpmcmc.run.progress import Progress
-from dpmcmc.types import Ask, Budget, Key, Plan, Position, Sampler, statistics_of, whole
+from dpmcmc.types import Ask, Budget, Key, Plan, Position, Sampler, statistics_of
 
 ORDER = "call sample(rng_key, sampler, curator, initial_position), with a Sampler and with a Curator or Federation"
 NEARLY_ALL = 0.95

@@ -36,9 +36,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dpmcmc.checks import is_number, whole
 from dpmcmc.samplers import roles, scaling
 from dpmcmc.samplers.penalty import passes
-from dpmcmc.types import Array, Position, Query, Sampler, is_number, is_standing, traits, whole
+from dpmcmc.types import Array, Position, Query, Sampler, is_standing, traits
 
 
 class HMCState(NamedTuple):

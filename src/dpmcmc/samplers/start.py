@@ -41,8 +41,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from dpmcmc.checks import whole
 from dpmcmc.samplers import roles
-from dpmcmc.types import Answer, Array, Ask, Key, Plan, Position, Query, whole
+from dpmcmc.types import Answer, Array, Ask, Key, Plan, Position, Query
 
 HALVINGS = 24
 SURE = 3.0  # standard deviations of the gradients' noise

@@ -33,8 +33,9 @@ import jax.numpy as jnp
 
 from dpmcmc.acceptance import AcceptanceTest, LazyBarker, Penalty
 from dpmcmc.accounting import costs
+from dpmcmc.checks import check_sizes
 from dpmcmc.curator.noise import coins, stream
-from dpmcmc.curator.queries.log_ratio import check_sizes, log_ratio_sum, move_length
+from dpmcmc.curator.queries.log_ratio import log_ratio_sum, move_length
 from dpmcmc.curator.sums.exact_sum import BITS, Table
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Unit

@@ -33,7 +33,6 @@ import decimal
 import functools
 import itertools
 import math
-import numbers
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -43,10 +42,11 @@ import numpy as np
 from jax import lax
 
 from dpmcmc.accounting import costs
+from dpmcmc.checks import is_number, whole
 from dpmcmc.curator.noise import gaussian, stream
 from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.errors import UnsupportedQuery
-from dpmcmc.types import Unit, is_number
+from dpmcmc.types import Unit
 
 TAIL_BITS = 80
 MAX_DRAWS = 2**24
@@ -140,15 +140,13 @@ class FixedBatch:
     of: int
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.size, numbers.Integral) and isinstance(self.of, numbers.Integral)):
-            raise ValueError(f"size={self.size} of={self.of}: both are whole numbers of rows")
+        for name in ("size", "of"):
+            object.__setattr__(self, name, whole(name, getattr(self, name), 0, "a number of rows"))
         if not 1 <= self.size <= self.of / 2:
             raise ValueError(
                 f"size={self.size} of={self.of}: a batch has at least 1 row and at most half of "
                 "them; else use all rows"
             )
-        for name in ("size", "of"):
-            object.__setattr__(self, name, int(getattr(self, name)))
 
     @property
     def rate(self) -> float:

@@ -39,11 +39,13 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 
 from dpmcmc.accounting import costs
+from dpmcmc.checks import check_sizes
 from dpmcmc.curator.noise import coins, gaussian, stream
+from dpmcmc.curator.noise.noisy_sums import noisy
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.queries.accept import clamped_log_ratio, decide
 from dpmcmc.curator.queries.correction import CORRECTIONS, Correction, draw
-from dpmcmc.curator.queries.log_ratio import check_sizes, move_length, noisy, unit_ratios
+from dpmcmc.curator.queries.log_ratio import move_length, unit_ratios
 from dpmcmc.curator.sums.exact_sum import BITS, Table, fixed_point, once, sum_counted
 from dpmcmc.types import Answer, Model, Neighbours, Unit
 

@@ -25,15 +25,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from dpmcmc.accounting import costs
+from dpmcmc.checks import check_sizes
 from dpmcmc.curator.noise import stream
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_distance
 from dpmcmc.curator.queries import batches
-from dpmcmc.curator.queries.log_ratio import (
-    MAX_DIMENSION,
-    check_sizes,
-    integer_sigma,
-    noisy,
-    vector_distance,
-)
 from dpmcmc.curator.sums import fused, linear_rows
 from dpmcmc.curator.sums.exact_sum import (
     BITS,

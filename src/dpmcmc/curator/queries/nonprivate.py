@@ -21,9 +21,10 @@ from jax.scipy import special
 
 from dpmcmc.acceptance import AcceptanceTest, Metropolis
 from dpmcmc.accounting import costs
+from dpmcmc.checks import check_sizes
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import accept, batches, gradient
-from dpmcmc.curator.queries.log_ratio import check_sizes, log_ratio_sum, move_length
+from dpmcmc.curator.queries.log_ratio import log_ratio_sum, move_length
 from dpmcmc.curator.sums.exact_sum import (
     BITS,
     Table,

@@ -27,13 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.accounting import costs
+from dpmcmc.checks import check_exact, check_sizes, positive
 from dpmcmc.curator.noise import gaussian
-from dpmcmc.curator.queries.log_ratio import (
-    MAX_DIMENSION,
-    check_positive,
-    check_sizes,
-    vector_distance,
-)
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, vector_distance
 from dpmcmc.curator.sums.exact_sum import (
     BITS,
     Table,
@@ -188,7 +184,8 @@ def _family(model: Model, table: Table) -> Family:
             "bound: declare the bounds that "
             "the model takes (radius=..., max_count=...), or use LogRatio"
         )
-    check_positive(radius=family.radius)
+    check_exact("radius", family.radius)
+    positive("radius", family.radius)
     shape = _shape(family, table)
     natural = jax.eval_shape(
         family.natural, jax.ShapeDtypeStruct((model.dimension,), jnp.float32)

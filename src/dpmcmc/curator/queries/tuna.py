@@ -48,7 +48,9 @@ from jax.scipy import special
 
 from dpmcmc.acceptance import Barker, Metropolis
 from dpmcmc.accounting import costs
+from dpmcmc.checks import check_sizes, whole
 from dpmcmc.curator.noise import coins, gaussian, stream
+from dpmcmc.curator.noise.noisy_sums import noisy
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.queries.accept import (
     ROUNDING,
@@ -58,9 +60,9 @@ from dpmcmc.curator.queries.accept import (
     noise_of,
     toss,
 )
-from dpmcmc.curator.queries.log_ratio import check_sizes, log_ratio_sum, noisy, unit_ratios
+from dpmcmc.curator.queries.log_ratio import log_ratio_sum, unit_ratios
 from dpmcmc.curator.sums.exact_sum import BITS, Table, fixed_point, once, sum_counted
-from dpmcmc.types import Answer, Model, Unit, traits, whole
+from dpmcmc.types import Answer, Model, Unit, traits
 
 LARGE = 2**17  # entries of a batch
 MAX_RATIO = 50.0  # beyond, reading fewer rows costs more than it saves
