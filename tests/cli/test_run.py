@@ -23,7 +23,7 @@ from dpmcmc.curator.noise import stream
 from dpmcmc.curator.owner import Grant
 from dpmcmc.models.robust_linear import HUBER
 from dpmcmc.run.progress import Progress
-from dpmcmc.tables.columns import Bounds, parse_bounds
+from dpmcmc.tables.declared import Bounds, parse_bounds
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

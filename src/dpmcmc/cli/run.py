@@ -276,7 +276,8 @@ def run(
     """
     with refusals(*UNREADABLE):
         from dpmcmc import Budget, Curator
-        from dpmcmc.tables.columns import delimiter_of, parse_bounds, parse_levels, parse_names
+        from dpmcmc.tables.declared import parse_bounds, parse_levels, parse_names
+        from dpmcmc.tables.files import delimiter_of
 
         not_writable = list(_why_not_writable(out, ledger))
         if not_writable and not dry_run:
