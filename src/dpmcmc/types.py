@@ -40,7 +40,7 @@ class Unit(NamedTuple):
 
     @property
     def is_count_public(self) -> bool:
-        """Several rows per person leave the number of rows private even when a person is replaced."""
+        """With several rows per person the number of rows is private, even under replace-one."""
         return self == Unit(Neighbours.REPLACE_ONE, 1)
 
 
@@ -171,7 +171,7 @@ class Query(Protocol):
 
 
 class Traits(NamedTuple):
-    """What a query says of itself in attributes of these names, with what holds where it has none."""
+    """Optional attributes of a query, with their values where it has none."""
 
     adds: bool = False  # it may be asked of several owners: their answers add in both fields
     # The answer is an accept bit, and the points end with the public part of the log-ratio
@@ -213,5 +213,5 @@ class Sampler(NamedTuple):
 
 
 def statistics_of(info: Info) -> dict[str, Any]:
-    """What a sampler tells of its steps, by name."""
+    """What a sampler reports of its steps, by name."""
     return info._asdict() if hasattr(info, "_asdict") else dict(() if info is None else info)

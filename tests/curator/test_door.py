@@ -202,7 +202,7 @@ mixed_backwards.defvjp(lambda value: (value, None), lambda _, slope: (mixed(slop
         (loud_forwards, "the derivative of log_likelihood prints"),
         (
             mixed,
-            "^log_likelihood uses `custom_vmap_call`. The rule of a custom_vmap would see all "
+            "^log_likelihood uses `custom_vmap_call`. The rule of a custom_vmap would read all "
             "rows at once",
         ),
         (mixed_backwards, "the derivative of log_likelihood uses `custom_vmap_call`"),

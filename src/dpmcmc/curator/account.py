@@ -2,7 +2,7 @@
 bill. It knows no row.
 
 A plan says how often each query is asked. Its bill says what each of them costs for the unit of
-privacy (`bill.entries`), and the account tells whether the bill fits what is left. Either one bill
+privacy (`bill.entries`), and the account decides whether the bill fits what is left. Either one bill
 gets the whole budget, or several share it by a filter.
 """
 
@@ -76,7 +76,7 @@ class Account:
 
     @property
     def delta(self) -> float:
-        """The delta of the promise, and of figures that are told where there is none."""
+        """The delta of the promise, and of figures that are printed where there is none."""
         return DELTA if self.budget is None else self.budget.delta
 
     def _facts(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Account:
                 )
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
-        """The largest number of steps whose bill, with `initial`, fits what is left of the budget."""
+        """The largest number of steps whose bill, with `initial`, fits the budget that is left."""
         first = total_costs(self.bill(initial))
         each = total_costs(self.bill(per_step))
         self._check_open()
@@ -144,7 +144,8 @@ class Account:
         """The budget in words, or what is left of one that several grants share."""
         if self.filter is None or not self.ledger.grants:
             return str(self.budget)
-        return f"what is left of {self.budget}, {self.filter.left:.3g} of {self.filter.total:.3g} {self.filter.unit},"
+        left = f"{self.filter.left:.3g} of {self.filter.total:.3g} {self.filter.unit}"
+        return f"what is left of {self.budget}, {left},"
 
     @property
     def share_left(self) -> float:
@@ -227,10 +228,10 @@ class Account:
         rows = self.unit.rows_per_person
         # Which may have others, that are not used
         which = "used are" if self.is_enforced else "the table has"
-        told = [] if self.unit.is_count_public else [AT_MOST.format(which, self.capacity)]
+        lines = [] if self.unit.is_count_public else [AT_MOST.format(which, self.capacity)]
         if self.is_enforced:
-            return [*told, FIRST_OF_EACH.format("row was" if rows == 1 else f"{rows} rows were")]
-        return [*told, NOBODY_HAS_MORE.format(rows)] if rows > 1 else told
+            return [*lines, FIRST_OF_EACH.format("row was" if rows == 1 else f"{rows} rows were")]
+        return [*lines, NOBODY_HAS_MORE.format(rows)] if rows > 1 else lines
 
     def _limits(self) -> list[str]:
         """What a promise is not about."""
@@ -313,7 +314,9 @@ def _not_ours(plan: Plan) -> list[str]:
 
 
 def doubtful_delta(budget: Budget | None, capacity: int) -> list[str]:
-    """A delta within which one random row could be released, in words: above 1/n where n is public."""
+    """Warnings of a delta within which one random row could be released: above 1/n where n is
+    public.
+    """
     if budget is None or budget.delta <= budget.rows_per_person / capacity:
         return []
     if budget.unit.is_count_public:
@@ -325,7 +328,7 @@ def doubtful_delta(budget: Budget | None, capacity: int) -> list[str]:
 def _spent(
     costs: tuple[tuple[Any, int], ...], delta: float, most: float | None
 ) -> accountants.Spent:
-    """What the costs amount to; a bill that is far over `most` is told without what the noise lacks
+    """What the costs amount to; a bill that is far over `most` is given without what the noise lacks
     to be ideal.
     """
     try:

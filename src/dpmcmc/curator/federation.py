@@ -101,8 +101,7 @@ class Federation:
         """Every owner's own."""
         return {name: owner.budget for name, owner in self.owners.items()}
 
-    # -- what may be asked
-    # -------------------------------------------------------------------------------------------------
+    # What may be asked
 
     def trace(self, program: Program, *arguments: Any) -> Traced:
         """Trace the program at the shapes of `arguments` and read off its bill, the same for each
@@ -142,8 +141,7 @@ class Federation:
         keep(grant, _Granted(self, grants, threading.Lock()))
         return grant
 
-    # -- how it is answered
-    # ------------------------------------------------------------------------------------------------
+    # How it is answered
 
     def answer(
         self, held: Mapping[str, Held], words: Any, query: Query, points: Any, place: int

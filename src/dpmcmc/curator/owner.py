@@ -1,10 +1,10 @@
 """The curator: it alone holds the rows. It reads the bill off a program, grants it within the
 budget, and runs it.
 
-    traced     = curator.trace(program, *arguments)     its bill: traced.plan; no row is touched, shapes are enough
-    executable = traced.compile()                       that program, with the answers in their places, or a refusal
-    grant      = curator.grant(plan)                    the ledger has it before this returns
-    result     = grant.run(executable, *arguments)      refused when it asks more than is left of the grant
+    traced     = curator.trace(program, *arguments)   its bill: traced.plan; shapes are enough
+    executable = traced.compile()                     with the answers in their places, or a refusal
+    grant      = curator.grant(plan)                  the ledger has it before this returns
+    result     = grant.run(executable, *arguments)    refused if it asks more than is granted
 
 `program(ask, *arguments)` is a pure JAX function; `ask(rng_key, query, *points)` is its only way to
 learn about the rows.
@@ -113,24 +113,7 @@ class Curator:
         unit: Unit | None = None,
         fixed_secret: np.ndarray | None = None,
     ) -> None:
-        if budget is not None and not isinstance(budget, Budget):
-            raise TypeError(
-                f"the budget is a {type(budget).__name__}: give a Budget(epsilon, delta), or None "
-                "to promise nothing"
-            )
-        if not isinstance(model, Model):
-            raise TypeError(
-                f"the model is a {type(model).__name__}: it must be a Model, such as "
-                "models.logistic(2, radius=1.0)"
-            )
-        if fixed_secret is not None and np.shape(fixed_secret) != SECRET_SHAPE.shape:
-            raise ValueError(
-                f"fixed_secret of shape {np.shape(fixed_secret)} must be 16 words of 32 bits"
-            )
-        if shared_by is not None and shared_by not in filters.FILTERS:
-            raise ValueError(
-                f"shared_by={shared_by!r} must be None or one of {sorted(filters.FILTERS)}"
-            )
+        _check_promise(budget, model, shared_by, fixed_secret)
         self._fixed_secret = fixed_secret
         # the meter of the grant that runs
         self._lock = threading.Lock()
@@ -142,8 +125,8 @@ class Curator:
             leaves = jax.tree.map(lambda leaf: leaf[is_used], leaves)
         num_rows = checks.count_rows(leaves, unit)
         capacity = checks.check_capacity(num_rows, capacity, unit)
-        for doubt in doubtful_delta(budget, capacity):
-            warnings.warn(doubt, stacklevel=2)
+        for warning in doubtful_delta(budget, capacity):
+            warnings.warn(warning, stacklevel=2)
         self._mesh = (
             None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
         )
@@ -202,8 +185,7 @@ class Curator:
         """How many runs were billed so far: all that the ledger has."""
         return len(self._account.ledger.grants)
 
-    # -- what may be asked
-    # -------------------------------------------------------------------------------------------------
+    # What may be asked
 
     def trace(self, program: Program, *arguments: Any) -> Traced:
         """Trace the program at the shapes of `arguments` and read off its bill.
@@ -211,10 +193,12 @@ class Curator:
         No row is touched.
         """
         stored = self._rows, self._num_rows, SECRET_SHAPE
-        return trace(self, program, stored, arguments, None if self._mesh is None else self._spread)
+        return trace(
+            self, program, stored, arguments, None if self._mesh is None else self._on_every_device
+        )
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
-        """The largest number of steps whose bill, with `initial`, fits what is left of the budget."""
+        """The largest number of steps whose bill, with `initial`, fits the budget that is left."""
         return self._account.max_steps(initial, per_step)
 
     def limit(self, initial: Plan, per_step: Plan) -> tuple[int, str]:
@@ -250,8 +234,7 @@ class Curator:
         """Refuse a plan that would not be granted now. Spends nothing."""
         self._account.check(plan)
 
-    # -- how it is answered
-    # ------------------------------------------------------------------------------------------------
+    # How it is answered
 
     def hold(self, stored: Any, num_rows: Any, secret: Any, axis: str | None = None) -> Held:
         """What this owner answers from, inside a program that has its rows and its secret as
@@ -285,7 +268,7 @@ class Curator:
             )
         return answer
 
-    def _spread(self, run: Program) -> Program:
+    def _on_every_device(self, run: Program) -> Program:
         """The same on every device, each with its part of the rows."""
         whole = PartitionSpec()
         rows = jax.tree.map(lambda leaf: leaf.sharding.spec, self._rows)
@@ -302,6 +285,30 @@ class Curator:
             stream.fresh_secret()
             if self._fixed_secret is None
             else np.asarray(self._fixed_secret, np.uint32)
+        )
+
+
+def _check_promise(
+    budget: Any, model: Any, shared_by: str | None, fixed_secret: np.ndarray | None
+) -> None:
+    """Refuse what is not of the kind that a curator is made with."""
+    if budget is not None and not isinstance(budget, Budget):
+        raise TypeError(
+            f"the budget is a {type(budget).__name__}: give a Budget(epsilon, delta), or None "
+            "to promise nothing"
+        )
+    if not isinstance(model, Model):
+        raise TypeError(
+            f"the model is a {type(model).__name__}: it must be a Model, such as "
+            "models.logistic(2, radius=1.0)"
+        )
+    if fixed_secret is not None and np.shape(fixed_secret) != SECRET_SHAPE.shape:
+        raise ValueError(
+            f"fixed_secret of shape {np.shape(fixed_secret)} must be 16 words of 32 bits"
+        )
+    if shared_by is not None and shared_by not in filters.FILTERS:
+        raise ValueError(
+            f"shared_by={shared_by!r} must be None or one of {sorted(filters.FILTERS)}"
         )
 
 

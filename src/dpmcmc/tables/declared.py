@@ -81,7 +81,8 @@ def parse_levels(text: str) -> dict[str, tuple[str, ...]]:
             raise ValueError(
                 f"levels {part!r} must read COLUMN=ONE/TWO/..., two different values or more, and "
                 "each column "
-                'once; put a name or value with one of , = / in quotes, as in region="North, East"/South'
+                "once; put a name or value with one of , = / in quotes, as in "
+                'region="North, East"/South'
             )
         found[name] = levels
     return found

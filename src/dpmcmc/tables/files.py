@@ -181,7 +181,7 @@ class _Quotes:
             yield cells
 
     def _whole_row(self, line: str, more: Iterator[str]) -> str:
-        """The line, and further ones as long as a quote is open: then the number of quotes is odd."""
+        """The line, and further ones while a quote is open: while the number of quotes is odd."""
         if line.count('"') % 2 == 0:
             return line
         lines = [line]

@@ -5,7 +5,8 @@ of 192 bits, (k + 1/2) 2^-192, in float64. Think of the bits as continued for ev
 ideal draw of the same law, and the two differ by no more than roundings,
 
     logistic       log(u / (1 - u))    `LOGISTIC_ERROR`, wherever either is within +-64
-    exponential    -log(u)             `EXPONENTIAL_ERROR`, up to an event of probability 2^-142 (k < 2^50)
+    exponential    -log(u)             `EXPONENTIAL_ERROR`, up to an event (k < 2^50) of probability
+                                       2^-142
     normal         Phi^-1(u)           `NORMAL_ERROR`, up to one of probability 2^-141.
 
 An error e of such a draw acts like an error e of what it is compared with: see `accept`.

@@ -4,7 +4,8 @@ The discrete Gaussian D(s) has mass proportional to exp(-x^2 / 2 s^2) on the
 integers. D(BASE) is drawn by inversion from an exact table of 127-bit probabilities, and larger
 ones are sums
 
-    N = sum_l a_l X_l,   X_l ~ D(BASE) independent,   a_1 > a_2 > ... >= 1 integers,   variance BASE^2 sum_l a_l^2.
+    N = sum_l a_l X_l,   X_l ~ D(BASE) independent,   a_1 > a_2 > ... >= 1 integers,
+    of variance BASE^2 sum_l a_l^2.
 
 Adding a X (coarse) to Y ~ D(f) (fine) gives mass  exp(-z^2 / 2(a^2 BASE^2 + f^2)) * sum_x exp(-(x -
 c_z)^2 / 2 t^2)  with 1/t^2 = 1/BASE^2 + a^2/f^2, and by Poisson summation the last sum is constant
@@ -16,7 +17,8 @@ length could be timed).
 w^2), w^2 = s^2 - 1/12. With y = x / w^2 and t uniform on +-1/2 the logarithm of the ratio of the
 two masses at x is, up to a constant,
 
-    x^2/2 (1/s^2 - 1/w^2) + log E e^(-y t - t^2 / 2w^2),   log E e^(-y t) = y^2/24 - y^4/2880 ...,   E_y t^2 = 1/12 + y^2/360 ...
+    x^2/2 (1/s^2 - 1/w^2) + log E e^(-y t - t^2 / 2w^2),
+    log E e^(-y t) = y^2/24 - y^4/2880 ...,   E_y t^2 = 1/12 + y^2/360 ...
 
 (E_y: t weighted by e^(-y t)). The terms in x^2 / w^4 cancel, and x^2 / (288 w^4 s^2) - x^2 / (720
 w^6) - x^4 / (2880 w^8) is left, less than 0.006 / w^4 on average: the two are within 1 / (100 s^4)
@@ -131,7 +133,9 @@ def tails(masses: Iterable[decimal.Decimal]) -> Tails:
 
 
 def invert(words, table: Tails):
-    """X by inversion, int64, from four words along the last axis, less the last bit of the second."""
+    """X by inversion, int64, from four words along the last axis, without the last bit of the
+    second.
+    """
     high = stream.pairs_to_uint64(words[..., :2])[..., None] >> 1
     low = stream.pairs_to_uint64(words[..., 2:])[..., None]
     return jnp.sum(

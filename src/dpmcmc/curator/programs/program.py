@@ -46,7 +46,7 @@ class Executable(Handle):
 
     @property
     def compiled(self) -> Any:
-        """What JAX has compiled, for a look at its memory or its text."""
+        """What JAX has compiled, to inspect its memory or its text."""
         return _compiled_of(self).compiled
 
 
@@ -184,8 +184,10 @@ def _asking_about(owner: Any, held: Held) -> Callable[..., Answer]:
 
     def ask(rng_key, query: Query, *points) -> Answer:
         if not hasattr(query, "answer"):
-            told = f"{type(query).__name__} is no query: ask with Accept(test, bound), Gradient(clip, noise_multiplier) or another"
-            raise TypeError(told)
+            raise TypeError(
+                f"{type(query).__name__} is no query: ask with Accept(test, bound), Gradient(clip, "
+                "noise_multiplier) or another"
+            )
         check_query(query)
         return asked(rng_key, query, tuple(map(jnp.asarray, points)), next(places), trace_answer)
 
@@ -208,8 +210,10 @@ def check_query(query: Query) -> None:
     try:
         hash(query)
     except TypeError as error:
-        told = f"{type(query).__name__} cannot be a key of the bill ({error}): make it a frozen dataclass, with fields that can"
-        raise TypeError(told) from error
+        raise TypeError(
+            f"{type(query).__name__} cannot be a key of the bill ({error}): make it a frozen "
+            "dataclass, with fields that can"
+        ) from error
 
 
 def _find(

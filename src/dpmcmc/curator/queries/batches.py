@@ -230,7 +230,7 @@ def map_drawn(values, table: Table, draws: Draws):
         order = jnp.arange(most)
     else:
         num_places = num_pieces * width
-    # Of each device its own: with one order for all, places there would tell how many draws there
+    # Of each device its own: with one order for all, places there would show how many draws there
     # are here.
     num_devices, device = (
         (1, 0) if table.axis is None else (lax.axis_size(table.axis), table.device[0])
@@ -245,7 +245,7 @@ def _order(table: Table, draws: Draws, bounds):
     """For each draw of the list, where its row is among those fetched, and whether there is one: of
     this device, and not cut off.
 
-    Of tables whose rows are in their first slots this tells, too, whether the slot has a row; for
+    Of tables whose rows are in their first slots this also says whether the slot has a row; for
     others `map_drawn` looks it up.
     """
     listed = jnp.arange(draws.places.shape[0])

@@ -72,7 +72,7 @@ class Curvature:
 
 
 def curvature_sum(model: Model, table: Table, position, clip: float):
-    """The exact integer sum of the rows' clipped, flattened curvatures / clip, in units of 2^-BITS."""
+    """The exact integer sum of the rows' clipped, flattened Hessians / clip, in units of 2^-BITS."""
     upper = np.triu_indices(model.dimension)
     position = jnp.asarray(position, table.dtype)
 

@@ -223,8 +223,8 @@ def row_integers(model: Model, rows, num_rows, position, clip: float, center=Non
     """
 
     def gradients():
-        # The model is traced in the precision of the rows, so that constants in it do not silently
-        # double the work.
+        # The model is traced in the precision of the rows, so that constants in it do not double
+        # the work.
         with jax.enable_x64(position.dtype == jnp.float64):
             found = rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows)
             return (
@@ -237,7 +237,7 @@ def row_integers(model: Model, rows, num_rows, position, clip: float, center=Non
 
 
 def _adder(model: Model, table: Table, position, clip: float, center=None):
-    """(rows, scales), is_counted -> the integer sum of their clipped gradients, a block at a time."""
+    """(rows, scales), is_counted -> the integer sum of their clipped gradients, block by block."""
     position = jnp.asarray(position, table.dtype)
     bits = _bits(model, table)
     linear = model.linear

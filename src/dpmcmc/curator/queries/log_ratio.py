@@ -29,8 +29,8 @@ def unit_ratios(model: Model, table: Table, rows, position, proposal, bound):
     position, proposal, bound = (
         jnp.asarray(value, table.dtype) for value in (position, proposal, bound)
     )
-    # The model is traced in the precision of the rows, so that constants in it do not silently
-    # double the work.
+    # The model is traced in the precision of the rows, so that constants in it do not double
+    # the work.
     with jax.enable_x64(table.is_double):
         log_likelihoods = rowwise(model.log_likelihood, (None, 0))
         # Two products with a vector: faster than one with a matrix of two columns, on a CPU and on

@@ -94,14 +94,15 @@ def _for_all_chains(one_pass: Callable[..., Any], most: int):
 
     @run.def_vmap
     def rule(axis_size, in_batched, points, data):
+        def at_every_chain(leaf, is_in):
+            return leaf if is_in else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
+
         if any(jax.tree.leaves(in_batched[1])):
             # Several tables at once: one after the other.
-            whole = jax.tree.map(lambda leaf, is_in: leaf if is_in else jnp.broadcast_to(leaf, (axis_size, *leaf.shape)),
-                                 (points, data), tuple(in_batched))  # fmt: skip
+            whole = jax.tree.map(at_every_chain, (points, data), tuple(in_batched))
             return lax.map(lambda arguments: run(*arguments), whole), True
-        spread = [leaf if is_in else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
-                  for leaf, is_in in zip(points, in_batched[0], strict=True)]  # fmt: skip
-        found = run([leaf.reshape(-1, *leaf.shape[2:]) for leaf in spread], data)
+        of_chains = map(at_every_chain, points, in_batched[0])
+        found = run([leaf.reshape(-1, *leaf.shape[2:]) for leaf in of_chains], data)
         return found.reshape(axis_size, -1, *found.shape[1:]), True
 
     return run
