@@ -34,7 +34,7 @@ HEAVY_HOMES = {
     "h5py": {"accounting/verify.py"},
     "matplotlib": {"results/plots.py"},
     "numpyro": {"models/numpyro.py"},
-    "rich": {"run/progress.py", "cli/account.py"},
+    "rich": {"run/progress.py", "cli/account/output.py"},
 }
 NO_JAX = {"types", "errors", "acceptance", "accounting", "finding", "__init__"}
 

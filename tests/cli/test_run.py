@@ -1144,7 +1144,7 @@ def test_a_crash_exits_with_one_and_keeps_the_draws(monkeypatch):
     assert load("posterior.nc").posterior.sizes["draw"] == 1
 
 
-@pytest.mark.parametrize("module", [cli, cli.account], ids=["cli", "account"])
+@pytest.mark.parametrize("module", [cli, cli.account.commands], ids=["cli", "account"])
 def test_a_traceback_shows_no_local_values(module):
     """They are rows.
 

@@ -127,9 +127,11 @@ def bounded_events(
     # Chosen as if there were as many answers as will judge: otherwise rare events are not chosen
     weight = len(judged[0][0]) / len(chosen[0][0])
     parts = zip(*chosen, thresholds, strict=True)
-    lower, upper = np.stack(
-        [_bounded_probabilities(*part, error**caution, weight) for part in parts], axis=1
-    )
+    bounds = [
+        _bounded_probabilities(one, other, some, error**caution, weight)
+        for one, other, some in parts
+    ]
+    lower, upper = np.stack(bounds, axis=1)
     for criterion in criteria:
         best = np.argmax(criterion(lower, upper))
         statistic, place = map(int, np.unravel_index(best, lower.shape))
