@@ -47,6 +47,7 @@ from dpmcmc import (
     sgld,
     sgnht,
     survey,
+    testing,
 )
 from dpmcmc.curator.programs.program import EXACTLY, Executable
 from dpmcmc.run.loop import begin_program, block_program
@@ -58,14 +59,14 @@ SECRET = np.arange(16, dtype=np.uint32)
 COVARIANCE = np.array([[1.0, 0.6], [0.6, 2.0]])
 PRIOR_SCALE = 1.0
 ROWS = np.asarray(
-    models.simulate_gaussian_rows(jax.random.key(5), 16, np.array([0.5, -0.3]), COVARIANCE),
+    testing.simulate_gaussian_rows(jax.random.key(5), 16, np.array([0.5, -0.3]), COVARIANCE),
     np.float32,
 )
 MODEL = models.gaussian(COVARIANCE, prior_scale=PRIOR_SCALE)
 # No row is farther out; the prior stays whole
 MODEL = MODEL._replace(family=models.gaussian(COVARIANCE, radius=8.0).family)
 EXACT_MEAN, EXACT_COVARIANCE = map(
-    np.asarray, models.gaussian_posterior(ROWS, COVARIANCE, prior_scale=PRIOR_SCALE)
+    np.asarray, testing.gaussian_posterior(ROWS, COVARIANCE, prior_scale=PRIOR_SCALE)
 )
 ROOT = np.linalg.cholesky(EXACT_COVARIANCE)
 

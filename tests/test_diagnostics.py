@@ -39,6 +39,7 @@ from dpmcmc import (
     sgld,
     statement_of,
     summary,
+    testing,
     tuning,
 )
 from dpmcmc.curator.queries.nonprivate import NonPrivateGradient
@@ -435,7 +436,7 @@ def test_a_step_that_uses_up_the_noise_exactly_is_not_saturated():
     """The recipe's own: in float32 their product came out a little above 4 for one table in thirty."""
     model, budget = models.logistic(2, radius=1.0), Budget(4.0, 1e-6)
     recipe = tuning.langevin(model, 18_078, budget)
-    rows = models.simulate_logistic_rows(jax.random.key(1), 18_078, [1.0, -1.0], radius=1.0)
+    rows = testing.simulate_logistic_rows(jax.random.key(1), 18_078, [1.0, -1.0], radius=1.0)
     curator = Curator(rows, model, None, fixed_secret=tiny.SECRET)
     result = sample(
         jax.random.key(2),
@@ -837,7 +838,7 @@ def test_rows_that_say_nothing_are_told_after_the_start(bad, is_told):
     """The start's curvature is released; of silent rows it is noise, for which it is taken in all
     but one of a thousand runs.
     """
-    simulate = jax.jit(models.simulate_logistic_rows, static_argnums=(1, 3))
+    simulate = jax.jit(testing.simulate_logistic_rows, static_argnums=(1, 3))
     features, labels = map(np.asarray, simulate(jax.random.key(0), 500, np.array([1.0, -1.0]), 1.0))
     model = models.logistic(2, radius=1.0)
     curator = Curator(

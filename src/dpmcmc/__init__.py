@@ -59,7 +59,7 @@ _NAMES = {  # by the module that they are from
     ),
 }
 _HOMES = {name: f"dpmcmc.{module}" for module, names in _NAMES.items() for name in names}
-_MODULES = ("audit", "forecast", "models", "queries", "tables", "tuning")
+_MODULES = ("audit", "forecast", "models", "queries", "tables", "testing", "tuning")
 
 __all__ = sorted([*_HOMES, *_MODULES])
 
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from dpmcmc import models as models
     from dpmcmc import queries as queries
     from dpmcmc import tables as tables
+    from dpmcmc import testing as testing
     from dpmcmc import tuning as tuning
     from dpmcmc.acceptance import Barker as Barker
     from dpmcmc.acceptance import LazyBarker as LazyBarker

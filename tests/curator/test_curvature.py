@@ -20,6 +20,7 @@ from dpmcmc import (
     random_walk,
     sample,
     sgld,
+    testing,
 )
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries.curvature import curvature_sum
@@ -34,7 +35,9 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 KEY = jax.random.key(0)
 MODEL = models.logistic(2, radius=1.0, intercept=True)
 ROWS = tuple(
-    map(np.asarray, models.simulate_logistic_rows(KEY, 4000, [0.3, 1.0, -0.5], 1.0, intercept=True))
+    map(
+        np.asarray, testing.simulate_logistic_rows(KEY, 4000, [0.3, 1.0, -0.5], 1.0, intercept=True)
+    )
 )
 DESIGN = np.column_stack([np.ones(4000), ROWS[0]]).astype(float)
 
@@ -144,7 +147,7 @@ def logistic_start(*initials, effect=1.0, num_rows=20_000):
     """Where the start ends, in posterior standard deviations from the mode at most, with noise like
     that of the recipe.
     """
-    simulate = jax.jit(models.simulate_logistic_rows, static_argnums=(1, 3))
+    simulate = jax.jit(testing.simulate_logistic_rows, static_argnums=(1, 3))
     features, labels = simulate(jax.random.key(5), num_rows, np.array([effect, -effect]), 1.0)
 
     def log_likelihood(position):

@@ -27,6 +27,7 @@ from dpmcmc import (
     random_walk,
     sample,
     sgld,
+    testing,
 )
 from dpmcmc.accounting import verify
 from dpmcmc.curator.noise import stream
@@ -41,7 +42,7 @@ NUM_ROWS = 1003
 ROWS = tuple(
     map(
         np.asarray,
-        models.simulate_logistic_rows(
+        testing.simulate_logistic_rows(
             jax.random.key(0), NUM_ROWS, [0.3, 1.0, -1.0, 0.5], 1.0, True
         ),
     )

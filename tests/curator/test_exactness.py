@@ -25,6 +25,7 @@ from dpmcmc import (
     penalty,
     random_walk,
     sample,
+    testing,
 )
 from dpmcmc.curator.sums import exact_sum
 from dpmcmc.precision import always_double
@@ -34,7 +35,7 @@ from tests.table import SECRET
 KEY = jax.random.key(3)
 NUM_ROWS, DIMENSION = 1001, 5
 FEATURES, LABELS = map(
-    np.asarray, models.simulate_logistic_rows(KEY, NUM_ROWS, np.linspace(-1, 1, DIMENSION), 1.0)
+    np.asarray, testing.simulate_logistic_rows(KEY, NUM_ROWS, np.linspace(-1, 1, DIMENSION), 1.0)
 )
 MODEL = models.logistic(DIMENSION, radius=1.0)
 SAMPLERS = {

@@ -47,6 +47,7 @@ from dpmcmc import (
     penalty,
     sgld,
     statement_of,
+    testing,
 )
 from dpmcmc.accounting import costs, verify
 from dpmcmc.cli import main
@@ -200,7 +201,8 @@ def test_gradients_add_also_with_a_linear_predictor():
     """They are made on a grid of each table's own."""
     model = models.logistic(2, radius=1.0)
     features, labels = map(
-        np.asarray, models.simulate_logistic_rows(jax.random.key(1), 60, np.array([1.0, -1.0]), 1.0)
+        np.asarray,
+        testing.simulate_logistic_rows(jax.random.key(1), 60, np.array([1.0, -1.0]), 1.0),
     )
     cuts = [slice(0, 20), slice(20, 60)]
     federation = Federation([Curator((features[cut], labels[cut]), model, None) for cut in cuts])

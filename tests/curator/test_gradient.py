@@ -27,14 +27,8 @@ from dpmcmc.accounting import costs
 from dpmcmc.curator.queries import batches, gradient
 from dpmcmc.curator.sums import exact_sum, linear_rows
 from dpmcmc.curator.sums.clipping import clip_to_unit_ball
-from dpmcmc.models import (
-    linear,
-    logistic,
-    poisson,
-    simulate_linear_rows,
-    simulate_logistic_rows,
-    simulate_poisson_rows,
-)
+from dpmcmc.models import linear, logistic, poisson
+from dpmcmc.testing import simulate_linear_rows, simulate_logistic_rows, simulate_poisson_rows
 from dpmcmc.types import Linear, Unit
 
 SECRET = np.arange(16, dtype=np.uint32)

@@ -28,6 +28,7 @@ from dpmcmc import (
     TunaBarker,
     TunaRatio,
     models,
+    testing,
 )
 from dpmcmc.curator.noise import coins, gaussian, stream
 from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION
@@ -172,7 +173,7 @@ def test_rows_within_the_radius_never_reach_the_clip():
     chain is exact.
     """
     model = models.logistic(3, radius=1.0)
-    simulate = jax.jit(models.simulate_logistic_rows, static_argnums=(1, 3))
+    simulate = jax.jit(testing.simulate_logistic_rows, static_argnums=(1, 3))
     features, labels = simulate(jax.random.key(0), 2000, np.array([1.0, -2.0, 0.5]), 1.0)
     position, proposal = np.zeros(3, np.float32), np.array([0.01, -0.02, 0.03], np.float32)
     bound = np.linalg.norm(proposal).astype(np.float64)

@@ -12,8 +12,9 @@ import pytest
 from scipy import integrate, optimize, stats
 
 from dpmcmc import Budget, Curator, findings, sample, tuning
-from dpmcmc.models import robust_linear, simulate_linear_rows
+from dpmcmc.models import robust_linear
 from dpmcmc.models.robust_linear import CENTER, HUBER
+from dpmcmc.testing import simulate_linear_rows
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

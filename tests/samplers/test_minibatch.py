@@ -24,9 +24,9 @@ from dpmcmc import (
     Curator,
     FixedBatch,
     accept_walk,
-    models,
     penalty,
     random_walk,
+    testing,
 )
 from dpmcmc.acceptance import penalty_probability
 from dpmcmc.curator.noise import gaussian
@@ -280,7 +280,7 @@ def excess(case, sampler, query, num_chains: int, num_steps: int) -> np.ndarray:
     """How many standard errors the chains' mean and variance lie beyond the bias that is stated."""
     mean, covariance = (
         np.asarray(part, float)
-        for part in models.gaussian_posterior(
+        for part in testing.gaussian_posterior(
             COINS, np.ones(1), prior_scale=1.0, temperature=case.temperature
         )
     )

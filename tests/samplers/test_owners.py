@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc import BatchRatio, Curator, Federation, FixedBatch, models, penalty, random_walk
+from dpmcmc import (
+    BatchRatio,
+    Curator,
+    Federation,
+    FixedBatch,
+    penalty,
+    random_walk,
+    testing,
+)
 from tests.table import COINS, COINS_MODEL, CONTRACT, EXACT_MEAN, MODEL, ROWS, SECRET, run_chains
 
 NUM_STEPS = 300
@@ -78,7 +86,7 @@ def test_an_owner_left_out_is_caught():
 
 COIN_MEAN, COIN_VARIANCE = (
     np.asarray(part, float)
-    for part in models.gaussian_posterior(
+    for part in testing.gaussian_posterior(
         COINS[:999], np.ones(1), prior_scale=1.0, temperature=0.03
     )
 )

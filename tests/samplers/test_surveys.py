@@ -26,6 +26,7 @@ from dpmcmc import (
     noise_aware,
     sample,
     survey,
+    testing,
     tuning,
 )
 from dpmcmc.diagnostics import of_survey
@@ -330,7 +331,7 @@ def test_intervals_hold_where_effects_are_strong(scale, least):
 # -- the bill
 # --------------------------------------------------------------------------------------------------------------------
 
-ROWS = jax.jit(models.simulate_logistic_rows, static_argnums=(1, 3))(
+ROWS = jax.jit(testing.simulate_logistic_rows, static_argnums=(1, 3))(
     jax.random.key(1), 4000, np.array([1.0, -0.5]), 1.0
 )
 MODEL = models.logistic(2, 1.0)

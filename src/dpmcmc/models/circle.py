@@ -19,12 +19,11 @@ the flat prior restricted to the disc |theta| <= R, its length is at most 4 a R^
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 
 from dpmcmc.checks import positive
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Key, Model
+from dpmcmc.types import Array, Model, positive
 
 
 def circle(sharpness: float, radius: float | None = None) -> Model:
@@ -57,38 +56,3 @@ def circle(sharpness: float, radius: float | None = None) -> Model:
         lipschitz,
         declared=declared,
     )
-
-
-def draw_circle_posterior(
-    rng_key: Key,
-    num_draws: int,
-    rows,
-    sharpness: float,
-    radius: float | None = None,
-    temperature: float = 1.0,
-) -> Array:
-    """Exact, independent draws (num_draws, 2) of the tempered posterior.
-
-    **Not private**: for tests and figures.
-    """
-    sharpness = positive("sharpness", sharpness, "it is the a in -a (x^2 + y^2 - r^2)^2")
-    temperature = _checks.temperature(temperature)
-    key_angle, key_square = jax.random.split(rng_key)
-    center = jnp.mean(jnp.square(rows))
-    scale = (2 * len(rows) * sharpness * temperature) ** -0.5
-    upper = jnp.inf if radius is None else (radius**2 - center) / scale
-    normal = jax.random.truncated_normal(
-        key_square, -center / scale, upper, (num_draws,), center.dtype
-    )
-    distance = jnp.sqrt(jnp.maximum(center + scale * normal, 0.0))
-    angle = 2 * jnp.pi * jax.random.uniform(key_angle, (num_draws,), center.dtype)
-    return distance[:, None] * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
-
-
-def simulate_circle_rows(
-    rng_key: Key, num_rows: int, mean: float = 3.0, scale: float = 1.0
-) -> Array:
-    """Rows (num_rows,) from N(mean, scale^2), as in :cite:p:`raisa2021thesis`: the model itself
-    does not say how rows arise.
-    """
-    return mean + scale * jax.random.normal(rng_key, (num_rows,))

@@ -23,14 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.checks import positive, whole
 from dpmcmc.models import _checks, _regression
-from dpmcmc.models.gaussian import HIGHEST
-from dpmcmc.types import Array, Family, Key, Model, Row
+from dpmcmc.types import Array, Family, Model, Row, positive, whole
 
 
 def linear(
@@ -73,65 +71,6 @@ def linear(
         declared=limits and f"|x| <= {radius:g}, |y| <= {response_bound:g}",
         self_concordance=0.0,
     )
-
-
-def linear_posterior(
-    rows, noise_scale: float, prior_scale=1.0, intercept: bool = False, temperature: float = 1.0
-):
-    """The exact tempered posterior's (mean, covariance). **Not private**: it reads the rows; for
-    tests and figures.
-
-    It is the posterior of the model without `position_radius`; with one, condition it on the ball.
-    """
-    temperature = _checks.temperature(temperature)
-    features, response = map(jnp.asarray, rows)
-    design = (
-        jnp.concatenate([jnp.ones_like(features[:, :1]), features], axis=1)
-        if intercept
-        else features
-    )
-    dimension = design.shape[1]
-    scale = _checks.prior_scale(prior_scale, dimension)
-    weight = temperature / noise_scale**2
-    cross = jnp.dot(design.T, design, precision=HIGHEST)
-    covariance = jnp.linalg.inv(weight * cross + jnp.diag(jnp.asarray(scale**-2, design.dtype)))
-    slope = weight * jnp.dot(design.T, response, precision=HIGHEST)
-    return jnp.dot(covariance, slope, precision=HIGHEST), covariance
-
-
-def draw_linear_posterior(
-    rng_key: Key,
-    num_draws: int,
-    rows,
-    noise_scale: float,
-    prior_scale=1.0,
-    intercept: bool = False,
-    temperature: float = 1.0,
-) -> Array:
-    """Independent draws (num_draws, dimension) of `linear_posterior`.
-
-    **Not private**: for tests and figures.
-    """
-    mean, covariance = linear_posterior(rows, noise_scale, prior_scale, intercept, temperature)
-    normals = jax.random.normal(rng_key, (num_draws, len(mean)), mean.dtype)
-    return mean + jnp.dot(normals, jnp.linalg.cholesky(covariance).T, precision=HIGHEST)
-
-
-def simulate_linear_rows(
-    rng_key: Key,
-    num_rows: int,
-    position,
-    radius: float,
-    noise_scale: float,
-    intercept: bool = False,
-):
-    """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for
-    tests and figures.
-    """
-    features, means, key_noise = _regression.simulate(
-        rng_key, num_rows, position, radius, intercept
-    )
-    return features, means + noise_scale * jax.random.normal(key_noise, (num_rows,), means.dtype)
 
 
 def _family(

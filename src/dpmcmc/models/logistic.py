@@ -30,7 +30,7 @@ import jax.numpy as jnp
 
 from dpmcmc.checks import whole
 from dpmcmc.models import _regression
-from dpmcmc.types import Array, Key, Kinds, Model, Row
+from dpmcmc.types import Array, Kinds, Model, Row, whole
 
 
 def logistic(
@@ -69,18 +69,6 @@ def logistic(
         kinds=Kinds(("label 0", "label 1"), lambda row: (row[1] > 0.5).astype(jnp.int32)),
         declared=f"|x| <= {radius:g} (y > 1/2 is one class, y <= 1/2 the other)",
     )
-
-
-def simulate_logistic_rows(
-    rng_key: Key, num_rows: int, position, radius: float, intercept: bool = False
-):
-    """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for
-    tests and figures.
-    """
-    features, logits, key_label = _regression.simulate(
-        rng_key, num_rows, position, radius, intercept
-    )
-    return features, jax.random.bernoulli(key_label, jax.nn.sigmoid(logits)).astype(logits.dtype)
 
 
 # log(1 + t) / t at the Chebyshev points of [0, 1]: as close to it, in float32, as log1p is, for a

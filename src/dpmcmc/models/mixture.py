@@ -27,13 +27,12 @@ the paper's constant is 8.75.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.checks import positive, whole
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Key, Model
+from dpmcmc.types import Array, Model, positive
 
 
 def mixture(variance: float = 2.0, row_bound: float = 3.0, position_bound: float = 3.0) -> Model:
@@ -63,47 +62,6 @@ def mixture(variance: float = 2.0, row_bound: float = 3.0, position_bound: float
 
     bound = _bound(variance, row_bound, position_bound)
     return Model(log_likelihood, log_prior, unravel, 2, bound, declared=f"|row| <= {row_bound:g}")
-
-
-def mixture_posterior(
-    rows,
-    variance: float = 2.0,
-    position_bound: float = 3.0,
-    temperature: float = 1.0,
-    num_points: int = 100,
-):
-    """The tempered posterior on a grid: (axis, probabilities), with entry [i, j] the cell around
-    (axis[i], axis[j]).
-
-    The axis holds the midpoints of `num_points` equal cells. **Not private**: it reads the rows;
-    for tests and figures.
-    """
-    temperature = _checks.temperature(temperature)
-    num_points = whole(
-        "num_points", num_points, 2, "the number of cells along each side of the square"
-    )
-    model = mixture(variance, position_bound=position_bound)
-    axis = position_bound * ((2 * jnp.arange(num_points) + 1) / num_points - 1)
-    points = jnp.stack(jnp.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
-    rows = jnp.asarray(rows)
-    # One position at a time: num_points^2 times the rows would not fit.
-    total = jax.lax.map(
-        lambda point: jax.vmap(model.log_likelihood, (None, 0))(point, rows).sum(), points
-    )
-    return axis, jax.nn.softmax(temperature * total).reshape(num_points, num_points)
-
-
-def simulate_mixture_rows(
-    rng_key: Key, num_rows: int, position=(0.0, 1.0), variance: float = 2.0, row_bound: float = 3.0
-) -> Array:
-    """Rows (num_rows,) from the mixture, moved to the ends of the interval if outside: made-up data
-    for tests.
-    """
-    key_component, key_noise = jax.random.split(rng_key)
-    position = jnp.asarray(position, float)
-    center = position[0] + position[1] * jax.random.bernoulli(key_component, shape=(num_rows,))
-    rows = center + jnp.sqrt(variance) * jax.random.normal(key_noise, (num_rows,))
-    return jnp.clip(rows, -row_bound, row_bound)
 
 
 def _bound(

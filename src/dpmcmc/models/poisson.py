@@ -20,12 +20,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 
 from dpmcmc.checks import whole
 from dpmcmc.models import _checks, _regression
-from dpmcmc.types import Array, Key, Model, Row
+from dpmcmc.types import Array, Model, Row, whole
 
 
 def poisson(
@@ -63,18 +62,6 @@ def poisson(
         linear=linear,
         declared=limits and f"|x| <= {radius:g}, 0 <= y <= {response_bound:g}",
     )
-
-
-def simulate_poisson_rows(
-    rng_key: Key, num_rows: int, position, radius: float, intercept: bool = False
-):
-    """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for
-    tests and figures.
-    """
-    features, log_rates, key_count = _regression.simulate(
-        rng_key, num_rows, position, radius, intercept
-    )
-    return features, jax.random.poisson(key_count, jnp.exp(log_rates)).astype(log_rates.dtype)
 
 
 def _steepest(limits: _regression.Limits) -> float:
