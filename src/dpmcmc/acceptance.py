@@ -5,12 +5,14 @@ A chain that accepts with probability a(l) keeps its target when  a(l) = exp(l) 
 
     Metropolis     min(1, e^l)
     Barker         1 / (1 + e^-l)
-    lazy Barker    k / (1 + e^-l),  0 < k <= 1: with probability 1 - k the rows are ignored and the move is rejected
-    penalty        E min(1, e^(l + sZ - s^2/2)) = Phi(l/s - s/2) + e^l Phi(-l/s - s/2),  Z standard normal
+    lazy Barker    k / (1 + e^-l),  0 < k <= 1: with probability 1 - k
+                   the rows are ignored and the move is rejected
+    penalty        E min(1, e^(l + sZ - s^2/2)) = Phi(l/s - s/2) + e^l Phi(-l/s - s/2),
+                   Z standard normal
                    :cite:p:`ceperley1999penalty`
 
-`probability` takes the array namespace and its special functions, NumPy and SciPy unless told
-otherwise, so the baselines' coins, the bill and the figures share one formula. (Private bits are
+`probability` takes the array namespace and its special functions, NumPy and SciPy by
+default, so the baselines' coins, the bill and the figures share one formula. (Private bits are
 made by a comparison that has this probability: `curator.accept`.)
 """
 
@@ -59,7 +61,7 @@ class LazyBarker:
         if not 0 < self.kappa <= 1:
             raise ValueError(
                 f"kappa={self.kappa} must lie in (0, 1]: it is the probability that the rows are "
-                "looked at"
+                "read"
             )
 
     def probability(self, log_ratio, xp: Any = np, special: Any = scipy_special):
@@ -125,12 +127,12 @@ def _number(name: str, value: Any) -> float:
     if not isinstance(value, numbers.Real):
         raise TypeError(f"{name}={value!r} must be a plain number: give float({name})")
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
-        found = math.inf
-    if not math.isfinite(found):
+        number = math.inf
+    if not math.isfinite(number):
         raise ValueError(f"{name}={value} must be finite")
-    return found
+    return number
 
 
 def _sharpened(log_accept, log_reject):

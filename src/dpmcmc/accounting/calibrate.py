@@ -165,7 +165,7 @@ def ideal_costs(ledger: Costs) -> dict[Any, int]:
 
 
 def _most(per_step: Costs, start: Costs, method: str | None) -> int:
-    """Up to how many steps there can be a figure: pld ends somewhere, and some costs have no other."""
+    """The largest number of steps with an answer: pld is limited, and some costs need it."""
     needs_pld = method in ("pld", "pld-pair") or any(
         math.isinf(cost.rdp([2.0])[0]) for cost in per_step if method is None
     )

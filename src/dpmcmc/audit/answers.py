@@ -138,7 +138,8 @@ def check_numeric(dtypes: Sequence[Any]) -> None:
     """Refuse answers that are not real numbers."""
     if not dtypes:
         raise ValueError(
-            "nothing is released: the program must return all that it releases, such as ask(...).value"
+            "nothing is released: the program must return all that it releases, such as "
+            "ask(...).value"
         )
     for dtype in dtypes:
         if not any(

@@ -17,7 +17,7 @@ from dpmcmc.types import Array, Linear, Row, positive
 
 
 def predictor(position: Array, features: Array, intercept: bool) -> Array:
-    """z of one row, or of many: under `vmap` over rows and positions it is a single matrix product."""
+    """z of one row. Under `vmap` over rows and positions it is a single matrix product."""
     slope = jnp.dot(features, position[int(intercept) :], precision=HIGHEST)
     return slope + position[0] if intercept else slope
 
@@ -38,7 +38,7 @@ def linear(log_likelihood: Callable[[Array, Row], Array], intercept: bool) -> Li
 def prior(
     prior_scale, dimension: int, position_radius: float | None = None
 ) -> Callable[[Array], Array]:
-    """Independent normals around 0; with `position_radius`, restricted to the ball of that radius."""
+    """Independent normals around 0, restricted to a ball if `position_radius` is given."""
     scale = _checks.prior_scale(prior_scale, dimension)
 
     def log_prior(position: Array) -> Array:

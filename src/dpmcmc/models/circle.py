@@ -1,6 +1,7 @@
 r"""The circle: a thin ring that a random walk has to travel around.
 
-    row r in R,  position (x, y),  flat prior:      log-likelihood  -a (x^2 + y^2 - r^2)^2,      a: sharpness
+    row r in R,  position (x, y),  flat prior
+    log-likelihood  -a (x^2 + y^2 - r^2)^2,    a: sharpness
 
 A row only says how far from the origin the position is. In polar coordinates dx dy = (du / 2) dphi
 with u = x^2 + y^2, so under the posterior of n rows with the likelihood raised to the power T the

@@ -2,7 +2,8 @@ r"""Models of single counts and categories, with sufficient statistics.
 
 # `binomial`: the success probability behind counts of successes.
 
-    row y in {0, ..., m}:  y ~ Binomial(m, p),      position theta = log(p / (1 - p)),      p ~ Beta(a, b)
+    row y in {0, ..., m}:  y ~ Binomial(m, p),    p ~ Beta(a, b)
+    position theta = log(p / (1 - p))
 
 The density of theta has p (1 - p) from the change of variables: log prior  a log p + b log(1 - p).
 With n rows and the likelihood raised to the power T the posterior is  p ~ Beta(a + T sum y, b + T
@@ -14,7 +15,8 @@ statistic, at most m/2 away from m/2.
 
 # `categorical`: the probabilities of K categories.
 
-    row y in {0, ..., K - 1}:  P(y = k) = p_k,      position theta_k = log(p_k / p_(K-1)), k < K - 1,      p ~ Dirichlet(a)
+    row y in {0, ..., K - 1}:  P(y = k) = p_k,    p ~ Dirichlet(a)
+    position theta_k = log(p_k / p_(K-1)),  k < K - 1
 
 The density of theta has the product of all p_k from the change of variables: log prior  sum_k a_k
 log p_k. With the likelihood raised to the power T the posterior is  p ~ Dirichlet(a + T (numbers of
@@ -30,7 +32,8 @@ log-ratios it moves least, so the least noise reaches them.
 
 # `poisson_rate`: the rate behind counts.
 
-    row y in {0, 1, ..., M}:  y ~ Poisson(r),      position theta = log r,      r ~ Gamma(shape a, rate b)
+    row y in {0, 1, ..., M}:  y ~ Poisson(r),    r ~ Gamma(shape a, rate b)
+    position theta = log r
 
 The density of theta has r from the change of variables: log prior  a theta - b e^theta. With n rows
 and the likelihood raised to the power T the posterior is  r ~ Gamma(a + T sum y, b + T n). The

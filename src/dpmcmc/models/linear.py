@@ -1,6 +1,7 @@
 r"""Linear regression with a known noise.
 
-    row (x, y),  x in R^k,  y in R;      y ~ N(z, s^2),   z = x . b  (+ a, the intercept);      s: noise_scale
+    row (x, y),  x in R^k,  y in R
+    y ~ N(z, s^2),   z = x . b  (+ a, the intercept),    s: noise_scale
     every coefficient ~ N(0, prior_scale^2), independently
 
 With X the matrix of the rows x, or (1, x) with an intercept, and the likelihood raised to the power

@@ -1,6 +1,7 @@
 r"""Logistic regression, the model with a bound for free.
 
-    row (x, y),  x in R^k,  y in {0, 1};      P(y = 1) = 1 / (1 + exp(-z)),   z = x . b  (+ a, the intercept)
+    row (x, y),  x in R^k,  y in {0, 1}
+    P(y = 1) = 1 / (1 + exp(-z)),   z = x . b  (+ a, the intercept)
     every coefficient ~ N(0, prior_scale^2), independently
 
 With the label as a sign s = 2 y - 1 the log-likelihood is  -log(1 + exp(-s z)),  here as
@@ -12,7 +13,9 @@ which neither overflows nor cancels in float32.
 **Bound.** Its derivative in z lies in [-1, 1], and z is linear in the position with gradient x, or
 (1, x) with an intercept. So for every pair of positions, and every row with |x| <= radius,
 
-    |log-ratio| <= radius |theta' - theta|,      with an intercept  sqrt(1 + radius^2) |theta' - theta|.
+    |log-ratio| <= radius |theta' - theta|,
+
+    with an intercept  |log-ratio| <= sqrt(1 + radius^2) |theta' - theta|.
 
 `radius` is about the features alone: the intercept's constant 1 is not part of it and is added
 here. Neither bound can be smaller: a row on the sphere, far on the wrong side of the boundary,
@@ -73,8 +76,18 @@ def logistic(
 
 # log(1 + t) / t at the Chebyshev points of [0, 1]: as close to it, in float32, as log1p is, for a
 # third of the work.
-_LOG1P = (1.0, -0.49999892711639404, 0.33329710364341736, -0.24951615929603577, 0.1966327428817749, -0.1526966691017151,
-          0.10543623566627502, -0.056373611092567444, 0.019542526453733444, -0.0031760570127516985)  # fmt: skip
+_LOG1P = (
+    1.0,
+    -0.49999892711639404,
+    0.33329710364341736,
+    -0.24951615929603577,
+    0.1966327428817749,
+    -0.1526966691017151,
+    0.10543623566627502,
+    -0.056373611092567444,
+    0.019542526453733444,
+    -0.0031760570127516985,
+)
 
 
 def _log1p_of_unit(value: Array) -> Array:

@@ -1,6 +1,7 @@
 r"""Two overlapping Gaussians, the first at theta_1 and the second theta_2 further on.
 
-    row x ~ 1/2 N(theta_1, v) + 1/2 N(theta_1 + theta_2, v),      flat prior on the square |theta_1|, |theta_2| <= B
+    row x ~ 1/2 N(theta_1, v) + 1/2 N(theta_1 + theta_2, v)
+    flat prior on the square |theta_1|, |theta_2| <= B
 
 The posterior has two modes, (m, d) and (m + d, -d). Rows are declared to lie in [-R, R]
 (:cite:p:`zhang2023dpfast`, section 6.1 and appendix E.1). A flat prior on the whole plane would

@@ -1,6 +1,7 @@
 r"""Poisson regression of counts.
 
-    row (x, y),  x in R^k,  y in {0, 1, 2, ...};      y ~ Poisson(e^z),   z = x . b  (+ a, the intercept)
+    row (x, y),  x in R^k,  y in {0, 1, 2, ...}
+    y ~ Poisson(e^z),   z = x . b  (+ a, the intercept)
     every coefficient ~ N(0, prior_scale^2), independently
 
 The log-likelihood is  y z - e^z,  without its constant -log y!.

@@ -1,7 +1,8 @@
 r"""Linear regression with an unknown noise and robust tails: like logistic regression, a model with
 a bound for free.
 
-    row (x, y),  x in R^k,  y in R;      y = z + s e,   z = x . b  (+ a, the intercept);      s: the noise, unknown
+    row (x, y),  x in R^k,  y in R;    y = z + s e,   z = x . b  (+ a, the intercept)
+    s: the noise, unknown
     e has Huber's density (:cite:p:`huber1964robust`), normal up to K and exponential beyond:
 
         -log p(e) = h(e) = e^2 / 2,   or  K |e| - K^2 / 2  where |e| > K
@@ -9,7 +10,8 @@ a bound for free.
 Declare |x| <= R and |y| <= Y. With v for x, or (1, x) with an intercept, and R' >= |v|, the
 position is  c = (a, b) / s  and a number t that stands for the noise:
 
-    Y / s = q = K0 + R' t / sqrt(2);      every c_i ~ N(0, prior_scale^2),   t ~ N(0, 40^2),   independently,
+    Y / s = q = K0 + R' t / sqrt(2)
+    every c_i ~ N(0, prior_scale^2),   t ~ N(0, 40^2),   independently,
 
 with K0 = 1.345: at zero no row is in the tails, where rows have no curvature, and a private start
 knows the way.
@@ -85,12 +87,9 @@ def robust_linear(
     the means, which least squares estimates, where errors are skewed.
     """
     num_features = whole("num_features", num_features, 1, "the number of columns of x")
-    bound = positive(
-        "response_bound",
-        response_bound,
-        "it bounds |y| of every row; move y by a public constant to fit",
-    )
-    threshold = positive("threshold", threshold, "a row that is off by more noises pulls no harder")
+    reason = "it bounds |y| of every row; move y by a public constant to fit"
+    bound = positive("response_bound", response_bound, reason)
+    threshold = positive("threshold", threshold, "larger errors, in noises, pull no harder")
     row_radius = _regression.row_radius(radius, intercept)
     weight = math.sqrt(SHARE) * row_radius
     dimension = num_features + bool(intercept) + 1
@@ -98,10 +97,7 @@ def robust_linear(
         "prior_scale", prior_scale, dimension - 1, "it is the prior's standard deviation, in noises"
     )
     coefficients = _regression.unravel(dimension - 1, intercept, names)
-    if NOISE in (names or ()):
-        raise ValueError(
-            f"names={names!r} must be without {NOISE!r}: that is a parameter of its own"
-        )
+    _check_names(names)
 
     def inverse_noise(position: Position) -> Array:
         return CENTER + weight * position[-1]
@@ -128,9 +124,16 @@ def robust_linear(
         curvature=row_radius**2 * math.sqrt((1 + SHARE) ** 2 + 3 * SHARE**2),
         declared=f"|x| <= {radius:g}, |y| <= {bound:g}",
         center=center,
-        # The latter is that of a row that says nothing
+        # The latter is that of a row that is ignored
         spread=max(threshold * math.hypot(row_radius, weight), weight),
     )
+
+
+def _check_names(names: Sequence[str] | None) -> None:
+    if NOISE in (names or ()):
+        raise ValueError(
+            f"names={names!r} must be without {NOISE!r}: that is a parameter of its own"
+        )
 
 
 def _log(inverse: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The posteriors that the papers try their samplers on: made-up rows, their model, and exact draws."""
+"""The papers' test posteriors: simulated rows, their model, and exact draws."""
 
 from __future__ import annotations
 

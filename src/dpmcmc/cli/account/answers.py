@@ -137,7 +137,7 @@ def _recursion_length(asked: Question, given: Given) -> float:
 
 
 def _warn_if_slow(asked: Question, given: Given) -> None:
-    """Warn before a recursion that takes more than about half a minute, unless it will be refused."""
+    """Warn before a recursion of more than about half a minute, unless it will be refused."""
     if asked.method == "recursion":
         from dpmcmc.accounting.laws.recursion import MOST_STEPS
 

@@ -17,7 +17,7 @@ class Question(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Either a budget or a number of steps, at which delta, and what the numbers are relative to."""
+    """A budget or a number of steps, the delta, and the relation that numbers refer to."""
 
     epsilon: float | None
     steps: int | None
