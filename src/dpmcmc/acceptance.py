@@ -12,8 +12,8 @@ A chain that accepts with probability a(l) keeps its target when  a(l) = exp(l) 
                    :cite:p:`ceperley1999penalty`
 
 `probability` takes the array namespace and its special functions, NumPy and SciPy by
-default, so the baselines' coins, the bill and the figures share one formula. (Private bits are
-made by a comparison that has this probability: `curator.accept`.)
+default: the baselines' coins, the bill and the figures share one formula. (Private bits are
+made by a comparison that has this probability: `curator.queries.accept`.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,12 @@ from scipy import special as scipy_special
 class Metropolis:
     """Accepts with probability min(1, e^l).
 
-    Its bit is **not private** at any price: rejections identify the rows.
+    Its bit is **not private** at any epsilon: rejections identify the rows.
+
+    Example:
+        >>> from dpmcmc import Metropolis
+        >>> float(Metropolis().probability(1.0))
+        1.0
     """
 
     def probability(self, log_ratio, xp: Any = np, special: Any = scipy_special):
@@ -40,7 +45,13 @@ class Metropolis:
 
 @dataclass(frozen=True)
 class Barker:
-    """Accepts with probability 1 / (1 + e^-l): private without any noise."""
+    """Accepts with probability 1 / (1 + e^-l): private without any noise.
+
+    Example:
+        >>> from dpmcmc import Barker
+        >>> float(Barker().probability(0.0))
+        0.5
+    """
 
     def probability(self, log_ratio, xp: Any = np, special: Any = scipy_special):
         return special.expit(log_ratio)
@@ -52,7 +63,19 @@ class Barker:
 
 @dataclass(frozen=True)
 class LazyBarker:
-    """Barker's test behind a secret coin that ignores the rows with probability 1 - kappa."""
+    """Barker's test behind a secret coin that ignores the rows with probability 1 - kappa.
+
+    Args:
+        kappa: The probability, in (0, 1], that the rows are read.
+
+    Raises:
+        ValueError: kappa is outside (0, 1].
+
+    Example:
+        >>> from dpmcmc import LazyBarker
+        >>> float(LazyBarker(0.5).probability(0.0))
+        0.25
+    """
 
     kappa: float
 
@@ -81,8 +104,18 @@ class LazyBarker:
 
 @dataclass(frozen=True)
 class Penalty:
-    """Metropolis' test on a ratio with Gaussian noise of standard deviation sigma, corrected by
-    sigma^2 / 2.
+    """Metropolis' test on a ratio with Gaussian noise, corrected by half of the noise's variance.
+
+    Args:
+        sigma: The standard deviation of the noise.
+
+    Raises:
+        ValueError: sigma is not positive.
+
+    Example:
+        >>> from dpmcmc import Penalty
+        >>> round(float(Penalty(1.0).probability(0.0)), 3)
+        0.617
     """
 
     sigma: float

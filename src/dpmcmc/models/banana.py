@@ -30,9 +30,25 @@ from dpmcmc.types import Array, Model
 def banana(
     variances, curvature: float, shift: float = 0.0, vertex: float = 0.0, prior_scale=1.0
 ) -> Model:
-    """Rows of shape (d,), d = len(variances) at least 2.
+    """A Gaussian bent along a parabola, on rows of shape (d,).
 
-    With curvature 0 it is the Gaussian model.
+    Args:
+        variances: The d >= 2 variances of a row's entries.
+        curvature: The a of the parabola; with 0 the model is Gaussian.
+        shift: The parabola's b.
+        vertex: The parabola's m.
+        prior_scale: Standard deviation of the straightened position's prior.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.banana([1.0, 1.0], curvature=2.0).dimension
+        2
     """
     straight = gaussian(checked_variances(variances), prior_scale)
     bend = parabola(curvature, shift, vertex)

@@ -28,10 +28,23 @@ from dpmcmc.types import Array, Model, positive
 
 
 def circle(sharpness: float, radius: float | None = None) -> Model:
-    """Rows are single numbers r, positions points (x, y) of the plane.
+    """A thin ring: rows are single numbers r, positions are points (x, y) of the plane.
 
-    With `radius`, |r| <= radius is declared and the flat prior ends there, which buys a proved
-    `lipschitz`; start the chain inside. Without it there is no bound: choose a clip.
+    Args:
+        sharpness: The a of the log-likelihood.
+        radius: Declares |r| <= radius and restricts the flat prior to that disc: then `lipschitz`
+            is proved. Start the chain inside. Without it choose a clip.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.circle(0.5, radius=1.0).lipschitz
+        2.0
     """
     sharpness = positive("sharpness", sharpness, "it is the a in -a (x^2 + y^2 - r^2)^2")
     if radius is not None:

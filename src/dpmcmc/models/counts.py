@@ -55,9 +55,22 @@ from dpmcmc.types import Array, Family, Model, positive, whole
 
 
 def binomial(num_trials: int = 1, successes: float = 1.0, failures: float = 1.0) -> Model:
-    """Rows are single counts of successes among `num_trials`.
+    """The success probability behind rows of single counts.
 
-    The prior is Beta(successes, failures): (1, 1) is uniform.
+    Args:
+        num_trials: The number of trials behind each count.
+        successes, failures: The prior is Beta(successes, failures); (1, 1) is uniform.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.binomial(num_trials=3).lipschitz
+        3.0
     """
     num_trials = whole(
         "num_trials", num_trials, 1, "a row counts the successes among so many trials"
@@ -97,9 +110,22 @@ def binomial(num_trials: int = 1, successes: float = 1.0, failures: float = 1.0)
 
 
 def categorical(num_categories: int, concentration=1.0) -> Model:
-    """Rows are single categories 0, ..., num_categories - 1.
+    """The probabilities of categories, on rows of single codes 0, ..., num_categories - 1.
 
-    The prior is Dirichlet: one concentration, or one for each.
+    Args:
+        num_categories: The number K of categories.
+        concentration: Of the Dirichlet prior: one number, or one for each category.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.categorical(4).dimension
+        3
     """
     num_categories = whole(
         "num_categories", num_categories, 2, "a row is one of so many categories"
@@ -162,11 +188,26 @@ def checked_concentration(concentration, num_categories: int) -> np.ndarray:
 
 
 def poisson_rate(max_count: int, prior_shape: float = 1.0, prior_rate: float = 1.0) -> Model:
-    """Rows are single counts up to `max_count`; for counts with features see `poisson`.
+    """The rate behind rows of single counts; for counts with features see `poisson`.
 
-    Choose max_count from public knowledge, well above the rate: rows that exceed it bias the
-    posterior, and the noise of a `SufficientStatistic` grows with it. Log-ratios have no proved
-    bound: for these choose a clip.
+    Log-ratios have no proved bound: choose a clip for them.
+
+    Args:
+        max_count: Larger counts are clipped to this one. Choose it from public knowledge, well
+            above the rate: clipping biases the posterior, and the noise of a
+            `SufficientStatistic` grows with it.
+        prior_shape, prior_rate: The rate's prior is Gamma(prior_shape, prior_rate).
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.poisson_rate(max_count=20).declared
+        'counts from 0 to 20'
     """
     max_count = whole("max_count", max_count, 1, "larger counts count as this one")
     prior_shape = positive(

@@ -39,12 +39,26 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 
 def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None = None) -> Model:
-    """Rows of shape (d,) around an unknown mean, with `covariance` of shape (d, d), or (d,) for
-    independent columns.
+    """The mean of Gaussian rows of shape (d,) whose covariance is known.
 
-    With `radius`, rows are declared to lie in the ball of that radius around 0 and the prior is
-    restricted to it, which buys a proved `lipschitz` and a `family`; start the chain inside.
-    Without it only `curvature` is proved: choose a clip.
+    Args:
+        covariance: Of shape (d, d), or variances of shape (d,) for independent columns.
+        prior_scale: Standard deviation of the normal prior, one for all entries or one for each.
+        prior_mean: Mean of the prior, one number or one for each entry.
+        radius: Declares that rows lie in the ball of this radius around 0, and restricts the prior
+            to it: then `lipschitz` is proved and there is a `family`. Start the chain inside.
+            Without it only `curvature` is proved: choose a clip.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.gaussian([1.0, 4.0], radius=2.0).lipschitz
+        4.0
     """
     covariance = checked_covariance(covariance)
     dimension = len(covariance)

@@ -42,12 +42,28 @@ def linear(
     response_bound: float | None = None,
     position_radius: float | None = None,
 ) -> Model:
-    """Rows (x, y) with x of shape (num_features,). The intercept, if any, comes first in the
-    position and in `names`.
+    """Linear regression with a known noise, on rows (x, y).
 
-    The last three, given together, declare |x| <= radius and |y| <= response_bound and restrict the
-    prior to the ball of `position_radius`, which buys a proved `lipschitz` and `curvature` and a
-    `family`; start the chain inside. Without them choose a clip.
+    Args:
+        num_features: The number of columns of x.
+        noise_scale: The standard deviation of y around z.
+        prior_scale: Standard deviation of the normal priors, one for all or one for each.
+        intercept: Whether z has an intercept; it then comes first in the position and in `names`.
+        names: One name for each coefficient; without names they stay together.
+        radius, response_bound, position_radius: Give all three, or none. They declare |x| <= radius
+            and |y| <= response_bound and restrict the prior to the ball of `position_radius`:
+            then `lipschitz` and `curvature` are proved. Start the chain inside. Without them choose a clip.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.linear(2, noise_scale=1.0, intercept=True).dimension
+        3
     """
     num_features = whole("num_features", num_features, 1, "the number of columns of x")
     noise_scale = positive(

@@ -43,12 +43,29 @@ def logistic(
     intercept: bool = False,
     names: Sequence[str] | None = None,
 ) -> Model:
-    """Rows (x, y) with x of shape (num_features,) and |x| <= radius; a label above 1/2 counts as 1,
-    one up to it as 0.
+    """Logistic regression, on rows (x, y).
 
-    So labels in {0, 1}, {False, True} and {-1, 1} all work; a row whose label is missing (NaN) says
-    nothing. The intercept, if any, comes first in the position and in `names`. A row longer than
-    the radius meets the curator's clip.
+    A label above 1/2 counts as 1 and any other as 0: labels in {0, 1}, {False, True} and {-1, 1}
+    all work. A row whose label is missing (NaN) is ignored.
+
+    Args:
+        num_features: The number of columns of x.
+        radius: The public bound of |x|, without the intercept's constant 1. A longer row is
+            clipped.
+        prior_scale: Standard deviation of the normal priors, one for all or one for each.
+        intercept: Whether z has an intercept; it then comes first in the position and in `names`.
+        names: One name for each coefficient; without names they stay together.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.logistic(2, radius=1.0).lipschitz
+        1.0
     """
     num_features = whole("num_features", num_features, 1, "the number of columns of x")
     dimension = num_features + bool(intercept)

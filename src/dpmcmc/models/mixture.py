@@ -37,10 +37,24 @@ from dpmcmc.types import Array, Model, positive
 
 
 def mixture(variance: float = 2.0, row_bound: float = 3.0, position_bound: float = 3.0) -> Model:
-    """Rows are single numbers in [-row_bound, row_bound]; the prior is flat on the square of the
-    given bound.
+    """Two overlapping Gaussians, on rows of single numbers.
 
-    Start the chain inside the square. A row outside its interval meets the curator's clip.
+    Args:
+        variance: The variance of each component.
+        row_bound: Declares that rows lie in [-row_bound, row_bound]; others are clipped.
+        position_bound: Half the side of the square on which the prior is flat. Start the chain
+            inside it.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.mixture().dimension
+        2
     """
     variance = positive("variance", variance, "it is the variance of each component")
     row_bound = positive("row_bound", row_bound, "every row lies in [-row_bound, row_bound]")

@@ -77,14 +77,33 @@ def robust_linear(
     names: Sequence[str] | None = None,
     threshold: float = HUBER,
 ) -> Model:
-    """Rows (x, y) with x of shape (num_features,), |x| <= radius and |y| <= response_bound.
+    """Robust linear regression with an unknown noise, on rows (x, y).
 
-    The position has the coefficients over the noise, the intercept first if there is one, and then
-    what stands for the noise; it may start at zero. People get the coefficients, by `names` if
-    given, and `noise_scale`. `threshold` is K.
+    The position has the coefficients divided by the noise, and then t, which determines the noise;
+    a chain may start at zero. The released parameters are the coefficients and `noise_scale`.
 
-    The coefficients describe the bulk of the rows, as outliers have little pull: not the line of
-    the means, which least squares estimates, where errors are skewed.
+    Outliers have little influence. If errors are skewed, the coefficients therefore describe the
+    bulk of the rows, and not the conditional mean that least squares estimates.
+
+    Args:
+        num_features: The number of columns of x.
+        radius: The public bound of |x|, without the intercept's constant 1.
+        response_bound: The public bound of |y|.
+        prior_scale: Standard deviation of the coefficients' priors, in units of the noise.
+        intercept: Whether z has an intercept; it then comes first in the position and in `names`.
+        names: One name for each coefficient; without names they stay together.
+        threshold: K, in units of the noise: beyond it the tails are exponential.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.robust_linear(2, radius=1.0, response_bound=5.0).dimension
+        3
     """
     num_features = whole("num_features", num_features, 1, "the number of columns of x")
     reason = "it bounds |y| of every row; move y by a public constant to fit"
