@@ -50,7 +50,7 @@ class Ledger:
 
     @classmethod
     def open(cls, facts: dict[str, Any], path: str | Path | None = None) -> Ledger:
-        """A new ledger, or the one already kept at `path` if it speaks of the same table and
+        """A new ledger, or the one already kept at `path` if it is about the same table and
         promise.
         """
         if path is None:

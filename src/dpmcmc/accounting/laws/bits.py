@@ -57,7 +57,7 @@ def accept_boxes(test: AcceptanceTest, range: float) -> Boxes:
     """Boxes for the bit of `test` when the log-ratio moves by at most `range` (Delta above)."""
     if not is_resolved(test, range):
         raise UnsupportedQuery(
-            f"a log-ratio that moves by {range:g} under {test} is too little to be told from "
+            f"a log-ratio that moves by {range:g} under {test} is too little to distinguish from "
             "rounding; use rdp or pure"
         )
     nodes, peak = _nodes(test, range)

@@ -106,13 +106,13 @@ def boxes(row_bound: float, ratio: float, rounding: float = 0.0) -> Boxes:
 
 
 def _crowded(scale: float, end: float) -> np.ndarray:
-    """Bounds of the losses by fact 5, shape (2, cells); infinite where it says nothing."""
+    """Bounds of the losses by fact 5, shape (2, cells); infinite where it gives none."""
     v = scale * special.expit(end) * end**2 * math.exp(end)
     eta = math.exp(v / 2) * v * (1 + v) if v < 1 else math.inf
     if end > INNER or eta >= 1 or not is_resolved(Barker(), scale * end):
         return np.full((2, 1), math.inf)
-    found = accept_boxes(Barker(), scale * end)
-    return np.stack([found.accept, found.reject]) + eta + eta / (8 - eta)
+    cells = accept_boxes(Barker(), scale * end)
+    return np.stack([cells.accept, cells.reject]) + eta + eta / (8 - eta)
 
 
 def losses(log_ratio: np.ndarray, row_bound: float, ratio: float) -> tuple[np.ndarray, np.ndarray]:
