@@ -13,7 +13,8 @@ from dpmcmc import Curator
 from dpmcmc.accounting.bill import costs_of
 from dpmcmc.audit.bounds import checked_costs
 from dpmcmc.audit.neighbours import check_made_up, check_neighbours, checked_unit
-from dpmcmc.types import Ask, Cost, Key, Model, Unit, is_standing, whole
+from dpmcmc.checks import whole
+from dpmcmc.types import Ask, Cost, Key, Model, Unit, is_standing
 
 NUM_ANSWERS = 100_000
 MIN_ANSWERS = 1000

@@ -12,8 +12,9 @@ from scipy import stats
 from dpmcmc.accounting import accountants
 from dpmcmc.accounting.costs import Cost as KnownCost
 from dpmcmc.accounting.costs import NonPrivate
+from dpmcmc.checks import is_number, whole
 from dpmcmc.errors import PrivacyRefusal
-from dpmcmc.types import Cost, is_number, whole
+from dpmcmc.types import Cost
 
 NUM_EPSILONS = 13
 ORDERS = np.array([1.5, 3.0, 8.0, 32.0])  # of Renyi divergences

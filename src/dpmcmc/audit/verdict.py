@@ -82,7 +82,7 @@ class Verdict:
             return [f"REFUTED: the tables can be distinguished {times}better than the cost admits"]
         if self.is_uninformative:
             return [
-                "NO EVIDENCE: the attack cannot distinguish the tables, so it is no evidence for "
+                "SAW NOTHING: the attack cannot distinguish the tables, so it is no evidence for "
                 "the cost",
                 "  Use rows that differ more, points where the difference matters, less noise, or "
                 "more answers.",

@@ -13,7 +13,7 @@ import numpy as np
 from dpmcmc.checks import positive
 from dpmcmc.models import _checks
 from dpmcmc.models.gaussian import HIGHEST
-from dpmcmc.types import Array, Linear, Row, positive
+from dpmcmc.types import Array, Linear, Row
 
 
 def predictor(position: Array, features: Array, intercept: bool) -> Array:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 from dpmcmc.checks import positive
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Model, positive
+from dpmcmc.types import Array, Model
 
 
 def circle(sharpness: float, radius: float | None = None) -> Model:

@@ -50,8 +50,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.checks import positive, whole
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Family, Model, positive, whole
+from dpmcmc.types import Array, Family, Model
 
 
 def binomial(num_trials: int = 1, successes: float = 1.0, failures: float = 1.0) -> Model:

@@ -32,7 +32,7 @@ import numpy as np
 
 from dpmcmc.checks import positive
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Family, Model, positive
+from dpmcmc.types import Array, Family, Model
 
 # An accelerator's default rounds float32 factors to 10 bits; ratios need all 24
 HIGHEST = jax.lax.Precision.HIGHEST

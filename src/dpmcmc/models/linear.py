@@ -29,7 +29,7 @@ import numpy as np
 
 from dpmcmc.checks import positive, whole
 from dpmcmc.models import _checks, _regression
-from dpmcmc.types import Array, Family, Model, Row, positive, whole
+from dpmcmc.types import Array, Family, Model, Row
 
 
 def linear(

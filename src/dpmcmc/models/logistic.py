@@ -33,7 +33,7 @@ import jax.numpy as jnp
 
 from dpmcmc.checks import whole
 from dpmcmc.models import _regression
-from dpmcmc.types import Array, Kinds, Model, Row, whole
+from dpmcmc.types import Array, Kinds, Model, Row
 
 
 def logistic(

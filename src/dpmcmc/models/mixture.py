@@ -31,9 +31,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.checks import positive, whole
+from dpmcmc.checks import positive
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Model, positive
+from dpmcmc.types import Array, Model
 
 
 def mixture(variance: float = 2.0, row_bound: float = 3.0, position_bound: float = 3.0) -> Model:

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 
 from dpmcmc.checks import whole
 from dpmcmc.models import _checks, _regression
-from dpmcmc.types import Array, Model, Row, whole
+from dpmcmc.types import Array, Model, Row
 
 
 def poisson(

@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.checks import positive, whole
 from dpmcmc.models import _checks, mixture
 from dpmcmc.models.banana import checked_variances, parabola
 from dpmcmc.models.counts import checked_concentration
 from dpmcmc.models.gaussian import HIGHEST, checked_covariance
-from dpmcmc.types import Array, Key, positive, whole
+from dpmcmc.types import Array, Key
 
 
 def gaussian_posterior(rows, covariance, prior_scale=1.0, prior_mean=0.0, temperature: float = 1.0):
