@@ -10,7 +10,7 @@ from scipy import stats
 from dpmcmc import Budget, Curator, Federation, Neighbours, models, tuning
 from dpmcmc.accounting import filters
 from dpmcmc.counting import LEAST_SHARE, SHARE, counting_for
-from tests.table import SECRET
+from tests.chains import SECRET
 
 N = 1000
 MODEL = models.logistic(1, 1.0)

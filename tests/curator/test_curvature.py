@@ -28,7 +28,7 @@ from dpmcmc.curator.sums.exact_sum import BITS, Table
 from dpmcmc.samplers import start as start_module
 from dpmcmc.samplers.start import corrected, lift
 from dpmcmc.types import Answer, Unit
-from tests.table import SECRET
+from tests.chains import SECRET
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

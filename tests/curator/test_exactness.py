@@ -30,7 +30,7 @@ from dpmcmc import (
 from dpmcmc.curator.sums import exact_sum
 from dpmcmc.precision import always_double
 from dpmcmc.run.loop import begin_program, block_program
-from tests.table import SECRET
+from tests.chains import SECRET
 
 KEY = jax.random.key(3)
 NUM_ROWS, DIMENSION = 1001, 5

@@ -60,8 +60,9 @@ from dpmcmc.run import loop
 from dpmcmc.run.progress import Progress
 from dpmcmc.types import Answer
 from tests import tiny
+from tests.cases.samplers import CAP, PROPOSALS
+from tests.chains import EXACT_COVARIANCE, EXACT_MEAN, MODEL, ROWS, run_chains
 from tests.statistics import effective_size, moment_z_scores, threshold
-from tests.table import CAP, EXACT_COVARIANCE, EXACT_MEAN, MODEL, PROPOSALS, ROWS, run_chains
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -24,8 +24,8 @@ from dpmcmc.curator.queries.log_ratio import log_ratio_sum
 from dpmcmc.curator.sums import fused, gpu_kernels, gpu_rows, layouts, linear_rows
 from dpmcmc.curator.sums.exact_sum import BITS, Table, piece_layout
 from dpmcmc.types import Unit
+from tests.chains import SECRET
 from tests.curator.test_gradient import adversarial_rows, inner_product, too_long
-from tests.table import SECRET
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -13,20 +13,9 @@ from hypothesis.extra import numpy as hnp
 from dpmcmc import (
     Accept,
     Barker,
-    BatchBarker,
-    BatchRatio,
-    CenteredGradient,
-    Count,
-    Curvature,
-    FixedBatch,
-    Gradient,
     LogRatio,
     Neighbours,
     PenaltyAccept,
-    PoissonBatch,
-    SufficientStatistic,
-    TunaBarker,
-    TunaRatio,
     models,
     testing,
 )
@@ -35,11 +24,11 @@ from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.queries.log_ratio import log_ratio_sum
 from dpmcmc.curator.sums.clipping import clip_to_unit
-from dpmcmc.curator.sums.exact_sum import BITS, Table, fixed_point, sum_rows
+from dpmcmc.curator.sums.exact_sum import Table, fixed_point, sum_rows
 from dpmcmc.types import Model, Unit
+from tests.cases.queries import ALL, FULL, public_queries
 
 UNIT = Unit()
-FULL = 2**BITS
 EXTREME = [
     0.0,
     -0.0,
@@ -218,43 +207,22 @@ def test_temperature_scales_range_but_not_the_price_of_a_ratio():
     )
 
 
-# That integer noise is off by, of one number when a row is replaced
-GRID = gaussian.gaussian_distance(3.0 * 2 * FULL)
-POISSON, FIXED = PoissonBatch(0.1), FixedBatch(10, 100)
-OF_BATCH = gaussian.gaussian_distance(BatchRatio(1.0, 3.0, FIXED)._integer_sigma())
-DISTANCES = {
-    LogRatio(1.0, 3.0): GRID,
-    Gradient(1.0, 3.0): MAX_DIMENSION * GRID,
-    CenteredGradient(1.0, 3.0): MAX_DIMENSION * GRID,
-    Curvature(1.0, 3.0): MAX_DIMENSION * GRID,
-    SufficientStatistic(3.0): MAX_DIMENSION * GRID,
-    Count(3.0): MAX_DIMENSION * gaussian.gaussian_distance(3.0 * 2**0.5 * FULL),
-    Gradient(1.0, 3.0, POISSON): MAX_DIMENSION * GRID + batches.DISTANCE,
-    Gradient(1.0, 3.0, FIXED): MAX_DIMENSION * GRID + batches.DISTANCE,
-    BatchRatio(1.0, 3.0, FIXED): OF_BATCH + batches.DISTANCE,
-    BatchBarker(FIXED): coins.REAL_DISTANCE + batches.DISTANCE,
-    TunaRatio(0.1, 3.0): gaussian.gaussian_distance(3.0 * FULL) + batches.DISTANCE,
-    TunaBarker(0.1): batches.DISTANCE,
-}
+def test_every_public_query_is_in_the_table():
+    assert {type(case.query) for case in ALL} == public_queries()
 
 
-@pytest.mark.parametrize("query", DISTANCES, ids=str)
-def test_what_answers_lack_to_be_ideal_is_charged_to_delta(query):
+@pytest.mark.parametrize("case", [case for case in ALL if case.tv_error], ids=str)
+def test_what_answers_lack_to_be_ideal_is_charged_to_delta(case):
     """Of a vector for as many entries as it may have.
 
     The parts are of different sizes, and none is lost beside another.
     """
-    assert query.cost(UNIT).distance == pytest.approx(DISTANCES[query], rel=1e-14, abs=0)
+    assert case.query.cost(UNIT).distance == pytest.approx(case.tv_error, rel=1e-14, abs=0)
 
 
-@pytest.mark.parametrize("query, rate", [
-    (Gradient(1.0, 3.0, POISSON), 0.1),
-    (Gradient(1.0, 3.0, FIXED), 0.1),
-    (BatchRatio(1.0, 3.0, FIXED), 0.1),
-    (TunaRatio(0.1, 3.0), 0.2),
-], ids=str)  # fmt: skip
-def test_a_rate_is_charged_for_its_rounding(query, rate):
-    assert 0 < query.cost(UNIT).rate / rate - 1 < 1e-11
+@pytest.mark.parametrize("case", [case for case in ALL if case.rate], ids=str)
+def test_a_rate_is_charged_for_its_rounding(case):
+    assert 0 < case.query.cost(UNIT).rate / case.rate - 1 < 1e-11
 
 
 @pytest.mark.parametrize(

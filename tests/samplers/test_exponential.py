@@ -27,8 +27,8 @@ from dpmcmc import (
 )
 from dpmcmc.samplers.exponential import change
 from dpmcmc.types import Answer, Sampler, Unit
+from tests.chains import SECRET
 from tests.statistics import moment_z_scores, threshold
-from tests.table import SECRET
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -160,7 +160,7 @@ CASES = {
 LIMIT = threshold(num_scores=2 + 2 + 2 + 5 + 5, num_chains=NUM_CHAINS)
 
 
-@pytest.mark.slow  # every day tests/table.py has a Gaussian one
+@pytest.mark.slow  # every day tests/cases/samplers.py has a Gaussian one
 @pytest.mark.parametrize("name", CASES)
 def test_keeps_the_exact_posterior(name):
     make, unit = CASES[name]

@@ -35,8 +35,9 @@ from dpmcmc.curator.queries.fixed_batch import batch_sums
 from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.run.loop import begin_program, block_program
 from dpmcmc.types import Unit
+from tests.cases.samplers import APPROXIMATE
+from tests.chains import COINS, COINS_MODEL, run_chains
 from tests.statistics import accept_probability, threshold
-from tests.table import APPROXIMATE, COINS, COINS_MODEL, run_chains
 
 # -- exact laws
 # ------------------------------------------------------------------------------------------------------------------

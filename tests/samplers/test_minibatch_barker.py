@@ -41,8 +41,9 @@ from dpmcmc.curator.queries import batches, tuna
 from dpmcmc.curator.queries.accept import ROUNDING
 from dpmcmc.curator.sums.exact_sum import BITS, Table
 from dpmcmc.types import Answer, Unit
+from tests.cases.samplers import BATCH_PROPOSAL
+from tests.chains import EXACT_COVARIANCE, EXACT_MEAN, MODEL, run_chains
 from tests.statistics import moment_z_scores, threshold
-from tests.table import BATCH_PROPOSAL, EXACT_COVARIANCE, EXACT_MEAN, MODEL, run_chains
 
 ADD = Unit(Neighbours.ADD_OR_REMOVE_ONE)
 # The row itself is its log-ratio when the position moves from 0 to 1.
