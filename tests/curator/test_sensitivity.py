@@ -19,9 +19,7 @@ from dpmcmc import (
     models,
     testing,
 )
-from dpmcmc.curator.noise import coins, gaussian, stream
-from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION
-from dpmcmc.curator.queries import batches
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries.log_ratio import log_ratio_sum
 from dpmcmc.curator.sums.clipping import clip_to_unit
 from dpmcmc.curator.sums.exact_sum import Table, fixed_point, sum_rows
