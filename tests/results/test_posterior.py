@@ -371,7 +371,8 @@ def test_what_is_promised_is_what_the_line_of_the_promise_says(tmp_path):
             [*lines, f"  Note:      not {true}"]
         )
     assert verify.contradictions(path) == [
-        "the printed statement says Promise:   (0.01, 1e-12)-differential privacy"
+        "the printed statement says Promise:   (0.01, 1e-12)-differential privacy",
+        f"the printed statement says Note:      not {true}",
     ]
 
 

@@ -62,7 +62,7 @@ def test_the_page_says_what_the_posterior_says(tmp_path):
         and "Promise: (" in told
         and "Unit: one row, replaced by any other" in told
     )
-    assert "<p>Means: who knows all the rest" in told
+    assert "<p>Means: Somebody who knows every other row" in told
     for line in summary(result).splitlines()[1:]:
         mean, sd, low, high, _, _, effective, _, r_hat = line.rsplit(maxsplit=9)[-9:]
         assert float(low) < float(mean) < float(high)
@@ -193,7 +193,7 @@ def test_several_owners_have_the_weakest_promise_in_front(tmp_path):
         f"<p>Owner south. Promise: {promise} 1e-06)-differential privacy. Unit: one row, replaced "
         "by any other (the" in told
     )
-    assert told.count("is public). Means: who knows all the rest, and") == 2
+    assert told.count("is public). Means: Somebody who knows every other row and") == 2
     assert "<h1>A posterior</h1>" in told  # whether it is private, what is promised tells
 
 

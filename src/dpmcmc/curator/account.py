@@ -21,13 +21,12 @@ from dpmcmc.accounting.bill import Entry, entries, is_ours, to_json, total_costs
 from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.ledger import Ledger
 from dpmcmc.accounting.statement import (
-    ALONE,
     AT_MOST,
     CHANGES,
     CHOICES,
+    EXACT_SUMS,
     FIRST_OF_EACH,
     FIXED_SECRET,
-    FLOATING_POINT,
     IN_ONE_PROCESS,
     LARGE_DELTA,
     LARGE_DELTA_OF_PLACES,
@@ -196,7 +195,7 @@ class Account:
             if isinstance(entry.cost, NonPrivate)
         )
         notes = reasons if self.filter is None else (SHARED_BUDGET,)
-        exactness = () if reasons else (FLOATING_POINT,)
+        exactness = () if reasons else (EXACT_SUMS,)
         limits = self._limits() if math.isfinite(epsilon) else []
         return Statement(
             epsilon=epsilon,
@@ -209,7 +208,6 @@ class Account:
             second_method=second_method,
             unit=self.unit,
             capacity=self.capacity if self.unit.neighbours is Neighbours.REPLACE_ONE else None,
-            released=tuple(dict.fromkeys(entry.released for entry in bill)),
             bill=to_json(bill),
             budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),
             assumptions=(
@@ -265,7 +263,7 @@ class Account:
                 self.filter.epsilon,
                 filters.NAMES[self.shared_by],
                 alone.epsilon,
-                f"{alone.method}, {ALONE}",
+                alone.method,
             )
         if any(isinstance(entry.cost, NonPrivate) for entry in bill):
             return *alone, None, None  # infinity needs none

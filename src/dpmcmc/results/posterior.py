@@ -25,6 +25,7 @@ from dpmcmc.accounting.statement import (
     DIFFERS,
     JOINED,
     NUM_DRAWS,
+    PRINTED,
     FederatedStatement,
     Statement,
     is_one_promise,
@@ -296,7 +297,7 @@ def _wide(values: np.ndarray) -> np.ndarray:
 
 def statement_of(result: Any) -> str:
     """The privacy statement of a posterior, as text."""
-    text = getattr(getattr(result, "posterior", None), "attrs", {}).get("privacy_statement")
+    text = getattr(getattr(result, "posterior", None), "attrs", {}).get(PRINTED)
     if text is None:
         raise ValueError(
             "there is no privacy statement here: dpmcmc has not made this posterior, or its "
@@ -523,7 +524,7 @@ def _attributes(statement: Statement | FederatedStatement) -> dict[str, Any]:
     return {
         **statement.facts(),
         **({"notes": "; ".join(statement.notes)} if statement.notes else {}),
-        "privacy_statement": str(statement),
+        PRINTED: str(statement),
         ATTRIBUTE: statement.ledger_json(),
         "inference_library": "dpmcmc",
         "inference_library_version": dpmcmc.__version__,
