@@ -10,7 +10,7 @@ import numpy as np
 
 from dpmcmc import Curator, models, testing
 from dpmcmc.curator.programs.program import EXACTLY, Executable
-from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.run.programs import begin_program, block_program
 
 SECRET = np.arange(16, dtype=np.uint32)
 

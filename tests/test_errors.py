@@ -47,7 +47,8 @@ from dpmcmc import (
 )
 from dpmcmc.acceptance import Metropolis
 from dpmcmc.accounting.statement import Statement
-from dpmcmc.run import loop, progress
+from dpmcmc.run import plan as plans
+from dpmcmc.run import progress
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -676,7 +677,7 @@ class Outcome(NamedTuple):
 
 @pytest.fixture
 def outcome(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "NUM_BLOCKS", 2)
+    monkeypatch.setattr(plans, "NUM_BLOCKS", 2)
     # How many lines there are depends on the machine
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", np.inf)
 

@@ -333,7 +333,7 @@ def test_forecast_steps_are_those_that_the_curator_grants(name, plans):
     import numpy as np
 
     from dpmcmc import Curator
-    from dpmcmc.run.loop import begin_program, block_program
+    from dpmcmc.run.programs import begin_program, block_program
 
     for num_rows, dimension, epsilon, delta in plans:
         budget, model = (

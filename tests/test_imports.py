@@ -98,10 +98,10 @@ def test_the_table_has_every_room_and_no_other():
 
 WRONG_ARROWS = {
     "samplers": "dpmcmc.curator.noise",
-    "accounting": "dpmcmc.run.loop",
+    "accounting": "dpmcmc.run.execute",
     "curator": "dpmcmc.samplers.hmc",
     "audit": "dpmcmc.curator.owner",
-    "papers": "dpmcmc.run.loop",
+    "papers": "dpmcmc.run.execute",
     "cli": "dpmcmc.samplers.hmc",
     "models": "dpmcmc.Curator",
 }

@@ -8,7 +8,7 @@ import pytest
 from dpmcmc import Curator
 from dpmcmc.accounting import accountants
 from dpmcmc.accounting.bill import entries, total_costs
-from dpmcmc.run.loop import begin_program
+from dpmcmc.run.programs import begin_program
 from tests.cases.recipes import ALL, BUDGET, MODEL, public_recipes
 
 EACH = pytest.mark.parametrize("case", ALL, ids=str)

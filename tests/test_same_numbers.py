@@ -18,7 +18,7 @@ from dpmcmc import Budget, Curator, demo, tuning
 from dpmcmc.accounting import accountants
 from dpmcmc.accounting.bill import entries, to_json, total_costs
 from dpmcmc.errors import PrivacyRefusal
-from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.run.programs import begin_program, block_program
 from dpmcmc.types import Unit
 from tests.cases.samplers import ALL
 from tests.chains import SECRET, compiled

@@ -35,7 +35,7 @@ from dpmcmc.accounting import statement as statements
 from dpmcmc.accounting import verify
 from dpmcmc.accounting.costs import Gaussian, SubsampledGaussian, to_json
 from dpmcmc.accounting.statement import FederatedStatement, weakest
-from dpmcmc.run import loop
+from dpmcmc.run import execute
 from tests import tiny
 
 PENALTY_BIT = PenaltyAccept(clip=0.05, noise_multiplier=20.0, max_move=1.0)
@@ -207,7 +207,7 @@ def test_a_baseline_is_not_said_to_be_clipped_or_rounded():
     found = str(statement({NonPrivateRatio(): 20}, budget=None))
     assert "NO PRIVACY IS PROMISED" in found and "exact integers" not in found
     model = models.logistic(2, radius=1.0)
-    assert loop._declared(model, {NonPrivateRatio(): 1, NonPrivateAccept(Barker()): 1}) == [
+    assert execute._declared(model, {NonPrivateRatio(): 1, NonPrivateAccept(Barker()): 1}) == [
         f"declared of every row: {model.declared}"
     ]
     for clipped in (
@@ -216,7 +216,7 @@ def test_a_baseline_is_not_said_to_be_clipped_or_rounded():
         LogRatio(1.0, 1.0),
         SufficientStatistic(1.0),
     ):
-        assert "one beyond is clipped" in loop._declared(model, {clipped: 1})[0]
+        assert "one beyond is clipped" in execute._declared(model, {clipped: 1})[0]
 
 
 def test_what_is_printed_is_never_below_the_promise():

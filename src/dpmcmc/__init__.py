@@ -19,6 +19,7 @@ _NAMES = {  # by the module that they are from
     "curator.owner": ("Curator",),
     "curator.queries.curvature": ("Curvature",),
     "curator.queries.nonprivate": ("NonPrivateAccept", "NonPrivateGradient", "NonPrivateRatio"),
+    "curator.facts": ("Facts",),
     "curator.federation": ("Federation",),
     "curator.queries.filtered": ("FilteredAccept",),
     "curator.queries.fixed_batch": ("BatchBarker", "BatchRatio"),
@@ -34,7 +35,8 @@ _NAMES = {  # by the module that they are from
         "UnsupportedQuery",
     ),
     "finding": ("Finding", "Severity"),
-    "run.loop": ("sample",),
+    "run.plan": ("Plan", "plan", "sample"),
+    "run.record": ("Record",),
     "results.posterior": ("findings", "load", "save", "statement_of", "summary"),
     "results.report": ("report",),
     "samplers.accept": ("accept_walk",),
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from dpmcmc.acceptance import LazyBarker as LazyBarker
     from dpmcmc.acceptance import Metropolis as Metropolis
     from dpmcmc.acceptance import Penalty as Penalty
+    from dpmcmc.curator.facts import Facts as Facts
     from dpmcmc.curator.federation import Federation as Federation
     from dpmcmc.curator.owner import Curator as Curator
     from dpmcmc.curator.queries.accept import Accept as Accept
@@ -110,7 +113,10 @@ if TYPE_CHECKING:
     from dpmcmc.results.posterior import statement_of as statement_of
     from dpmcmc.results.posterior import summary as summary
     from dpmcmc.results.report import report as report
-    from dpmcmc.run.loop import sample as sample
+    from dpmcmc.run.plan import Plan as Plan
+    from dpmcmc.run.plan import plan as plan
+    from dpmcmc.run.plan import sample as sample
+    from dpmcmc.run.record import Record as Record
     from dpmcmc.samplers.accept import accept_walk as accept_walk
     from dpmcmc.samplers.exponential import exponential_penalty as exponential_penalty
     from dpmcmc.samplers.hmc import hmc as hmc

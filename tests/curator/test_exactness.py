@@ -29,7 +29,7 @@ from dpmcmc import (
 )
 from dpmcmc.curator.sums import exact_sum
 from dpmcmc.precision import always_double
-from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.run.programs import begin_program, block_program
 from tests.chains import SECRET
 
 KEY = jax.random.key(3)

@@ -39,12 +39,14 @@ from dpmcmc import (
     RunFailed,
     SufficientStatistic,
     UnsupportedQuery,
+    diagnostics,
     findings,
     hmc,
     load,
     models,
     newton_start,
     penalty,
+    sample,
     sgld,
     statement_of,
     testing,
@@ -56,7 +58,7 @@ from dpmcmc.curator.noise import gaussian
 from dpmcmc.curator.owner import granted_of
 from dpmcmc.curator.queries.log_ratio import log_ratio_sum
 from dpmcmc.curator.sums.exact_sum import BITS
-from dpmcmc.run import loop
+from dpmcmc.run import programs
 from dpmcmc.run.progress import Progress
 from dpmcmc.types import Answer
 from tests import tiny
@@ -220,8 +222,10 @@ def records(grant):
 def test_one_ask_is_on_every_owners_bill_once():
     federation = Federation(owners())
     keys = jax.random.split(jax.random.key(0), 3)
-    begin = federation.trace(loop.begin_program(tiny.PENALTY), keys, jnp.zeros((3, 1)))
-    block = federation.trace(loop.block_program(tiny.PENALTY, 5), keys, *begin.shapes, jnp.int32(0))
+    begin = federation.trace(programs.begin_program(tiny.PENALTY), keys, jnp.zeros((3, 1)))
+    block = federation.trace(
+        programs.block_program(tiny.PENALTY, 5), keys, *begin.shapes, jnp.int32(0)
+    )
     assert block.plan == {tiny.RATIO: 15}
     grant = federation.grant(block.plan)
     assert [dict(one.left) for one in records(grant).values()] == [block.plan] * 3
@@ -352,7 +356,7 @@ def test_hmc_is_exact_with_three_owners():
 @pytest.mark.slow
 def test_langevin_from_a_private_start_with_three_owners():
     gradient = Gradient(20.0, 0.01)
-    result = loop.sample(
+    result = sample(
         jax.random.key(0),
         lambda start: sgld(MODEL.log_prior, gradient, 0.1, EXACT_COVARIANCE),
         three(),
@@ -883,7 +887,7 @@ def test_what_is_proved_and_declared_is_that_of_all_owners():
     )
     assert (together.model.lipschitz, together.model.curvature) == (wide.lipschitz, wide.curvature)
     assert together.model.declared == "|row| <= 1 by owner north; |row| <= 8 by owner south"
-    told = loop.diagnostics.of_settings(together.model, {LogRatio(narrow.lipschitz, 2.0): 1})
+    told = diagnostics.of_settings(together.model, {LogRatio(narrow.lipschitz, 2.0): 1})
     assert [finding.code for finding in told] == ["clip-below-bound"]
     unproved = Federation(
         [Curator(rows, narrow, None), Curator(rows, models.gaussian([1.0]), None)]

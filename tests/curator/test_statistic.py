@@ -28,7 +28,7 @@ from dpmcmc.accounting import costs
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import statistic
 from dpmcmc.curator.sums import exact_sum
-from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.run.programs import begin_program, block_program
 from dpmcmc.types import Unit
 from tests.curator.test_gradient import adversarial_rows, too_long
 

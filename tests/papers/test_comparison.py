@@ -18,7 +18,7 @@ from dpmcmc.papers import (
     thesis_comparison,
 )
 from dpmcmc.papers.comparison import Method, Scores
-from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.run.programs import begin_program, block_program
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -33,7 +33,7 @@ from dpmcmc.curator.noise import gaussian
 from dpmcmc.curator.queries.correction import Correction
 from dpmcmc.curator.queries.fixed_batch import batch_sums
 from dpmcmc.curator.sums.exact_sum import Table
-from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.run.programs import begin_program, block_program
 from dpmcmc.types import Unit
 from tests.cases.samplers import APPROXIMATE
 from tests.chains import COINS, COINS_MODEL, run_chains

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from dpmcmc import Curator, one_component
-from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.run.programs import begin_program, block_program
 from dpmcmc.types import is_standing
 from tests.cases import by_schedule
 from tests.cases.samplers import ALL, LANGEVIN, public_functions

@@ -30,7 +30,7 @@ from dpmcmc import (
     tuning,
 )
 from dpmcmc.diagnostics import of_survey
-from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.run.programs import begin_program, block_program
 from dpmcmc.samplers import start as start_module
 from dpmcmc.samplers.start import UNKNOWN, Seen, Start, _Reached, _share_of_news, _too_far
 from dpmcmc.samplers.surveys import Survey, log_likelihood

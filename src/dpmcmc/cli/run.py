@@ -498,7 +498,7 @@ def _thin(wanted: int, steps: int | None) -> int:
 
 def _num_steps(curator, chosen: Chosen, steps: int | None, chains: int, thin: int) -> int:
     from dpmcmc.curator.programs.interpreter import total_plan
-    from dpmcmc.run.loop import check_fits
+    from dpmcmc.run.plan import check_fits
 
     for name, value in (("--chains", chains), ("--thin", thin)):
         if value < 1:
@@ -728,11 +728,11 @@ def _end_dry_run(arguments: tuple[Any, ...], options: dict[str, Any], is_refused
     """Prepare the run as far as it goes without the budget: what it would be refused for, and its
     notes.
     """
+    from dpmcmc import plan
     from dpmcmc.finding import in_words
-    from dpmcmc.run.loop import prepare
 
     with refusals(*UNREADABLE):
-        found = prepare(*arguments, **options).findings
+        found = plan(*arguments, **options).findings
     if found:
         say(in_words(found))
     say("Nothing is spent: this was a dry run." + " The run itself would be refused." * is_refused)

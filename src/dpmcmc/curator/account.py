@@ -67,6 +67,7 @@ class Account:
         self.ledger = Ledger.open(self._facts(), path)
         self.filter: filters.Filter | None = None
         self.is_withdrawn = False
+        self._last_bill: tuple[tuple[Any, ...], tuple[Entry, ...]] = ((), ())
         self._process = os.getpid()
         if shared_by is not None and budget is not None:
             self.filter = filters.FILTERS[shared_by](budget.epsilon, budget.delta)
@@ -89,10 +90,23 @@ class Account:
     # -------------------------------------------------------------------------------------
 
     def bill(self, plan: Plan) -> tuple[Entry, ...]:
-        """What the plan costs, entry by entry.
+        """What the plan costs, entry by entry, made once for the same queries and counts.
 
         Under a promise, queries without any bound are refused.
         """
+        items = tuple(plan.items())
+        billed, bill = self._last_bill
+        # By identity: what a query of somebody else's calls equal decides nothing
+        is_same = len(billed) == len(items) and all(
+            ours is theirs and count == counted
+            for (ours, count), (theirs, counted) in zip(billed, items, strict=True)
+        )
+        if not is_same:
+            bill = self._made_bill(plan)
+            self._last_bill = (items, bill)
+        return bill
+
+    def _made_bill(self, plan: Plan) -> tuple[Entry, ...]:
         bill = entries(plan, self.unit)
         for entry in bill if self.budget is not None else ():
             if isinstance(entry.cost, NonPrivate):

@@ -28,7 +28,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dpmcmc.accounting.statement import SEVERAL_OWNERS, FederatedStatement
+from dpmcmc.accounting.bill import Entry
+from dpmcmc.accounting.statement import SEVERAL_OWNERS, FederatedStatement, Statement
+from dpmcmc.curator.facts import Facts
 from dpmcmc.curator.owner import Curator, Grant, bill_all, granted_of
 from dpmcmc.curator.programs.program import (
     SECRET_SHAPE,
@@ -101,6 +103,11 @@ class Federation:
         """Every owner's own."""
         return {name: owner.budget for name, owner in self.owners.items()}
 
+    @property
+    def facts(self) -> dict[str, Facts]:
+        """Every owner's public facts, by name."""
+        return {name: owner.facts for name, owner in self.owners.items()}
+
     # What may be asked
 
     def trace(self, program: Program, *arguments: Any) -> Traced:
@@ -132,6 +139,19 @@ class Federation:
         for name, owner in self.owners.items():
             with _told_by(name):
                 owner.check(plan)
+
+    def bill(self, plan: Plan) -> dict[str, tuple[Entry, ...]]:
+        """What the plan costs each owner, by name. Spends nothing."""
+        return {name: owner.bill(plan) for name, owner in self.owners.items()}
+
+    def expected_statement(self, plan: Plan) -> FederatedStatement:
+        """What each owner would promise for a grant of this plan. Spends nothing."""
+        return FederatedStatement(
+            {
+                name: _of_several(owner.expected_statement(plan))
+                for name, owner in self.owners.items()
+            }
+        )
 
     def grant(self, plan: Plan) -> FederatedGrant:
         """Bill the whole plan at once, to every owner or to none. Nothing is refunded."""
@@ -202,17 +222,17 @@ class FederatedGrant(Handle):
     def statement(self, *notes: str) -> FederatedStatement:
         """What each owner promised, with its bill."""
 
-        def one(grant: Grant):
-            statement = grant.statement(*notes)
-            if not math.isfinite(statement.epsilon):
-                return statement  # there may be no noise, or no secret
-            return dataclasses.replace(
-                statement, assumptions=(*statement.assumptions, SEVERAL_OWNERS)
-            )
-
+        grants = _granted_of(self).grants
         return FederatedStatement(
-            {name: one(grant) for name, grant in _granted_of(self).grants.items()}
+            {name: _of_several(grant.statement(*notes)) for name, grant in grants.items()}
         )
+
+
+def _of_several(statement: Statement) -> Statement:
+    """One owner's statement, with what is assumed where several answer together."""
+    if not math.isfinite(statement.epsilon):
+        return statement  # there may be no noise, or no secret
+    return dataclasses.replace(statement, assumptions=(*statement.assumptions, SEVERAL_OWNERS))
 
 
 def _granted_of(grant: FederatedGrant) -> _Granted:

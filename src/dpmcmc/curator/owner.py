@@ -31,11 +31,12 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import filters
-from dpmcmc.accounting.bill import checked, total_costs
+from dpmcmc.accounting.bill import Entry, checked, total_costs
 from dpmcmc.accounting.ledger import record_all
 from dpmcmc.accounting.statement import Statement
 from dpmcmc.curator import checks
 from dpmcmc.curator.account import Account, doubtful_delta, unit_of
+from dpmcmc.curator.facts import Facts, facts_of
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.placement import AXIS, place
 from dpmcmc.curator.programs.program import (
@@ -181,6 +182,19 @@ class Curator:
         return self._row
 
     @property
+    def facts(self) -> Facts:
+        """All that settings may be chosen from: public, and as it is now."""
+        account = self._account
+        return facts_of(
+            self.model,
+            self.unit,
+            self.capacity,
+            self.budget,
+            account.shared_by,
+            account.share_left,
+        )
+
+    @property
     def num_grants(self) -> int:
         """How many runs were billed so far: all that the ledger has."""
         return len(self._account.ledger.grants)
@@ -233,6 +247,15 @@ class Curator:
     def check(self, plan: Plan) -> None:
         """Refuse a plan that would not be granted now. Spends nothing."""
         self._account.check(plan)
+
+    def bill(self, plan: Plan) -> tuple[Entry, ...]:
+        """What the plan costs, entry by entry. Spends nothing."""
+        return self._account.bill(plan)
+
+    def expected_statement(self, plan: Plan) -> Statement:
+        """What a grant of this plan would promise. Spends nothing."""
+        is_secret_fixed = self._fixed_secret is not None
+        return self._account.statement(plan, self.bill(plan), is_secret_fixed)
 
     # How it is answered
 
