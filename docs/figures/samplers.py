@@ -407,7 +407,7 @@ def _spaced(number: int) -> str:
 
 
 def _effective(posterior) -> np.ndarray:
-    from dpmcmc.results.posterior import summary_table
+    from dpmcmc.results.arviz import summary_table
 
     return summary_table(posterior)["ess_bulk"].to_numpy()
 

@@ -37,7 +37,9 @@ _NAMES = {  # by the module that they are from
     "finding": ("Finding", "Severity"),
     "run.plan": ("Plan", "plan", "sample"),
     "run.record": ("Record",),
-    "results.posterior": ("findings", "load", "save", "statement_of", "summary"),
+    "results.arviz": ("findings", "statement_of"),
+    "results.files": ("load", "save"),
+    "results.summary": ("summary",),
     "results.report": ("report",),
     "samplers.accept": ("accept_walk",),
     "samplers.exponential": ("exponential_penalty",),
@@ -107,12 +109,12 @@ if TYPE_CHECKING:
     from dpmcmc.errors import UnsupportedQuery as UnsupportedQuery
     from dpmcmc.finding import Finding as Finding
     from dpmcmc.finding import Severity as Severity
-    from dpmcmc.results.posterior import findings as findings
-    from dpmcmc.results.posterior import load as load
-    from dpmcmc.results.posterior import save as save
-    from dpmcmc.results.posterior import statement_of as statement_of
-    from dpmcmc.results.posterior import summary as summary
+    from dpmcmc.results.arviz import findings as findings
+    from dpmcmc.results.arviz import statement_of as statement_of
+    from dpmcmc.results.files import load as load
+    from dpmcmc.results.files import save as save
     from dpmcmc.results.report import report as report
+    from dpmcmc.results.summary import summary as summary
     from dpmcmc.run.plan import Plan as Plan
     from dpmcmc.run.plan import plan as plan
     from dpmcmc.run.plan import sample as sample

@@ -14,7 +14,7 @@ import pytest
 import xarray
 from typer.testing import CliRunner
 
-import dpmcmc.results.posterior
+import dpmcmc.results.files
 from dpmcmc import Budget, cli, findings, forecast, load, statement_of
 from dpmcmc.cli import choices, main
 from dpmcmc.cli.choices import SamplerName
@@ -507,14 +507,14 @@ def test_only_so_many_rows_of_a_person_are_used(folder, monkeypatch):
 
 
 def test_draws_that_cannot_be_written_are_kept_elsewhere(folder, monkeypatch):
-    write = dpmcmc.results.posterior._write
+    write = dpmcmc.results.files.write_draft
 
     def fail(result, path):
         if "privacy_statement" in result.posterior.attrs and Path(path).parent == Path():
             raise OSError("no space left")
         return write(result, path)
 
-    monkeypatch.setattr(dpmcmc.results.posterior, "_write", fail)
+    monkeypatch.setattr(dpmcmc.results.files, "write_draft", fail)
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     result = invoke(*LOGISTIC, "--steps", "2")
     (place,) = re.findall(r"finished draws are in (\S+)\.", result.output)

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from dpmcmc import report, save, statement_of, summary
 from dpmcmc.cli import main
 from dpmcmc.finding import DO_NOT_RELY, Finding, Severity
+from dpmcmc.results import arviz as results
 from dpmcmc.results import plots
-from dpmcmc.results import posterior as results
+from dpmcmc.results.summary import scalars
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -104,7 +105,7 @@ def test_a_page_with_its_figure_needs_nothing_else_and_names_are_only_text(tmp_p
 
 def test_every_line_of_the_summary_has_its_draws():
     result = make()
-    found = results.scalars(result)
+    found = scalars(result)
     assert list(found) == list(results.summary_table(result).index)
     np.testing.assert_allclose(
         [values.mean() for values in found.values()],

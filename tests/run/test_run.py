@@ -40,7 +40,7 @@ from dpmcmc.curator import account as accounts
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.owner import Grant, granted_of
 from dpmcmc.curator.programs.program import Traced
-from dpmcmc.results import posterior as posteriors
+from dpmcmc.results import arviz as posteriors
 from dpmcmc.run import execute, interrupts
 from dpmcmc.run import plan as plans
 from dpmcmc.run.progress import Progress
@@ -691,7 +691,7 @@ def test_checks_that_fail_lose_no_draws(monkeypatch):
         raise TypeError
 
     monkeypatch.setattr(execute.diagnostics, "of_draws", fail)
-    monkeypatch.setattr("dpmcmc.results.posterior.of_chains", fail)
+    monkeypatch.setattr("dpmcmc.results.arviz.of_chains", fail)
     result = tiny.run()
     assert tiny.means(result).shape == (2, 12)
     failed = [finding for finding in findings(result) if finding.code == "not-checked"]

@@ -409,7 +409,7 @@ def _persons(
 
 def _why_not_writable(out: Path, ledger: Path | None) -> Iterator[str]:
     """Why the run could not write its files, and what to do about each."""
-    from dpmcmc.results.posterior import why_not_new
+    from dpmcmc.results.files import why_not_new
 
     if why := why_not_new(out):
         yield f"--out {out} {why}"

@@ -17,7 +17,7 @@ from typing import Any
 from dpmcmc.accounting import statement as statements
 from dpmcmc.accounting import verify
 from dpmcmc.finding import DO_NOT_RELY
-from dpmcmc.results import plots, posterior
+from dpmcmc.results import arviz, plots, summary
 
 DOCTYPE = "<!DOCTYPE html>"
 COLUMNS = {
@@ -36,7 +36,7 @@ GLOSSARY = (
     "<b>R-hat</b>: how much the chains "
     "disagree; 1 is perfect. <b>Note</b>: “prior” marks a parameter whose standard deviation is "
     "more than "
-    f"{posterior.LIKE_PRIOR:g} of the prior's: the data add little to what was assumed about it."
+    f"{summary.LIKE_PRIOR:g} of the prior's: the data add little to what was assumed about it."
 )
 CHECK = "The bill is in the file of the posterior: <code>dpmcmc account ledger FILE</code> computes the promise again from it."
 CHECKED = f"{CHECK} For this page it was, and is reproduced."
@@ -98,12 +98,12 @@ def _is_page(path: str | Path) -> bool:
 
 def sections(result: Any) -> list[str]:
     """What there is to say about one posterior."""
-    statement = posterior.statement_of(result)
+    statement = arviz.statement_of(result)
     attributes = result.posterior.attrs
     doubts = verify.doubts(attributes)
     is_private = not doubts and math.isfinite(float(attributes["epsilon"]))
     plan, reading = (escape(attributes.get(name, "")) for name in ("plan", "reading"))
-    draws = posterior.scalars(result)
+    draws = summary.scalars(result)
     return [
         *(f"<p>{escape(line)}</p>" for line in _promise(attributes)),
         _box("bad", FORGED, doubts) if doubts else "",
@@ -155,12 +155,12 @@ def _one_space(line: str) -> str:
 
 def _verdict(result: Any) -> str:
     """Whether to rely on the draws: by what was found when the result was made."""
-    found = posterior.findings(result)
+    found = arviz.findings(result)
     notes = [each.text for each in found if not each.is_severe]
     after = _box("note", "Notes", notes) if notes else ""
     if reasons := [each.text for each in found if each.is_severe]:
         return _box("bad", DO_NOT_RELY, reasons) + after
-    limits = posterior.limits_of(result)
+    limits = arviz.limits_of(result)
     is_several = result.posterior.sizes["chain"] > 1
     r_hat = (
         f"R-hat is at most {limits.r_hat:g}, and" if is_several else "one chain has no R-hat, but"
@@ -175,7 +175,7 @@ def _box(kind: str, title: str, lines: list[str]) -> str:
 
 
 def _table(result: Any, units: list[str]) -> str:
-    table = posterior.rounded_table(result)[list(COLUMNS)]
+    table = summary.rounded_table(result)[list(COLUMNS)]
     header = ["", *COLUMNS.values(), "units" if any(units) else ""]
     lines = [_row("th", header)]
     for (label, values), unit in zip(table.iterrows(), units, strict=True):

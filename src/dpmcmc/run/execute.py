@@ -20,7 +20,7 @@ import numpy as np
 from dpmcmc import diagnostics
 from dpmcmc.errors import BudgetExceeded, RunFailed, in_brief
 from dpmcmc.finding import Finding, note, unless_it_fails
-from dpmcmc.results import posterior as posteriors
+from dpmcmc.results import files
 from dpmcmc.run.interrupts import interrupts_held
 from dpmcmc.run.progress import Progress
 from dpmcmc.run.record import Record
@@ -52,7 +52,7 @@ def run(
         if interrupts:
             bar.say("interrupted before the budget was touched: nothing is spent")
             raise KeyboardInterrupt
-        with posteriors.claimed(path):
+        with files.claimed(path):
             grant = plan.curator.grant(plan.queries)
             execution = Execution(plan, grant, checks, list(plan.findings))
             return execution.go(starter, runners, bar, interrupts)

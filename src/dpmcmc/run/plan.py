@@ -23,7 +23,7 @@ from dpmcmc.checks import whole
 from dpmcmc.curator.programs.interpreter import total_plan
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
 from dpmcmc.finding import Finding, in_words, unless_it_fails
-from dpmcmc.results import posterior as posteriors
+from dpmcmc.results import arviz, files
 from dpmcmc.run import arguments, execute
 from dpmcmc.run.programs import begin_program, block_program
 from dpmcmc.run.record import Record
@@ -277,7 +277,7 @@ def _beginning(
     positions = arguments.initial_positions(initial_position, num_chains, curator.model)
     arguments.check_warmup(settings.warmup)
     arguments.check_one_beginning(settings.start, initial_position)
-    if settings.path is not None and (why := posteriors.why_not_new(settings.path)):
+    if settings.path is not None and (why := files.why_not_new(settings.path)):
         raise ValueError(f"path={settings.path} {why}")
     return keys, positions
 
@@ -299,7 +299,7 @@ def _rehearse(model: Any, shapes: Any, num_chains: int, settings: Settings) -> N
     _, (positions, info) = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), shapes
     )
-    posteriors.rehearse(
+    arviz.rehearse(
         num_chains,
         positions,
         info,

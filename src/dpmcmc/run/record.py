@@ -10,7 +10,7 @@ from typing import Any
 from dpmcmc.accounting.statement import FederatedStatement, Statement
 from dpmcmc.diagnostics import Limits
 from dpmcmc.finding import Finding
-from dpmcmc.results import posterior as posteriors
+from dpmcmc.results import arviz, files, summary
 from dpmcmc.results import report as reports
 
 
@@ -54,12 +54,12 @@ class Record:
             limits: what the draws are compared with.
             findings: those that were made before.
             checks: a function from the ArviZ result to further findings.
-            **options: num_warmup, thin and units, as `results.posterior.from_draws` takes them.
+            **options: num_warmup, thin and units, as `results.arviz.from_draws` takes them.
 
         Returns:
             The record.
         """
-        made = posteriors.from_draws(
+        made = arviz.from_draws(
             positions,
             info,
             model.unravel,
@@ -71,7 +71,7 @@ class Record:
             log_prior=model.log_prior,
             **options,
         )
-        found = tuple(posteriors.findings(made))
+        found = tuple(arviz.findings(made))
         return cls(made, statement, found, limits, dict(attributes))
 
     @property
@@ -100,7 +100,7 @@ class Record:
 
     def summary(self) -> str:
         """ArviZ's table of the parameters: mean, spread, interval, effective draws, R-hat."""
-        return posteriors.summary(self.posterior)
+        return summary.summary(self.posterior)
 
     def save(self, path: str | Path) -> None:
         """Write a NetCDF file, which `dpmcmc.load` reads.
@@ -108,7 +108,7 @@ class Record:
         Args:
             path: the file; one that is there is replaced.
         """
-        posteriors.save(self.posterior, path)
+        files.save(self.posterior, path)
 
     def report(self, path: str | Path, title: str = "A posterior") -> None:
         """Write one HTML page: whether to rely on the draws, a table, a figure, the promise.
