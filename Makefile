@@ -17,9 +17,16 @@ test-slow: .venv/ready
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 
 lint: .venv/ready
-	$(BIN)/ruff check src tests benchmarks docs/figures
-	$(BIN)/ruff format --check src tests benchmarks docs/figures
+	$(BIN)/ruff check src tests benchmarks docs/figures docs/reference.py
+	$(BIN)/ruff format --check src tests benchmarks docs/figures docs/reference.py
 	$(BIN)/mypy
+
+.venv/docs-ready: .venv/ready
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
+docs: .venv/docs-ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/steps.py
@@ -27,6 +34,6 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/device.py
 
 clean:
-	rm -rf .venv
+	rm -rf .venv build
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow lint docs bench clean

@@ -32,7 +32,7 @@ from dpmcmc import (
 from dpmcmc.curator.queries import gradient, log_ratio
 from dpmcmc.curator.sums import exact_sum, fused, linear_rows
 from dpmcmc.curator.sums.exact_sum import piece_layout
-from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.run.programs import begin_program, block_program
 
 NUM_STEPS = 20
 

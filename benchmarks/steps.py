@@ -33,7 +33,7 @@ from dpmcmc import (
     random_walk,
     sgld,
 )
-from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.run.programs import begin_program, block_program
 
 SIZES = [(10**5, 10, 100), (10**6, 50, 8)]  # rows, dimension, steps in a block
 ROUNDS = 7

@@ -46,6 +46,7 @@ from dpmcmc import (
     audit,
 )
 from dpmcmc.accounting import costs
+from dpmcmc.audit import answers, neighbours
 
 MODEL = Model(  # ratio, gradient and curvature of a row are its cells
     log_likelihood=lambda position, row: row[0] * position[0] + row[1] * position[0] ** 2 / 2,
@@ -130,7 +131,7 @@ ABSENT = [
 )
 def test_the_bill_holds_and_a_smaller_one_is_caught(case):
     unit = Unit(case.neighbours)
-    seen, bill = audit.answers(asking(case.query), MODEL, *tables(case), unit)
+    seen, bill = audit.collect_answers(asking(case.query), MODEL, *tables(case), unit)
     assert bill == {case.query.cost(unit): 1}
     verdict = audit.compare(*seen, bill)
     assert not verdict.is_refuted and verdict.epsilon <= verdict.claimed_epsilon
@@ -154,7 +155,9 @@ def test_a_cost_that_is_too_small_is_refuted_in_a_program_of_several_asks():
         move = 0.5 + jax.nn.sigmoid(ask(keys[0], careless, HERE, THERE).value)
         return ask(keys[1], careless, HERE, move * THERE), move
 
-    seen, bill = audit.answers(twice, MODEL, *tables(EVERY_DAY[0]), num_answers=20_000, seed=3)
+    seen, bill = audit.collect_answers(
+        twice, MODEL, *tables(EVERY_DAY[0]), num_answers=20_000, seed=3
+    )
     # Value, variance and move
     assert bill == {careless.cost(Unit()): 2} and seen[0].shape == (20_000, 3)
     verdict = audit.compare(*seen, bill)
@@ -167,16 +170,18 @@ def test_a_cost_that_is_too_small_is_refuted_in_a_program_of_several_asks():
     honest = audit.compare(*seen, {LogRatio(1.0, 1.5).cost(Unit()): 2})
     assert 0.7 < honest.factor < 1 and 0 < honest.epsilon < honest.claimed_epsilon
     assert str(honest).startswith("NOT REFUTED") and "An audit proves nothing" in str(honest)
-    assert all("NOTHING HERE IS PRIVATE" in str(told) for told in (verdict, honest))
+    assert all("NOTHING HERE IS PRIVATE" in str(each) for each in (verdict, honest))
 
 
-def test_an_attack_that_saw_nothing_is_told_from_one_that_held():
+def test_an_attack_that_is_uninformative_is_told_from_one_that_held():
     """Two tables that differ in what the query does not use: any cost would have passed."""
     # A move along the other axis, where all log-ratios are 0
     alike = [np.float32([[0, cell], [0.5, 0]]) for cell in (-1, 1)]
     move = [HERE, np.array([0.0, 1.0], np.float32)]
     blind = audit.query(LogRatio(1.0, 1.0), MODEL, *alike, move, num_answers=2000)
-    assert blind.saw_nothing and not blind.is_refuted and (blind.factor, blind.epsilon) == (0, 0)
+    assert (
+        blind.is_uninformative and not blind.is_refuted and (blind.factor, blind.epsilon) == (0, 0)
+    )
     assert (
         str(blind).startswith("SAW NOTHING: ")
         and "no evidence" in str(blind)
@@ -378,15 +383,15 @@ def test_a_claim_of_epsilon_is_refuted_by_epsilon():
     """Where the factor, which looks at a few epsilons and orders, is just within its bound."""
     verdict = audit.Verdict(0.995, 1.982, 1.872, 0.7, 1e-6, 8_000_000, {costs.Gaussian(1 / 3): 1})
     assert verdict.is_refuted and str(verdict).startswith(
-        "REFUTED: the tables are told apart better than the cost admits\n"
+        "REFUTED: the tables can be distinguished better than the cost admits\n"
     )
 
 
 def test_large_tables_are_asked_no_more_often_than_needed():
     for num_rows in (0, 1, 6, 9000, 20_000, 30_000, 300_000):
-        num_turns, at_once = audit._turns(1000, num_rows)
+        num_turns, at_once = answers._batch_shape(1000, num_rows)
         assert 1000 <= num_turns * at_once < 1000 + num_turns and (
-            at_once == 1 or at_once * num_rows <= audit.AT_ONCE
+            at_once == 1 or at_once * num_rows <= answers.MAX_ROWS_AT_ONCE
         )
 
 
@@ -412,7 +417,7 @@ ABSENCE, VISITS = Unit(Neighbours.ADD_OR_REMOVE_ONE), Unit(rows_per_person=2)
     ],
 )
 def test_neighbours_are_known_by_their_rows(first, second, unit):
-    assert audit._check_neighbours(first, second, unit) == tuple(
+    assert neighbours.check_neighbours(first, second, unit) == tuple(
         len(jax.tree.leaves(table)[0]) for table in (first, second)
     )
 
@@ -517,7 +522,7 @@ def test_asks_in_both_branches_are_no_copies():
         is_far = jax.random.bernoulli(keys[0])
         return jax.lax.cond(is_far, lambda: ratio(ask, keys[1], 2.0), lambda: ratio(ask, keys[2]))
 
-    audit._check_apart(one_or_the_other, Curator(ROWS, MODEL, None))
+    answers.check_keys_differ(one_or_the_other, Curator(ROWS, MODEL, None))
 
 
 @pytest.mark.parametrize(
@@ -526,7 +531,7 @@ def test_asks_in_both_branches_are_no_copies():
         (
             lambda value, key: None,
             ValueError,
-            "nothing is released: the program must return all that it tells",
+            "nothing is released: the program must return all that it releases",
         ),
         (
             lambda value, key: (value, key),
@@ -576,7 +581,7 @@ def test_answers_that_cannot_be_compared_are_refused():
     ):
         audit.compare(LOUD, normal(), {costs.Gaussian(1.0): 1})
     for few in (normal(shape=10), 1.0, np.zeros((0, 2)), np.zeros((2000, 0))):
-        with pytest.raises(ValueError, match="some at all, and be at least 1000"):
+        with pytest.raises(ValueError, match="at least one, and be at least 1000"):
             audit.compare(few, few, {costs.Gaussian(1.0): 1})
     for none in (normal() * 1j, np.full(2000, "1"), np.full(2000, None)):
         with pytest.raises(TypeError, match="only real numbers are compared"):

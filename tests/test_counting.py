@@ -12,7 +12,7 @@ from dpmcmc.accounting import filters
 from dpmcmc.recipes import COUNT_SHARE as SHARE
 from dpmcmc.recipes import counting_for
 from dpmcmc.recipes.counting import LEAST_SHARE
-from tests.table import SECRET
+from tests.chains import SECRET
 
 N = 1000
 MODEL = models.logistic(1, 1.0)

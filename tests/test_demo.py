@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpmcmc import Finding, Severity, demo
-from dpmcmc.results.posterior import from_draws
+from dpmcmc.results.arviz import from_draws
 from tests import tiny
 
 

@@ -40,11 +40,13 @@ from dpmcmc import (
     sgld,
     statement_of,
     summary,
+    testing,
 )
 from dpmcmc.curator.queries.nonprivate import NonPrivateGradient
 from dpmcmc.diagnostics import FREE, PAID, of_chains
 from dpmcmc.finding import Finding, Severity, in_words
-from dpmcmc.results import posterior
+from dpmcmc.results import arviz as results_arviz
+from dpmcmc.results.summary import rounded_table
 from dpmcmc.samplers.accept import AcceptInfo
 from dpmcmc.samplers.langevin import LangevinInfo
 from dpmcmc.samplers.start import Start
@@ -69,9 +71,9 @@ def severe_codes(found):
 
 def measured(**variables):
     """What the draws (chain, draw, ...) of these parameters alone show."""
-    with posterior._quiet():
+    with results_arviz._quiet():
         result = arviz.from_dict(posterior=variables)
-    return posterior._of_chains(result, PAID)
+    return results_arviz._of_chains(result, PAID)
 
 
 @pytest.mark.parametrize(
@@ -435,7 +437,7 @@ def test_a_step_that_uses_up_the_noise_exactly_is_not_saturated():
     """The recipe's own: in float32 their product came out a little above 4 for one table in thirty."""
     model, budget = models.logistic(2, radius=1.0), Budget(4.0, 1e-6)
     recipe = recipes.langevin(model, 18_078, budget)
-    rows = models.simulate_logistic_rows(jax.random.key(1), 18_078, [1.0, -1.0], radius=1.0)
+    rows = testing.simulate_logistic_rows(jax.random.key(1), 18_078, [1.0, -1.0], radius=1.0)
     curator = Curator(rows, model, None, fixed_secret=tiny.SECRET)
     result = sample(
         jax.random.key(2),
@@ -552,7 +554,7 @@ def test_draws_that_cost_nothing_are_held_against_stricter_limits():
         tiny.run(tiny.make_curator(budget=None), sampler, num_steps=150)
         for sampler in (free, tiny.PENALTY)
     ]
-    assert [posterior.limits_of(result) for result in results] == [FREE, PAID]
+    assert [results_arviz.limits_of(result) for result in results] == [FREE, PAID]
     assert "few-effective-draws" in severe_codes(findings(results[0]))
 
 
@@ -561,7 +563,7 @@ def test_findings_of_all_runs_are_kept_where_runs_are_put_together():
         draws = np.random.default_rng(0).normal(size=(2, 60, 1))
         statement = tiny.make_curator().grant({tiny.RATIO: 2}).statement()
         found = [Finding(code, Severity.SEVERE, "Text.")]
-        return posterior.from_draws(draws, None, tiny.MODEL.unravel, statement, findings=found)
+        return results_arviz.from_draws(draws, None, tiny.MODEL.unravel, statement, findings=found)
 
     together = arviz.concat(of("one"), of("other"), dim="chain", reset_dim=True)
     assert codes(findings(together)) == ["one", "other"]
@@ -837,7 +839,7 @@ def test_rows_that_say_nothing_are_told_after_the_start(bad, is_told):
     """The start's curvature is released; of silent rows it is noise, for which it is taken in all
     but one of a thousand runs.
     """
-    simulate = jax.jit(models.simulate_logistic_rows, static_argnums=(1, 3))
+    simulate = jax.jit(testing.simulate_logistic_rows, static_argnums=(1, 3))
     features, labels = map(np.asarray, simulate(jax.random.key(0), 500, np.array([1.0, -1.0]), 1.0))
     model = models.logistic(2, radius=1.0)
     curator = Curator(
@@ -1032,6 +1034,6 @@ def test_a_parameter_as_wide_as_its_prior_is_marked_in_the_table(is_missing):
         tiny.log_prior, NonPrivateAccept(Metropolis()), random_walk(2.0 if is_missing else 0.1)
     )
     result = tiny.run(tiny.make_curator(rows, model, None), sampler, num_steps=1000, warmup=0.1)
-    (note,) = posterior.rounded_table(result)["note"]
+    (note,) = rounded_table(result)["note"]
     assert note == ("prior" if is_missing else "")
     assert summary(result).splitlines()[1].endswith(" prior") is is_missing

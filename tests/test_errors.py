@@ -47,7 +47,8 @@ from dpmcmc import (
 from dpmcmc.acceptance import Metropolis
 from dpmcmc.accounting.statement import Statement
 from dpmcmc.recipes import forecast
-from dpmcmc.run import loop, progress
+from dpmcmc.run import plan as plans
+from dpmcmc.run import progress
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -334,8 +335,8 @@ TABLES = [
     ({"model": model(log_prior=lambda p: (p[0], 0.0))}, ValueError, "log_prior must return one .* it returned a tuple"),
     ({"model": model(log_prior=lambda p: -jnp.sum(p.reshape(2) ** 2))}, ValueError,
      "log_prior does not take a position of 1 numbers, the model's dimension"),
-    ({"model": model(lambda p, x: -((x - p[3]) ** 2))}, ValueError, "log_likelihood looks for an entry that is not there"),
-    ({"model": model(log_prior=lambda p: -(p[1] ** 2))}, ValueError, "log_prior looks for .*: positions have 1 numbers"),
+    ({"model": model(lambda p, x: -((x - p[3]) ** 2))}, ValueError, "log_likelihood reads an entry that is not there"),
+    ({"model": model(log_prior=lambda p: -(p[1] ** 2))}, ValueError, "log_prior reads .*: positions have 1 numbers"),
     ({"rows": {"x": [1.0, 2.0]}}, ValueError, r"a list counts as a tuple of scalars: make it an array with np.asarray"),
     ({"rows": np.ma.masked_equal([1.0, 2.0], 2.0)}, TypeError, r"would lose their mask: fill it first, with array.filled\(nan\)"),
     ({"rows": {"x": np.zeros(3)}, "model": model(lambda p, row: row["y"])}, ValueError,
@@ -584,7 +585,7 @@ KEYS = [0, None, np.zeros(2, np.uint32), jax.random.PRNGKey(0), jax.random.split
 )
 def test_a_bound_that_cannot_be_is_refused(name, bound):
     with pytest.raises(
-        ValueError, match=f"the model's {name}=.* must be positive and finite, or None"
+        ValueError, match=f"the model's {name}=.* must be positive and finite: give None"
     ):
         tiny.make_curator(model=tiny.MODEL._replace(**{name: bound}))
 
@@ -676,7 +677,7 @@ class Outcome(NamedTuple):
 
 @pytest.fixture
 def outcome(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "NUM_BLOCKS", 2)
+    monkeypatch.setattr(plans, "NUM_BLOCKS", 2)
     # How many lines there are depends on the machine
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", np.inf)
 

@@ -22,7 +22,7 @@ from dpmcmc import (
     sample,
 )
 from dpmcmc.cli import main
-from dpmcmc.diagnostics import chains
+from dpmcmc.diagnostics import PAID
 from dpmcmc.recipes import forecast
 from dpmcmc.samplers.start import Start
 from dpmcmc.types import Answer
@@ -82,7 +82,7 @@ def test_a_recipe_that_cannot_pass_its_own_checks_is_told_before_anything_is_spe
         recipes.langevin(model, 20_000, budget)
     # No warning
     recipes.langevin(model, 20_000, budget, clip=3 * 3**0.5 / 0.125, curvature=3 / 0.125**2)
-    assert chains.PAID.ess == recipes.FEWEST_DRAWS
+    assert PAID.ess == recipes.FEWEST_DRAWS
 
 
 def test_several_owners_noises_are_counted():
@@ -333,7 +333,7 @@ def test_forecast_steps_are_those_that_the_curator_grants(name, plans):
     import numpy as np
 
     from dpmcmc import Curator
-    from dpmcmc.run.loop import begin_program, block_program
+    from dpmcmc.run.programs import begin_program, block_program
 
     for num_rows, dimension, epsilon, delta in plans:
         budget, model = (

@@ -36,7 +36,7 @@ from dpmcmc import (
 )
 from dpmcmc.cli import main
 from dpmcmc.curator.owner import Grant
-from dpmcmc.run.loop import begin_program
+from dpmcmc.run.programs import begin_program
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

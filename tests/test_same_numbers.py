@@ -18,9 +18,10 @@ from dpmcmc import Budget, Curator, demo, recipes
 from dpmcmc.accounting import accountants
 from dpmcmc.accounting.bill import entries, to_json, total_costs
 from dpmcmc.errors import PrivacyRefusal
-from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.run.programs import begin_program, block_program
 from dpmcmc.types import Unit
-from tests.table import ALL, SECRET, compiled
+from tests.cases.samplers import ALL
+from tests.chains import SECRET, compiled
 
 FILE = pathlib.Path(__file__).parent / "same_numbers.json"
 DELTA, NUM_CHAINS, NUM_STEPS = 1e-6, 2, 4

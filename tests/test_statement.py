@@ -31,10 +31,11 @@ from dpmcmc import (
     UnsupportedQuery,
     models,
 )
+from dpmcmc.accounting import statement as statements
 from dpmcmc.accounting import verify
 from dpmcmc.accounting.costs import Gaussian, SubsampledGaussian, to_json
 from dpmcmc.accounting.statement import FederatedStatement, weakest
-from dpmcmc.run import loop
+from dpmcmc.run import execute
 from tests import tiny
 
 PENALTY_BIT = PenaltyAccept(clip=0.05, noise_multiplier=20.0, max_move=1.0)
@@ -54,21 +55,22 @@ def test_the_text_says_everything():
         "Promise:   (0.70",
         ", 1e-06)-differential privacy",
         "one row, replaced by any other (the number of rows, 40, is public)",
-        "Means:     who knows all the rest, and holds two values of it for equally likely, "
-        "guesses the true one with",
-        tiny.RATIO.released,
-        tiny.BIT.released,
+        "Means:     Somebody who knows every other row and thinks two values of this row equally "
+        "likely guesses right at most",
+        "a coin toss gives 50 %",
+        f"20 {tiny.RATIO.released}",
+        f"30 {tiny.BIT.released}",
         f"20 x {tiny.RATIO}",
         f"30 x {tiny.BIT}",
         "by rdp",
         "by zcdp, as a second opinion",
         "Budget:    epsilon = 1, delta = 1e-06",
         "ChaCha20, keyed by the operating system",
-        "floating point",
+        "sums and noise are exact integers",
         "share one process",
         "the time a run takes is not part of the release",
-        "the promise is to single rows: a person with several of them is protected less",
-        "came from a look at the rows: such a look is not on the bill",
+        "the promise covers one row. If a person has several",
+        "were chosen without looking at the rows: such a look is not on the bill",
         "the promise is about this run alone: whatever else is released from the same rows adds",
     ):
         assert words in text, words
@@ -97,17 +99,19 @@ def test_the_promise_in_words_is_what_a_gaussian_tells(neighbours):
     2).
     """
     found = statement({tiny.RATIO: 20}, budget=Budget(1.0, 1e-6, neighbours), capacity=40)
-    (told,) = re.findall(r"Means:     who knows .* a chance of at most (\S+) %", str(found))
+    (told,) = re.findall(r"Means: .* guesses right at most (\S+) % of", str(found))
     chance = special.ndtr(math.sqrt(20) / tiny.RATIO.cost(found.unit).noise_multiplier / 2)
     assert 100 * chance <= float(told) < 100 * chance + 0.1
-    assert ("its presence" in str(found)) is (neighbours is Neighbours.ADD_OR_REMOVE_ONE)
+    assert ("the presence and the absence of this row" in str(found)) is (
+        neighbours is Neighbours.ADD_OR_REMOVE_ONE
+    )
 
 
 def test_presence_at_some_epsilon_is_values_at_twice_as_much():
     """So of two statements with the same figures the one about presence says less about values: it
     is told there.
     """
-    told = "for it the promise is (2 epsilon, (1 + e^epsilon) delta)"
+    told = "changing its values only at 2 epsilon, with (1 + e^epsilon) delta"
     added, replaced = (
         {"budget": Budget(1.0, 1e-6, kind), "capacity": 40} for kind in reversed(Neighbours)
     )
@@ -164,7 +168,7 @@ def test_several_rows_per_person():
     assert "Assumes:   nobody has more than 3 rows: this was declared, and is not checked" in str(
         found
     )
-    assert "single rows" not in str(found)
+    assert "covers one row" not in str(found)
     # The noise is in units of the sensitivity, so it grew with the rows per person and the cost did
     # not.
     assert found.epsilon == pytest.approx(statement({one: 20}).epsilon)
@@ -172,7 +176,7 @@ def test_several_rows_per_person():
 
 def test_what_one_of_several_runs_costs_is_no_opinion_on_all_of_them():
     text = str(statement({tiny.RATIO: 1}, shared_by="gaussian-dp"))
-    assert "by gaussian, for this run alone\n" in text and "second opinion" not in text
+    assert "by gaussian, for this run alone" in text and "second opinion" not in text
     assert (
         "the promise is about all that shares this budget: whatever else" in text
         and "about this run alone" not in text
@@ -201,9 +205,9 @@ def test_without_a_budget_the_bill_is_computed_all_the_same():
 
 def test_a_baseline_is_not_said_to_be_clipped_or_rounded():
     found = str(statement({NonPrivateRatio(): 20}, budget=None))
-    assert "NO PRIVACY IS PROMISED" in found and "then clipped" not in found
+    assert "NO PRIVACY IS PROMISED" in found and "exact integers" not in found
     model = models.logistic(2, radius=1.0)
-    assert loop._declared(model, {NonPrivateRatio(): 1, NonPrivateAccept(Barker()): 1}) == [
+    assert execute._declared(model, {NonPrivateRatio(): 1, NonPrivateAccept(Barker()): 1}) == [
         f"declared of every row: {model.declared}"
     ]
     for clipped in (
@@ -212,7 +216,7 @@ def test_a_baseline_is_not_said_to_be_clipped_or_rounded():
         LogRatio(1.0, 1.0),
         SufficientStatistic(1.0),
     ):
-        assert "one beyond is clipped" in loop._declared(model, {clipped: 1})[0]
+        assert "one beyond is clipped" in execute._declared(model, {clipped: 1})[0]
 
 
 def test_what_is_printed_is_never_below_the_promise():
@@ -367,8 +371,8 @@ def test_a_query_of_ones_own_is_marked_as_such():
     curator = tiny.make_curator(fixed_secret=None)
     statement = str(curator.grant({OwnQuery(): 3, tiny.RATIO: 2}).statement())
     assert (
-        "Assumes:   OwnQuery is no query of this library: what it costs, and how it computes, is "
-        "its author's word" in statement
+        "Assumes:   OwnQuery is no query of this library: its author answers for what it costs, "
+        "and for how it computes" in statement
     )
     assert "LogRatio is no query" not in statement
     assert "is no query" not in str(
@@ -457,9 +461,9 @@ FORGED = {
     "a line more": (r"  Bill: ", "  Bill:      1 x q\n  Bill: ", False),
     "another figure": (r"Computed:  epsilon = \S+", "Computed:  epsilon = 0.001", False),
     "another second figure": (r"epsilon = \S+ by pld", "epsilon = 0.001 by pld", False),
-    "a smaller chance": (r"chance of at most \S+ %", "chance of at most 50.1 %", False),
-    "a larger chance": (r"chance of at most \S+ %", "chance of at most 99.9 %", True),
-    "a chance of what nobody means": (r"who knows all the rest", "who knows nothing", False),
+    "a smaller chance": (r"right at most \S+ %", "right at most 50.1 %", False),
+    "a larger chance": (r"right at most \S+ %", "right at most 99.9 %", False),
+    "a chance of what nobody means": (r"who knows every other row", "who knows nothing", False),
     "a line that nobody prints": (
         r"  Unit: ",
         "  PROMISE:   (0.01, 1e-12)-differential privacy\n  Unit: ",
@@ -516,6 +520,60 @@ def test_a_printed_statement_is_that_of_its_ledger(name, tmp_path):
     path = tmp_path / "attributes.json"
     path.write_text(json.dumps({verify.ATTRIBUTE: found.ledger_json(), "privacy_statement": text}))
     assert (verify.contradictions(path) == []) is is_consistent
+
+
+BETTER = {
+    "chance": 0.501,
+    "second": {"epsilon": 0.001, "method": "pld"},
+    "capacity": None,
+    "budget": [0.001, 1e-6],
+}
+
+
+@pytest.mark.parametrize("name", BETTER)
+def test_a_number_that_is_better_than_its_bill_is_found_in_the_json(name):
+    """Also where text and JSON were both edited, so that the one is the rendering of the other."""
+    document = statement({tiny.RATIO: 20}).to_json()
+
+    def doubts():
+        ledger = json.dumps(document)
+        text = str(statements.from_json(document))
+        return verify.doubts({verify.ATTRIBUTE: ledger, verify.PRINTED: text})
+
+    assert doubts() == []
+    document["statement"][name] = BETTER[name]
+    assert any(doubt.startswith(f"{name}=") for doubt in doubts())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"times": 1000}, {"chance": "0.5"}, {"notes": [1]}, {"second": {}}, {"budget": [1]}],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_statement_with_other_fields_is_refused(change):
+    document = statement({tiny.RATIO: 20}).to_json()
+    document["statement"] |= change
+    (doubt,) = verify.doubts({verify.ATTRIBUTE: json.dumps(document)})
+    assert doubt.startswith("its bill cannot be read (a ledger's")
+
+
+def test_a_statement_is_the_same_after_a_way_through_json():
+    found = statement({tiny.RATIO: 20, tiny.BIT: 5})
+    document = json.loads(found.ledger_json())
+    assert statements.from_json(document) == found
+    nothing = statement({tiny.RATIO: 20}, fixed_secret=tiny.SECRET)
+    assert str(statements.from_json(json.loads(nothing.ledger_json()))) == str(nothing)
+
+
+def test_no_line_of_a_statement_is_printed_twice():
+    lines = str(statement({tiny.RATIO: 20, tiny.BIT: 5})).splitlines()
+    assert len(lines) == len(set(lines))
+
+
+def test_the_sentences_stand_before_the_exact_bill():
+    text = str(statement({tiny.RATIO: 20}))
+    places = [text.index(word) for word in ("Promise:", "Means:", "Released:", "Assumes:", "Bill:")]
+    assert places == sorted(places)
 
 
 def test_of_several_owners_the_weakest_numbers_are_told():

@@ -32,6 +32,7 @@ from dpmcmc import (
     models,
     random_walk,
     recipes,
+    testing,
 )
 from dpmcmc.accounting import accountants
 from dpmcmc.accounting.costs import ZCDP
@@ -67,11 +68,11 @@ def banana(num_rows: int = ROWS, temperature: float = 1.0) -> Problem:
     """
     variances = temperature * num_rows * DEVIATIONS**2
     rows = np.asarray(
-        models.simulate_banana_rows(jax.random.key(1), num_rows, (0.0, 0.0), variances, CURVATURE),
+        testing.simulate_banana_rows(jax.random.key(1), num_rows, (0.0, 0.0), variances, CURVATURE),
         np.float32,
     )
     mean, covariance = map(
-        np.asarray, models.gaussian_posterior(rows, variances, PRIOR_SCALE, 0.0, temperature)
+        np.asarray, testing.gaussian_posterior(rows, variances, PRIOR_SCALE, 0.0, temperature)
     )
 
     def distance(points):
@@ -93,9 +94,9 @@ def ellipse() -> Problem:
     """A Gaussian posterior: an exponential family has a public ball for its rows."""
     covariance, radius = ROWS * COVARIANCE, 4.5 * np.sqrt(ROWS * np.linalg.eigvalsh(COVARIANCE)[-1])
     rows = np.asarray(
-        models.simulate_gaussian_rows(jax.random.key(1), ROWS, MEAN, covariance), np.float32
+        testing.simulate_gaussian_rows(jax.random.key(1), ROWS, MEAN, covariance), np.float32
     )
-    mean, spread = map(np.asarray, models.gaussian_posterior(rows, covariance, PRIOR_SCALE))
+    mean, spread = map(np.asarray, testing.gaussian_posterior(rows, covariance, PRIOR_SCALE))
     precision = np.linalg.inv(spread)
     model = models.gaussian(covariance, PRIOR_SCALE, radius=radius)
 
@@ -406,7 +407,7 @@ def _spaced(number: int) -> str:
 
 
 def _effective(posterior) -> np.ndarray:
-    from dpmcmc.results.posterior import summary_table
+    from dpmcmc.results.arviz import summary_table
 
     return summary_table(posterior)["ess_bulk"].to_numpy()
 

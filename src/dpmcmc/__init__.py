@@ -19,6 +19,7 @@ _NAMES = {  # by the module that they are from
     "curator.owner": ("Curator",),
     "curator.queries.curvature": ("Curvature",),
     "curator.queries.nonprivate": ("NonPrivateAccept", "NonPrivateGradient", "NonPrivateRatio"),
+    "curator.facts": ("Facts",),
     "curator.federation": ("Federation",),
     "curator.queries.filtered": ("FilteredAccept",),
     "curator.queries.fixed_batch": ("BatchBarker", "BatchRatio"),
@@ -34,8 +35,11 @@ _NAMES = {  # by the module that they are from
         "UnsupportedQuery",
     ),
     "finding": ("Finding", "Severity"),
-    "run.loop": ("sample",),
-    "results.posterior": ("findings", "load", "save", "statement_of", "summary"),
+    "run.plan": ("Plan", "plan", "sample"),
+    "run.record": ("Record",),
+    "results.arviz": ("findings", "statement_of"),
+    "results.files": ("load", "save"),
+    "results.summary": ("summary",),
     "results.report": ("report",),
     "samplers.accept": ("accept_walk",),
     "samplers.exponential": ("exponential_penalty",),
@@ -59,19 +63,22 @@ _NAMES = {  # by the module that they are from
     ),
 }
 _HOMES = {name: f"dpmcmc.{module}" for module, names in _NAMES.items() for name in names}
-_MODULES = ("audit", "models", "recipes", "tables")
+_MODULES = ("audit", "models", "queries", "recipes", "tables", "testing")
 
 __all__ = sorted([*_HOMES, *_MODULES])
 
 if TYPE_CHECKING:
     from dpmcmc import audit as audit
     from dpmcmc import models as models
+    from dpmcmc import queries as queries
     from dpmcmc import recipes as recipes
     from dpmcmc import tables as tables
+    from dpmcmc import testing as testing
     from dpmcmc.acceptance import Barker as Barker
     from dpmcmc.acceptance import LazyBarker as LazyBarker
     from dpmcmc.acceptance import Metropolis as Metropolis
     from dpmcmc.acceptance import Penalty as Penalty
+    from dpmcmc.curator.facts import Facts as Facts
     from dpmcmc.curator.federation import Federation as Federation
     from dpmcmc.curator.owner import Curator as Curator
     from dpmcmc.curator.queries.accept import Accept as Accept
@@ -101,13 +108,16 @@ if TYPE_CHECKING:
     from dpmcmc.errors import UnsupportedQuery as UnsupportedQuery
     from dpmcmc.finding import Finding as Finding
     from dpmcmc.finding import Severity as Severity
-    from dpmcmc.results.posterior import findings as findings
-    from dpmcmc.results.posterior import load as load
-    from dpmcmc.results.posterior import save as save
-    from dpmcmc.results.posterior import statement_of as statement_of
-    from dpmcmc.results.posterior import summary as summary
+    from dpmcmc.results.arviz import findings as findings
+    from dpmcmc.results.arviz import statement_of as statement_of
+    from dpmcmc.results.files import load as load
+    from dpmcmc.results.files import save as save
     from dpmcmc.results.report import report as report
-    from dpmcmc.run.loop import sample as sample
+    from dpmcmc.results.summary import summary as summary
+    from dpmcmc.run.plan import Plan as Plan
+    from dpmcmc.run.plan import plan as plan
+    from dpmcmc.run.plan import sample as sample
+    from dpmcmc.run.record import Record as Record
     from dpmcmc.samplers.accept import accept_walk as accept_walk
     from dpmcmc.samplers.exponential import exponential_penalty as exponential_penalty
     from dpmcmc.samplers.hmc import hmc as hmc

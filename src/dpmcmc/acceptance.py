@@ -5,13 +5,15 @@ A chain that accepts with probability a(l) keeps its target when  a(l) = exp(l) 
 
     Metropolis     min(1, e^l)
     Barker         1 / (1 + e^-l)
-    lazy Barker    k / (1 + e^-l),  0 < k <= 1: with probability 1 - k the rows are ignored and the move is rejected
-    penalty        E min(1, e^(l + sZ - s^2/2)) = Phi(l/s - s/2) + e^l Phi(-l/s - s/2),  Z standard normal
+    lazy Barker    k / (1 + e^-l),  0 < k <= 1: with probability 1 - k
+                   the rows are ignored and the move is rejected
+    penalty        E min(1, e^(l + sZ - s^2/2)) = Phi(l/s - s/2) + e^l Phi(-l/s - s/2),
+                   Z standard normal
                    :cite:p:`ceperley1999penalty`
 
-`probability` takes the array namespace and its special functions, NumPy and SciPy unless told
-otherwise, so the baselines' coins, the bill and the figures share one formula. (Private bits are
-made by a comparison that has this probability: `curator.accept`.)
+`probability` takes the array namespace and its special functions, NumPy and SciPy by
+default: the baselines' coins, the bill and the figures share one formula. (Private bits are
+made by a comparison that has this probability: `curator.queries.accept`.)
 """
 
 from __future__ import annotations
@@ -29,7 +31,12 @@ from scipy import special as scipy_special
 class Metropolis:
     """Accepts with probability min(1, e^l).
 
-    Its bit is **not private** at any price: rejections identify the rows.
+    Its bit is **not private** at any epsilon: rejections identify the rows.
+
+    Example:
+        >>> from dpmcmc import Metropolis
+        >>> float(Metropolis().probability(1.0))
+        1.0
     """
 
     def probability(self, log_ratio, xp: Any = np, special: Any = scipy_special):
@@ -38,7 +45,13 @@ class Metropolis:
 
 @dataclass(frozen=True)
 class Barker:
-    """Accepts with probability 1 / (1 + e^-l): private without any noise."""
+    """Accepts with probability 1 / (1 + e^-l): private without any noise.
+
+    Example:
+        >>> from dpmcmc import Barker
+        >>> float(Barker().probability(0.0))
+        0.5
+    """
 
     def probability(self, log_ratio, xp: Any = np, special: Any = scipy_special):
         return special.expit(log_ratio)
@@ -50,7 +63,19 @@ class Barker:
 
 @dataclass(frozen=True)
 class LazyBarker:
-    """Barker's test behind a secret coin that ignores the rows with probability 1 - kappa."""
+    """Barker's test behind a secret coin that ignores the rows with probability 1 - kappa.
+
+    Args:
+        kappa: The probability, in (0, 1], that the rows are read.
+
+    Raises:
+        ValueError: kappa is outside (0, 1].
+
+    Example:
+        >>> from dpmcmc import LazyBarker
+        >>> float(LazyBarker(0.5).probability(0.0))
+        0.25
+    """
 
     kappa: float
 
@@ -59,7 +84,7 @@ class LazyBarker:
         if not 0 < self.kappa <= 1:
             raise ValueError(
                 f"kappa={self.kappa} must lie in (0, 1]: it is the probability that the rows are "
-                "looked at"
+                "read"
             )
 
     def probability(self, log_ratio, xp: Any = np, special: Any = scipy_special):
@@ -79,8 +104,18 @@ class LazyBarker:
 
 @dataclass(frozen=True)
 class Penalty:
-    """Metropolis' test on a ratio with Gaussian noise of standard deviation sigma, corrected by
-    sigma^2 / 2.
+    """Metropolis' test on a ratio with Gaussian noise, corrected by half of the noise's variance.
+
+    Args:
+        sigma: The standard deviation of the noise.
+
+    Raises:
+        ValueError: sigma is not positive.
+
+    Example:
+        >>> from dpmcmc import Penalty
+        >>> round(float(Penalty(1.0).probability(0.0)), 3)
+        0.617
     """
 
     sigma: float
@@ -125,12 +160,12 @@ def _number(name: str, value: Any) -> float:
     if not isinstance(value, numbers.Real):
         raise TypeError(f"{name}={value!r} must be a plain number: give float({name})")
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
-        found = math.inf
-    if not math.isfinite(found):
+        number = math.inf
+    if not math.isfinite(number):
         raise ValueError(f"{name}={value} must be finite")
-    return found
+    return number
 
 
 def _sharpened(log_accept, log_reject):

@@ -142,9 +142,9 @@ class Judgement(NamedTuple):
 
 
 def judge(result) -> Judgement:
-    from dpmcmc.results import posterior
+    from dpmcmc.results import arviz
 
-    table = posterior.summary_table(result)
+    table = arviz.summary_table(result)
     errors = []
     widths = []
     covered = []
@@ -158,7 +158,7 @@ def judge(result) -> Judgement:
     width = float(np.median(widths))
     coverage = float(np.mean(covered))
     return Judgement(
-        rms, width, coverage, table.r_hat.max(), table.ess_bulk.min(), posterior.findings(result)
+        rms, width, coverage, table.r_hat.max(), table.ess_bulk.min(), arviz.findings(result)
     )
 
 

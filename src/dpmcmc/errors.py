@@ -14,7 +14,7 @@ class BudgetExceeded(PrivacyRefusal):
 
 
 class UnboundedQueries(PrivacyRefusal):
-    """The number of queries cannot be read off the program, or one key would serve several of them."""
+    """The number of queries cannot be read off the program, or one key would serve several."""
 
 
 class UnsupportedQuery(PrivacyRefusal):
@@ -33,7 +33,7 @@ class RunFailed(Exception):
 
 
 def in_brief(error: Exception) -> str:
-    """What kind of error it is, and the first line of what it says: those of JAX and NetCDF go on
+    """What kind of error it is, and the first line of its message: those of JAX and NetCDF go on
     for pages.
     """
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

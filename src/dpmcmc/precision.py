@@ -26,7 +26,7 @@ def is_double(rows: Any) -> bool:
 @contextlib.contextmanager
 def own_settings(double: bool = True) -> Iterator[None]:
     """Double precision, and none of JAX's switches for finding bugs: a NaN in a row would raise an
-    error, and be told by it.
+    error, and so be shown.
     """
     off = (
         switch(False)

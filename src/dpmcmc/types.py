@@ -8,10 +8,11 @@ without JAX.
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+from dpmcmc.checks import is_number, positive, whole
 
 Array = Any
 Key = Any  # a typed JAX random key, as made by jax.random.key
@@ -39,40 +40,8 @@ class Unit(NamedTuple):
 
     @property
     def is_count_public(self) -> bool:
-        """Several rows per person leave the number of rows private even when a person is replaced."""
+        """With several rows per person the number of rows is private, even under replace-one."""
         return self == Unit(Neighbours.REPLACE_ONE, 1)
-
-
-NO_NUMBERS = "OSUmMc"  # kinds of dtypes that are not real numbers
-
-
-def is_number(value: Any) -> bool:
-    """Whether it is one number: Python's, NumPy's or JAX's. A text is none, and neither is an array
-    of several.
-    """
-    is_real = (
-        not isinstance(value, str)
-        and getattr(getattr(value, "dtype", None), "kind", "f") not in NO_NUMBERS
-    )
-    return is_real and hasattr(value, "__float__") and getattr(value, "shape", ()) == ()
-
-
-def positive(name: str, value: Any, why: str) -> float:
-    """The value as a float, or a ValueError that names it."""
-    if not (is_number(value) and 0 < value < math.inf):
-        told = value if is_number(value) else repr(value)
-        raise ValueError(f"{name}={told} must be positive and finite: {why}")
-    return float(value)
-
-
-def whole(name: str, value: Any, least: int = 1, why: str = "") -> int:
-    """A count as Python's own integer, or a ValueError that names it."""
-    if not (is_number(value) and least <= value < math.inf and int(value) == value):
-        raise ValueError(
-            f"{name}={value!r} must be a whole number, at least {least}"
-            + (f": {why}" if why else "")
-        )
-    return int(value)
 
 
 @dataclass(frozen=True)
@@ -202,7 +171,7 @@ class Query(Protocol):
 
 
 class Traits(NamedTuple):
-    """What a query says of itself in attributes of these names, with what holds where it has none."""
+    """Optional attributes of a query, with their values where it has none."""
 
     adds: bool = False  # it may be asked of several owners: their answers add in both fields
     # The answer is an accept bit, and the points end with the public part of the log-ratio
@@ -244,5 +213,5 @@ class Sampler(NamedTuple):
 
 
 def statistics_of(info: Info) -> dict[str, Any]:
-    """What a sampler tells of its steps, by name."""
+    """What a sampler reports of its steps, by name."""
     return info._asdict() if hasattr(info, "_asdict") else dict(() if info is None else info)

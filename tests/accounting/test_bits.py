@@ -228,5 +228,5 @@ def test_so_are_those_of_other_tests(test, range):
         <= range**2 / 4 * (1 + 1e-9)
     )
     if range < 1e-10:
-        with pytest.raises(UnsupportedQuery, match="too little to be told from rounding"):
+        with pytest.raises(UnsupportedQuery, match="too little to distinguish from rounding"):
             bits.accept_boxes(test, range)

@@ -296,7 +296,7 @@ def test_a_number_of_steps_at_the_limit_of_the_search_is_said_to_be_one():
 
 
 def test_a_long_recursion_is_announced(monkeypatch):
-    monkeypatch.setattr("dpmcmc.cli.account.MOST_RECURSION_STEPS", 2)
+    monkeypatch.setattr("dpmcmc.cli.account.answers.MAX_QUICK_RECURSION", 2)
     result = call(
         "accept-bit --test barker --range 0.2 --method exact --steps 5 --delta 1e-6 --json"
     )

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from dpmcmc import Budget, load, recipes, statement_of
 from dpmcmc.accounting.ledger import audit
 from dpmcmc.cli import main
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -43,7 +43,7 @@ DONE = (0, 3)  # so few draws are not to be relied on
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(noise, "fresh_secret", lambda: np.arange(16, dtype=np.uint32))
+    monkeypatch.setattr(stream, "fresh_secret", lambda: np.arange(16, dtype=np.uint32))
     lines = (
         f"{age},{'Yes' if ill else 'No'},2021-05-{day:02}"
         for age, ill, day in zip(AGE, IS_ILL, DAYS, strict=True)

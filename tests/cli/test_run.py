@@ -14,16 +14,16 @@ import pytest
 import xarray
 from typer.testing import CliRunner
 
-import dpmcmc.results.posterior
+import dpmcmc.results.files
 from dpmcmc import Budget, cli, findings, load, recipes, statement_of
 from dpmcmc.cli import main
 from dpmcmc.cli.problems import ModelName, Problem, Settings, problem_of, rows_of
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.owner import Grant
 from dpmcmc.models.robust_linear import HUBER
 from dpmcmc.recipes import SamplerName, forecast
 from dpmcmc.run.progress import Progress
-from dpmcmc.tables.columns import Bounds, parse_bounds
+from dpmcmc.tables.declared import Bounds, parse_bounds
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -507,14 +507,14 @@ def test_only_so_many_rows_of_a_person_are_used(folder, monkeypatch):
 
 
 def test_draws_that_cannot_be_written_are_kept_elsewhere(folder, monkeypatch):
-    write = dpmcmc.results.posterior._write
+    write = dpmcmc.results.files.write_draft
 
     def fail(result, path):
         if "privacy_statement" in result.posterior.attrs and Path(path).parent == Path():
             raise OSError("no space left")
         return write(result, path)
 
-    monkeypatch.setattr(dpmcmc.results.posterior, "_write", fail)
+    monkeypatch.setattr(dpmcmc.results.files, "write_draft", fail)
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     result = invoke(*LOGISTIC, "--steps", "2")
     (place,) = re.findall(r"finished draws are in (\S+)\.", result.output)
@@ -1069,7 +1069,7 @@ EQUAL = [("", "n/a"), ("60", "1e9")]  # the bounds are 20 and 60
     "cells", [EQUAL[0], pytest.param(EQUAL[1], marks=pytest.mark.slow)], ids=str
 )
 def test_bad_cells_do_not_show(cells, folder, monkeypatch):
-    monkeypatch.setattr(noise, "fresh_secret", lambda: np.arange(16, dtype=np.uint32))
+    monkeypatch.setattr(stream, "fresh_secret", lambda: np.arange(16, dtype=np.uint32))
     outcomes = []
     for cell in cells:
         write(folder / "table.csv", [cell, *AGE[1:]], HEIGHT, LABEL)
@@ -1143,7 +1143,7 @@ def test_a_crash_exits_with_one_and_keeps_the_draws(monkeypatch):
     assert load("posterior.nc").posterior.sizes["draw"] == 1
 
 
-@pytest.mark.parametrize("module", [cli, cli.account], ids=["cli", "account"])
+@pytest.mark.parametrize("module", [cli, cli.account.commands], ids=["cli", "account"])
 def test_a_traceback_shows_no_local_values(module):
     """They are rows.
 

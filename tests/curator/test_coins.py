@@ -14,7 +14,7 @@ from scipy import stats
 from dpmcmc import Accept, Barker, LazyBarker, NonPrivateAccept, PenaltyAccept, TunaBarker, models
 from dpmcmc.acceptance import Penalty
 from dpmcmc.accounting import calibrate
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import cipher, coins, stream
 from dpmcmc.curator.queries import accept
 from dpmcmc.curator.queries.accept import SHORTEST, SMALLEST
 from dpmcmc.curator.sums.exact_sum import Table
@@ -43,7 +43,7 @@ def words_of(integers):
 @pytest.fixture
 def from_words(monkeypatch):
     """draw(function, k): a draw of real noise, compiled, of each 192-bit uniform k."""
-    monkeypatch.setattr(noise, "random_words", lambda words, shape: words)
+    monkeypatch.setattr(stream, "random_words", lambda words, shape: words)
 
     def draw(function, integers):
         with jax.enable_x64(True):
@@ -70,9 +70,9 @@ def normal_quantile(u):
 
 
 REAL = {
-    "logistic": (noise.logistic, lambda u: mpmath.log(u / (1 - u)), noise.LOGISTIC_ERROR, 90),
-    "exponential": (noise.exponential, lambda u: -mpmath.log(u), noise.EXPONENTIAL_ERROR, 50),
-    "normal": (noise.normal, normal_quantile, noise.NORMAL_ERROR, 50),
+    "logistic": (coins.logistic, lambda u: mpmath.log(u / (1 - u)), coins.LOGISTIC_ERROR, 90),
+    "exponential": (coins.exponential, lambda u: -mpmath.log(u), coins.EXPONENTIAL_ERROR, 50),
+    "normal": (coins.normal, normal_quantile, coins.NORMAL_ERROR, 50),
 }
 
 
@@ -99,8 +99,8 @@ def test_real_noise_beyond_its_bits_is_far_out(from_words):
     beyond any clamped log-ratio.
     """
     few = [0, 1, 2**50, 2**90]
-    assert np.all(from_words(noise.logistic, few) < -accept.CLAMP - 1)
-    assert np.all(from_words(noise.logistic, [2**BITS - 1 - k for k in few]) > accept.CLAMP + 1)
+    assert np.all(from_words(coins.logistic, few) < -accept.CLAMP - 1)
+    assert np.all(from_words(coins.logistic, [2**BITS - 1 - k for k in few]) > accept.CLAMP + 1)
     assert -np.log(2.0) * (BITS - 92) < -accept.CLAMP
 
 
@@ -109,9 +109,9 @@ def test_rounding_of_the_penalty_noise_is_charged(monkeypatch, sigma):
     """sigma Z - sigma^2 / 2 + E against 60 digits, from Z and E as the compiled block draws them."""
     rng = np.random.default_rng(2)
     normals, exponentials = rng.normal(size=500) * 5, rng.exponential(size=500) * 5
-    monkeypatch.setattr(noise, "random_words", lambda pair, shape: pair)
-    monkeypatch.setattr(noise, "normal", lambda value: value)
-    monkeypatch.setattr(noise, "exponential", lambda value: value)
+    monkeypatch.setattr(stream, "random_words", lambda pair, shape: pair)
+    monkeypatch.setattr(coins, "normal", lambda value: value)
+    monkeypatch.setattr(coins, "exponential", lambda value: value)
     with jax.enable_x64(True):
         pairs = jnp.asarray(np.stack([normals, exponentials], axis=1))
         found = np.asarray(
@@ -123,7 +123,7 @@ def test_rounding_of_the_penalty_noise_is_charged(monkeypatch, sigma):
         for z, e in zip(normals, exponentials, strict=True)
     ]
     error = float(max(abs(Fraction(float(f)) - e) for f, e in zip(found, exact, strict=True)))
-    rest = noise.EXPONENTIAL_ERROR + sigma * noise.NORMAL_ERROR + 2.0**-46
+    rest = coins.EXPONENTIAL_ERROR + sigma * coins.NORMAL_ERROR + 2.0**-46
     assert 2 * (error + rest) + 2 * 2.0**-43 < accept.rounding(sigma)
     assert accept.rounding(sigma) < 1e-10 * (1 + sigma)  # or every range would cost noticeably more
 
@@ -141,7 +141,7 @@ def test_rounding_of_a_clamped_log_ratio_is_charged():
     exact = [min(max(Fraction(g) * int(t), -64), 64) for g, t in zip(grids, integers, strict=True)]
     error = float(max(abs(Fraction(float(f)) - e) for f, e in zip(found, exact, strict=True)))
     assert 2.0**-49 < error <= 2.0**-46
-    assert 2 * (error + noise.LOGISTIC_ERROR) + 2.0**-43 < accept.ROUNDING
+    assert 2 * (error + coins.LOGISTIC_ERROR) + 2.0**-43 < accept.ROUNDING
 
 
 # -- how often they fall
@@ -154,7 +154,7 @@ def falls(draw):
     """How many bits of NUM are 1, for each log-ratio."""
     with jax.enable_x64(True):
         counters = jnp.pad(jnp.arange(NUM, dtype=jnp.uint32)[:, None], ((0, 0), (0, 3)))
-        keys = noise.chacha20(jnp.arange(8, dtype=jnp.uint32), counters)[:, :8]
+        keys = cipher.chacha20(jnp.arange(8, dtype=jnp.uint32), counters)[:, :8]
         bits = jax.jit(
             jax.vmap(lambda key: accept.decide(jnp.asarray(LOG_RATIOS), draw(key), True).value)
         )(keys)
@@ -178,19 +178,19 @@ def test_bits_fall_as_often_as_they_should(test):
 
 
 BROKEN = {
-    "logistic five per cent wide": (Barker(), lambda key: 1.05 * noise.logistic(key)),
-    "lazy coin forgotten": (LazyBarker(0.98), lambda key: noise.logistic(key)),
+    "logistic five per cent wide": (Barker(), lambda key: 1.05 * coins.logistic(key)),
+    "lazy coin forgotten": (LazyBarker(0.98), lambda key: coins.logistic(key)),
     "penalty not subtracted": (
         Penalty(0.2),
         lambda key: accept.penalty_noise(key, 0.2) + 0.2**2 / 2,
     ),
     "exponential forgotten": (
         Penalty(2.2),
-        lambda key: accept.penalty_noise(key, 2.2) - noise.exponential(key),
+        lambda key: accept.penalty_noise(key, 2.2) - coins.exponential(key),
     ),
     "one key for both": (
         Penalty(2.2),
-        lambda key: 2.2 * noise.normal(key) - 2.2**2 / 2 + noise.exponential(key),
+        lambda key: 2.2 * coins.normal(key) - 2.2**2 / 2 + coins.exponential(key),
     ),
 }
 
@@ -220,8 +220,8 @@ def test_a_larger_budget_buys_more_bits():
 @pytest.mark.parametrize("query, rounding, distance", [
     (Accept(Barker(), 0.02), accept.ROUNDING, 0.0),
     (Accept(LazyBarker(0.5), 0.02), accept.ROUNDING, 0.0),
-    (Accept(Penalty(2.0), 0.02), accept.rounding(2.0), 2 * noise.REAL_DISTANCE),
-    (PenaltyAccept(1.0, 50.0, 0.02), accept.rounding(2.0) / SHORTEST, 2 * noise.REAL_DISTANCE),
+    (Accept(Penalty(2.0), 0.02), accept.rounding(2.0), 2 * coins.REAL_DISTANCE),
+    (PenaltyAccept(1.0, 50.0, 0.02), accept.rounding(2.0) / SHORTEST, 2 * coins.REAL_DISTANCE),
 ], ids=["barker", "lazy", "penalty", "moves"])  # fmt: skip
 def test_bits_are_charged_for_rounding_and_barkers_costs_nothing_of_delta(
     query, rounding, distance
@@ -246,7 +246,7 @@ def test_the_noise_of_a_bit_that_follows_the_move_is_the_stated_one(unit, factor
     query = PenaltyAccept(clip=1.0, noise_multiplier=4.0, max_move=1.0, temperature=0.5)
     with jax.enable_x64(True):
         table = Table((jnp.zeros((8, 1), jnp.float32),), jnp.int64(8), unit)
-        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (20_000, 8))
+        keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (20_000, 8))
 
         @jax.jit
         def accepted(move, log_ratio):

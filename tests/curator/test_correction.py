@@ -7,7 +7,7 @@ import pytest
 from scipy import special, stats
 from scipy.optimize import linprog
 
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries.correction import CORRECTIONS, Correction, draw
 from tests.statistics import accept_probability
 
@@ -61,7 +61,7 @@ def test_it_is_drawn_as_stated(correction):
     the right is caught.
     """
     with jax.enable_x64(True):
-        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (200_000, 8))
+        keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (200_000, 8))
         drawn = np.asarray(jax.jit(jax.vmap(lambda key: draw(key, correction)))(keys))
     (_, middle), *outer = correction.atoms
     law = {0.0: middle} | {sign * atom: weight / 2 for atom, weight in outer for sign in (-1, 1)}

@@ -13,7 +13,7 @@ from scipy import stats
 
 from dpmcmc import Budget, Count, Curator, Federation, Kinds, Model, Neighbours, models
 from dpmcmc.accounting import costs
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import count
 from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.types import Unit
@@ -148,7 +148,7 @@ def answers(query, number, unit=REPLACE):
     """Many answers about one table, with different secret keys."""
     table = Table((jnp.ones((10, 2)),), 10, unit)
     with jax.enable_x64(True):
-        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (number, 8))
+        keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (number, 8))
         return jax.tree.map(
             np.asarray,
             jax.jit(jax.vmap(lambda key: query.answer(key, MODEL, table, jnp.ones(1))))(keys),

@@ -20,21 +20,24 @@ from dpmcmc import (
     random_walk,
     sample,
     sgld,
+    testing,
 )
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries.curvature import curvature_sum
 from dpmcmc.curator.sums.exact_sum import BITS, Table
 from dpmcmc.samplers import start as start_module
 from dpmcmc.samplers.start import corrected, lift
 from dpmcmc.types import Answer, Unit
-from tests.table import SECRET
+from tests.chains import SECRET
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 KEY = jax.random.key(0)
 MODEL = models.logistic(2, radius=1.0, intercept=True)
 ROWS = tuple(
-    map(np.asarray, models.simulate_logistic_rows(KEY, 4000, [0.3, 1.0, -0.5], 1.0, intercept=True))
+    map(
+        np.asarray, testing.simulate_logistic_rows(KEY, 4000, [0.3, 1.0, -0.5], 1.0, intercept=True)
+    )
 )
 DESIGN = np.column_stack([np.ones(4000), ROWS[0]]).astype(float)
 
@@ -70,7 +73,7 @@ def test_the_noise_of_many_releases_has_its_scale_on_and_off_the_diagonal():
     query, exact = Curvature(MODEL.curvature, 2.0), DESIGN[:8].T @ DESIGN[:8] / 4
     with jax.enable_x64(True):
         table = Table(((jnp.asarray(ROWS[0][:8]), jnp.asarray(ROWS[1][:8])),), jnp.int64(8), Unit())
-        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (600, 8))
+        keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (600, 8))
         values, variances = jax.jit(
             jax.vmap(lambda key: query.answer(key, MODEL, table, jnp.zeros(3, jnp.float32)))
         )(keys)
@@ -144,7 +147,7 @@ def logistic_start(*initials, effect=1.0, num_rows=20_000):
     """Where the start ends, in posterior standard deviations from the mode at most, with noise like
     that of the recipe.
     """
-    simulate = jax.jit(models.simulate_logistic_rows, static_argnums=(1, 3))
+    simulate = jax.jit(testing.simulate_logistic_rows, static_argnums=(1, 3))
     features, labels = simulate(jax.random.key(5), num_rows, np.array([effect, -effect]), 1.0)
 
     def log_likelihood(position):

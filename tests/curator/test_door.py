@@ -11,41 +11,21 @@ from jax.custom_batching import custom_vmap
 from jax.experimental import checkify
 
 import dpmcmc
-from dpmcmc import Barker, Curator, UnboundedQueries, models
+from dpmcmc import Barker, Curator, UnboundedQueries
 from dpmcmc.curator import checks
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.owner import AXIS
 from dpmcmc.curator.programs import program
 from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.types import Unit
 from tests import tiny
+from tests.cases.queries import ALL, MODEL, ROWS, THREE, TWO
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
-ROWS = np.linspace(-1, 1, 24, dtype=np.float32).reshape(12, 2)
-MODEL = models.gaussian(np.eye(2), prior_scale=1.0, radius=2.0)
-FIXED = dpmcmc.FixedBatch(6, of=12)
-ONE, TWO, THREE = [(2,)], [(2,), (2,)], [(2,), (2,), ()]
-QUERIES = {
-    dpmcmc.LogRatio(1.0, 1.0): TWO,
-    dpmcmc.NonPrivateRatio(): TWO,
-    dpmcmc.BatchRatio(1.0, 1.0, FIXED): TWO,
-    dpmcmc.TunaRatio(1.0, 1.0): TWO,
-    dpmcmc.Gradient(1.0, 1.0): ONE,
-    dpmcmc.Gradient(1.0, 1.0, batch=FIXED): ONE,
-    dpmcmc.NonPrivateGradient(): ONE,
-    dpmcmc.Curvature(1.0, 1.0): ONE,
-    dpmcmc.SufficientStatistic(1.0): ONE,
-    dpmcmc.Count(1.0): ONE,
-    dpmcmc.Accept(Barker(), 1.0): THREE,
-    dpmcmc.NonPrivateAccept(Barker()): THREE,
-    dpmcmc.PenaltyAccept(1.0, 1.0, 1.0): THREE,
-    dpmcmc.FilteredAccept(1.0, 1.0): THREE,
-    dpmcmc.TunaBarker(1.0): THREE,
-    dpmcmc.TunaMetropolis(1.0): THREE,
-    dpmcmc.BatchBarker(FIXED): THREE,
-}
+QUERIES = {case.query: case.shapes for case in ALL}
+SHAPES = {type(query): shapes for query, shapes in QUERIES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -76,23 +56,15 @@ def test_one_ask_has_one_answer(curator, query):
                     trace(curator, query, [*shapes[:index], wrong, *shapes[index + 1 :]])
 
 
-MORE = {
-    dpmcmc.Accept(dpmcmc.LazyBarker(0.5), 1.0): THREE,
-    dpmcmc.Gradient(1.0, 1.0, dpmcmc.PoissonBatch(0.1)): ONE,
-}
-
-
-@pytest.mark.parametrize(
-    "query, shapes", [*QUERIES.items(), *MORE.items()], ids=lambda value: type(value).__name__
-)
+@pytest.mark.parametrize("query, shapes", QUERIES.items(), ids=lambda value: type(value).__name__)
 def test_secret_words_serve_one_purpose(curator, query, shapes, monkeypatch):
     """Noise made of the words that also chose the batch would tell of it.
 
     One key, words of one shape: they are told apart so.
     """
-    used, words = [], noise.random_words
+    used, words = [], stream.random_words
     monkeypatch.setattr(
-        noise, "random_words", lambda key, shape: used.append((key, shape)) or words(key, shape)
+        stream, "random_words", lambda key, shape: used.append((key, shape)) or words(key, shape)
     )
     trace(curator, query, shapes)
     kinds: dict = {}
@@ -202,7 +174,7 @@ mixed_backwards.defvjp(lambda value: (value, None), lambda _, slope: (mixed(slop
         (loud_forwards, "the derivative of log_likelihood prints"),
         (
             mixed,
-            "^log_likelihood uses `custom_vmap_call`. The rule of a custom_vmap would see all "
+            "^log_likelihood uses `custom_vmap_call`. The rule of a custom_vmap would read all "
             "rows at once",
         ),
         (mixed_backwards, "the derivative of log_likelihood uses `custom_vmap_call`"),
@@ -290,10 +262,10 @@ def test_a_model_that_begins_to_speak_later_is_refused_as_well(part, query):
             log_likelihood=lambda position, row: own(MODEL.log_likelihood(position, row))
         )
     curator = Curator(ROWS, model, None)
-    trace(curator, query, QUERIES[query])
+    trace(curator, query, SHAPES[type(query)])
     is_loud.append(True)
     with pytest.raises(ValueError, match="the model prints or calls back to Python"):
-        trace(curator, query, QUERIES[query])
+        trace(curator, query, SHAPES[type(query)])
 
 
 @pytest.mark.parametrize(
@@ -480,11 +452,16 @@ def test_what_sees_rows_is_called_once_and_is_what_was_looked_at():
     """
     calls = []
     assert (
-        program.silently(lambda value: calls.append(value) or 2 * value, jnp.float32(1.5)) == 3.0
+        program.without_side_effects(
+            lambda value: calls.append(value) or 2 * value, jnp.float32(1.5)
+        )
+        == 3.0
         and len(calls) == 1
     )
     with pytest.raises(ValueError, match="prints or calls back"):
-        program.silently(lambda value: jax.debug.print("{}", value) or value, jnp.float32(1.5))
+        program.without_side_effects(
+            lambda value: jax.debug.print("{}", value) or value, jnp.float32(1.5)
+        )
     rows, later = jnp.array([1.0, 4.0]), iter([lambda row: row, mixed])
     np.testing.assert_array_equal(rowwise(lambda row: next(later)(row))(rows), rows)
 

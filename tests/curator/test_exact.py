@@ -27,9 +27,10 @@ from dpmcmc import (
     random_walk,
     sample,
     sgld,
+    testing,
 )
 from dpmcmc.accounting import verify
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import gradient, log_ratio, nonprivate
 from dpmcmc.curator.sums import exact_sum
 from dpmcmc.types import Unit
@@ -41,7 +42,7 @@ NUM_ROWS = 1003
 ROWS = tuple(
     map(
         np.asarray,
-        models.simulate_logistic_rows(
+        testing.simulate_logistic_rows(
             jax.random.key(0), NUM_ROWS, [0.3, 1.0, -1.0, 0.5], 1.0, True
         ),
     )
@@ -169,7 +170,7 @@ def test_batches_estimate_the_gradient_of_all_rows(batch, clip):
     """Four z-scores: false alarm 3e-5 for each case."""
     query, rows, made = NonPrivateGradient(clip, batch), table(), MODEL._replace(linear=None)
     with jax.enable_x64(True):
-        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (400, 8))
+        keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (400, 8))
         run = jax.jit(
             lambda keys: jax.lax.map(
                 lambda key: query.answer(key, made, rows, POSITION).value, keys
@@ -204,7 +205,7 @@ def test_the_coin_falls_with_the_probability_of_the_test(test, bound, temperatur
     rows = table(tuple(leaf[:200] for leaf in ROWS), 1)
     public = np.float32(-temperature * RATIOS[:200].sum() - 0.8)
     with jax.enable_x64(True):
-        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (4000, 8))
+        keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (4000, 8))
         run = jax.jit(
             lambda keys: jax.lax.map(
                 lambda key: query.answer(key, MODEL, rows, POSITION, PROPOSAL, public).value, keys

@@ -25,16 +25,17 @@ from dpmcmc import (
     penalty,
     random_walk,
     sample,
+    testing,
 )
 from dpmcmc.curator.sums import exact_sum
 from dpmcmc.precision import always_double
-from dpmcmc.run.loop import begin_program, block_program
-from tests.table import SECRET
+from dpmcmc.run.programs import begin_program, block_program
+from tests.chains import SECRET
 
 KEY = jax.random.key(3)
 NUM_ROWS, DIMENSION = 1001, 5
 FEATURES, LABELS = map(
-    np.asarray, models.simulate_logistic_rows(KEY, NUM_ROWS, np.linspace(-1, 1, DIMENSION), 1.0)
+    np.asarray, testing.simulate_logistic_rows(KEY, NUM_ROWS, np.linspace(-1, 1, DIMENSION), 1.0)
 )
 MODEL = models.logistic(DIMENSION, radius=1.0)
 SAMPLERS = {
@@ -99,9 +100,9 @@ import itertools, jax, jax.numpy as jnp, numpy as np, sys
 sys.path.insert(0, ".")
 from tests.curator import test_exactness as t
 from dpmcmc import Curator, Gradient, LogRatio, PoissonBatch
-from dpmcmc.curator import exact_sum, fused
+from dpmcmc.curator.sums import exact_sum, layouts
 exact_sum.TARGET_PIECE = int(sys.argv[1])
-fused.INTERPRET = sys.argv[2] == "fused"
+layouts.INTERPRET = sys.argv[2] == "fused"
 assert len(jax.devices()) == 2
 for name in sys.argv[3:]:
     sampler = t.SAMPLERS[name]

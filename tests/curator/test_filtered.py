@@ -31,7 +31,7 @@ from dpmcmc.curator.queries.accept import ROUNDING, SMALLEST
 from dpmcmc.curator.queries.filtered import Meter
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.types import Unit
-from tests.table import MODEL, ROWS, SECRET
+from tests.chains import MODEL, ROWS, SECRET
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -26,7 +26,7 @@ from dpmcmc import (
     UnsupportedQuery,
 )
 from dpmcmc.accounting import accountants, calibrate, costs
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import coins
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.queries.correction import CORRECTIONS
 from dpmcmc.curator.queries.fixed_batch import BELOW, BIT_BELOW, BatchSums, batch_sums, coarse_bits
@@ -321,7 +321,7 @@ def test_what_is_compared_is_rounded_by_less_than_is_charged(size, noise_varianc
             abs(float(m) - exact_mean) + abs(float(f) - exact_found)
             for m, f, (exact_mean, exact_found) in zip(mean, found, exact, strict=True)
         ]
-        assert 2.0**-50 < max(error) + noise_variance**0.5 * noise.NORMAL_ERROR < 2.0**-44
+        assert 2.0**-50 < max(error) + noise_variance**0.5 * coins.NORMAL_ERROR < 2.0**-44
 
 
 def exact_sides(query, total, spread, normal, atom):
@@ -564,7 +564,7 @@ def test_costs():
             1000,
             "tight",
         )
-        assert cost.distance == noise.REAL_DISTANCE + batches.DISTANCE < 1e-19
+        assert cost.distance == coins.REAL_DISTANCE + batches.DISTANCE < 1e-19
     assert barker.cost(REPLACE) == BatchBarker(FixedBatch(50, 1000), 2.0, 1.5).cost(REPLACE)
     for query in (ratio, barker):
         with pytest.raises(UnsupportedQuery, match="rows_per_person=2"):

@@ -27,14 +27,8 @@ from dpmcmc.accounting import costs
 from dpmcmc.curator.queries import batches, gradient
 from dpmcmc.curator.sums import exact_sum, linear_rows
 from dpmcmc.curator.sums.clipping import clip_to_unit_ball
-from dpmcmc.models import (
-    linear,
-    logistic,
-    poisson,
-    simulate_linear_rows,
-    simulate_logistic_rows,
-    simulate_poisson_rows,
-)
+from dpmcmc.models import linear, logistic, poisson
+from dpmcmc.testing import simulate_linear_rows, simulate_logistic_rows, simulate_poisson_rows
 from dpmcmc.types import Linear, Unit
 
 SECRET = np.arange(16, dtype=np.uint32)
@@ -159,12 +153,12 @@ def test_features_are_cells_that_are_moved(features, is_taken):
     parts = Linear(predictor, features, lambda predictor, row: predictor)
     model = Model(predictor, lambda p: 0.0 * jnp.sum(p), lambda p: {"p": p}, 3, linear=parts)
     rows = {"x": np.arange(12, dtype=np.float32).reshape(4, 3), "y": np.arange(4, dtype=np.int32)}
-    settled = Curator(rows, model, None).model
-    assert (settled.linear is not None) is is_taken
+    frozen = Curator(rows, model, None).model
+    assert (frozen.linear is not None) is is_taken
     if is_taken:
         row = jax.tree.map(lambda leaf: leaf[1], rows)
         assert np.array_equal(
-            np.concatenate(settled.linear.features(row)), np.concatenate(features(row))
+            np.concatenate(frozen.linear.features(row)), np.concatenate(features(row))
         )
 
 
@@ -782,8 +776,8 @@ def test_large_batches_are_cut_into_exact_blocks():
     (lambda: Gradient(1.0, -1.0), "noise_multiplier=-1.0"),
     (lambda: Gradient(1.0, 1.0, temperature=np.nan), "temperature=nan"),
     (lambda: Gradient(1.0, 1.0, batch=0.1), "batch=0.1"),
-    (lambda: FixedBatch(2.5, 100), "size=2.5 of=100: both are whole numbers"),
-    (lambda: FixedBatch(2, 100.0), "size=2 of=100.0: both are whole numbers"),
+    (lambda: FixedBatch(2.5, 100), "size=2.5 must be a whole number"),
+    (lambda: FixedBatch(2, 100.5), "of=100.5 must be a whole number"),
     (lambda: PoissonBatch(0.6), "rate=0.6"),
     (lambda: FixedBatch(60, 100), "size=60"),
 ])  # fmt: skip

@@ -7,6 +7,9 @@ numbers) is tested to the last bit.
 """
 
 import functools
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +17,15 @@ import numpy as np
 import pytest
 
 from dpmcmc import Curator, LogRatio, Model, models, penalty, random_walk, sample
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import cipher
+from dpmcmc.curator.noise.cipher_kernel import chacha20_kernel
 from dpmcmc.curator.queries import gradient
 from dpmcmc.curator.queries.log_ratio import log_ratio_sum
-from dpmcmc.curator.sums import fused, layouts, linear_rows
+from dpmcmc.curator.sums import fused, gpu_kernels, gpu_rows, layouts, linear_rows
 from dpmcmc.curator.sums.exact_sum import BITS, Table, piece_layout
 from dpmcmc.types import Unit
+from tests.chains import SECRET
 from tests.curator.test_gradient import adversarial_rows, inner_product, too_long
-from tests.table import SECRET
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -30,7 +34,7 @@ FULL = 2**BITS
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch):
-    monkeypatch.setattr(fused, "INTERPRET", True)
+    monkeypatch.setattr(layouts, "INTERPRET", True)
 
 
 def logistic_rows(num_rows: int, dimension: int, seed: int = 0):
@@ -81,7 +85,13 @@ def compiled(model, bound, clip, num_pieces, *what_tests_replace):
 def sums(model, rows, positions, proposals, bound=None, clip=None, num_rows=None, num_pieces=1):
     number = len(jax.tree.leaves(rows)[0]) if num_rows is None else num_rows
     run = compiled(
-        model, bound, clip, num_pieces, fused.INTERPRET, fused.clip_to_unit, fused._Program.is_real
+        model,
+        bound,
+        clip,
+        num_pieces,
+        layouts.INTERPRET,
+        gpu_kernels.clip_to_unit,
+        gpu_rows.Program.is_real,
     )
     with jax.enable_x64(True):
         return np.asarray(run(rows, jnp.int64(number), positions, proposals))
@@ -97,7 +107,7 @@ def gradients(model, rows, positions, clip, **options):
 
 def through_xla(monkeypatch, function, *arguments, **options):
     with monkeypatch.context() as patch:
-        patch.setattr(fused, "INTERPRET", False)
+        patch.setattr(layouts, "INTERPRET", False)
         patch.setattr(fused, "is_on", lambda: False)  # on a GPU too
         return function(*arguments, **options)
 
@@ -131,7 +141,7 @@ def test_ratios_are_the_same_integers_where_products_are_exact(num_chains, monke
     np.testing.assert_array_equal(ratios(*arguments), through_xla(monkeypatch, ratios, *arguments))
 
 
-@pytest.mark.parametrize("num_chains", [2, fused.FEW + 1])
+@pytest.mark.parametrize("num_chains", [2, gpu_kernels.FEW + 1])
 def test_every_chain_has_a_bound_of_its_own(num_chains):
     """Moves differ in length, and the clip follows the move.
 
@@ -184,7 +194,7 @@ def test_coefficients_agree_with_the_other_path_to_the_last_bit():
     factor[::50] = 0
     limit = rng.integers(0, 2**21 + 1, size=slopes.shape).astype(np.int32)
     for scale in (np.float32(1.0), np.float32(2.0**40 / 0.7)):
-        found = jax.jit(fused._coefficients)(slopes, factor, limit, scale)
+        found = jax.jit(gpu_kernels._coefficients)(slopes, factor, limit, scale)
         np.testing.assert_array_equal(
             found, jax.jit(linear_rows.row_coefficients)(slopes, factor, limit, scale)
         )
@@ -229,7 +239,7 @@ def test_padding_changes_nothing():
 
 def test_a_forgotten_mask_is_caught(monkeypatch):
     monkeypatch.setattr(
-        fused._Program, "is_real", lambda self, step: self.numbers(step) < self.size
+        gpu_rows.Program, "is_real", lambda self, step: self.numbers(step) < self.size
     )
     found = masked_sums()
     assert np.ptp(found[::2], axis=0).max() > 0 and np.ptp(found[1::2], axis=0).max() > 0
@@ -254,7 +264,7 @@ def test_the_bound_is_reached():
 
 
 def test_a_forgotten_clip_is_caught(monkeypatch):
-    monkeypatch.setattr(fused, "clip_to_unit", lambda value, bound: value / 2.0**14)
+    monkeypatch.setattr(gpu_kernels, "clip_to_unit", lambda value, bound: value / 2.0**14)
     assert abs(extreme_ratio()) != FULL
 
 
@@ -363,14 +373,14 @@ def test_large_tables_are_cut_so_that_numbers_of_31_bits_count_their_features():
 def test_products_are_fused_with_the_sums_they_feed(monkeypatch):
     """A polynomial inside of functions that JAX calls; the values stay what they were."""
     calls = []
-    monkeypatch.setattr(fused, "_fma", lambda a, b, c: calls.append(1) or a * b + c)
+    monkeypatch.setattr(gpu_rows, "_fma", lambda a, b, c: calls.append(1) or a * b + c)
     values = jnp.linspace(-3.0, 3.0, 7)
 
     def function(x):
         return jax.nn.softplus(x) + jax.jit(lambda y: (0.5 * y + 1.0) * y + 2.0)(x) - x * x
 
     closed = jax.make_jaxpr(function)(values)
-    (found,) = fused._evaluate(closed.jaxpr, closed.consts, [values])
+    (found,) = gpu_rows._evaluate(closed.jaxpr, closed.consts, [values])
     np.testing.assert_allclose(found, function(values), rtol=1e-6)
     assert len(calls) == 2
 
@@ -453,12 +463,12 @@ REGRESSIONS = [models.logistic(3, 1.0), models.linear(3, 0.5, intercept=True), m
 @pytest.mark.parametrize("model", REGRESSIONS, ids=["logistic", "linear", "poisson"])
 def test_every_regression_has_kernels_on_a_gpu(model, monkeypatch):
     """As the compiler for GPUs takes them, which needs none: it knows fewer operations than others."""
-    monkeypatch.setattr(fused, "INTERPRET", False)
+    monkeypatch.setattr(layouts, "INTERPRET", False)
     assert len(lowered(model)) == 4
 
 
 def test_a_model_that_the_compiler_for_gpus_does_not_know_is_caught(monkeypatch):
-    monkeypatch.setattr(fused, "INTERPRET", False)
+    monkeypatch.setattr(layouts, "INTERPRET", False)
     with pytest.raises(NotImplementedError, match="reduce_or"):
         lowered(
             with_parts(
@@ -471,14 +481,14 @@ def lowered(model):
     row = layouts.one_row(logistic_rows(4, 3))
     layout = layouts.find_features(model.linear, row)
     with jax.enable_x64(True):
-        traced = fused.traced_kernels(
+        traced = gpu_kernels.traced_kernels(
             model.linear, layout, layouts.shapes(row), jax.tree.structure(row)
         )
         return [kernel.lower(lowering_platforms=("cuda",)).as_text() for kernel in traced]
 
 
 def test_without_a_gpu_no_kernel_runs(monkeypatch):
-    monkeypatch.setattr(fused, "INTERPRET", False)
+    monkeypatch.setattr(layouts, "INTERPRET", False)
     assert (
         jax.default_backend() == "gpu"
         or fused.row_layout(models.logistic(3, 1.0), logistic_rows(4, 3)) is None
@@ -501,7 +511,40 @@ def test_the_kernel_of_the_secret_stream_gives_the_same_words(shape):
     keys = jnp.asarray(rng.integers(0, 2**32, (2, 8), np.uint32))
     counters = jnp.asarray(rng.integers(0, 2**32, (*shape, 4), np.uint32))
     with jax.enable_x64(True):
-        found = jax.vmap(lambda key: noise._chacha20_kernel(key, counters, interpret=True))(keys)
+        found = jax.vmap(lambda key: chacha20_kernel(key, counters, interpret=True))(keys)
         np.testing.assert_array_equal(
-            found, jax.vmap(lambda key: noise.chacha20(key, counters))(keys)
+            found, jax.vmap(lambda key: cipher.chacha20(key, counters))(keys)
         )
+
+
+WITHOUT_PALLAS = """
+import sys
+import jax, numpy as np
+import dpmcmc
+from dpmcmc import Accept, Barker, Gradient
+
+rows = np.zeros((8, 2), np.float32), np.zeros(8, np.float32)
+curator = dpmcmc.Curator(rows, dpmcmc.models.logistic(2, 1.0), None)
+
+def program(ask, key, position):
+    first, second = jax.random.split(key)
+    ask(first, Gradient(1.0, 2.0), position)
+    return ask(second, Accept(Barker(), 0.1), position, position, np.float32(0)).value
+
+arguments = jax.random.key(0), np.zeros(2, np.float32)
+traced = curator.trace(program, *arguments)
+curator.grant(traced.plan).run(traced.compile(), *arguments)
+kernels = ("jax.experimental.pallas", "dpmcmc.curator.sums.gpu_", "dpmcmc.curator.noise.cipher_kernel")
+print([name for name in sys.modules if name.startswith(kernels)])
+"""
+
+
+def test_a_run_on_a_cpu_imports_no_gpu_kernel():
+    found = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PALLAS],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )
+    assert found.stdout.strip() == "[]"

@@ -10,8 +10,9 @@ import pytest
 from scipy import stats
 
 from dpmcmc.acceptance import Barker, LazyBarker, Penalty
-from dpmcmc.curator.noise import noise
-from dpmcmc.curator.queries import log_ratio
+from dpmcmc.curator.noise import cipher, coins, gaussian, stream
+from dpmcmc.curator.noise.noisy_sums import integer_sigma
+from dpmcmc.curator.sums.exact_sum import BITS
 from dpmcmc.types import Neighbours, Unit
 
 SECRET = jnp.arange(16, dtype=jnp.uint32)
@@ -21,7 +22,7 @@ WORDS = jnp.arange(3, dtype=jnp.uint32)
 def test_chacha20_gives_the_published_block():
     # RFC 8439, section 2.3.2.
     key = jnp.asarray(np.frombuffer(bytes(range(32)), "<u4"))
-    block = noise.chacha20(key, jnp.array([1, 0x09000000, 0x4A000000, 0], jnp.uint32))
+    block = cipher.chacha20(key, jnp.array([1, 0x09000000, 0x4A000000, 0], jnp.uint32))
     expected = (
         "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
         "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
@@ -31,17 +32,19 @@ def test_chacha20_gives_the_published_block():
 
 def test_an_ask_has_its_own_key():
     points = [jnp.zeros(3), jnp.ones(3)]
-    base = noise.ask_key(SECRET, WORDS, "query", points, 0)
+    base = stream.ask_key(SECRET, WORDS, "query", points, 0)
     others = [
-        noise.ask_key(SECRET + 1, WORDS, "query", points, 0),
-        noise.ask_key(SECRET.at[12].add(1), WORDS, "query", points, 0),
-        noise.ask_key(SECRET, WORDS.at[2].add(1), "query", points, 0),
-        noise.ask_key(SECRET, WORDS, "another", points, 0),
-        noise.ask_key(SECRET, WORDS, "query", [jnp.zeros(3), jnp.ones(3).at[2].set(1 + 2**-23)], 0),
-        noise.ask_key(SECRET, WORDS, "query", points[::-1], 0),
-        noise.ask_key(SECRET, WORDS, "query", points, 1),
+        stream.ask_key(SECRET + 1, WORDS, "query", points, 0),
+        stream.ask_key(SECRET.at[12].add(1), WORDS, "query", points, 0),
+        stream.ask_key(SECRET, WORDS.at[2].add(1), "query", points, 0),
+        stream.ask_key(SECRET, WORDS, "another", points, 0),
+        stream.ask_key(
+            SECRET, WORDS, "query", [jnp.zeros(3), jnp.ones(3).at[2].set(1 + 2**-23)], 0
+        ),
+        stream.ask_key(SECRET, WORDS, "query", points[::-1], 0),
+        stream.ask_key(SECRET, WORDS, "query", points, 1),
     ]
-    assert bool(jnp.all(base == noise.ask_key(SECRET, WORDS, "query", points, 0)))
+    assert bool(jnp.all(base == stream.ask_key(SECRET, WORDS, "query", points, 0)))
     keys = {np.asarray(key).tobytes() for key in [base, *others]}
     assert len(keys) == 1 + len(others)
 
@@ -60,7 +63,7 @@ def test_points_of_the_same_words_are_different_asks():
             [pair[:, None]],
         ]
         keys = {
-            np.asarray(noise.ask_key(SECRET, WORDS, "query", points, 0)).tobytes()
+            np.asarray(stream.ask_key(SECRET, WORDS, "query", points, 0)).tobytes()
             for points in asks
         }
     assert len(keys) == len(asks)
@@ -71,15 +74,15 @@ def test_an_asks_key_is_the_protected_counter_sum_of_its_message():
     change places.
     """
     point = np.array([1.5, -2.5, 0.0, 3.0], np.float32)
-    digest = noise._digest("query", [((3,), "uint32"), ((4,), "float32")], 7)
+    digest = stream._digest("query", [((3,), "uint32"), ((4,), "float32")], 7)
     message = np.array([*digest, *np.asarray(WORDS), *point.view(np.uint32)]).reshape(-1, 3)
     pieces = [
-        noise.chacha20(SECRET[:8], jnp.asarray([j, *piece], jnp.uint32))
+        cipher.chacha20(SECRET[:8], jnp.asarray([j, *piece], jnp.uint32))
         for j, piece in enumerate(message)
     ]
     total = np.bitwise_xor.reduce([np.asarray(piece)[:4] for piece in pieces])
-    key = noise.ask_key(SECRET, WORDS, "query", [jnp.asarray(point)], 7)
-    np.testing.assert_array_equal(key, noise.chacha20(SECRET[8:], jnp.asarray(total))[:8])
+    key = stream.ask_key(SECRET, WORDS, "query", [jnp.asarray(point)], 7)
+    np.testing.assert_array_equal(key, cipher.chacha20(SECRET[8:], jnp.asarray(total))[:8])
 
 
 def test_keys_of_other_lengths_cannot_stand_for_a_digest(monkeypatch):
@@ -88,31 +91,31 @@ def test_keys_of_other_lengths_cannot_stand_for_a_digest(monkeypatch):
 
     Keys of two generators have two and four words, and keys and points are the sampler's to choose.
     """
-    monkeypatch.setattr(noise, "_digest", lambda query, kinds, place: query)
+    monkeypatch.setattr(stream, "_digest", lambda query, kinds, place: query)
     message = np.arange(20, dtype=np.uint32)
     keys = set()
     for length in (3, 5, 7):
         words, digest, point = np.split(message, [length, length + 8])
         keys.add(
-            np.asarray(noise.ask_key(SECRET, words, digest, [point.view(np.float32)], 0)).tobytes()
+            np.asarray(stream.ask_key(SECRET, words, digest, [point.view(np.float32)], 0)).tobytes()
         )
     assert len(keys) == 3
 
 
 def test_a_run_has_a_secret_of_its_own_made_of_all_words():
     secrets = [np.asarray(SECRET), *(np.asarray(SECRET.at[index].add(1)) for index in range(16))]
-    found = {noise.secret_of(secret, run).tobytes() for secret in secrets for run in (0, 1, 2**32)}
+    found = {stream.secret_of(secret, run).tobytes() for secret in secrets for run in (0, 1, 2**32)}
     assert len(found) == 3 * len(secrets)
 
 
 def test_secrets_come_fresh_from_the_operating_system():
-    assert noise.fresh_secret().tobytes() != noise.fresh_secret().tobytes()
-    assert noise.fresh_secret().size == 16
+    assert stream.fresh_secret().tobytes() != stream.fresh_secret().tobytes()
+    assert stream.fresh_secret().size == 16
 
 
 def test_words_are_uniform():
     # False alarm: 1e-6 (chi-squared over bytes of 4 MB).
-    words = np.asarray(noise.random_words(SECRET[:8], (2**20,)))
+    words = np.asarray(stream.random_words(SECRET[:8], (2**20,)))
     counts = np.bincount(words.astype("<u4").view(np.uint8), minlength=256)
     assert stats.chisquare(counts).pvalue > 1e-6
     assert (
@@ -129,10 +132,10 @@ def test_words_are_uniform():
         *(pytest.param(sigma, marks=pytest.mark.slow) for sigma in (1000.0, 2.0**35 * 1.3)),
     ],
 )
-def gaussian(request):
+def drawn(request):
     with jax.enable_x64(True):
-        draw = jax.jit(lambda key: noise.discrete_gaussian(key, (100_000,), request.param))
-        return noise.gaussian_sigma(request.param), np.asarray(draw(SECRET[:8]))
+        draw = jax.jit(lambda key: gaussian.discrete_gaussian(key, (100_000,), request.param))
+        return gaussian.gaussian_sigma(request.param), np.asarray(draw(SECRET[:8]))
 
 
 def smooth(draws):
@@ -142,10 +145,10 @@ def smooth(draws):
     return draws + np.random.default_rng(0).uniform(-0.5, 0.5, draws.shape)
 
 
-def test_noise_has_its_law(gaussian):
+def test_noise_has_its_law(drawn):
     # False alarm: 1e-4 per scale (Kolmogorov-Smirnov, 100 000 draws; the steps of D(32) are far
     # below what it sees).
-    sigma, draws = gaussian
+    sigma, draws = drawn
     assert stats.kstest(smooth(draws), stats.norm(scale=sigma).cdf).pvalue > 1e-4
 
 
@@ -154,34 +157,34 @@ def test_the_bit_that_sets_the_sign_has_no_part_in_the_size(monkeypatch):
 
     One that the size looks at as well would not show in any number of draws.
     """
-    words, draws = noise.random_words(SECRET[:8], (100, 2, 4)), []
+    words, draws = stream.random_words(SECRET[:8], (100, 2, 4)), []
     for given in (words, words ^ np.array([0, 1, 0, 0], np.uint32)):
         monkeypatch.setattr(
-            noise, "random_words", lambda key, shape, given=given: given.reshape(shape)
+            stream, "random_words", lambda key, shape, given=given: given.reshape(shape)
         )
         with jax.enable_x64(True):
-            draws.append(noise.discrete_gaussian(SECRET[:8], (100,), 32.0))
+            draws.append(gaussian.discrete_gaussian(SECRET[:8], (100,), 32.0))
     np.testing.assert_array_equal(draws[0], -draws[1])
 
 
 @pytest.mark.parametrize("wrong", [0.95, 1.05])
-def test_noise_of_another_scale_is_caught(gaussian, wrong):
-    sigma, draws = gaussian
+def test_noise_of_another_scale_is_caught(drawn, wrong):
+    sigma, draws = drawn
     assert stats.kstest(smooth(draws), stats.norm(scale=wrong * sigma).cdf).pvalue < 1e-4
 
 
 @pytest.mark.parametrize("sigma", [32.0, 33.0, 100.0, 1e4, 7e9, 2.0**40])
 def test_noise_is_at_least_what_was_asked_and_barely_more(sigma):
-    real = noise.gaussian_sigma(sigma)
-    assert sigma <= real <= sigma * (1 + (noise.BASE / sigma) ** 2 + 1e-12)
+    real = gaussian.gaussian_sigma(sigma)
+    assert sigma <= real <= sigma * (1 + (gaussian.BASE / sigma) ** 2 + 1e-12)
 
 
 def exact_law(multipliers):
     """The mass function of sum a_l X_l by convolution, in floating point (its own error: about
     1e-15).
     """
-    reach = int(13.5 * noise.BASE)
-    base = np.exp(-0.5 * (np.arange(-reach, reach + 1) / noise.BASE) ** 2)
+    reach = int(13.5 * gaussian.BASE)
+    base = np.exp(-0.5 * (np.arange(-reach, reach + 1) / gaussian.BASE) ** 2)
     base /= base.sum()
     law = np.ones(1)
     for a in multipliers:
@@ -205,9 +208,9 @@ def test_the_stated_distance_is_an_upper_bound_and_not_far(sigma):
     """From a rounded Gaussian with at least the noise asked for; from one of the same variance
     before rounding it is far.
     """
-    law, variance = exact_law(noise._multipliers(sigma)), noise.gaussian_sigma(sigma) ** 2
+    law, variance = exact_law(gaussian._multipliers(sigma)), gaussian.gaussian_sigma(sigma) ** 2
     assert variance - 1 / 12 >= sigma**2
-    stated = noise.gaussian_distance(sigma)
+    stated = gaussian.gaussian_distance(sigma)
     # Its terms cancel in part, which is not used
     assert 0.03 * stated < total_variation(law, variance - 1 / 12) < stated
     assert total_variation(law, variance) > 100 * stated
@@ -237,14 +240,16 @@ def test_a_coarse_step_that_leaves_gaps_is_caught():
     # a = 60 against a fine part of sd 32: the inner sum is not constant, and the law is visibly not
     # Gaussian.
     law = exact_law((60, 1))
-    sigma = noise.BASE * np.hypot(60, 1)
+    sigma = gaussian.BASE * np.hypot(60, 1)
     assert total_variation(law, sigma**2 - 1 / 12) > 1e6 / (100 * sigma**4)
 
 
 def test_the_table_is_exact_to_its_last_bit():
-    high, low = noise._survival_table()
+    high, low = gaussian._survival_table()
     with mpmath.workdps(60):
-        mass = [mpmath.exp(-mpmath.mpf(x * x) / (2 * noise.BASE**2)) for x in range(2 * len(high))]
+        mass = [
+            mpmath.exp(-mpmath.mpf(x * x) / (2 * gaussian.BASE**2)) for x in range(2 * len(high))
+        ]
         total = mass[0] + 2 * mpmath.fsum(mass[1:])
         for j in (1, 2, 50, 200, len(high)):
             tail = 2 * mpmath.fsum(mass[j:]) / total * 2**127
@@ -254,7 +259,7 @@ def test_the_table_is_exact_to_its_last_bit():
 @pytest.mark.parametrize("sigma", [32.0, 64.0, 96.0, 2.0**31, 2.0**36, 20 * 2.0**31, 1e6])
 def test_noise_reaches_every_integer(sigma):
     """Exact squares too: 64 = 2 * BASE once came out as even numbers alone."""
-    assert noise._multipliers(sigma)[-1] == 1
+    assert gaussian._multipliers(sigma)[-1] == 1
 
 
 def test_no_noise_is_far_from_its_law():
@@ -266,29 +271,29 @@ def test_no_noise_is_far_from_its_law():
         3.778 * 2.0**31,
     ]
     assert (
-        max(noise.gaussian_distance(float(sigma)) - 1 / (100 * sigma**4) for sigma in sigmas)
+        max(gaussian.gaussian_distance(float(sigma)) - 1 / (100 * sigma**4) for sigma in sigmas)
         < 3e-33
     )
-    assert max(noise.gaussian_sigma(float(sigma)) / sigma for sigma in sigmas) < 1 + 1e-11
+    assert max(gaussian.gaussian_sigma(float(sigma)) / sigma for sigma in sigmas) < 1 + 1e-11
 
 
 @pytest.mark.parametrize("sigma", [10.0, 31.9, 2.0**58])
 def test_noise_too_small_for_the_grid_or_too_large_for_its_integers_is_refused(sigma):
     with pytest.raises(ValueError, match="noise multiplier"):
-        noise.gaussian_distance(sigma)
+        gaussian.gaussian_distance(sigma)
 
 
 def test_coins_fall_as_often_as_they_should():
     # False alarm: 1e-6 per probability (exact binomial test, 200 000 coins each).
     with jax.enable_x64(True):
-        keys = noise.chacha20(
+        keys = cipher.chacha20(
             SECRET[:8], jnp.pad(jnp.arange(200_000, dtype=jnp.uint32)[:, None], ((0, 0), (0, 3)))
         )[:, :8]
         for probability in (0.0, 1e-3, 0.3, 0.5, 1.0):
-            heads = int(jax.vmap(noise.coin, (0, None))(keys, jnp.float64(probability)).sum())
+            heads = int(jax.vmap(coins.coin, (0, None))(keys, jnp.float64(probability)).sum())
             assert stats.binomtest(heads, 200_000, probability).pvalue > 1e-6
         # Never, not one time in 2^62
-        assert not noise.coin_of(jnp.zeros(2, jnp.uint32), jnp.float64(0.0))
+        assert not coins.coin_of(jnp.zeros(2, jnp.uint32), jnp.float64(0.0))
 
 
 @pytest.mark.parametrize(
@@ -304,7 +309,7 @@ def test_a_coins_probability_is_within_its_stated_distance(test):
     with mpmath.workdps(50):
         exact = [_reference(test, mpmath.mpf(float(l))) for l in log_ratios]
         worst = max(abs(mpmath.mpf(float(f)) - e) for f, e in zip(found, exact, strict=True))
-    assert worst + mpmath.mpf(2) ** -62 < noise.COIN_DISTANCE
+    assert worst + mpmath.mpf(2) ** -62 < coins.COIN_DISTANCE
 
 
 def _reference(test, l):
@@ -318,10 +323,10 @@ def test_many_blocks_are_the_same_stream_as_few():
     """From MANY_BLOCKS on the words are made in another order of work; each block is that of a
     short stream.
     """
-    counters = np.arange(4 * 2 * noise.MANY_BLOCKS, dtype=np.uint32).reshape(-1, 4)
-    many = np.asarray(noise.chacha20(SECRET[:8], jnp.asarray(counters)))
+    counters = np.arange(4 * 2 * cipher.MANY_BLOCKS, dtype=np.uint32).reshape(-1, 4)
+    many = np.asarray(cipher.chacha20(SECRET[:8], jnp.asarray(counters)))
     few = [
-        np.asarray(noise.chacha20(SECRET[:8], jnp.asarray(part))) for part in np.split(counters, 8)
+        np.asarray(cipher.chacha20(SECRET[:8], jnp.asarray(part))) for part in np.split(counters, 8)
     ]
     np.testing.assert_array_equal(many, np.concatenate(few))
 
@@ -329,4 +334,4 @@ def test_many_blocks_are_the_same_stream_as_few():
 def test_a_narrow_integer_does_not_make_noise_small():
     """Of a query that does not check its numbers."""
     unit = Unit(Neighbours.ADD_OR_REMOVE_ONE, rows_per_person=3)
-    assert log_ratio.integer_sigma(np.int8(100), unit) == 300 * 2.0**log_ratio.BITS
+    assert integer_sigma(np.int8(100), unit) == 300 * 2.0**BITS

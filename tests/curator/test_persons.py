@@ -114,7 +114,7 @@ def test_the_statement_says_that_it_was_enforced(budget):
         and "enforced" in told[0]
         and "Who has more rows" in told[0]
     )
-    assert "single rows" not in told[0] and ("single rows" in told[1]) == (
+    assert "covers one row" not in told[0] and ("covers one row" in told[1]) == (
         budget.rows_per_person == 1
     )
     assert "used are at most 30 rows" in told[0] and "the table has" not in told[0]

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from dpmcmc import FixedBatch, PoissonBatch
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.types import Unit
@@ -82,7 +82,7 @@ def scores(places):
     A mean place that moves by half a place is seen.
     """
     with jax.enable_x64(True):
-        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (NUM_KEYS, 8))
+        keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (NUM_KEYS, 8))
         found = np.asarray(jax.jit(jax.vmap(places))(keys))
     is_first = found[:, 0] >= 0
     scores = []
@@ -120,7 +120,7 @@ def test_all_orders_are_equally_likely():
     caught.
     """
     with jax.enable_x64(True):
-        words = noise.random_words(
+        words = stream.random_words(
             jnp.arange(8, dtype=jnp.uint32), (NUM_KEYS, 4, 2 * batches.ORDER_PASSES)
         )
         orders = np.asarray(jax.vmap(batches._random_order)(words))

@@ -13,31 +13,20 @@ from hypothesis.extra import numpy as hnp
 from dpmcmc import (
     Accept,
     Barker,
-    BatchBarker,
-    BatchRatio,
-    CenteredGradient,
-    Count,
-    Curvature,
-    FixedBatch,
-    Gradient,
     LogRatio,
     Neighbours,
     PenaltyAccept,
-    PoissonBatch,
-    SufficientStatistic,
-    TunaBarker,
-    TunaRatio,
     models,
+    testing,
 )
-from dpmcmc.curator.noise import noise
-from dpmcmc.curator.queries import batches
-from dpmcmc.curator.queries.log_ratio import MAX_DIMENSION, log_ratio_sum
+from dpmcmc.curator.noise import stream
+from dpmcmc.curator.queries.log_ratio import log_ratio_sum
 from dpmcmc.curator.sums.clipping import clip_to_unit
-from dpmcmc.curator.sums.exact_sum import BITS, Table, fixed_point, sum_rows
+from dpmcmc.curator.sums.exact_sum import Table, fixed_point, sum_rows
 from dpmcmc.types import Model, Unit
+from tests.cases.queries import ALL, FULL, public_queries
 
 UNIT = Unit()
-FULL = 2**BITS
 EXTREME = [
     0.0,
     -0.0,
@@ -171,7 +160,7 @@ def test_rows_within_the_radius_never_reach_the_clip():
     chain is exact.
     """
     model = models.logistic(3, radius=1.0)
-    simulate = jax.jit(models.simulate_logistic_rows, static_argnums=(1, 3))
+    simulate = jax.jit(testing.simulate_logistic_rows, static_argnums=(1, 3))
     features, labels = simulate(jax.random.key(0), 2000, np.array([1.0, -2.0, 0.5]), 1.0)
     position, proposal = np.zeros(3, np.float32), np.array([0.01, -0.02, 0.03], np.float32)
     bound = np.linalg.norm(proposal).astype(np.float64)
@@ -216,43 +205,22 @@ def test_temperature_scales_range_but_not_the_price_of_a_ratio():
     )
 
 
-# That integer noise is off by, of one number when a row is replaced
-GRID = noise.gaussian_distance(3.0 * 2 * FULL)
-POISSON, FIXED = PoissonBatch(0.1), FixedBatch(10, 100)
-OF_BATCH = noise.gaussian_distance(BatchRatio(1.0, 3.0, FIXED)._integer_sigma())
-DISTANCES = {
-    LogRatio(1.0, 3.0): GRID,
-    Gradient(1.0, 3.0): MAX_DIMENSION * GRID,
-    CenteredGradient(1.0, 3.0): MAX_DIMENSION * GRID,
-    Curvature(1.0, 3.0): MAX_DIMENSION * GRID,
-    SufficientStatistic(3.0): MAX_DIMENSION * GRID,
-    Count(3.0): MAX_DIMENSION * noise.gaussian_distance(3.0 * 2**0.5 * FULL),
-    Gradient(1.0, 3.0, POISSON): MAX_DIMENSION * GRID + batches.DISTANCE,
-    Gradient(1.0, 3.0, FIXED): MAX_DIMENSION * GRID + batches.DISTANCE,
-    BatchRatio(1.0, 3.0, FIXED): OF_BATCH + batches.DISTANCE,
-    BatchBarker(FIXED): noise.REAL_DISTANCE + batches.DISTANCE,
-    TunaRatio(0.1, 3.0): noise.gaussian_distance(3.0 * FULL) + batches.DISTANCE,
-    TunaBarker(0.1): batches.DISTANCE,
-}
+def test_every_public_query_is_in_the_table():
+    assert {type(case.query) for case in ALL} == public_queries()
 
 
-@pytest.mark.parametrize("query", DISTANCES, ids=str)
-def test_what_answers_lack_to_be_ideal_is_charged_to_delta(query):
+@pytest.mark.parametrize("case", [case for case in ALL if case.tv_error], ids=str)
+def test_what_answers_lack_to_be_ideal_is_charged_to_delta(case):
     """Of a vector for as many entries as it may have.
 
     The parts are of different sizes, and none is lost beside another.
     """
-    assert query.cost(UNIT).distance == pytest.approx(DISTANCES[query], rel=1e-14, abs=0)
+    assert case.query.cost(UNIT).distance == pytest.approx(case.tv_error, rel=1e-14, abs=0)
 
 
-@pytest.mark.parametrize("query, rate", [
-    (Gradient(1.0, 3.0, POISSON), 0.1),
-    (Gradient(1.0, 3.0, FIXED), 0.1),
-    (BatchRatio(1.0, 3.0, FIXED), 0.1),
-    (TunaRatio(0.1, 3.0), 0.2),
-], ids=str)  # fmt: skip
-def test_a_rate_is_charged_for_its_rounding(query, rate):
-    assert 0 < query.cost(UNIT).rate / rate - 1 < 1e-11
+@pytest.mark.parametrize("case", [case for case in ALL if case.rate], ids=str)
+def test_a_rate_is_charged_for_its_rounding(case):
+    assert 0 < case.query.cost(UNIT).rate / case.rate - 1 < 1e-11
 
 
 @pytest.mark.parametrize(
@@ -268,7 +236,7 @@ def test_released_noise_has_the_stated_standard_deviation(unit, factor):
     with jax.enable_x64(True):
         points = jnp.zeros(1, jnp.float32), jnp.full(1, 0.25, jnp.float32)
         answer = lambda key: query.answer(key, model, Table((rows,), jnp.int64(8), unit), *points)  # noqa: E731
-        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (4000, 8))
+        keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (4000, 8))
         values, variances = jax.jit(jax.vmap(answer))(keys)
     stated = 0.5 * 1.5 * factor * 2.0 * 0.25
     np.testing.assert_allclose(np.sqrt(np.asarray(variances)), stated, rtol=1e-9)

@@ -11,10 +11,10 @@ import pytest
 from scipy import stats
 
 from dpmcmc import Budget, Curator, Neighbours, models
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import batches, curvature, gradient, log_ratio, statistic
 from dpmcmc.curator.queries.log_ratio import log_ratio_sum, unit_ratios
-from dpmcmc.curator.sums import fused
+from dpmcmc.curator.sums import fused, layouts
 from dpmcmc.curator.sums.exact_sum import Table, transposed
 from dpmcmc.precision import own_settings
 
@@ -43,8 +43,8 @@ def p_value(orders):
 
 def test_slots_are_uniformly_random(monkeypatch):
     generator = np.random.default_rng(0)
-    monkeypatch.setattr(noise.secrets, "token_bytes", generator.bytes)
-    assert p_value(np.array([noise.random_order(6) for _ in range(6000)])) > FALSE_ALARM
+    monkeypatch.setattr(stream.secrets, "token_bytes", generator.bytes)
+    assert p_value(np.array([stream.random_order(6) for _ in range(6000)])) > FALSE_ALARM
 
 
 def test_numbers_that_are_equal_are_drawn_again(monkeypatch):
@@ -53,9 +53,9 @@ def test_numbers_that_are_equal_are_drawn_again(monkeypatch):
     """
     drawn = iter([np.array([5, 5, 3]), np.array([5, 4, 3])])
     monkeypatch.setattr(
-        noise.secrets, "token_bytes", lambda size: next(drawn).astype(np.uint64).tobytes()
+        stream.secrets, "token_bytes", lambda size: next(drawn).astype(np.uint64).tobytes()
     )
-    assert list(noise.random_order(3)) == [2, 1, 0]
+    assert list(stream.random_order(3)) == [2, 1, 0]
 
 
 def test_slots_in_the_order_of_the_rows_are_caught():
@@ -85,7 +85,7 @@ def test_every_row_has_a_slot_of_its_own_where_their_number_is_private(budget):
 
 def ratio_sum(rows, order, monkeypatch):
     """The integer sum of all log-ratios, the rows in these slots."""
-    monkeypatch.setattr(noise, "random_order", lambda *_: order)
+    monkeypatch.setattr(stream, "random_order", lambda *_: order)
     curator = Curator(rows, MODEL, BUDGET, capacity=CAPACITY)
 
     def run(stored, num_rows):
@@ -180,7 +180,7 @@ def test_sums_do_not_depend_on_the_slots(name, num_pieces):
 
 @pytest.mark.parametrize("name", ["ratio", "gradient"])
 def test_fused_kernels_do_not_depend_on_the_slots(name, monkeypatch):
-    monkeypatch.setattr(fused, "INTERPRET", True)
+    monkeypatch.setattr(layouts, "INTERPRET", True)
     first, anywhere, _ = tables(1)
     with own_settings():
         found = [np.asarray(jax.jit(SUMS[name])(table)) for table in (first, anywhere)]

@@ -25,10 +25,10 @@ from dpmcmc import (
     random_walk,
 )
 from dpmcmc.accounting import costs
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import statistic
 from dpmcmc.curator.sums import exact_sum
-from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.run.programs import begin_program, block_program
 from dpmcmc.types import Unit
 from tests.curator.test_gradient import adversarial_rows, too_long
 
@@ -64,7 +64,7 @@ def answers(rows, query, number, made, unit=REPLACE, num_rows=None):
     """Many answers about one table, with different secret keys."""
     table = exact_sum.Table((jnp.asarray(rows),), len(rows) if num_rows is None else num_rows, unit)
     with jax.enable_x64(True):
-        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (number, 8))
+        keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (number, 8))
         return jax.tree.map(
             np.asarray, jax.jit(jax.vmap(lambda key: query.answer(key, made, table, None)))(keys)
         )

@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc.models import (
-    banana,
-    draw_banana_posterior,
-    gaussian,
-    gaussian_posterior,
-    simulate_banana_rows,
-)
+from dpmcmc.models import banana, gaussian
+from dpmcmc.testing import draw_banana_posterior, gaussian_posterior, simulate_banana_rows
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc.models import circle, draw_circle_posterior, simulate_circle_rows
+from dpmcmc.models import circle
+from dpmcmc.testing import draw_circle_posterior, simulate_circle_rows
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dpmcmc import models
+from dpmcmc import models, testing
 
 COVARIANCE = np.array([[1.0, 0.6], [0.6, 2.0]])
 LIMITS = {"radius": 1.5, "response_bound": 4.0, "position_radius": 3.0}
@@ -143,21 +143,21 @@ def test_draws_are_those_of_the_posterior():
     5e-4.
     """
     key, number, temperature = jax.random.key(3), 8000, 0.3
-    counts = np.asarray(models.simulate_binomial_rows(key, 30, [0.4], 7))
-    a, b = models.binomial_posterior(counts, 7, 2.0, 3.0, temperature)
+    counts = np.asarray(testing.simulate_binomial_rows(key, 30, [0.4], 7))
+    a, b = testing.binomial_posterior(counts, 7, 2.0, 3.0, temperature)
     assert (a, b) == pytest.approx(
         (2 + temperature * counts.sum(), 3 + temperature * (210 - counts.sum()))
     )
-    draws = models.draw_binomial_posterior(key, number, counts, 7, 2.0, 3.0, temperature)
+    draws = testing.draw_binomial_posterior(key, number, counts, 7, 2.0, 3.0, temperature)
     check(special.expit(np.asarray(draws[:, 0], float)), stats.beta(a, b))
-    counts = np.asarray(models.simulate_poisson_rate_rows(key, 30, [0.4], 9))
-    shape, rate = models.poisson_rate_posterior(counts, 2.0, 0.5, temperature)
-    draws = models.draw_poisson_rate_posterior(key, number, counts, 2.0, 0.5, temperature)
+    counts = np.asarray(testing.simulate_poisson_rate_rows(key, 30, [0.4], 9))
+    shape, rate = testing.poisson_rate_posterior(counts, 2.0, 0.5, temperature)
+    draws = testing.draw_poisson_rate_posterior(key, number, counts, 2.0, 0.5, temperature)
     check(np.exp(np.asarray(draws[:, 0], float)), stats.gamma(shape, scale=1 / rate))
-    rows = np.asarray(models.simulate_categorical_rows(key, 30, [0.4, -1.0, 0.2]))
-    concentration = models.categorical_posterior(rows, 4, [1.0, 2.0, 0.5, 1.0], temperature)
+    rows = np.asarray(testing.simulate_categorical_rows(key, 30, [0.4, -1.0, 0.2]))
+    concentration = testing.categorical_posterior(rows, 4, [1.0, 2.0, 0.5, 1.0], temperature)
     draws = np.asarray(
-        models.draw_categorical_posterior(key, number, rows, 4, [1.0, 2.0, 0.5, 1.0], temperature),
+        testing.draw_categorical_posterior(key, number, rows, 4, [1.0, 2.0, 0.5, 1.0], temperature),
         float,
     )
     p = special.softmax(np.column_stack([draws, np.zeros(number)]), axis=1)
@@ -180,12 +180,12 @@ def test_posteriors_match_the_models_on_a_grid(temperature):
     for model, (a, b), rows in (
         (
             BINOMIAL,
-            models.binomial_posterior(np.array([3, 7, 0]), 7, 2.0, 3.0, temperature),
+            testing.binomial_posterior(np.array([3, 7, 0]), 7, 2.0, 3.0, temperature),
             np.array([3, 7, 0]),
         ),
         (
             RATE,
-            models.poisson_rate_posterior(np.array([3, 7, 0]), 2.0, 0.5, temperature),
+            testing.poisson_rate_posterior(np.array([3, 7, 0]), 2.0, 0.5, temperature),
             np.array([3, 7, 0]),
         ),
     ):
@@ -203,7 +203,7 @@ def test_posteriors_match_the_models_on_a_grid(temperature):
 
 
 def test_tempered_rows_add_to_the_concentration():
-    found = models.categorical_posterior(np.array([0, 2, 2, 3, 2]), 4, [1.0, 2.0, 0.5, 1.0], 0.3)
+    found = testing.categorical_posterior(np.array([0, 2, 2, 3, 2]), 4, [1.0, 2.0, 0.5, 1.0], 0.3)
     np.testing.assert_allclose(found, [1.3, 2.0, 1.4, 1.3])
 
 
@@ -260,7 +260,7 @@ def test_rows_of_any_number_type(name):
     (lambda: models.poisson_rate(5, prior_rate=np.inf), "prior_rate=inf"),
     (lambda: models.categorical(1), "num_categories=1"),
     (lambda: models.categorical(3, [1.0, 2.0]), "concentration=.* 3 of them"),
-    (lambda: models.binomial_posterior(np.ones(3), temperature=0.0), "temperature=0.0"),
+    (lambda: testing.binomial_posterior(np.ones(3), temperature=0.0), "temperature=0.0"),
 ])  # fmt: skip
 def test_bad_settings_are_named(make, text):
     with pytest.raises(ValueError, match=text):

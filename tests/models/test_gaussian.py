@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc.models import (
-    draw_gaussian_posterior,
-    gaussian,
-    gaussian_posterior,
-    simulate_gaussian_rows,
-)
+from dpmcmc.models import gaussian
+from dpmcmc.testing import draw_gaussian_posterior, gaussian_posterior, simulate_gaussian_rows
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

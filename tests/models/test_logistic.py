@@ -8,7 +8,8 @@ from scipy import stats
 from scipy.special import expit
 
 from dpmcmc import Curator, NonPrivateGradient, NonPrivateRatio
-from dpmcmc.models import logistic, simulate_logistic_rows
+from dpmcmc.models import logistic
+from dpmcmc.testing import simulate_logistic_rows
 
 
 @pytest.mark.parametrize("intercept", [False, True])

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from dpmcmc.models import mixture, mixture_posterior, simulate_mixture_rows
+from dpmcmc.models import mixture
+from dpmcmc.testing import mixture_posterior, simulate_mixture_rows
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc.models import (
+from dpmcmc.models import linear, poisson
+from dpmcmc.testing import (
     draw_linear_posterior,
-    linear,
     linear_posterior,
-    poisson,
     simulate_linear_rows,
     simulate_poisson_rows,
 )

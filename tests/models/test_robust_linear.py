@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
-from dpmcmc import Budget, Curator, recipes, sample
-from dpmcmc.models import robust_linear, simulate_linear_rows
+from dpmcmc import Budget, Curator, findings, recipes, sample
+from dpmcmc.models import robust_linear
 from dpmcmc.models.robust_linear import CENTER, HUBER
-from dpmcmc.results.posterior import doubt
+from dpmcmc.testing import simulate_linear_rows
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -278,7 +278,7 @@ def test_a_private_run_finds_the_coefficients_and_the_noise(noise):
     run = sample(
         jax.random.key(5), recipe.sampler, curator, np.zeros(4), **recipe.options, progress=False
     )
-    assert doubt(run) is None
+    assert not any(finding.is_severe for finding in findings(run))
     mode, covariance = laplace(model, rows)
     expected = jax.vmap(model.unravel)(
         jnp.asarray(np.random.default_rng(6).multivariate_normal(mode, covariance, 20_000))

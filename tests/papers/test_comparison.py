@@ -18,7 +18,7 @@ from dpmcmc.papers import (
     thesis_comparison,
 )
 from dpmcmc.papers.comparison import Method, Scores
-from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.run.programs import begin_program, block_program
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -79,7 +79,7 @@ def exact_sampler(scale: float) -> Sampler:
     """Independent draws of the posterior, drawn so many times as wide; it asks, and does not
     listen.
     """
-    mean, covariance = dpmcmc.models.gaussian_posterior(
+    mean, covariance = dpmcmc.testing.gaussian_posterior(
         PROBLEM.rows, [[1.0, 0.5], [0.5, 2.0]], 10.0
     )
     factor = scale * jnp.linalg.cholesky(covariance)
@@ -198,7 +198,7 @@ def test_exact_draws_of_the_mixture_are_those_of_the_grid():
     """Each moment within six standard errors of 1 000 draws; both modes, each the other with its
     centers exchanged.
     """
-    axis, cells = dpmcmc.models.mixture_posterior(
+    axis, cells = dpmcmc.testing.mixture_posterior(
         MIXTURE.rows, fast_mh_comparison.VARIANCE, temperature=0.1
     )
     places = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1)

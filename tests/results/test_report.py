@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from dpmcmc import report, save, statement_of, summary
 from dpmcmc.cli import main
 from dpmcmc.finding import DO_NOT_RELY, Finding, Severity
+from dpmcmc.results import arviz as results
 from dpmcmc.results import plots
-from dpmcmc.results import posterior as results
+from dpmcmc.results.summary import scalars
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -62,7 +63,7 @@ def test_the_page_says_what_the_posterior_says(tmp_path):
         and "Promise: (" in told
         and "Unit: one row, replaced by any other" in told
     )
-    assert "<p>Means: who knows all the rest" in told
+    assert "<p>Means: Somebody who knows every other row" in told
     for line in summary(result).splitlines()[1:]:
         mean, sd, low, high, _, _, effective, _, r_hat = line.rsplit(maxsplit=9)[-9:]
         assert float(low) < float(mean) < float(high)
@@ -104,7 +105,7 @@ def test_a_page_with_its_figure_needs_nothing_else_and_names_are_only_text(tmp_p
 
 def test_every_line_of_the_summary_has_its_draws():
     result = make()
-    found = results.scalars(result)
+    found = scalars(result)
     assert list(found) == list(results.summary_table(result).index)
     np.testing.assert_allclose(
         [values.mean() for values in found.values()],
@@ -193,7 +194,7 @@ def test_several_owners_have_the_weakest_promise_in_front(tmp_path):
         f"<p>Owner south. Promise: {promise} 1e-06)-differential privacy. Unit: one row, replaced "
         "by any other (the" in told
     )
-    assert told.count("is public). Means: who knows all the rest, and") == 2
+    assert told.count("is public). Means: Somebody who knows every other row and") == 2
     assert "<h1>A posterior</h1>" in told  # whether it is private, what is promised tells
 
 

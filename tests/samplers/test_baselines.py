@@ -1,7 +1,7 @@
 """The gradient samplers on exact answers: classic Hamiltonian Monte Carlo keeps the posterior, and
 a clip that bites is seen.
 
-Random-walk Metropolis and Barker's test without privacy are in tests/table.py. |t| below the limit:
+Random-walk Metropolis and Barker's test without privacy are in tests/cases/samplers.py. |t| below the limit:
 false-alarm rate 1e-3 for the 5 moments of 64 chains together (Bonferroni, Student's law with 63
 degrees of freedom).
 """
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dpmcmc import NonPrivateGradient, NonPrivateRatio, hmc
+from tests.chains import EXACT_COVARIANCE, EXACT_MEAN, MODEL, run_chains
 from tests.statistics import effective_size, moment_z_scores, threshold
-from tests.table import EXACT_COVARIANCE, EXACT_MEAN, MODEL, run_chains
 
 LIMIT = threshold(num_scores=5, num_chains=64)
 MASS = np.linalg.inv(EXACT_COVARIANCE)

@@ -10,11 +10,22 @@ from jax.experimental import io_callback
 
 from dpmcmc import Curator
 from dpmcmc.errors import UnboundedQueries
-from tests.table import CONTRACT, CONTRACT_EVERY_DAY, SECRET, compiled
+from dpmcmc.samplers import known_density
+from tests.cases import by_schedule
+from tests.cases.samplers import ALL
+from tests.chains import SECRET, compiled
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 NUM_STEPS = 4
+
+
+@pytest.fixture(autouse=True)
+def few_adaptations(monkeypatch):
+    """Of the noise-aware chain: over hundreds of steps roundings grow, and two compiled programs
+    differ.
+    """
+    monkeypatch.setattr(known_density, "NUM_ADAPTATIONS", 4)
 
 
 def chain(sampler, ask, rng_key, position):
@@ -75,17 +86,11 @@ def run(case, program, *arguments):
 
 
 def assert_close(left, right):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), left, right)
+    """But for the roundings of two compiled programs, which the steps of a chain amplify."""
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), left, right)
 
 
-EACH = pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=() if case.name in CONTRACT_EVERY_DAY else pytest.mark.slow)
-        for case in CONTRACT
-    ],
-    ids=str,
-)
+EACH = pytest.mark.parametrize("case", by_schedule(ALL), ids=str)
 
 
 @EACH

@@ -23,11 +23,12 @@ from dpmcmc import (
     models,
     random_walk,
     sample,
+    testing,
 )
 from dpmcmc.samplers.exponential import change
 from dpmcmc.types import Answer, Sampler, Unit
+from tests.chains import SECRET
 from tests.statistics import moment_z_scores, threshold
-from tests.table import SECRET
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -48,9 +49,9 @@ class Problem(NamedTuple):
 
 
 def binomial(temperature=1.0):
-    rows = np.asarray(models.simulate_binomial_rows(KEY, 12, [0.8], 3))
-    a, b = models.binomial_posterior(rows, 3, temperature=temperature)
-    starts = models.draw_binomial_posterior(KEY, NUM_CHAINS, rows, 3, temperature=temperature)
+    rows = np.asarray(testing.simulate_binomial_rows(KEY, 12, [0.8], 3))
+    a, b = testing.binomial_posterior(rows, 3, temperature=temperature)
+    starts = testing.draw_binomial_posterior(KEY, NUM_CHAINS, rows, 3, temperature=temperature)
     mean, variance = (
         special.psi(a) - special.psi(b),
         special.polygamma(1, a) + special.polygamma(1, b),
@@ -68,9 +69,9 @@ def binomial(temperature=1.0):
 
 
 def poisson_rate():
-    rows = np.asarray(models.simulate_poisson_rate_rows(KEY, 12, [0.5], 8))
-    shape, rate = models.poisson_rate_posterior(rows)
-    starts = models.draw_poisson_rate_posterior(KEY, NUM_CHAINS, rows)
+    rows = np.asarray(testing.simulate_poisson_rate_rows(KEY, 12, [0.5], 8))
+    shape, rate = testing.poisson_rate_posterior(rows)
+    starts = testing.draw_poisson_rate_posterior(KEY, NUM_CHAINS, rows)
     mean, variance = special.psi(shape) - np.log(rate), special.polygamma(1, shape)
     query = SufficientStatistic(0.4)
     return Problem(
@@ -85,9 +86,9 @@ def poisson_rate():
 
 
 def categorical():
-    rows = np.asarray(models.simulate_categorical_rows(KEY, 40, [0.6, -0.3]))
-    a = models.categorical_posterior(rows, 3, 2.0)
-    starts = models.draw_categorical_posterior(KEY, NUM_CHAINS, rows, 3, 2.0)
+    rows = np.asarray(testing.simulate_categorical_rows(KEY, 40, [0.6, -0.3]))
+    a = testing.categorical_posterior(rows, 3, 2.0)
+    starts = testing.draw_categorical_posterior(KEY, NUM_CHAINS, rows, 3, 2.0)
     mean = special.psi(a[:2]) - special.psi(a[2])
     covariance = np.diag(special.polygamma(1, a[:2])) + special.polygamma(1, a[2])
     return Problem(
@@ -97,10 +98,12 @@ def categorical():
 
 def linear():
     rows = tuple(
-        map(np.asarray, models.simulate_linear_rows(KEY, 25, [0.5, -1.0], 1.0, 1.0, intercept=True))
+        map(
+            np.asarray, testing.simulate_linear_rows(KEY, 25, [0.5, -1.0], 1.0, 1.0, intercept=True)
+        )
     )
-    mean, covariance = map(np.asarray, models.linear_posterior(rows, 1.0, intercept=True))
-    starts = models.draw_linear_posterior(KEY, NUM_CHAINS, rows, 1.0, intercept=True)
+    mean, covariance = map(np.asarray, testing.linear_posterior(rows, 1.0, intercept=True))
+    starts = testing.draw_linear_posterior(KEY, NUM_CHAINS, rows, 1.0, intercept=True)
     model = models.linear(
         1, 1.0, intercept=True, radius=1.0, response_bound=6.0, position_radius=8.0
     )
@@ -157,7 +160,7 @@ CASES = {
 LIMIT = threshold(num_scores=2 + 2 + 2 + 5 + 5, num_chains=NUM_CHAINS)
 
 
-@pytest.mark.slow  # every day tests/table.py has a Gaussian one
+@pytest.mark.slow  # every day tests/cases/samplers.py has a Gaussian one
 @pytest.mark.parametrize("name", CASES)
 def test_keeps_the_exact_posterior(name):
     make, unit = CASES[name]
@@ -260,7 +263,7 @@ def test_small_differences_are_not_lost():
 
 @pytest.mark.slow
 def test_runs_within_a_budget():
-    rows = np.asarray(models.simulate_binomial_rows(KEY, 5000, [0.8]))
+    rows = np.asarray(testing.simulate_binomial_rows(KEY, 5000, [0.8]))
     curator = Curator(
         rows, models.binomial(), Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE), capacity=8000
     )

@@ -21,6 +21,7 @@ from dpmcmc import (
     hmc,
     models,
     sample,
+    testing,
 )
 from dpmcmc.samplers.hmc import HMCInfo, HMCState, halton
 from dpmcmc.types import Sampler
@@ -201,7 +202,7 @@ QUERIES = {
 @pytest.mark.parametrize("name", ["ratio", "Barker bit", "penalty bit"])
 def test_keeps_the_posterior_of_rows(name):
     test, reuse = QUERIES[name]
-    mean, covariance = models.gaussian_posterior(
+    mean, covariance = testing.gaussian_posterior(
         ROWS, np.array([[1.5, 0.3], [0.3, 1.0]]), prior_scale=2.0
     )
     mass = np.linalg.inv(covariance)

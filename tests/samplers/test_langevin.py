@@ -15,7 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpmcmc import Budget, Curator, Gradient, PoissonBatch, hmc, models, sample, sgld, sgnht
+from dpmcmc import (
+    Budget,
+    Curator,
+    Gradient,
+    PoissonBatch,
+    hmc,
+    models,
+    sample,
+    sgld,
+    sgnht,
+    testing,
+)
 from tests.samplers.gradient_chains import (
     COVARIANCE,
     MEAN,
@@ -181,7 +192,7 @@ def test_a_schedule_sees_the_index_and_the_support_is_kept(quick_compilation):
 
 @pytest.mark.slow  # every day the contract's row has batches
 def test_samples_on_batches_within_a_budget():
-    rows = models.simulate_logistic_rows(jax.random.key(0), 20_000, [1.0, -1.0], 1.0)
+    rows = testing.simulate_logistic_rows(jax.random.key(0), 20_000, [1.0, -1.0], 1.0)
     model, query = models.logistic(2, 1.0), Gradient(1.0, 2.0, batch=PoissonBatch(0.02))
     curator = Curator(rows, model, Budget(6.0, 1e-6), fixed_secret=np.arange(16, dtype=np.uint32))
     sampler = sgld(model.log_prior, query, lambda index: 2e-3 / (1 + index / 50))

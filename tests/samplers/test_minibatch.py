@@ -24,19 +24,20 @@ from dpmcmc import (
     Curator,
     FixedBatch,
     accept_walk,
-    models,
     penalty,
     random_walk,
+    testing,
 )
 from dpmcmc.acceptance import penalty_probability
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import gaussian
 from dpmcmc.curator.queries.correction import Correction
 from dpmcmc.curator.queries.fixed_batch import batch_sums
 from dpmcmc.curator.sums.exact_sum import Table
-from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.run.programs import begin_program, block_program
 from dpmcmc.types import Unit
+from tests.cases.samplers import APPROXIMATE
+from tests.chains import COINS, COINS_MODEL, run_chains
 from tests.statistics import accept_probability, threshold
-from tests.table import APPROXIMATE, COINS, COINS_MODEL, run_chains
 
 # -- exact laws
 # ------------------------------------------------------------------------------------------------------------------
@@ -91,7 +92,7 @@ def accept_chances(query, values, counts, pairs):
                 *query.noisy_log_ratio(sums, public), query.correction, jnp, special
             )
         integer, grid = query.in_units_of_sensitivity(sums, bound, Unit())
-        sigma = grid * noise.gaussian_sigma(query._integer_sigma())
+        sigma = grid * gaussian.gaussian_sigma(query._integer_sigma())
         return penalty_probability(grid * integer + public, sigma, jnp, special)
 
     return np.asarray(
@@ -280,7 +281,7 @@ def excess(case, sampler, query, num_chains: int, num_steps: int) -> np.ndarray:
     """How many standard errors the chains' mean and variance lie beyond the bias that is stated."""
     mean, covariance = (
         np.asarray(part, float)
-        for part in models.gaussian_posterior(
+        for part in testing.gaussian_posterior(
             COINS, np.ones(1), prior_scale=1.0, temperature=case.temperature
         )
     )

@@ -36,13 +36,14 @@ from dpmcmc.acceptance import penalty_probability
 from dpmcmc.accounting import calibrate
 from dpmcmc.accounting.costs import MinibatchBarker, NonPrivate, PoissonMixture
 from dpmcmc.accounting.laws import minibatch
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import coins, stream
 from dpmcmc.curator.queries import batches, tuna
 from dpmcmc.curator.queries.accept import ROUNDING
 from dpmcmc.curator.sums.exact_sum import BITS, Table
 from dpmcmc.types import Answer, Unit
+from tests.cases.samplers import BATCH_PROPOSAL
+from tests.chains import EXACT_COVARIANCE, EXACT_MEAN, MODEL, run_chains
 from tests.statistics import moment_z_scores, threshold
-from tests.table import BATCH_PROPOSAL, EXACT_COVARIANCE, EXACT_MEAN, MODEL, run_chains
 
 ADD = Unit(Neighbours.ADD_OR_REMOVE_ONE)
 # The row itself is its log-ratio when the position moves from 0 to 1.
@@ -70,7 +71,7 @@ def compiled(query):
 
 def answers(query, pieces, num_rows, number, public=0.0):
     with jax.enable_x64(True):
-        keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (number, 8))
+        keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (number, 8))
         pieces = tuple(jnp.asarray(piece, jnp.float32) for piece in pieces)
         value, variance = compiled(query)(keys, pieces, jnp.int64(num_rows), jnp.float32(public))
     return np.asarray(value), np.asarray(variance)
@@ -186,7 +187,7 @@ def test_every_row_is_drawn_a_poisson_number_of_times(num_pieces):
     with jax.enable_x64(True):
         found = np.asarray(
             jax.jit(jax.vmap(counts))(
-                noise.random_words(jnp.arange(8, dtype=jnp.uint32), (number, 8))
+                stream.random_words(jnp.arange(8, dtype=jnp.uint32), (number, 8))
             )
         )
     assert not found[:, 7].any()  # a slot without a row
@@ -265,7 +266,7 @@ def test_a_row_that_is_not_drawn_does_not_matter_and_a_bad_row_adds_nothing():
 
     def totals(values):
         with jax.enable_x64(True):
-            keys = noise.random_words(jnp.arange(8, dtype=jnp.uint32), (3000, 8))
+            keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (3000, 8))
             return np.asarray(run(keys, (jnp.asarray(values[:20]), jnp.asarray(values[20:]))))
 
     honest = totals(rows)
@@ -452,7 +453,7 @@ def test_a_larger_budget_buys_more_steps():
     cost = TunaBarker(0.02).cost(Unit())
     steps = [calibrate.steps({cost: 1}, epsilon, 1e-6) for epsilon in (8.0, 12.0)]
     assert steps[1] > 1.8 * steps[0]
-    coin = dataclasses.replace(cost, distance=cost.distance + 2 * noise.COIN_DISTANCE)
+    coin = dataclasses.replace(cost, distance=cost.distance + 2 * coins.COIN_DISTANCE)
     assert calibrate.steps({coin: 1}, 12.0, 1e-6) < steps[0]
     noisy = TunaRatio(0.02, 10.0, ratio=0.1).cost(Unit())
     assert calibrate.steps({noisy: 1}, 12.0, 1e-6) > 1.5 * calibrate.steps({noisy: 1}, 8.0, 1e-6)
@@ -513,12 +514,12 @@ class UniformNoise(TunaRatio):
     """The published code's noise: uniform on [0, s), s the deviation that is stated."""
 
     def answer(self, key, model, rows, position, proposal):
-        key_batch, key_noise = noise.random_words(key, (2, 8))
+        key_batch, key_noise = stream.random_words(key, (2, 8))
         exact = TunaRatio(self.bound, 1e-6, self.ratio).answer(
             key_batch, model, rows, position, proposal
         )
         stated = super().answer(key, model, rows, position, proposal).variance
-        uniform = noise.random_words(key_noise, (1,))[0].astype(jnp.float64) * 2.0**-32
+        uniform = stream.random_words(key_noise, (1,))[0].astype(jnp.float64) * 2.0**-32
         return Answer(exact.value + jnp.sqrt(stated) * uniform, stated)
 
 
@@ -552,7 +553,7 @@ SHARDED = """
 import jax, numpy as np, sys
 sys.path.insert(0, ".")
 from dpmcmc import TunaBarker, accept_walk, random_walk
-from dpmcmc.curator import exact_sum
+from dpmcmc.curator.sums import exact_sum
 from tests.curator import test_exactness as t
 sampler = accept_walk(t.MODEL.log_prior, TunaBarker(0.1, 2.0), random_walk(0.04))
 for exact_sum.TARGET_PIECE in (300, 5000):

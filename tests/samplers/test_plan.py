@@ -4,21 +4,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-import dpmcmc
-from dpmcmc import Curator
-from dpmcmc.curator.programs.asked import is_standing
-from dpmcmc.run.loop import begin_program, block_program
-from tests.table import ALL, CONTRACT, GRID, LANGEVIN
-
-# A proposal asks nothing: of those in the grid, some are enough every day.
-SLOW = [case for case in GRID if case not in CONTRACT and not case.name.endswith(", isotropic")]
+from dpmcmc import Curator, one_component
+from dpmcmc.run.programs import begin_program, block_program
+from dpmcmc.types import is_standing
+from tests.cases import by_schedule
+from tests.cases.samplers import ALL, LANGEVIN, public_functions
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=pytest.mark.slow) if case in SLOW else case for case in ALL],
-    ids=str,
-)
+@pytest.mark.parametrize("case", by_schedule(ALL), ids=str)
 def test_plan_is_the_hand_count(case):
     curator = Curator(case.rows, case.model, None)
     keys = jax.random.split(jax.random.key(0), 3)
@@ -34,21 +27,23 @@ def test_plan_is_the_hand_count(case):
     }
 
 
-def test_every_sampler_and_start_is_in_the_table():
-    """By the function that made it: noise_aware, survey and newton_start were in no table."""
-    samplers = [case.sampler.step if case.start is None else case.sampler for case in CONTRACT]
-    starts = [case.start for case in CONTRACT if case.start is not None]
-    made = {step.__qualname__.partition(".")[0] for step in (*samplers, *starts)}
-    # Called by a function of what the start finds
-    made |= {name for step in samplers for name in step.__code__.co_names}
-    listed = {
-        name
-        for module, names in dpmcmc._NAMES.items()
-        for name in names
-        if module.startswith("samplers.") and name.islower()
-    }
-    # Proposals, which the grid has
-    assert listed - made == {"guided_walk", "one_component", "random_walk"}
+def test_every_public_sampler_start_and_proposal_is_in_the_table():
+    assert {function for case in ALL for function in case.of} == public_functions()
+
+
+def test_every_public_sampler_has_a_daily_case():
+    """Of the proposals the others run at night."""
+    daily = {function for case in ALL if case.daily for function in case.of}
+    assert public_functions() - daily == {one_component}
+
+
+def test_cases_are_of_the_functions_that_made_them():
+    """By the names of their steps: a case that names another function would hide a missing one."""
+    for case in ALL:
+        makers = {case.sampler.step if case.start is None else case.start}
+        assert {maker.__qualname__.partition(".")[0] for maker in makers} <= {
+            function.__name__ for function in case.of
+        }
 
 
 def test_thinning_does_not_change_the_bill():

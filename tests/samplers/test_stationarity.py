@@ -15,19 +15,12 @@ from dpmcmc import LogRatio
 from dpmcmc.samplers.penalty import PenaltyInfo, WalkState, choose
 from dpmcmc.samplers.proposals import Proposal, guided_walk
 from dpmcmc.types import Answer, Sampler
+from tests.cases import by_schedule
+from tests.cases.samplers import ALL, CAP, PROPOSALS, TESTS
+from tests.chains import EXACT_COVARIANCE, EXACT_MEAN, MODEL, run_chains
 from tests.statistics import effective_size, moment_z_scores, threshold
-from tests.table import (
-    CAP,
-    EVERY_DAY,
-    EXACT_COVARIANCE,
-    EXACT_MEAN,
-    MODEL,
-    PROPOSALS,
-    STATIONARY,
-    TESTS,
-    run_chains,
-)
 
+STATIONARY = [case for case in ALL if case.is_law_tested]
 LIMIT = threshold(num_scores=5 * len(STATIONARY), num_chains=64)
 # Effective draws: a mean off by a sixth of a standard deviation is caught, a variance by a quarter
 FEWEST = 1500
@@ -39,14 +32,7 @@ def scores(sampler, query, start=None):
     return chains, np.abs(moment_z_scores(chains, EXACT_MEAN, EXACT_COVARIANCE))
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=() if case in EVERY_DAY else pytest.mark.slow)
-        for case in STATIONARY
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("case", by_schedule(STATIONARY), ids=str)
 def test_the_posterior_is_stationary(case):
     chains, found = scores(case.sampler, case.query, case.start)
     assert found.max() < LIMIT

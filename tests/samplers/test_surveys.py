@@ -27,9 +27,10 @@ from dpmcmc import (
     recipes,
     sample,
     survey,
+    testing,
 )
 from dpmcmc.diagnostics import of_survey
-from dpmcmc.run.loop import begin_program, block_program
+from dpmcmc.run.programs import begin_program, block_program
 from dpmcmc.samplers import start as start_module
 from dpmcmc.samplers.start import UNKNOWN, Seen, Start, _Reached, _share_of_news, _too_far
 from dpmcmc.samplers.surveys import Survey, log_likelihood
@@ -330,7 +331,7 @@ def test_intervals_hold_where_effects_are_strong(scale, least):
 # -- the bill
 # --------------------------------------------------------------------------------------------------------------------
 
-ROWS = jax.jit(models.simulate_logistic_rows, static_argnums=(1, 3))(
+ROWS = jax.jit(testing.simulate_logistic_rows, static_argnums=(1, 3))(
     jax.random.key(1), 4000, np.array([1.0, -0.5]), 1.0
 )
 MODEL = models.logistic(2, 1.0)

@@ -15,16 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpmcmc import Budget, Curator, Curvature, Gradient, LogRatio, Neighbours, models, tables
-from dpmcmc.tables.columns import (
-    Bounds,
-    DateBounds,
-    labels,
-    numbers,
-    parse_bounds,
-    parse_levels,
-    parse_names,
-    read_columns,
-)
+from dpmcmc.tables.columns import labels, numbers
+from dpmcmc.tables.declared import Bounds, DateBounds, parse_bounds, parse_levels, parse_names
+from dpmcmc.tables.files import read_columns
 
 NAN = np.nan
 AGES = np.array([21.0, 30.5, 64.0])

@@ -1,8 +1,9 @@
-"""Queries -> (epsilon, delta) -> number of steps, and the privacy statement. Never touches a row.
+"""From queries to (epsilon, delta) and to a number of steps. Never reads a row.
 
-`costs` says what one query reveals, from the laws of `bits`, `minibatch`, `sampled` and `gaussian`;
-`accountants` adds a ledger up, by closed forms, Renyi divergences (`renyi`), privacy-loss
-distributions (`profiles`, `pld`) or the `recursion` for accept bits; `calibrate` turns that round,
-with one search (`search`); `filters` are for queries chosen on the way; `papers` has the papers'
-own bounds; `statement` writes down what was promised, and `verify` computes it again.
+In the order of the flow: `costs` bounds what one query reveals, from the laws in the folder `laws`;
+`bill` turns a plan of queries into costs; `accountants` composes costs into epsilon; `calibrate`
+finds how many steps a budget allows, with the search in `search`; `filters` account for queries
+that are chosen during a run; `ledger` keeps durably what was granted on a table; `statement` states
+what is promised, `guess` in terms of an attacker's success, and `verify` recomputes it; `papers`
+has the bounds published in the papers.
 """

@@ -80,7 +80,7 @@ def _finite(epsilon: float, costs: Costs) -> float:
         without = [
             cost for cost in costs if np.all(np.isinf(_rdp(cost, tuple(renyi.ORDERS.tolist()))))
         ]
-        told = (
+        reason = (
             f"{without[0]} has no finite Renyi divergence"
             if without
             else "no order has a finite Renyi divergence for all costs"
@@ -90,7 +90,7 @@ def _finite(epsilon: float, costs: Costs) -> float:
             if all(cost.profiles() for cost in costs)
             else ""
         )
-        raise UnsupportedQuery(told + way_out)
+        raise UnsupportedQuery(reason + way_out)
     return epsilon
 
 
@@ -228,13 +228,13 @@ def epsilons(costs: Costs, delta: float, methods: Iterable[str] | None = None) -
     and is left out.
     """
     names = [name for name in METHODS if name != "recursion"] if methods is None else list(methods)
-    found = {}
+    bounds = {}
     for name in names:
         try:
-            found[name] = epsilon_by(name, costs, delta)
+            bounds[name] = epsilon_by(name, costs, delta)
         except (UnsupportedQuery, BudgetExceeded):
             continue
-    return found
+    return bounds
 
 
 def epsilon_by(method: str, costs: Costs, delta: float) -> float:
@@ -266,10 +266,10 @@ def epsilon(costs: Costs, delta: float) -> Spent:
     if all(isinstance(cost, Gaussian) for cost in costs):
         return Spent(epsilon_by("gaussian", costs, delta), "gaussian")
     known = delta >= profiles.SMALLEST_DELTA and all(cost.profiles() is not None for cost in costs)
-    found = epsilons(costs, delta, WITH_PROFILES) if known else {}
-    if not math.isfinite(found.get("pld", math.inf)) or sum(costs.values()) > MANY_QUERIES:
-        found |= epsilons(costs, delta, QUICK)
-    if not found:
+    bounds = epsilons(costs, delta, WITH_PROFILES) if known else {}
+    if not math.isfinite(bounds.get("pld", math.inf)) or sum(costs.values()) > MANY_QUERIES:
+        bounds |= epsilons(costs, delta, QUICK)
+    if not bounds:
         if known:
             with contextlib.suppress(UnsupportedQuery):
                 # Says why, if there would be a figure but for distances
@@ -281,8 +281,8 @@ def epsilon(costs: Costs, delta: float) -> Spent:
                 epsilon_by("pld", costs, delta)  # its own reason: "use pld" would be no help
             raise
         raise UnsupportedQuery("no method bounds this ledger")
-    best = min(found, key=lambda name: found[name])
-    return Spent(found[best], best)
+    best = min(bounds, key=lambda name: bounds[name])
+    return Spent(bounds[best], best)
 
 
 def delta(costs: Costs, epsilon: float) -> float:
@@ -304,15 +304,15 @@ def _deltas(costs: Costs, epsilon: float) -> list[float]:
     if all(isinstance(cost, Gaussian) for cost in costs):
         return [gaussian.delta(epsilon, gaussian_mu(costs))]
     convert = functools.partial(renyi.best_log_delta, epsilon=epsilon)
-    found = [math.exp(renyi.least(curve(costs), convert))]
+    bounds = [math.exp(renyi.least(curve(costs), convert))]
     with contextlib.suppress(UnsupportedQuery):
         from dpmcmc.accounting.laws import pld
 
         _check_number(costs)
-        found.append(pld.delta(costs, epsilon))
+        bounds.append(pld.delta(costs, epsilon))
     with contextlib.suppress(UnsupportedQuery):
-        found.append(0.0 if pure_epsilon(costs, 0.0) <= epsilon else 1.0)
-    return found
+        bounds.append(0.0 if pure_epsilon(costs, 0.0) <= epsilon else 1.0)
+    return bounds
 
 
 def checked(costs: Costs) -> dict[Any, int]:
@@ -327,13 +327,13 @@ def checked(costs: Costs) -> dict[Any, int]:
                 f"a ledger counts whole numbers of queries, none negative, up to 2^80; {cost!r} "
                 f"has {count}"
             )
-    found = {cost: int(count) for cost, count in costs.items() if count > 0}
-    if len({cost.neighbours for cost in found if hasattr(cost, "neighbours")}) > 1:
+    counted = {cost: int(count) for cost, count in costs.items() if count > 0}
+    if len({cost.neighbours for cost in counted if hasattr(cost, "neighbours")}) > 1:
         raise ValueError(
             "a ledger is about one relation of neighbouring tables, this one has costs for two: "
             "give all for the same"
         )
-    return found
+    return counted
 
 
 def checked_step(per_step: Costs) -> dict[Any, int]:

@@ -33,7 +33,7 @@ def entries(plan: Mapping[Query, int], unit: Unit) -> tuple[Entry, ...]:
 
 
 def is_ours(query: Query) -> bool:
-    """Whether this library has written the query: of others, what they cost is their author's word."""
+    """Whether the query is of this library: the cost of any other is its author's claim."""
     return type(query).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 

@@ -48,17 +48,17 @@ def steps(
             f"some {guess:.2g} steps would fit, but pld composes up to "
             f"{accountants.MOST_PLD_QUERIES:g} queries{way_out}"
         )
-    found = largest_within(excess, guess, most)
-    if found == 0:
+    most_steps = largest_within(excess, guess, most)
+    if most_steps == 0:
         with contextlib.suppress(BudgetExceeded):
             # Refused if the method has no bound for such costs
-            _told(combined(start, per_step), delta, method)
-    return found
+            _reached_epsilon(combined(start, per_step), delta, method)
+    return most_steps
 
 
 def held_back(per_step: Costs, epsilon: float, delta: float, initial: Costs | None = None) -> bool:
     """Whether more steps would fit if every release had exactly its ideal law: then no larger
-    epsilon buys more.
+    epsilon allows more.
     """
     ideal = [ideal_costs(part) for part in (per_step, initial or {})]
     kept = (1 - accountants.RESERVE) * delta
@@ -81,7 +81,7 @@ def noise(
     if digits == LIMIT:
         with contextlib.suppress(BudgetExceeded):
             # Refused if the method has no bound for such costs
-            _told(ledger(LIMIT / NOISE_DIGITS), delta, method)
+            _reached_epsilon(ledger(LIMIT / NOISE_DIGITS), delta, method)
         raise BudgetExceeded(
             f"not even the noise multiplier {LIMIT / NOISE_DIGITS:.3g} fits epsilon={epsilon:g}, "
             f"delta={delta:g}: ask for less"
@@ -111,7 +111,7 @@ def epsilon_left(ledger: Costs, epsilon: float, delta: float) -> float:
 def within(ledger: Costs, epsilon: float, delta: float, method: str | None = None) -> bool:
     """Whether a ledger stays within the budget; distances too large for it count as "no"."""
     try:
-        return _told(ledger, delta, method) <= epsilon
+        return _reached_epsilon(ledger, delta, method) <= epsilon
     except BudgetExceeded:
         return False
 
@@ -121,7 +121,7 @@ def _spent(ledger: Costs, delta: float, method: str | None) -> float:
     than a method composes.
     """
     try:
-        spent = _told(ledger, delta, method)
+        spent = _reached_epsilon(ledger, delta, method)
         return spent if math.isfinite(spent) else math.nan
     except BudgetExceeded:
         return math.inf
@@ -139,7 +139,7 @@ def _log_ratio(spent: float, epsilon: float) -> float:
     return max(ratio, sys.float_info.min) if spent > epsilon else min(ratio, 0.0)
 
 
-def _told(ledger: Costs, delta: float, method: str | None) -> float:
+def _reached_epsilon(ledger: Costs, delta: float, method: str | None) -> float:
     return (
         accountants.epsilon(ledger, delta).epsilon
         if method is None
@@ -165,7 +165,7 @@ def ideal_costs(ledger: Costs) -> dict[Any, int]:
 
 
 def _most(per_step: Costs, start: Costs, method: str | None) -> int:
-    """Up to how many steps there can be a figure: pld ends somewhere, and some costs have no other."""
+    """The largest number of steps with an answer: pld is limited, and some costs need it."""
     needs_pld = method in ("pld", "pld-pair") or any(
         math.isinf(cost.rdp([2.0])[0]) for cost in per_step if method is None
     )

@@ -1,4 +1,4 @@
-r"""What one query reveals: frozen values that say all an accountant needs.
+r"""What one query reveals: frozen values with all that an accountant needs.
 
 A `Cost` bounds the release in up to four ways, and accountants use those that it knows.
 
@@ -24,7 +24,6 @@ from dpmcmc.accounting.search import LIMIT
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Neighbours
 
-TIGHT = 1e-3  # relative: how far a supremum over orders may be overestimated
 # A range for which Barker's rho is D^2/8 but for some 2e-4: it is attained at order 1 up to D^4
 SHORT = 0.1
 
@@ -32,7 +31,7 @@ SHORT = 0.1
 class Cost:
     """Bounds on one release.
 
-    Each kind of cost says those that it knows; the others are as here: none.
+    Each kind of cost overrides the bounds that it knows; the others are as here: none.
     """
 
     # Whether it is about a person with one row: a batch may hold several of them
@@ -106,9 +105,8 @@ class AcceptBit(Cost):
 
     def rdp(self, orders) -> np.ndarray:
         """The supremum over all log-ratios, from above; capped by the closed forms below."""
-        return np.array(
-            [_bit_rdp(self.test, self.range, float(order)) for order in np.atleast_1d(orders)]
-        )
+        orders = np.atleast_1d(orders)
+        return np.array([bits.accept_rdp(self.test, self.range, float(a)) for a in orders])
 
     def rho(self) -> float:
         """D^2/8 for Barker (its losses have range D), D^2/(2 s^2) for the penalty (a Gaussian,
@@ -118,7 +116,7 @@ class AcceptBit(Cost):
             return self.range**2 / (2 * self.test.sigma**2)
         if self.range < SHORT and isinstance(self.test, Barker):
             return self.range**2 / 8
-        return min(self.range**2 / 8, _bit_rho(self.test, self.range))
+        return min(self.range**2 / 8, bits.accept_rho(self.test, self.range))
 
     def pure(self) -> float | None:
         return None if isinstance(self.test, Penalty) else self.range
@@ -126,59 +124,6 @@ class AcceptBit(Cost):
     def boxes(self) -> bits.Boxes:
         """Two-point pairs that cover every log-ratio, for the exact recursion."""
         return bits.accept_boxes(self.test, self.range)
-
-
-@lru_cache(maxsize=100_000)
-def _bit_rdp(test, range: float, order: float) -> float:
-    cap = (
-        order * range**2 / (2 * test.sigma**2)
-        if isinstance(test, Penalty)
-        else min(order * range**2 / 8, range)
-    )
-    if not (bits.is_resolved(test, range) and bits.tail_reaches(test, range, order)):
-        return cap
-    return min(cap, bits.largest_renyi(bits.accept_boxes(test, range), order))
-
-
-@lru_cache(maxsize=1_000)
-def _bit_rho(test, range: float) -> float:
-    return _largest_rate(lambda order: _bit_rdp(test, range, order), range)
-
-
-def _largest_rate(divergence: Callable[[float], float], most: float) -> float:
-    """sup over orders of D_a / a, at most TIGHT above it, given that D_a never exceeds `most`.
-
-    (a - 1) D_a is convex, so between two orders it is at most its chord: intervals where that is
-    too much are halved.
-    """
-    orders = np.geomspace(1.0001, 1.0001 * max(16.0, 100 / most), 40)
-    values = np.array([min(divergence(float(order)), most) for order in orders])
-    while True:
-        bounds = _chord_rates(orders, values)
-        wide = np.flatnonzero(bounds > (1 + TIGHT) * np.max(values / orders))
-        if wide.size == 0:
-            return float(max(values[0], np.max(bounds), most / orders[-1]))
-        middle = np.sqrt(orders[wide] * orders[wide + 1])
-        values = np.insert(
-            values, wide + 1, [min(divergence(float(order)), most) for order in middle]
-        )
-        orders = np.insert(orders, wide + 1, middle)
-
-
-def _chord_rates(orders: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The largest  chord / (a (a - 1))  between neighbouring orders: with  chord = s u - t,  u = a
-    - 1,  it has its peak where s u^2 = t (2 u + 1).
-    """
-    moments = (orders - 1) * values
-    slope = np.diff(moments) / np.diff(orders)
-    drop = np.maximum(slope * (orders[:-1] - 1) - moments[:-1], 0.0)
-    peak = np.clip(
-        (drop + np.sqrt(drop**2 + slope * drop)) / slope, orders[:-1] - 1, orders[1:] - 1
-    )
-    chord = moments[:-1] + slope * (peak - (orders[:-1] - 1))
-    return np.maximum(
-        chord / (peak * (peak + 1)), np.maximum(values[:-1] / orders[:-1], values[1:] / orders[1:])
-    )
 
 
 @dataclass(frozen=True)
@@ -343,14 +288,14 @@ class MinibatchBarker(Cost):
             self.pure(), self.pure() ** 2 / 2 * np.atleast_1d(np.asarray(orders, float))
         )
         values = [
-            _minibatch_rdp(self.row_bound, self.ratio, self.rounding, float(order))
+            minibatch.accept_rdp(self.row_bound, self.ratio, self.rounding, float(order))
             for order in np.atleast_1d(orders)
         ]
         return np.minimum(cap, values)
 
     def rho(self) -> float:
         range_ = minibatch.loss_range(self.row_bound, self.ratio) + 2 * self.rounding
-        return min(range_**2 / 8, _minibatch_rho(self.row_bound, self.ratio, self.rounding))
+        return min(range_**2 / 8, minibatch.accept_rho(self.row_bound, self.ratio, self.rounding))
 
     def pure(self) -> float:
         return max(minibatch.pure_losses(self.row_bound, self.ratio)) + self.rounding
@@ -360,17 +305,6 @@ class MinibatchBarker(Cost):
         return minibatch.boxes(self.row_bound, self.ratio, self.rounding)
 
 
-@lru_cache(maxsize=100_000)
-def _minibatch_rdp(row_bound: float, ratio: float, rounding: float, order: float) -> float:
-    return bits.largest_renyi(minibatch.boxes(row_bound, ratio, rounding), order)
-
-
-@lru_cache(maxsize=1_000)
-def _minibatch_rho(row_bound: float, ratio: float, rounding: float) -> float:
-    most = max(minibatch.pure_losses(row_bound, ratio)) + rounding
-    return _largest_rate(lambda order: _minibatch_rdp(row_bound, ratio, rounding, order), most)
-
-
 @dataclass(frozen=True)
 class DPBarker(Cost):
     """A step of DP Barker (:cite:p:`raisa2021thesis`, Algorithm 3): noise variance 2, a batch,
@@ -378,7 +312,9 @@ class DPBarker(Cost):
 
     bound="paper" is the base divergence of Theorem 3.3 there; bound="tight" is its exact value,
 
-        -log(1 + d)/2 - log(1 - (a-1) d)/(2 (a-1)) + 2a/(b (1 - (a-1) d)),      d = 4 (b-1)/b^2,  (a-1) d < 1.
+        -log(1 + d)/2 - log(1 - (a-1) d)/(2 (a-1)) + 2a/(b (1 - (a-1) d)),
+
+    with  d = 4 (b-1)/b^2  and  (a-1) d < 1.
     """
 
     is_of_one_row: ClassVar[bool] = True
@@ -454,9 +390,9 @@ def _check(cost, **rules) -> None:
 
 
 def _check_value(name: str, value: float, rule: Rule) -> None:
-    fits, words = rule
-    if not fits(value):
-        raise ValueError(f"{name}={value} must be {words}")
+    is_allowed, requirement = rule
+    if not is_allowed(value):
+        raise ValueError(f"{name}={value} must be {requirement}")
 
 
 Rule = tuple[Callable[[float], bool], str]

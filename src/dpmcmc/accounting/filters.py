@@ -175,7 +175,7 @@ def _check_known(shared_by: str, costs: Costs) -> None:
     )
 
 
-# As curators are told to share by
+# As owners are asked to share the budget by
 FILTERS = {"gaussian-dp": gaussian_filter, "zcdp": zcdp_filter, "renyi": renyi_filter}
 # As statements have them
 NAMES = {"gaussian-dp": "gaussian-filter", "zcdp": "zcdp-filter", "renyi": "renyi-filter"}

@@ -27,12 +27,12 @@ def chance(costs: Costs, epsilon: float, delta: float, method: str) -> float:
     filter lets through.
     """
     promised = math.tanh(epsilon / 2) + 2 * delta * math.exp(-epsilon) / (1 + math.exp(-epsilon))
-    found = (
+    by_total_variation = (
         _of_filter(method, epsilon, delta)
         if method in filters.BY_NAME
         else accountants.delta(costs, 0.0)
     )
-    return (1 + min(promised, found, 1.0)) / 2
+    return (1 + min(promised, by_total_variation, 1.0)) / 2
 
 
 def _of_filter(method: str, epsilon: float, delta: float) -> float:

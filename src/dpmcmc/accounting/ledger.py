@@ -50,7 +50,7 @@ class Ledger:
 
     @classmethod
     def open(cls, facts: dict[str, Any], path: str | Path | None = None) -> Ledger:
-        """A new ledger, or the one already kept at `path` if it speaks of the same table and
+        """A new ledger, or the one already kept at `path` if it is about the same table and
         promise.
         """
         if path is None:
@@ -252,7 +252,7 @@ def _digest(value: Any) -> str:
 
 
 def _canonical(value: Any) -> str:
-    """JSON in one way of writing, whatever the order of the names and the white space in the file."""
+    """JSON in canonical form: the order of names and white space in the file do not matter."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

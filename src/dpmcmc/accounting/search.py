@@ -75,10 +75,12 @@ def _close_in(
     slow = 0
     while high - low > max(1, low // 1000 if math.isnan(at_high) else 1):
         width = high - low
-        told = math.isfinite(at_low) and math.isfinite(at_high) and slow < 3
-        share = at_low / (at_low - at_high) if told else 0.5
+        is_finite = math.isfinite(at_low) and math.isfinite(at_high) and slow < 3
+        share = at_low / (at_low - at_high) if is_finite else 0.5
         point = (
-            round(low * (high / low) ** share) if told and low > 0 else low + round(width * share)
+            round(low * (high / low) ** share)
+            if is_finite and low > 0
+            else low + round(width * share)
         )
         point = min(max(point, low + 1), high - 1)
         value = excess(point)

@@ -1,5 +1,8 @@
 """The privacy statement: what was promised, to whom, on which assumptions, and the bill that anyone
 can check again.
+
+A statement is a value. `to_json` gives all of it, `from_json` makes the same value again, and its
+text is one rendering of it, which is never read back.
 """
 
 from __future__ import annotations
@@ -13,77 +16,84 @@ from typing import Any
 from dpmcmc.accounting.filters import NAMES
 from dpmcmc.types import Neighbours, Unit
 
-TITLE, TITLES = (
-    "PRIVACY STATEMENT",
-    "PRIVACY STATEMENTS of {} owners: to the rows of each, its own promise",
-)
+TITLE = "PRIVACY STATEMENT"
+TITLES = "PRIVACY STATEMENTS of {} owners: to the rows of each, its own promise"
 IN_ONE_PROCESS = (
-    "the rows, the curator and the sampler share one process: Python code in it could reach the "
-    "rows, "
-    "so the program that runs is trusted to use only answers"
+    "the rows, the curator and the sampler share one process. Python code in it could read the "
+    "rows, so the program that runs is trusted to use only answers"
 )
-FLOATING_POINT = (
-    "row values are computed in floating point, then clipped, made whole numbers on a fixed grid "
-    "and added as integers; "
-    "noise is an integer and a coin is a comparison; what rounding does to either is on the bill"
+EXACT_SUMS = (
+    "sums and noise are exact integers; the effect of rounding is counted in the privacy cost"
 )
 NOT_OURS = (
-    "{} is no query of this library: what it costs, and how it computes, is its author's word"
+    "{} is no query of this library: its author answers for what it costs, and for how it computes"
 )
 NOBODY_HAS_MORE = "nobody has more than {} rows: this was declared, and is not checked"
 ROWS_OF_FILE = (
     "each row was made from one row of the holder's table. If the table was a CSV file, it is a "
     "well-formed export (RFC 4180: a cell with a quote, a delimiter or a line break stands in "
-    "quotes, and "
-    "quotes in it are doubled), so that no cell can make another row"
+    "quotes, and quotes in it are doubled), so that no cell can make another row"
 )
-SINGLE_ROWS = "the promise is to single rows: a person with several of them is protected less"
-CHANGES = "a change of values counts as one removed and one added: for it the promise is (2 epsilon, (1 + e^epsilon) delta)"
+SINGLE_ROWS = (
+    "the promise covers one row. If a person has several, all of them together are protected less"
+)
+CHANGES = (
+    "adding or removing a row is hidden at epsilon; changing its values only at 2 epsilon, with "
+    "(1 + e^epsilon) delta"
+)
 FIRST_OF_EACH = (
-    "of every person no more than the first {} used, and no row of an unknown person: this was "
-    "enforced, by names that are "
-    "trusted to tell persons apart. Who has more rows is protected all the same"
+    "of every person no more than the first {} used, and no row of an unknown person. This was "
+    "enforced, by names that are trusted to identify persons. Who has more rows is protected all "
+    "the same"
 )
-AT_MOST = "{} at most {} rows: this was declared; more are refused, and the refusal tells that there are more"
+AT_MOST = (
+    "{} at most {} rows: this was declared. A table with more is refused, and the refusal shows "
+    "that it has more"
+)
 LARGE_DELTA = (
     "delta = {:g} is above 1/n, n = {}: a release of one random row would be within the promise"
 )
 LARGE_DELTA_OF_PLACES = (
     "delta = {:g} is above {}/{}, the rows of a person over the capacity: a release of one random "
-    "row, if its place is taken, "
-    "would be within the promise"
+    "row, if its place is taken, would be within the promise"
 )
-CHOICES = "no choice of model, columns, bounds, settings or start came from a look at the rows: such a look is not on the bill"
-OTHER_RELEASES = "the promise is about {}: whatever else is released from the same rows adds to epsilon and delta"
+CHOICES = (
+    "model, columns, bounds, settings and start were chosen without looking at the rows: such a "
+    "look is not on the bill"
+)
+OTHER_RELEASES = (
+    "the promise is about {}: whatever else is released from the same rows adds to epsilon and "
+    "delta"
+)
 TIME = "the time a run takes is not part of the release, and is not protected"
-SHARED_BUDGET = "other releases may share this budget, such as runs and counts of rows: the promise is about all of them together"
+SHARED_BUDGET = (
+    "other releases may share this budget, such as runs and counts of rows: the promise is about "
+    "all of them together"
+)
 IN_RETROSPECT = (
     "none was made in advance. By itself this run has {}; other runs on these rows add to it"
 )
-SECOND, BOTH_HOLD = ", as a second opinion", " (both are upper bounds: the smaller one holds)"
-MEANS = {
-    Neighbours.REPLACE_ONE: "who knows all the rest, and holds two values of it for equally likely, guesses the true one with a "
-    "chance of at most {} %",
-    Neighbours.ADD_OR_REMOVE_ONE: "who knows all the rest, and holds its presence for as likely as not, guesses right with a "
-    "chance of at most {} %",
-}
-# What a shared budget's second figure is about: no opinion on the first
-ALONE = "for this run alone"
+SECOND = ", as a second opinion"
+BOTH_HOLD = " (both are upper bounds: the smaller one holds)"
+ALONE = ", for this run alone"  # the second figure where a budget is shared
+MEANS = (
+    "Somebody who knows {others} and thinks {alternatives} equally likely guesses right at most "
+    "{percent} % of the time; a coin toss gives 50 %."
+)
 SEVERAL_OWNERS = (
     "this owner added its noise in full, with a secret of its own: the promise holds also against "
-    "other owners, who know theirs, "
-    "as long as they do not look into the process. It is about this owner's rows; for a person "
-    "with rows at several owners the "
-    "epsilons and deltas of these add up"
+    "the other owners, who know theirs, as long as they do not look into the process. It is about "
+    "this owner's rows; for a person with rows at several owners the epsilons and deltas add up"
 )
-ATTRIBUTE = "dpmcmc_ledger"  # of a saved posterior, which has the ledger
+FIXED_SECRET = (
+    "the secret was fixed by the caller: the noise can be computed again, so NOTHING IS PROMISED"
+)
+ATTRIBUTE = "dpmcmc_ledger"  # of a saved posterior: the statement, as JSON
+PRINTED = "privacy_statement"  # another: the same as text, for people
 NUM_DRAWS = "num_draws"  # another: how many draws of all chains the run made, warm-up included
 # Others, that `arviz.concat` adds to draws made at different times
 JOINED, DIFFERS = "previous_created_at", "combined_{}"
 FORMAT, FEDERATED_FORMAT = "dpmcmc-ledger-1", "dpmcmc-federated-ledger-1"
-FIXED_SECRET = (
-    "the secret was fixed by the caller: the noise can be computed again, so NOTHING IS PROMISED"
-)
 
 
 @dataclass(frozen=True)
@@ -98,11 +108,15 @@ class Statement:
     second_method: str | None
     unit: Unit
     capacity: int | None  # public: the number of rows, or a bound on it; None under add-or-remove
-    released: tuple[str, ...]  # what kinds of values left the curator
-    bill: list[dict[str, Any]]  # query, cost, count
+    bill: list[dict[str, Any]]  # query, what it releases in words, cost, count
     budget: tuple[float, float] | None  # what the owner allowed in all
     assumptions: tuple[str, ...]
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the promise is about all runs that share a budget."""
+        return self.method in NAMES.values()
 
     def facts(self) -> dict[str, Any]:
         """The promise in numbers, for the attributes of a result."""
@@ -114,50 +128,107 @@ class Statement:
             "accountant": self.method,
         }
 
-    def ledger_json(self) -> str:
-        """The bill and the claim, for `dpmcmc account ledger`."""
-        claim = {
-            "epsilon": self.epsilon if math.isfinite(self.epsilon) else "inf",
-            "delta": self.delta,
-            "method": self.method,
+    def to_json(self) -> dict[str, Any]:
+        """All of the statement: the bill with its claim, and what else its text is made of."""
+        second = None
+        if self.second_epsilon is not None:
+            second = {"epsilon": _finite(self.second_epsilon), "method": self.second_method}
+        return {
+            "format": FORMAT,
+            "claim": {
+                "epsilon": _finite(self.epsilon),
+                "delta": self.delta,
+                "method": self.method,
+            },
+            "neighbours": self.unit.neighbours.value,
+            "rows_per_person": self.unit.rows_per_person,
+            "entries": self.bill,
+            "statement": {
+                "chance": self.chance,
+                "second": second,
+                "capacity": self.capacity,
+                "budget": None if self.budget is None else list(self.budget),
+                "assumptions": list(self.assumptions),
+                "notes": list(self.notes),
+            },
         }
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "claim": claim,
-                "neighbours": self.unit.neighbours.value,
-                "rows_per_person": self.unit.rows_per_person,
-                "entries": self.bill,
-            }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Statement:
+        """The statement that `to_json` was given by."""
+        claim = document["claim"]
+        more = document["statement"]
+        second = more["second"] or {"epsilon": None, "method": None}
+        return cls(
+            epsilon=float(claim["epsilon"]),
+            delta=claim["delta"],
+            method=claim["method"],
+            chance=more["chance"],
+            second_epsilon=None if second["epsilon"] is None else float(second["epsilon"]),
+            second_method=second["method"],
+            unit=Unit(Neighbours(document["neighbours"]), document["rows_per_person"]),
+            capacity=more["capacity"],
+            bill=document["entries"],
+            budget=None if more["budget"] is None else tuple(more["budget"]),
+            assumptions=tuple(more["assumptions"]),
+            notes=tuple(more["notes"]),
         )
 
+    def ledger_json(self) -> str:
+        """The same as text, for a file: `dpmcmc account ledger` verifies it."""
+        return json.dumps(self.to_json())
+
+    def promise(self) -> list[str]:
+        """The promise in plain sentences: what, to whom, and what it means."""
+        promised = promise_text(self.epsilon, self.delta)
+        if math.isfinite(self.epsilon) and self.budget is None:
+            promised = IN_RETROSPECT.format(promised)
+        unit = f"{_unit_text(self.unit)} ({_known_number(self.unit, self.capacity)})"
+        lines = [f"Promise:   {promised}", f"Unit:      {unit}"]
+        if self.chance is not None:
+            lines.append(f"Means:     {_meaning(self.unit, self.chance)}")
+        return lines
+
     def __str__(self) -> str:
-        promise, unit, *bill = lines_of(self.facts(), self.bill, self.capacity, self.budget is None)
-        released = (
-            f"{'; '.join(self.released)}; everything else is computed from these"
-            if self.released
-            else "nothing"
-        )
-        means = (
-            []
-            if self.chance is None
-            else [f"  Means:     {MEANS[self.unit.neighbours].format(percent(self.chance))}"]
-        )
-        lines = [TITLE, promise, unit, *means, f"  Released:  {one_line(released)}", *bill]
-        if self.second_epsilon is not None:
-            is_larger = self.second_epsilon > self.epsilon * 1.00001
-            both = BOTH_HOLD if is_larger else ""
-            second = f"epsilon = {rounded_up(self.second_epsilon, 6)} by {self.second_method}"
-            opinion = "" if str(self.second_method).endswith(ALONE) else f"{SECOND}{both}"
-            lines.append(f"             {second}{opinion}")
+        lines = [
+            *self.promise(),
+            f"Released:  {self._released()}",
+            *(f"Assumes:   {one_line(text)}" for text in self.assumptions),
+            *(f"Note:      {one_line(text)}" for text in self.notes),
+            *self._exact_bill(),
+        ]
+        return "\n".join([TITLE, *(f"  {line}" for line in lines)])
+
+    def _released(self) -> str:
+        """What left the curator, in words and numbers."""
+        counts: dict[str, int] = {}
+        for item in self.bill:
+            words = str(item.get("released"))
+            counts[words] = counts.get(words, 0) + item["count"]
+        if not counts:
+            return "nothing"
+        parts = [f"{count} {words}" for words, count in counts.items()]
+        return f"{one_line('; '.join(parts))}; everything else is computed from these"
+
+    def _exact_bill(self) -> list[str]:
+        lines = []
         if self.budget is not None:
-            lines.append(
-                f"  Budget:    epsilon = {self.budget[0]:.6g}, delta = "
-                f"{rounded_up(self.budget[1], 3)}"
+            epsilon, delta = self.budget
+            lines.append(f"Budget:    epsilon = {epsilon:.6g}, delta = {rounded_up(delta, 3)}")
+        lines += [
+            f"Bill:      {item['count']} x {one_line(item.get('query'))}" for item in self.bill
+        ]
+        if math.isfinite(self.epsilon):
+            figures = (
+                f"epsilon = {rounded_up(self.epsilon, 6)} at delta = {rounded_up(self.delta, 3)}"
             )
-        lines += [f"  Assumes:   {one_line(text)}" for text in self.assumptions]
-        lines += [f"  Note:      {one_line(text)}" for text in self.notes]
-        return "\n".join(lines)
+            lines.append(f"Computed:  {figures} by {self.method}")
+        if self.second_epsilon is not None:
+            second = f"epsilon = {rounded_up(self.second_epsilon, 6)} by {self.second_method}"
+            is_larger = self.second_epsilon > self.epsilon * 1.00001
+            opinion = ALONE if self.is_shared else SECOND + BOTH_HOLD * is_larger
+            lines.append(f"           {second}{opinion}")
+        return lines
 
 
 @dataclass(frozen=True)
@@ -179,12 +250,14 @@ class FederatedStatement:
             "owners": ", ".join(self.owners)
         }
 
+    def to_json(self) -> dict[str, Any]:
+        """Every owner's statement by its name."""
+        owners = {name: statement.to_json() for name, statement in self.owners.items()}
+        return {"format": FEDERATED_FORMAT, "owners": owners}
+
     def ledger_json(self) -> str:
-        """Every owner's bill and claim, for `dpmcmc account ledger`."""
-        owners = {
-            name: json.loads(statement.ledger_json()) for name, statement in self.owners.items()
-        }
-        return json.dumps({"format": FEDERATED_FORMAT, "owners": owners})
+        """The same as text, for a file: `dpmcmc account ledger` verifies it."""
+        return json.dumps(self.to_json())
 
     def __str__(self) -> str:
         lines = [TITLES.format(len(self.owners))]
@@ -193,8 +266,21 @@ class FederatedStatement:
         return "\n".join(lines)
 
 
+def from_json(document: Mapping[str, Any]) -> Statement | FederatedStatement:
+    """The statement of one owner or of several, from what its `to_json` returned."""
+    if document.get("format") != FEDERATED_FORMAT:
+        return Statement.from_json(document)
+    owners = document["owners"]
+    return FederatedStatement({name: Statement.from_json(each) for name, each in owners.items()})
+
+
+def _finite(value: float) -> float | str:
+    """JSON has no infinity: it is written as text."""
+    return value if math.isfinite(value) else "inf"
+
+
 def weakest(facts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The weakest numbers of several owners' facts: as a promise they hold for every owner's rows."""
+    """The weakest numbers of several owners' facts: a promise of these holds for all their rows."""
     return {
         "epsilon": max(fact["epsilon"] for fact in facts),
         "delta": max(fact["delta"] for fact in facts),
@@ -215,29 +301,6 @@ def is_one_promise(attributes: Mapping[str, Any], accountants: Iterable[str]) ->
     facts = ("epsilon", "delta", "neighbours", "rows_per_person", "accountant")
     differ = any(DIFFERS.format(name) in attributes for name in facts)
     return methods == {"none"} or (methods <= {*NAMES.values(), "none"} and not differ)
-
-
-def lines_of(
-    facts: dict[str, Any], bill: list[dict[str, Any]], capacity: Any, is_in_retrospect: bool
-) -> list[str]:
-    """What a statement prints of its ledger, line by line: the promise, the unit with its capacity,
-    the bill and the sum.
-    """
-    epsilon = facts["epsilon"]
-    delta = facts["delta"]
-    unit = Unit(Neighbours(facts["neighbours"]), facts["rows_per_person"])
-    promise = promise_text(epsilon, delta)
-    computed = list[str]()
-    if math.isfinite(epsilon):
-        promise = IN_RETROSPECT.format(promise) if is_in_retrospect else promise
-        figures = f"epsilon = {rounded_up(epsilon, 6)} at delta = {rounded_up(delta, 3)}"
-        computed = [f"  Computed:  {figures} by {facts['accountant']}"]
-    return [
-        f"  Promise:   {promise}",
-        f"  Unit:      {_unit_text(unit)} ({_known_number(unit, capacity)})",
-        *(f"  Bill:      {item['count']} x {one_line(item.get('query'))}" for item in bill),
-        *computed,
-    ]
 
 
 def promise_text(epsilon: float, delta: float) -> str:
@@ -271,12 +334,22 @@ def one_line(text: Any) -> str:
 
 def _unit_text(unit: Unit) -> str:
     """What is protected."""
-    person = (
-        "one row"
-        if unit.rows_per_person == 1
-        else f"one person with at most {unit.rows_per_person} rows"
-    )
-    return f"{person}, {'replaced by any other' if unit.neighbours is Neighbours.REPLACE_ONE else 'added or removed'}"
+    person = "one row"
+    if unit.rows_per_person > 1:
+        person = f"one person with at most {unit.rows_per_person} rows"
+    is_replaced = unit.neighbours is Neighbours.REPLACE_ONE
+    return f"{person}, {'replaced by any other' if is_replaced else 'added or removed'}"
+
+
+def _meaning(unit: Unit, chance: float) -> str:
+    """The promise as the chance of a guess."""
+    is_one_row = unit.rows_per_person == 1
+    this = "this row" if is_one_row else "this person's rows"
+    alternatives = f"two values of {this}"
+    if unit.neighbours is Neighbours.ADD_OR_REMOVE_ONE:
+        alternatives = f"the presence and the absence of {this}"
+    others = "every other row" if is_one_row else "the rows of all other persons"
+    return MEANS.format(others=others, alternatives=alternatives, percent=percent(chance))
 
 
 def _known_number(unit: Unit, capacity: Any) -> str:

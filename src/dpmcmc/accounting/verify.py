@@ -7,10 +7,8 @@ The ledger of a federation holds one ledger, with its own claim, for each owner.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,22 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpmcmc.accounting import accountants, filters, guess
-from dpmcmc.accounting.costs import from_json
+from dpmcmc.accounting import costs as cost_kinds
 from dpmcmc.accounting.search import LIMIT
 from dpmcmc.accounting.statement import (
-    ALONE,
     ATTRIBUTE,
-    BOTH_HOLD,
     FEDERATED_FORMAT,
     FORMAT,
     JOINED,
-    MEANS,
     NUM_DRAWS,
-    SECOND,
-    TITLE,
-    TITLES,
+    PRINTED,
+    from_json,
     is_one_promise,
-    lines_of,
     one_line,
     rounded_up,
     weakest,
@@ -43,19 +36,12 @@ from dpmcmc.types import Neighbours
 
 # The last digits of `pld` depend on the processor: 1e-7 at delta = 1e-10, 1e-10 at 1e-6
 TOLERANCE = 1e-6
-LEDGER = ("format", "claim", "neighbours", "rows_per_person", "entries")
+LEDGER = ("format", "claim", "neighbours", "rows_per_person", "entries", "statement")
 CLAIM = ("epsilon", "delta", "method")
 ENTRY = ("query", "released", "cost", "count")
+STATEMENT = ("chance", "second", "capacity", "budget", "assumptions", "notes")
 FEDERATED = ("format", "owners")
-STATEMENT = "privacy_statement"  # an attribute too
 MOST_DIGITS = 4000  # Python reads no more than 4300
-FREE = ("Released", "Budget", "Assumes", "Note")  # what a statement prints besides its ledger
-OPINION = (
-    rf"epsilon = (\S+) by ([a-z-]+)(?:{re.escape(SECOND)}(?:{re.escape(BOTH_HOLD)})?|, {ALONE})"
-)
-# A number that a statement prints and its ledger does not tell; what is printed never has this
-# character
-ANY = "\0"
 
 
 class Verdict(NamedTuple):
@@ -195,7 +181,7 @@ def doubts(attributes: Mapping[str, Any]) -> list[str]:
 def _contradictions(document: dict[str, Any], beside: list[dict[str, Any]]) -> list[str]:
     ledgers = by_owner(document)
     facts = [_facts(ledger) for ledger in ledgers.values()]
-    found = []
+    found = [fact for ledger in ledgers.values() for fact in _unproved(ledger)]
     for attributes in beside:
         if ATTRIBUTE in attributes and not _is_same(attributes[ATTRIBUTE], document):
             found.append("it holds two ledgers")
@@ -205,9 +191,8 @@ def _contradictions(document: dict[str, Any], beside: list[dict[str, Any]]) -> l
             if name in attributes
             and not np.array_equal(np.ravel(_infinite(attributes[name])), np.ravel(value))
         ]
-        if STATEMENT in attributes:
-            wrong = _contradicting(str(attributes[STATEMENT]), ledgers)
-            found += [f"the printed statement says {line or 'too little'}" for line in wrong]
+        if PRINTED in attributes:
+            found += _misprints(str(attributes[PRINTED]), document)
     return list(dict.fromkeys(found))
 
 
@@ -238,74 +223,100 @@ def _added_draws(path: Path) -> int:
     return max(0, sum(sizes) - int(told[0].item())) if told else 0
 
 
-def _contradicting(text: str, ledgers: dict[str, dict[str, Any]]) -> list[str]:
-    """Lines of a printed statement that are not those of its ledgers, but for what these do not
-    show (`FREE`).
-    """
-    owners = list(ledgers.values())
-    wrong = list[str]()
-    kept = list[str]()
-    for line in map(str.strip, text.splitlines()):
-        number = sum(before.startswith("Promise:") for before in kept)  # whose line it is
-        is_known = 0 < number <= len(owners)
-        if opinion := re.fullmatch(OPINION, line):
-            if not (is_known and _is_proved(owners[number - 1], *opinion.groups())):
-                wrong.append(line)
-        elif line.startswith("Means:"):
-            if not (is_known and _is_meant(owners[number - 1], line)):
-                wrong.append(line)
-        elif line and line.split(":")[0] not in FREE:
-            kept.append(line)
-    is_alone = set(ledgers) == {""}
-    patterns = [re.escape(TITLE if is_alone else TITLES.format(len(ledgers)))]
-    for name, ledger in ledgers.items():
-        patterns += ([] if is_alone else [re.escape(f"Owner {one_line(name)}")]) + _printed(ledger)
-    pairs = itertools.zip_longest(patterns, kept, fillvalue="")
-    return wrong + [
-        line for pattern, line in pairs if not re.fullmatch(pattern, " ".join(line.split()))
-    ]
-
-
-def _is_proved(ledger: dict[str, Any], printed: str, method: str) -> bool:
-    """Whether a second figure is what its method proves, or more."""
+def _misprints(printed: str, document: dict[str, Any]) -> list[str]:
+    """Why a printed statement is not the rendering of its JSON: nothing, if it is."""
     try:
+        expected = str(from_json(document))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return ["there is a printed statement, and the ledger has not all that it was made of"]
+    if printed == expected:
+        return []
+    wrong = [line.strip() for line in printed.splitlines() if line not in expected.splitlines()]
+    told = wrong or ["too little, too much, or in another order"]
+    return [f"the printed statement says {line}" for line in told]
+
+
+def _unproved(ledger: dict[str, Any]) -> list[str]:
+    """Numbers of a statement, beside its claim, that its bill does not amount to."""
+    more = ledger.get("statement")
+    if more is None:
+        return []
+    _check_statement(more)
+    facts = _facts(ledger)
+    found = []
+    is_count_public = _relation(ledger) is Neighbours.REPLACE_ONE
+    if (more["capacity"] is not None) is not is_count_public:
+        found.append(f"capacity={more['capacity']}")
+    if (more["chance"] is not None) is not math.isfinite(facts["epsilon"]) or (
+        more["chance"] is not None and not _is_chance_proved(ledger, more["chance"])
+    ):
+        found.append(f"chance={more['chance']}")
+    second = more["second"]
+    if second is not None and not _is_proved(ledger, second):
+        found.append(f"second={second}")
+    budget = more["budget"]
+    if budget is not None and math.isfinite(facts["epsilon"]):
+        is_within = facts["epsilon"] <= budget[0] * (1 + TOLERANCE)
+        if not is_within or facts["delta"] != budget[1]:
+            found.append(f"budget={budget}")
+    return found
+
+
+def _check_statement(more: Any) -> None:
+    """Refuse what `Statement.to_json` does not write beside a bill."""
+    if not isinstance(more, dict) or set(more) != set(STATEMENT):
+        raise ValueError(f"a ledger's statement has the fields {', '.join(STATEMENT)}")
+    is_sound = (
+        _is_number_or_none(more["chance"])
+        and (more["capacity"] is None or type(more["capacity"]) is int)
+        and (more["budget"] is None or _are_numbers(more["budget"]))
+        and all(_are_texts(more[name]) for name in ("assumptions", "notes"))
+    )
+    if not is_sound:
+        raise ValueError("a ledger's statement has a field of another type")
+    if more["second"] is not None:
+        if not isinstance(more["second"], dict) or set(more["second"]) != {"epsilon", "method"}:
+            raise ValueError("a ledger's second figure has the fields epsilon and method")
+        _number(more["second"], "epsilon")
+        _part(more["second"], "method", str)
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or type(value) in (int, float)
+
+
+def _are_numbers(value: Any) -> bool:
+    is_pair = isinstance(value, list) and len(value) == 2
+    return is_pair and all(type(part) in (int, float) for part in value)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(part, str) for part in value)
+
+
+def _is_proved(ledger: dict[str, Any], second: dict[str, Any]) -> bool:
+    """Whether a second figure is what its method proves, or more."""
+    stated = _number(second, "epsilon")
+    if math.isinf(stated):
+        return True
+    try:
+        method = second["method"]
         proved = accountants.epsilon_by(method, costs_of(ledger), _facts(ledger)["delta"])
-        return proved * (1 - TOLERANCE) <= float(printed)
+        return proved * (1 - TOLERANCE) <= stated
     except (ValueError, PrivacyRefusal):
         return False
 
 
-def _is_meant(ledger: dict[str, Any], line: str) -> bool:
-    """Whether a promise in words is what the ledger says, or less."""
+def _is_chance_proved(ledger: dict[str, Any], stated: float) -> bool:
+    """Whether a chance of a guess is what the bill amounts to, or more."""
     facts = _facts(ledger)
-    pattern = _pattern(f"Means: {MEANS[Neighbours(facts['neighbours'])].format(ANY)}", r"([0-9.]+)")
-    known = re.fullmatch(pattern, " ".join(line.split()))
     try:
         chance = guess.chance(
             costs_of(ledger), facts["epsilon"], facts["delta"], facts["accountant"]
         )
-        return known is not None and 100 * chance * (1 - TOLERANCE) <= float(known[1])
+        return chance * (1 - TOLERANCE) <= stated
     except (ValueError, PrivacyRefusal):
         return False
-
-
-def _printed(ledger: dict[str, Any]) -> list[str]:
-    """Patterns of the lines that a statement prints of what is in its ledger: with any capacity,
-    promised in advance or not.
-    """
-    facts = _facts(ledger)
-    bill = _part(ledger, "entries", list)
-    in_advance, in_retrospect = (
-        lines_of(facts, bill, ANY, is_in_retrospect) for is_in_retrospect in (False, True)
-    )
-    return [
-        f"{_pattern(one)}|{_pattern(other)}"
-        for one, other in zip(in_advance, in_retrospect, strict=True)
-    ]
-
-
-def _pattern(line: str, number: str = "[0-9]+") -> str:
-    return re.escape(" ".join(line.split())).replace(ANY, number)
 
 
 def _facts(ledger: dict[str, Any]) -> dict[str, Any]:
@@ -357,7 +368,7 @@ def _netcdf_attributes(path: Path) -> list[dict[str, Any]]:
         others: list[Any] = []
         file.visititems(
             lambda name, item: (
-                others.append(item) if {ATTRIBUTE, STATEMENT} & set(item.attrs) else None
+                others.append(item) if {ATTRIBUTE, PRINTED} & set(item.attrs) else None
             )
         )
         places += [item for item in others if item not in places]
@@ -381,7 +392,7 @@ def costs_of(document: dict[str, Any]) -> dict[Any, int]:
     total = dict[Any, int]()
     for entry in _part(document, "entries", list):
         count = _part(entry, "count", int)
-        cost = from_json(_part(entry, "cost", dict))
+        cost = cost_kinds.from_json(_part(entry, "cost", dict))
         _check_fields(entry, "ledger's entry", ENTRY)
         if not 0 <= count <= LIMIT:
             raise ValueError("a count must be a whole number from 0 to 2^60")

@@ -1,8 +1,15 @@
 """Rows -> ratio -> clip -> exact sum -> noise or coin. The only place where rows are touched.
 
-In the order of the flow: `curator` owns the rows and grants runs; `door` tries the model on made-up
-rows, `layouts` and `rowwise` see that no row computes with another; `program` puts answers in the
-place of asks, `fused` for GPUs; the queries (`queries`, `accept`, `gradient`, `curvature`,
-`statistic`, `count`, `batches`, `fixed_batch`, `tuna`, `filtered`, `exact`) clip, `exact_sum` adds,
-and `noise` draws; `account` keeps the bill, `federation` asks several curators.
+In the order of the flow:
+
+    owner, federation   hold the rows, grant runs and run them; several owners are a federation
+    checks              refuse rows, models and points, by public facts only
+    placement           where the rows lie: pieces, slots, devices
+    account, records    the bill of an owner, and what was granted, out of reach of user code
+    programs/           the `asked` operation; one interpreter of traces, which counts the asks and
+                        then answers them; tracing and compiling; side effects
+    sums/               row -> clip -> integer -> exact sum: of any model, of one with a linear
+                        predictor, and by GPU kernels
+    noise/              the cipher, the secret stream, integer noise, coins
+    queries/            what may be asked; authors of further ones use `dpmcmc.queries`
 """

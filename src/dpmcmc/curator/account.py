@@ -2,7 +2,7 @@
 bill. It knows no row.
 
 A plan says how often each query is asked. Its bill says what each of them costs for the unit of
-privacy (`bill.entries`), and the account tells whether the bill fits what is left. Either one bill
+privacy (`bill.entries`), and the account decides whether the bill fits what is left. Either one bill
 gets the whole budget, or several share it by a filter.
 """
 
@@ -21,13 +21,12 @@ from dpmcmc.accounting.bill import Entry, entries, is_ours, to_json, total_costs
 from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.ledger import Ledger
 from dpmcmc.accounting.statement import (
-    ALONE,
     AT_MOST,
     CHANGES,
     CHOICES,
+    EXACT_SUMS,
     FIRST_OF_EACH,
     FIXED_SECRET,
-    FLOATING_POINT,
     IN_ONE_PROCESS,
     LARGE_DELTA,
     LARGE_DELTA_OF_PLACES,
@@ -40,7 +39,7 @@ from dpmcmc.accounting.statement import (
     TIME,
     Statement,
 )
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import stream
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.types import Budget, Neighbours, Plan, Unit, is_standing
 
@@ -68,6 +67,7 @@ class Account:
         self.ledger = Ledger.open(self._facts(), path)
         self.filter: filters.Filter | None = None
         self.is_withdrawn = False
+        self._last_bill: tuple[tuple[Any, ...], tuple[Entry, ...]] = ((), ())
         self._process = os.getpid()
         if shared_by is not None and budget is not None:
             self.filter = filters.FILTERS[shared_by](budget.epsilon, budget.delta)
@@ -76,7 +76,7 @@ class Account:
 
     @property
     def delta(self) -> float:
-        """The delta of the promise, and of figures that are told where there is none."""
+        """The delta of the promise, and of figures that are printed where there is none."""
         return DELTA if self.budget is None else self.budget.delta
 
     def _facts(self) -> dict[str, Any]:
@@ -90,10 +90,23 @@ class Account:
     # -------------------------------------------------------------------------------------
 
     def bill(self, plan: Plan) -> tuple[Entry, ...]:
-        """What the plan costs, entry by entry.
+        """What the plan costs, entry by entry, made once for the same queries and counts.
 
         Under a promise, queries without any bound are refused.
         """
+        items = tuple(plan.items())
+        billed, bill = self._last_bill
+        # By identity: what a query of somebody else's calls equal decides nothing
+        is_same = len(billed) == len(items) and all(
+            ours is theirs and count == counted
+            for (ours, count), (theirs, counted) in zip(billed, items, strict=True)
+        )
+        if not is_same:
+            bill = self._made_bill(plan)
+            self._last_bill = (items, bill)
+        return bill
+
+    def _made_bill(self, plan: Plan) -> tuple[Entry, ...]:
         bill = entries(plan, self.unit)
         for entry in bill if self.budget is not None else ():
             if isinstance(entry.cost, NonPrivate):
@@ -125,7 +138,7 @@ class Account:
                 )
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
-        """The largest number of steps whose bill, with `initial`, fits what is left of the budget."""
+        """The largest number of steps whose bill, with `initial`, fits the budget that is left."""
         first = total_costs(self.bill(initial))
         each = total_costs(self.bill(per_step))
         self._check_open()
@@ -144,7 +157,8 @@ class Account:
         """The budget in words, or what is left of one that several grants share."""
         if self.filter is None or not self.ledger.grants:
             return str(self.budget)
-        return f"what is left of {self.budget}, {self.filter.left:.3g} of {self.filter.total:.3g} {self.filter.unit},"
+        left = f"{self.filter.left:.3g} of {self.filter.total:.3g} {self.filter.unit}"
+        return f"what is left of {self.budget}, {left},"
 
     @property
     def share_left(self) -> float:
@@ -187,7 +201,7 @@ class Account:
         generator = (
             FIXED_SECRET
             if is_secret_fixed
-            else f"the generator of the secret stream: {noise.GENERATOR}"
+            else f"the generator of the secret stream: {stream.GENERATOR}"
         )
         reasons = tuple(
             f"{entry.query}: {entry.cost.reason}"
@@ -195,7 +209,7 @@ class Account:
             if isinstance(entry.cost, NonPrivate)
         )
         notes = reasons if self.filter is None else (SHARED_BUDGET,)
-        exactness = () if reasons else (FLOATING_POINT,)
+        exactness = () if reasons else (EXACT_SUMS,)
         limits = self._limits() if math.isfinite(epsilon) else []
         return Statement(
             epsilon=epsilon,
@@ -208,7 +222,6 @@ class Account:
             second_method=second_method,
             unit=self.unit,
             capacity=self.capacity if self.unit.neighbours is Neighbours.REPLACE_ONE else None,
-            released=tuple(dict.fromkeys(entry.released for entry in bill)),
             bill=to_json(bill),
             budget=None if self.budget is None else (self.budget.epsilon, self.budget.delta),
             assumptions=(
@@ -227,10 +240,10 @@ class Account:
         rows = self.unit.rows_per_person
         # Which may have others, that are not used
         which = "used are" if self.is_enforced else "the table has"
-        told = [] if self.unit.is_count_public else [AT_MOST.format(which, self.capacity)]
+        lines = [] if self.unit.is_count_public else [AT_MOST.format(which, self.capacity)]
         if self.is_enforced:
-            return [*told, FIRST_OF_EACH.format("row was" if rows == 1 else f"{rows} rows were")]
-        return [*told, NOBODY_HAS_MORE.format(rows)] if rows > 1 else told
+            return [*lines, FIRST_OF_EACH.format("row was" if rows == 1 else f"{rows} rows were")]
+        return [*lines, NOBODY_HAS_MORE.format(rows)] if rows > 1 else lines
 
     def _limits(self) -> list[str]:
         """What a promise is not about."""
@@ -264,7 +277,7 @@ class Account:
                 self.filter.epsilon,
                 filters.NAMES[self.shared_by],
                 alone.epsilon,
-                f"{alone.method}, {ALONE}",
+                alone.method,
             )
         if any(isinstance(entry.cost, NonPrivate) for entry in bill):
             return *alone, None, None  # infinity needs none
@@ -313,7 +326,9 @@ def _not_ours(plan: Plan) -> list[str]:
 
 
 def doubtful_delta(budget: Budget | None, capacity: int) -> list[str]:
-    """A delta within which one random row could be released, in words: above 1/n where n is public."""
+    """Warnings of a delta within which one random row could be released: above 1/n where n is
+    public.
+    """
     if budget is None or budget.delta <= budget.rows_per_person / capacity:
         return []
     if budget.unit.is_count_public:
@@ -325,7 +340,7 @@ def doubtful_delta(budget: Budget | None, capacity: int) -> list[str]:
 def _spent(
     costs: tuple[tuple[Any, int], ...], delta: float, most: float | None
 ) -> accountants.Spent:
-    """What the costs amount to; a bill that is far over `most` is told without what the noise lacks
+    """What the costs amount to; a bill that is far over `most` is given without what the noise lacks
     to be ideal.
     """
     try:

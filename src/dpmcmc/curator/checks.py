@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import math
-import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.curator.queries.log_ratio import MAX_DIMENSION
+from dpmcmc.checks import positive, whole
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION
 from dpmcmc.curator.sums.exact_sum import MAX_ROWS
 from dpmcmc.curator.sums.rowwise import check_apart, has_rules
 from dpmcmc.errors import in_brief
@@ -47,16 +46,16 @@ def as_column(leaf: Any) -> np.ndarray:
             "make it an array with np.asarray)"
         )
     if array.dtype.kind == "f":
-        with np.errstate(all="ignore"):  # whether a wider number overflowed is not told
+        with np.errstate(all="ignore"):  # whether a wider number overflowed must not show
             return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
     if array.dtype.kind in "biu":
         # Narrow ones would wrap around in a model's arithmetic. Those beyond 32 bits saturate:
-        # whether any did is not told.
+        # whether any did must not show.
         if np.can_cast(array.dtype, np.int32):
             return array.astype(np.int32)
         least = 0 if array.dtype.kind == "u" else -(2**31)
         return np.clip(array, least, 2**31 - 1).astype(np.int32)
-    kind = array.dtype.type.__name__  # the whole dtype of texts would tell how long the longest is
+    kind = array.dtype.type.__name__  # the whole dtype of texts would show how long the longest is
     raise TypeError(
         f"rows of type {kind} cannot be used: encode them as numbers (float, int or bool) first"
     )
@@ -70,9 +69,9 @@ def count_rows(leaves: Any, unit: Unit) -> int:
             "row"
         )
     if len(lengths) > 1:
-        told = f" ({sorted(lengths)})" if unit.is_count_public else ""
+        numbers = f" ({sorted(lengths)})" if unit.is_count_public else ""
         raise ValueError(
-            f"the arrays of rows have different numbers of rows{told}: they must agree"
+            f"the arrays of rows have different numbers of rows{numbers}: they must agree"
         )
     return lengths.pop()
 
@@ -112,13 +111,8 @@ def first_of_each(persons: Any, num_rows: int, unit: Unit) -> np.ndarray:
 
 
 def check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
-    if capacity is not None and (
-        not isinstance(capacity, numbers.Integral) or not 1 <= capacity <= MAX_ROWS
-    ):
-        raise ValueError(
-            f"capacity={capacity!r} must be a whole number between 1 and {MAX_ROWS}: it bounds the "
-            "number of rows"
-        )
+    if capacity is not None:
+        capacity = whole("capacity", capacity, 1, "it bounds the number of rows", MAX_ROWS)
     if unit.is_count_public:
         if num_rows == 0:
             raise ValueError("the table is empty (n=0): there is nothing to learn from")
@@ -139,7 +133,7 @@ def check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
         raise ValueError(
             f"the table has more rows than the declared capacity={capacity}: declare a larger one"
         )
-    return int(capacity)
+    return capacity
 
 
 def check_points(query: Query, points: Sequence[Any], dimension: int) -> None:
@@ -183,13 +177,8 @@ def check_model(model: Model, row: Any) -> None:
     """Refuse a model that does not take such rows; `row` has the shapes and types of one."""
     for name in ("lipschitz", "curvature", "spread"):
         bound: Any = getattr(model, name)
-        if bound is not None and not (
-            isinstance(bound, float | int | np.number) and math.isfinite(bound) and bound > 0
-        ):
-            raise ValueError(
-                f"the model's {name}={bound!r} must be positive and finite, or None where nothing "
-                "is proved"
-            )
+        if bound is not None:
+            positive(f"the model's {name}", bound, "give None where nothing is proved")
     dtype = jnp.float64 if is_double(row) else jnp.float32
     position = jax.ShapeDtypeStruct((model.dimension,), dtype)
     number = jax.ShapeDtypeStruct((), dtype)
@@ -200,7 +189,9 @@ def check_model(model: Model, row: Any) -> None:
         if model.linear is not None:
             _check_scalar("linear.predictor", model.linear.predictor, position, row)
             _check_scalar("linear.log_likelihood", model.linear.log_likelihood, number, row)
-            _check_features(model, _check_silent("linear.features", model.linear.features, row))
+            _check_features(
+                model, _check_without_side_effects("linear.features", model.linear.features, row)
+            )
         if model.kinds is not None:
             _check_kinds(model.kinds, row)
         _check_indices("log_prior", model, np.zeros(model.dimension, dtype))
@@ -208,7 +199,7 @@ def check_model(model: Model, row: Any) -> None:
         _check_indices("log_likelihood", model, np.zeros(model.dimension, dtype), zeros)
     if model.family is not None:
         with own_settings():  # as it will be traced
-            _check_silent("family.statistic", model.family.statistic, row)
+            _check_without_side_effects("family.statistic", model.family.statistic, row)
 
 
 def _check_prior(model: Model, position: Any) -> None:
@@ -223,7 +214,7 @@ def _check_prior(model: Model, position: Any) -> None:
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
         raise ValueError(
             "the model's log_prior must return one floating-point scalar, it returned "
-            f"{_told(found)}: sum it"
+            f"{_kind_of(found)}: sum it"
         )
 
 
@@ -245,7 +236,8 @@ def _check_center(model: Model, position: Any) -> None:
         found.dtype, jnp.floating
     ):
         raise ValueError(
-            f"the model's center must return {model.dimension} numbers, it returned {_told(found)}"
+            f"the model's center must return {model.dimension} numbers, it returned "
+            f"{_kind_of(found)}"
         )
 
 
@@ -257,10 +249,10 @@ def _check_kinds(kinds: Kinds, row: Any) -> None:
         raise ValueError(
             f"kinds.names={names!r} must be a tuple of 1 to {MAX_DIMENSION} different texts"
         )
-    found = _check_silent("kinds.of_row", kinds.of_row, row)
+    found = _check_without_side_effects("kinds.of_row", kinds.of_row, row)
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.integer):
         raise ValueError(
-            f"kinds.of_row must return one integer for one row, it returned {_told(found)}"
+            f"kinds.of_row must return one integer for one row, it returned {_kind_of(found)}"
         )
 
 
@@ -272,7 +264,7 @@ def _check_features(model: Model, found: Any) -> None:
         raise ValueError(
             f"linear.features must return a tuple of vectors with {model.dimension} entries in "
             "all, the model's dimension: it "
-            f"returned {', '.join(map(_told, parts))}"
+            f"returned {', '.join(map(_kind_of, parts))}"
         )
 
 
@@ -286,7 +278,7 @@ def _check_indices(name: str, model: Model, *zeros: Any) -> None:
             jax.eval_shape(lambda: getattr(model, name)(*zeros))
     except IndexError as error:
         raise ValueError(
-            f"{name} looks for an entry that is not there ({error}): positions have "
+            f"{name} reads an entry that is not there ({error}): positions have "
             f"{model.dimension} numbers, its dimension"
         ) from error
     except Exception:  # what NumPy cannot do, JAX may
@@ -294,15 +286,15 @@ def _check_indices(name: str, model: Model, *zeros: Any) -> None:
 
 
 def _check_scalar(name: str, function: Callable[..., Any], *arguments: Any) -> None:
-    found = _check_silent(name, function, *arguments)
+    found = _check_without_side_effects(name, function, *arguments)
     if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
         raise ValueError(
             f"{name} must return one floating-point scalar for one row, it returned "
-            f"{_told(found)}: sum what belongs to a row"
+            f"{_kind_of(found)}: sum what belongs to a row"
         )
 
 
-def _told(found: Any) -> str:
+def _kind_of(found: Any) -> str:
     return (
         f"{found.dtype} of shape {found.shape}"
         if hasattr(found, "shape")
@@ -310,7 +302,7 @@ def _told(found: Any) -> str:
     )
 
 
-def _check_silent(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def _check_without_side_effects(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         traced, found = jax.make_jaxpr(function, return_shape=True)(*arguments)
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:

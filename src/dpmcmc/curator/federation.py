@@ -28,7 +28,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dpmcmc.accounting.statement import SEVERAL_OWNERS, FederatedStatement
+from dpmcmc.accounting.bill import Entry
+from dpmcmc.accounting.statement import SEVERAL_OWNERS, FederatedStatement, Statement
+from dpmcmc.curator.facts import Facts
 from dpmcmc.curator.owner import Curator, Grant, bill_all, granted_of
 from dpmcmc.curator.programs.program import (
     SECRET_SHAPE,
@@ -49,6 +51,8 @@ from dpmcmc.types import Answer, Budget, Model, Plan, Query, traits
 class Federation:
     """Several curators that answer together: `sample` takes it where it takes a `Curator`.
 
+    A run is granted by all owners or by none; one that withdraws ends it.
+
     Parameters
     ----------
     owners
@@ -56,8 +60,6 @@ class Federation:
         budget, unit, capacity, ledger and in how their budget is shared; positions and rows have
         the same shapes everywhere. The first one's model names the parameters and says where the
         prior allows chains to start; a bound is proved if it is for all owners, the largest.
-
-    A run is granted by all owners or by none; one that withdraws ends it.
     """
 
     def __init__(self, owners: Mapping[str, Curator] | Sequence[Curator]) -> None:
@@ -101,8 +103,12 @@ class Federation:
         """Every owner's own."""
         return {name: owner.budget for name, owner in self.owners.items()}
 
-    # -- what may be asked
-    # -------------------------------------------------------------------------------------------------
+    @property
+    def facts(self) -> dict[str, Facts]:
+        """Every owner's public facts, by name."""
+        return {name: owner.facts for name, owner in self.owners.items()}
+
+    # What may be asked
 
     def trace(self, program: Program, *arguments: Any) -> Traced:
         """Trace the program at the shapes of `arguments` and read off its bill, the same for each
@@ -134,6 +140,19 @@ class Federation:
             with _told_by(name):
                 owner.check(plan)
 
+    def bill(self, plan: Plan) -> dict[str, tuple[Entry, ...]]:
+        """What the plan costs each owner, by name. Spends nothing."""
+        return {name: owner.bill(plan) for name, owner in self.owners.items()}
+
+    def expected_statement(self, plan: Plan) -> FederatedStatement:
+        """What each owner would promise for a grant of this plan. Spends nothing."""
+        return FederatedStatement(
+            {
+                name: _of_several(owner.expected_statement(plan))
+                for name, owner in self.owners.items()
+            }
+        )
+
     def grant(self, plan: Plan) -> FederatedGrant:
         """Bill the whole plan at once, to every owner or to none. Nothing is refunded."""
         self.check(plan)
@@ -142,8 +161,7 @@ class Federation:
         keep(grant, _Granted(self, grants, threading.Lock()))
         return grant
 
-    # -- how it is answered
-    # ------------------------------------------------------------------------------------------------
+    # How it is answered
 
     def answer(
         self, held: Mapping[str, Held], words: Any, query: Query, points: Any, place: int
@@ -204,17 +222,17 @@ class FederatedGrant(Handle):
     def statement(self, *notes: str) -> FederatedStatement:
         """What each owner promised, with its bill."""
 
-        def one(grant: Grant):
-            statement = grant.statement(*notes)
-            if not math.isfinite(statement.epsilon):
-                return statement  # there may be no noise, or no secret
-            return dataclasses.replace(
-                statement, assumptions=(*statement.assumptions, SEVERAL_OWNERS)
-            )
-
+        grants = _granted_of(self).grants
         return FederatedStatement(
-            {name: one(grant) for name, grant in _granted_of(self).grants.items()}
+            {name: _of_several(grant.statement(*notes)) for name, grant in grants.items()}
         )
+
+
+def _of_several(statement: Statement) -> Statement:
+    """One owner's statement, with what is assumed where several answer together."""
+    if not math.isfinite(statement.epsilon):
+        return statement  # there may be no noise, or no secret
+    return dataclasses.replace(statement, assumptions=(*statement.assumptions, SEVERAL_OWNERS))
 
 
 def _granted_of(grant: FederatedGrant) -> _Granted:

@@ -1,10 +1,10 @@
 """The curator: it alone holds the rows. It reads the bill off a program, grants it within the
 budget, and runs it.
 
-    traced     = curator.trace(program, *arguments)     its bill: traced.plan; no row is touched, shapes are enough
-    executable = traced.compile()                       that program, with the answers in their places, or a refusal
-    grant      = curator.grant(plan)                    the ledger has it before this returns
-    result     = grant.run(executable, *arguments)      refused when it asks more than is left of the grant
+    traced     = curator.trace(program, *arguments)   its bill: traced.plan; shapes are enough
+    executable = traced.compile()                     with the answers in their places, or a refusal
+    grant      = curator.grant(plan)                  the ledger has it before this returns
+    result     = grant.run(executable, *arguments)    refused if it asks more than is granted
 
 `program(ask, *arguments)` is a pure JAX function; `ask(rng_key, query, *points)` is its only way to
 learn about the rows.
@@ -31,12 +31,13 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import filters
-from dpmcmc.accounting.bill import checked, total_costs
+from dpmcmc.accounting.bill import Entry, checked, total_costs
 from dpmcmc.accounting.ledger import record_all
 from dpmcmc.accounting.statement import Statement
 from dpmcmc.curator import checks
 from dpmcmc.curator.account import Account, doubtful_delta, unit_of
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.facts import Facts, facts_of
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.placement import AXIS, place
 from dpmcmc.curator.programs.program import (
     SECRET_SHAPE,
@@ -46,8 +47,8 @@ from dpmcmc.curator.programs.program import (
     Traced,
     compiled_by,
     execute,
-    silently,
     trace,
+    without_side_effects,
 )
 from dpmcmc.curator.queries.filtered import Meter, charging
 from dpmcmc.curator.queries.gradient import with_scales
@@ -113,24 +114,7 @@ class Curator:
         unit: Unit | None = None,
         fixed_secret: np.ndarray | None = None,
     ) -> None:
-        if budget is not None and not isinstance(budget, Budget):
-            raise TypeError(
-                f"the budget is a {type(budget).__name__}: give a Budget(epsilon, delta), or None "
-                "to promise nothing"
-            )
-        if not isinstance(model, Model):
-            raise TypeError(
-                f"the model is a {type(model).__name__}: it must be a Model, such as "
-                "models.logistic(2, radius=1.0)"
-            )
-        if fixed_secret is not None and np.shape(fixed_secret) != SECRET_SHAPE.shape:
-            raise ValueError(
-                f"fixed_secret of shape {np.shape(fixed_secret)} must be 16 words of 32 bits"
-            )
-        if shared_by is not None and shared_by not in filters.FILTERS:
-            raise ValueError(
-                f"shared_by={shared_by!r} must be None or one of {sorted(filters.FILTERS)}"
-            )
+        _check_promise(budget, model, shared_by, fixed_secret)
         self._fixed_secret = fixed_secret
         # the meter of the grant that runs
         self._lock = threading.Lock()
@@ -142,17 +126,17 @@ class Curator:
             leaves = jax.tree.map(lambda leaf: leaf[is_used], leaves)
         num_rows = checks.count_rows(leaves, unit)
         capacity = checks.check_capacity(num_rows, capacity, unit)
-        for doubt in doubtful_delta(budget, capacity):
-            warnings.warn(doubt, stacklevel=2)
+        for warning in doubtful_delta(budget, capacity):
+            warnings.warn(warning, stacklevel=2)
         self._mesh = (
             None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
         )
         self._row = one_row(leaves)
         checks.check_model(model, self._row)
         with own_settings(is_double(self._row)):
-            self._model = linear_rows.settled(model, self._row)
+            self._model = linear_rows.freeze_features(model, self._row)
         slots = (
-            None if unit.is_count_public else noise.random_order(capacity, fixed_secret)[:num_rows]
+            None if unit.is_count_public else stream.random_order(capacity, fixed_secret)[:num_rows]
         )
         placed = place(self._model, leaves, num_rows, capacity, slots, self._mesh)
         self._rows, self._num_rows, self._by_columns = placed
@@ -198,12 +182,24 @@ class Curator:
         return self._row
 
     @property
+    def facts(self) -> Facts:
+        """All that settings may be chosen from: public, and as it is now."""
+        account = self._account
+        return facts_of(
+            self.model,
+            self.unit,
+            self.capacity,
+            self.budget,
+            account.shared_by,
+            account.share_left,
+        )
+
+    @property
     def num_grants(self) -> int:
         """How many runs were billed so far: all that the ledger has."""
         return len(self._account.ledger.grants)
 
-    # -- what may be asked
-    # -------------------------------------------------------------------------------------------------
+    # What may be asked
 
     def trace(self, program: Program, *arguments: Any) -> Traced:
         """Trace the program at the shapes of `arguments` and read off its bill.
@@ -211,10 +207,12 @@ class Curator:
         No row is touched.
         """
         stored = self._rows, self._num_rows, SECRET_SHAPE
-        return trace(self, program, stored, arguments, None if self._mesh is None else self._spread)
+        return trace(
+            self, program, stored, arguments, None if self._mesh is None else self._on_every_device
+        )
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
-        """The largest number of steps whose bill, with `initial`, fits what is left of the budget."""
+        """The largest number of steps whose bill, with `initial`, fits the budget that is left."""
         return self._account.max_steps(initial, per_step)
 
     def limit(self, initial: Plan, per_step: Plan) -> tuple[int, str]:
@@ -250,8 +248,16 @@ class Curator:
         """Refuse a plan that would not be granted now. Spends nothing."""
         self._account.check(plan)
 
-    # -- how it is answered
-    # ------------------------------------------------------------------------------------------------
+    def bill(self, plan: Plan) -> tuple[Entry, ...]:
+        """What the plan costs, entry by entry. Spends nothing."""
+        return self._account.bill(plan)
+
+    def expected_statement(self, plan: Plan) -> Statement:
+        """What a grant of this plan would promise. Spends nothing."""
+        is_secret_fixed = self._fixed_secret is not None
+        return self._account.statement(plan, self.bill(plan), is_secret_fixed)
+
+    # How it is answered
 
     def hold(self, stored: Any, num_rows: Any, secret: Any, axis: str | None = None) -> Held:
         """What this owner answers from, inside a program that has its rows and its secret as
@@ -263,7 +269,7 @@ class Curator:
             rows, num_rows, self.unit, axis, self.capacity,
             charge=charge, occupied=occupied, device=device, by_columns=self._by_columns,
         )  # fmt: skip
-        return silently(
+        return without_side_effects(
             lambda table: with_statistic(with_scales(table, self.model), self.model), table
         ), secret
 
@@ -275,7 +281,7 @@ class Curator:
         if table.axis is not None:
             words, *points = (_of_first(table, value) for value in (words, *points))
         answer = query.answer(
-            noise.ask_key(secret, words, query, points, place), self.model, table, *points
+            stream.ask_key(secret, words, query, points, place), self.model, table, *points
         )
         if not isinstance(answer, Answer):
             name = type(query).__name__
@@ -285,7 +291,7 @@ class Curator:
             )
         return answer
 
-    def _spread(self, run: Program) -> Program:
+    def _on_every_device(self, run: Program) -> Program:
         """The same on every device, each with its part of the rows."""
         whole = PartitionSpec()
         rows = jax.tree.map(lambda leaf: leaf.sharding.spec, self._rows)
@@ -299,9 +305,33 @@ class Curator:
 
     def _fresh_secret(self) -> np.ndarray:
         return (
-            noise.fresh_secret()
+            stream.fresh_secret()
             if self._fixed_secret is None
             else np.asarray(self._fixed_secret, np.uint32)
+        )
+
+
+def _check_promise(
+    budget: Any, model: Any, shared_by: str | None, fixed_secret: np.ndarray | None
+) -> None:
+    """Refuse what is not of the kind that a curator is made with."""
+    if budget is not None and not isinstance(budget, Budget):
+        raise TypeError(
+            f"the budget is a {type(budget).__name__}: give a Budget(epsilon, delta), or None "
+            "to promise nothing"
+        )
+    if not isinstance(model, Model):
+        raise TypeError(
+            f"the model is a {type(model).__name__}: it must be a Model, such as "
+            "models.logistic(2, radius=1.0)"
+        )
+    if fixed_secret is not None and np.shape(fixed_secret) != SECRET_SHAPE.shape:
+        raise ValueError(
+            f"fixed_secret of shape {np.shape(fixed_secret)} must be 16 words of 32 bits"
+        )
+    if shared_by is not None and shared_by not in filters.FILTERS:
+        raise ValueError(
+            f"shared_by={shared_by!r} must be None or one of {sorted(filters.FILTERS)}"
         )
 
 
@@ -333,7 +363,7 @@ class Granted:
         self.left.subtract(
             {query: count for query, count in plan.items() if not is_standing(query)}
         )
-        words = jnp.asarray(noise.secret_of(self.secret, next(self.runs)), jnp.uint32)
+        words = jnp.asarray(stream.secret_of(self.secret, next(self.runs)), jnp.uint32)
         return self.curator._rows, self.curator._num_rows, words
 
 

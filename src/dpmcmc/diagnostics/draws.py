@@ -15,7 +15,8 @@ from dpmcmc.finding import Finding, Severity, note, severe
 from dpmcmc.precision import in_double, own_settings
 from dpmcmc.types import Answer, Model, statistics_of, traits
 
-HARDLY = 0.01  # of the steps
+MIN_ACCEPTANCE = 0.01  # share of the steps
+MAX_SATURATED = 0.01  # share of the steps
 ROUNDING = 4 * 2.0**-23  # of positions in float32
 AT_THE_LIMIT = 0.05  # of the steps
 # Step size times precision, of Langevin dynamics: beyond, a variance is a quarter too large or more
@@ -148,7 +149,10 @@ def _of_widths(
     numbers = {"least": least, "most": most}
     if self_concordance is None:
         is_bent = not most <= WIDENED
-        why = f"The normal approximation of the likelihood fails where noise widens the posterior more than {WIDENED:g} times"
+        why = (
+            "The normal approximation of the likelihood fails where noise widens the posterior "
+            f"more than {WIDENED:g} times"
+        )
     else:
         longest = np.linalg.eigvalsh(with_noise).min() ** -0.5
         is_bent = self_concordance * longest > np.log(BENT)
@@ -235,7 +239,7 @@ def _of_shares(info: Mapping[str, np.ndarray]) -> list[Finding]:
         name: float(np.mean(values)) for name, values in info.items() if name.startswith("is_")
     }
     found = []
-    if share.get("is_accepted", 1.0) < HARDLY and (size := info["is_accepted"].size) > 1:
+    if share.get("is_accepted", 1.0) < MIN_ACCEPTANCE and (size := info["is_accepted"].size) > 1:
         share_of = (
             f"{share['is_accepted']:.1%} of the" if share["is_accepted"] > 0 else f"none of {size}"
         )
@@ -247,7 +251,7 @@ def _of_shares(info: Mapping[str, np.ndarray]) -> list[Finding]:
                 share=share["is_accepted"],
             )
         )
-    if share.get("is_saturated", 0.0) > HARDLY:
+    if share.get("is_saturated", 0.0) > MAX_SATURATED:
         factor = float(np.sqrt(np.mean(info["noise_ratio"]))) if "noise_ratio" in info else 1.0
         how_wide = f", up to {factor:.2g} times as widely as they should be" if factor > 1 else ""
         found.append(
@@ -263,7 +267,10 @@ def _of_shares(info: Mapping[str, np.ndarray]) -> list[Finding]:
             )
         )
     if "is_accepted" not in info and share.get("is_divergent", 0.0) > 0:
-        text = f"The trajectory became non-finite in a share of {share['is_divergent']:.2g} of the steps: they are much too long."
+        text = (
+            f"The trajectory became non-finite in a share of {share['is_divergent']:.2g} of the "
+            "steps: they are much too long."
+        )
         found.append(severe("divergent", text, share=share["is_divergent"]))
     if share.get("is_outside", 0.0) > AT_THE_LIMIT:
         why = (

@@ -12,13 +12,16 @@ import numpy as np
 
 from dpmcmc.finding import Finding, note
 from dpmcmc.precision import is_double, own_settings
-from dpmcmc.types import Model, traits
+from dpmcmc.types import Model, Traits, traits
 
 CLOSE = 1e-6  # a clip that is meant to be the proved bound may be rounded
 ROUGHLY = 1e-3  # of a slope in float32
 FEW_ROWS = 50  # in a batch
 ENOUGH = 1000  # positions to try something at
-CONTRADICTION = "Queries use different parts, so that the draws are not those of one posterior. Make the parts agree."
+CONTRADICTION = (
+    "Queries use different parts, so that the draws are not those of one posterior. Make the "
+    "parts agree."
+)
 BIAS = (
     "Clipping biases the draws: measured in standard deviations, the more the larger the table is"
 )
@@ -36,7 +39,6 @@ def of_settings(model: Model, plan: Mapping[Any, int]) -> list[Finding]:
             continue  # its errors cost acceptance and nothing else
         name = trait.bounded_by
         clip = trait.clip
-        temperature = trait.temperature
         bias = BIAS + (HOW_MUCH if trait.is_direction and name == "lipschitz" else "")
         proved = getattr(model, name)
         if clip is not None and proved is not None and clip < proved * (1 - CLOSE):
@@ -57,29 +59,36 @@ def of_settings(model: Model, plan: Mapping[Any, int]) -> list[Finding]:
                     f"{bias}.",
                 )
             )
-        size = getattr(trait.batch, "size", FEW_ROWS)
-        if size < FEW_ROWS and clip is not None and not trait.is_direction:
-            found.append(
-                note(
-                    "small-batches",
-                    f"{query} corrects by the variance within each batch, and {size} rows "
-                    "estimate it badly: the draws are biased where rows are skewed. Use batches "
-                    f"of {FEW_ROWS} rows or more.",
-                    size=size,
-                )
+        found += _of_changed_likelihood(query, trait)
+    return found
+
+
+def _of_changed_likelihood(query: Any, trait: Traits) -> list[Finding]:
+    """Batches that are too small for their correction, and a likelihood raised to a power."""
+    found = []
+    size = getattr(trait.batch, "size", FEW_ROWS)
+    if size < FEW_ROWS and trait.clip is not None and not trait.is_direction:
+        found.append(
+            note(
+                "small-batches",
+                f"{query} corrects by the variance within each batch, and {size} rows "
+                "estimate it badly: the draws are biased where rows are skewed. Use batches "
+                f"of {FEW_ROWS} rows or more.",
+                size=size,
             )
-        if temperature != 1:
-            factor = temperature**-0.5
-            found.append(
-                note(
-                    "tempered",
-                    f"{query} raises the likelihood to the power temperature={temperature:g}: the "
-                    f"draws are those of a tempered posterior, about {factor:.3g} times as wide "
-                    "as the posterior.",
-                    temperature=temperature,
-                    widening=factor,
-                )
+        )
+    if trait.temperature != 1:
+        factor = trait.temperature**-0.5
+        found.append(
+            note(
+                "tempered",
+                f"{query} raises the likelihood to the power temperature={trait.temperature:g}: "
+                f"the draws are those of a tempered posterior, about {factor:.3g} times as wide "
+                "as the posterior.",
+                temperature=trait.temperature,
+                widening=factor,
             )
+        )
     return found
 
 
@@ -186,10 +195,16 @@ def of_parts(model: Model, row: Any, position: Any) -> list[Finding]:
                 np.diff(values[part]),
                 np.abs(values[""]).max() + np.abs(values[part]).max(),
             ):
-                text = f"`{part}` of the model contradicts its log_likelihood, for a made-up row of {name}. {CONTRADICTION}"
+                text = (
+                    f"`{part}` of the model contradicts its log_likelihood, for a made-up row of "
+                    f"{name}. {CONTRADICTION}"
+                )
                 return [note("parts-disagree", text)]
         if _differ(slope, own, np.abs(slope).max()):
-            text = f"linear.features are not the slope of linear.predictor, for a made-up row of {name}. {CONTRADICTION}"
+            text = (
+                "linear.features are not the slope of linear.predictor, for a made-up row of "
+                f"{name}. {CONTRADICTION}"
+            )
             return [note("parts-disagree", text)]
     return []
 

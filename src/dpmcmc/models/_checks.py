@@ -1,4 +1,4 @@
-"""Refusals at the door: what the user typed, what was expected, and why."""
+"""Checks of arguments: messages say what was given, what is expected, and why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numbers
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.types import NO_NUMBERS, positive
+from dpmcmc.checks import NO_NUMBERS, positive
 
 
 def temperature(value: float) -> float:
@@ -24,20 +24,20 @@ def row(given, *shapes: tuple[int, ...]) -> None:
     if [
         () if isinstance(part, numbers.Number) else getattr(part, "shape", None) for part in parts
     ] != list(shapes):
-        words = [
+        wanted_shapes = [
             "(n,)" if shape == () else f"(n, {', '.join(map(str, shape))})" for shape in shapes
         ]
-        told = (
-            f"an array of shape {words[0]}"
-            if len(words) == 1
-            else f"a tuple of arrays of shapes {' and '.join(words)}"
+        wanted = (
+            f"an array of shape {wanted_shapes[0]}"
+            if len(wanted_shapes) == 1
+            else f"a tuple of arrays of shapes {' and '.join(wanted_shapes)}"
         )
-        raise ValueError(f"rows must be {told}")
+        raise ValueError(f"rows must be {wanted}")
 
 
 def if_known(cells, log_likelihood):
-    """No number where a cell is none, so that its row says nothing: the curvature, too, must not do
-    without such a cell.
+    """NaN where a cell is NaN, so that the row is ignored, also by derivatives that would not
+    depend on the cell.
     """
     is_missing = jnp.isnan(cells)
     if is_missing.ndim:  # GPU kernels know no reduction, not even of one number

@@ -7,17 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.checks import positive
 from dpmcmc.models import _checks
 from dpmcmc.models.gaussian import HIGHEST
-from dpmcmc.types import Array, Key, Linear, Row, positive
+from dpmcmc.types import Array, Linear, Row
 
 
 def predictor(position: Array, features: Array, intercept: bool) -> Array:
-    """z of one row, or of many: under `vmap` over rows and positions it is a single matrix product."""
+    """z of one row. Under `vmap` over rows and positions it is a single matrix product."""
     slope = jnp.dot(features, position[int(intercept) :], precision=HIGHEST)
     return slope + position[0] if intercept else slope
 
@@ -38,7 +38,7 @@ def linear(log_likelihood: Callable[[Array, Row], Array], intercept: bool) -> Li
 def prior(
     prior_scale, dimension: int, position_radius: float | None = None
 ) -> Callable[[Array], Array]:
-    """Independent normals around 0; with `position_radius`, restricted to the ball of that radius."""
+    """Independent normals around 0, restricted to a ball if `position_radius` is given."""
     scale = _checks.prior_scale(prior_scale, dimension)
 
     def log_prior(position: Array) -> Array:
@@ -59,24 +59,6 @@ def unravel(
     if intercept:
         return lambda position: {"intercept": position[0], "coefficients": position[1:]}
     return lambda position: {"coefficients": position}
-
-
-def simulate(
-    rng_key: Key, num_rows: int, position, radius: float, intercept: bool
-) -> tuple[Array, Array, Key]:
-    """Made-up features (num_rows, num_features), uniform in a ball; z of each row; and a key to
-    draw the responses with.
-    """
-    key_features, key_response = jax.random.split(rng_key)
-    position = jnp.asarray(position, float)
-    num_features = len(position) - bool(intercept)
-    key_direction, key_length = jax.random.split(key_features)
-    normals = jax.random.normal(key_direction, (num_rows, num_features), position.dtype)
-    lengths = radius * jax.random.uniform(key_length, (num_rows, 1), position.dtype) ** (
-        1 / num_features
-    )
-    features = lengths * normals / jnp.linalg.norm(normals, axis=1, keepdims=True)
-    return features, predictor(position, features, intercept), key_response
 
 
 def row_radius(radius: float, intercept: bool) -> float:

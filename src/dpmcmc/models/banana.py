@@ -21,22 +21,37 @@ from __future__ import annotations
 
 import math
 
-import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.models.gaussian import draw_gaussian_posterior, gaussian, simulate_gaussian_rows
-from dpmcmc.types import Array, Key, Model
+from dpmcmc.models.gaussian import gaussian
+from dpmcmc.types import Array, Model
 
 
 def banana(
     variances, curvature: float, shift: float = 0.0, vertex: float = 0.0, prior_scale=1.0
 ) -> Model:
-    """Rows of shape (d,), d = len(variances) at least 2.
+    """A Gaussian bent along a parabola, on rows of shape (d,).
 
-    With curvature 0 it is the Gaussian model.
+    Args:
+        variances: The d >= 2 variances of a row's entries.
+        curvature: The a of the parabola; with 0 the model is Gaussian.
+        shift: The parabola's b.
+        vertex: The parabola's m.
+        prior_scale: Standard deviation of the straightened position's prior.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.banana([1.0, 1.0], curvature=2.0).dimension
+        2
     """
-    straight = gaussian(_variances(variances), prior_scale)
-    bend = _parabola(curvature, shift, vertex)
+    straight = gaussian(checked_variances(variances), prior_scale)
+    bend = parabola(curvature, shift, vertex)
 
     def straighten(position: Array) -> Array:
         return position.at[1].add(bend(position[0]))
@@ -49,48 +64,7 @@ def banana(
     )
 
 
-def draw_banana_posterior(
-    rng_key: Key,
-    num_draws: int,
-    rows,
-    variances,
-    curvature: float,
-    shift: float = 0.0,
-    vertex: float = 0.0,
-    prior_scale=1.0,
-    temperature: float = 1.0,
-) -> Array:
-    """Exact, independent draws (num_draws, d) of the tempered posterior.
-
-    **Not private**: for tests and figures.
-    """
-    bend = _parabola(curvature, shift, vertex)
-    draws = draw_gaussian_posterior(
-        rng_key, num_draws, rows, _variances(variances), prior_scale, 0.0, temperature
-    )
-    return draws.at[:, 1].add(-bend(draws[:, 0]))
-
-
-def simulate_banana_rows(
-    rng_key: Key,
-    num_rows: int,
-    position,
-    variances,
-    curvature: float,
-    shift: float = 0.0,
-    vertex: float = 0.0,
-) -> Array:
-    """Rows (num_rows, d) drawn from the model at a position you choose: made-up data for tests and
-    figures.
-    """
-    bend = _parabola(curvature, shift, vertex)
-    position = jnp.asarray(position, float)
-    return simulate_gaussian_rows(
-        rng_key, num_rows, position.at[1].add(bend(position[0])), _variances(variances)
-    )
-
-
-def _parabola(curvature: float, shift: float, vertex: float):
+def parabola(curvature: float, shift: float, vertex: float):
     for name, value in (("curvature", curvature), ("shift", shift), ("vertex", vertex)):
         if not math.isfinite(value):
             raise ValueError(
@@ -99,7 +73,7 @@ def _parabola(curvature: float, shift: float, vertex: float):
     return lambda first: curvature * (first - vertex) ** 2 + shift
 
 
-def _variances(variances) -> np.ndarray:
+def checked_variances(variances) -> np.ndarray:
     array = np.asarray(variances, dtype=float)
     if array.ndim != 1 or len(array) < 2 or not (np.isfinite(array).all() and (array > 0).all()):
         raise ValueError(

@@ -1,6 +1,7 @@
 r"""The circle: a thin ring that a random walk has to travel around.
 
-    row r in R,  position (x, y),  flat prior:      log-likelihood  -a (x^2 + y^2 - r^2)^2,      a: sharpness
+    row r in R,  position (x, y),  flat prior
+    log-likelihood  -a (x^2 + y^2 - r^2)^2,    a: sharpness
 
 A row only says how far from the origin the position is. In polar coordinates dx dy = (du / 2) dphi
 with u = x^2 + y^2, so under the posterior of n rows with the likelihood raised to the power T the
@@ -19,18 +20,31 @@ the flat prior restricted to the disc |theta| <= R, its length is at most 4 a R^
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 
+from dpmcmc.checks import positive
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Key, Model, positive
+from dpmcmc.types import Array, Model
 
 
 def circle(sharpness: float, radius: float | None = None) -> Model:
-    """Rows are single numbers r, positions points (x, y) of the plane.
+    """A thin ring: rows are single numbers r, positions are points (x, y) of the plane.
 
-    With `radius`, |r| <= radius is declared and the flat prior ends there, which buys a proved
-    `lipschitz`; start the chain inside. Without it there is no bound: choose a clip.
+    Args:
+        sharpness: The a of the log-likelihood.
+        radius: Declares |r| <= radius and restricts the flat prior to that disc: then `lipschitz`
+            is proved. Start the chain inside. Without it choose a clip.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.circle(0.5, radius=1.0).lipschitz
+        2.0
     """
     sharpness = positive("sharpness", sharpness, "it is the a in -a (x^2 + y^2 - r^2)^2")
     if radius is not None:
@@ -56,38 +70,3 @@ def circle(sharpness: float, radius: float | None = None) -> Model:
         lipschitz,
         declared=declared,
     )
-
-
-def draw_circle_posterior(
-    rng_key: Key,
-    num_draws: int,
-    rows,
-    sharpness: float,
-    radius: float | None = None,
-    temperature: float = 1.0,
-) -> Array:
-    """Exact, independent draws (num_draws, 2) of the tempered posterior.
-
-    **Not private**: for tests and figures.
-    """
-    sharpness = positive("sharpness", sharpness, "it is the a in -a (x^2 + y^2 - r^2)^2")
-    temperature = _checks.temperature(temperature)
-    key_angle, key_square = jax.random.split(rng_key)
-    center = jnp.mean(jnp.square(rows))
-    scale = (2 * len(rows) * sharpness * temperature) ** -0.5
-    upper = jnp.inf if radius is None else (radius**2 - center) / scale
-    normal = jax.random.truncated_normal(
-        key_square, -center / scale, upper, (num_draws,), center.dtype
-    )
-    distance = jnp.sqrt(jnp.maximum(center + scale * normal, 0.0))
-    angle = 2 * jnp.pi * jax.random.uniform(key_angle, (num_draws,), center.dtype)
-    return distance[:, None] * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
-
-
-def simulate_circle_rows(
-    rng_key: Key, num_rows: int, mean: float = 3.0, scale: float = 1.0
-) -> Array:
-    """Rows (num_rows,) from N(mean, scale^2), as in :cite:p:`raisa2021thesis`: the model itself
-    does not say how rows arise.
-    """
-    return mean + scale * jax.random.normal(rng_key, (num_rows,))

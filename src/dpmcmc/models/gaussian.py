@@ -30,22 +30,37 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.checks import positive
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Family, Key, Model, positive
+from dpmcmc.types import Array, Family, Model
 
 # An accelerator's default rounds float32 factors to 10 bits; ratios need all 24
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
 def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None = None) -> Model:
-    """Rows of shape (d,) around an unknown mean, with `covariance` of shape (d, d), or (d,) for
-    independent columns.
+    """The mean of Gaussian rows of shape (d,) whose covariance is known.
 
-    With `radius`, rows are declared to lie in the ball of that radius around 0 and the prior is
-    restricted to it, which buys a proved `lipschitz` and a `family`; start the chain inside.
-    Without it only `curvature` is proved: choose a clip.
+    Args:
+        covariance: Of shape (d, d), or variances of shape (d,) for independent columns.
+        prior_scale: Standard deviation of the normal prior, one for all entries or one for each.
+        prior_mean: Mean of the prior, one number or one for each entry.
+        radius: Declares that rows lie in the ball of this radius around 0, and restricts the prior
+            to it: then `lipschitz` is proved and there is a `family`. Start the chain inside.
+            Without it only `curvature` is proved: choose a clip.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.gaussian([1.0, 4.0], radius=2.0).lipschitz
+        4.0
     """
-    covariance = _covariance(covariance)
+    covariance = checked_covariance(covariance)
     dimension = len(covariance)
     scale = _checks.prior_scale(prior_scale, dimension)
     center = _checks.vector("prior_mean", prior_mean, dimension, "it is the prior's mean")
@@ -96,62 +111,7 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
     )
 
 
-def gaussian_posterior(rows, covariance, prior_scale=1.0, prior_mean=0.0, temperature: float = 1.0):
-    """The exact tempered posterior's (mean, covariance). **Not private**: it reads the rows; for
-    tests and figures.
-
-    It is the posterior of the model without `radius`; with one, condition it on the ball.
-    """
-    covariance = _covariance(covariance)
-    dimension = len(covariance)
-    temperature = _checks.temperature(temperature)
-    scale = _checks.prior_scale(prior_scale, dimension)
-    center = _checks.vector("prior_mean", prior_mean, dimension, "it is the prior's mean")
-
-    # In NumPy, so in float64 whatever the rows are: nothing here but their mean depends on them.
-    dense = np.diag(covariance) if covariance.ndim == 1 else covariance
-    row_precision = temperature * len(rows) * np.linalg.inv(dense)
-    posterior_covariance = np.linalg.inv(row_precision + np.diag(scale**-2))
-    gain = posterior_covariance @ row_precision
-    offset = posterior_covariance @ (center / scale**2)
-
-    row_mean = jnp.mean(rows, axis=0)
-    mean = jnp.dot(jnp.asarray(gain, row_mean.dtype), row_mean, precision=HIGHEST) + jnp.asarray(
-        offset, row_mean.dtype
-    )
-    return mean, jnp.asarray(posterior_covariance, row_mean.dtype)
-
-
-def draw_gaussian_posterior(
-    rng_key: Key, num_draws: int, rows, covariance, prior_scale=1.0, prior_mean=0.0, temperature=1.0
-):
-    """Independent draws (num_draws, d) of `gaussian_posterior`.
-
-    **Not private**: for tests and figures.
-    """
-    mean, posterior_covariance = gaussian_posterior(
-        rows, covariance, prior_scale, prior_mean, temperature
-    )
-    factor = jnp.linalg.cholesky(posterior_covariance)
-    normals = jax.random.normal(rng_key, (num_draws, len(mean)), mean.dtype)
-    return mean + jnp.dot(normals, factor.T, precision=HIGHEST)
-
-
-def simulate_gaussian_rows(rng_key: Key, num_rows: int, mean, covariance) -> Array:
-    """Rows (num_rows, d) drawn from the model at a mean you choose: made-up data for tests and
-    figures.
-    """
-    covariance = _covariance(covariance)
-    factor = (
-        np.diag(np.sqrt(covariance)) if covariance.ndim == 1 else np.linalg.cholesky(covariance)
-    )
-    normals = jax.random.normal(rng_key, (num_rows, len(covariance)))
-    return jnp.asarray(mean, normals.dtype) + jnp.dot(
-        normals, jnp.asarray(factor.T, normals.dtype), precision=HIGHEST
-    )
-
-
-def _covariance(covariance) -> np.ndarray:
+def checked_covariance(covariance) -> np.ndarray:
     array = np.asarray(covariance, dtype=float)
     if array.ndim == 1 and array.size and np.isfinite(array).all() and (array > 0).all():
         return array

@@ -1,6 +1,7 @@
 r"""Linear regression with a known noise.
 
-    row (x, y),  x in R^k,  y in R;      y ~ N(z, s^2),   z = x . b  (+ a, the intercept);      s: noise_scale
+    row (x, y),  x in R^k,  y in R
+    y ~ N(z, s^2),   z = x . b  (+ a, the intercept),    s: noise_scale
     every coefficient ~ N(0, prior_scale^2), independently
 
 With X the matrix of the rows x, or (1, x) with an intercept, and the likelihood raised to the power
@@ -23,13 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.checks import positive, whole
 from dpmcmc.models import _checks, _regression
-from dpmcmc.models.gaussian import HIGHEST
-from dpmcmc.types import Array, Family, Key, Model, Row, positive, whole
+from dpmcmc.types import Array, Family, Model, Row
 
 
 def linear(
@@ -42,12 +42,28 @@ def linear(
     response_bound: float | None = None,
     position_radius: float | None = None,
 ) -> Model:
-    """Rows (x, y) with x of shape (num_features,). The intercept, if any, comes first in the
-    position and in `names`.
+    """Linear regression with a known noise, on rows (x, y).
 
-    The last three, given together, declare |x| <= radius and |y| <= response_bound and restrict the
-    prior to the ball of `position_radius`, which buys a proved `lipschitz` and `curvature` and a
-    `family`; start the chain inside. Without them choose a clip.
+    Args:
+        num_features: The number of columns of x.
+        noise_scale: The standard deviation of y around z.
+        prior_scale: Standard deviation of the normal priors, one for all or one for each.
+        intercept: Whether z has an intercept; it then comes first in the position and in `names`.
+        names: One name for each coefficient; without names they stay together.
+        radius, response_bound, position_radius: Give all three, or none. They declare |x| <= radius
+            and |y| <= response_bound and restrict the prior to the ball of `position_radius`:
+            then `lipschitz` and `curvature` are proved. Start the chain inside. Without them choose a clip.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.linear(2, noise_scale=1.0, intercept=True).dimension
+        3
     """
     num_features = whole("num_features", num_features, 1, "the number of columns of x")
     noise_scale = positive(
@@ -72,65 +88,6 @@ def linear(
         declared=limits and f"|x| <= {radius:g}, |y| <= {response_bound:g}",
         self_concordance=0.0,
     )
-
-
-def linear_posterior(
-    rows, noise_scale: float, prior_scale=1.0, intercept: bool = False, temperature: float = 1.0
-):
-    """The exact tempered posterior's (mean, covariance). **Not private**: it reads the rows; for
-    tests and figures.
-
-    It is the posterior of the model without `position_radius`; with one, condition it on the ball.
-    """
-    temperature = _checks.temperature(temperature)
-    features, response = map(jnp.asarray, rows)
-    design = (
-        jnp.concatenate([jnp.ones_like(features[:, :1]), features], axis=1)
-        if intercept
-        else features
-    )
-    dimension = design.shape[1]
-    scale = _checks.prior_scale(prior_scale, dimension)
-    weight = temperature / noise_scale**2
-    cross = jnp.dot(design.T, design, precision=HIGHEST)
-    covariance = jnp.linalg.inv(weight * cross + jnp.diag(jnp.asarray(scale**-2, design.dtype)))
-    slope = weight * jnp.dot(design.T, response, precision=HIGHEST)
-    return jnp.dot(covariance, slope, precision=HIGHEST), covariance
-
-
-def draw_linear_posterior(
-    rng_key: Key,
-    num_draws: int,
-    rows,
-    noise_scale: float,
-    prior_scale=1.0,
-    intercept: bool = False,
-    temperature: float = 1.0,
-) -> Array:
-    """Independent draws (num_draws, dimension) of `linear_posterior`.
-
-    **Not private**: for tests and figures.
-    """
-    mean, covariance = linear_posterior(rows, noise_scale, prior_scale, intercept, temperature)
-    normals = jax.random.normal(rng_key, (num_draws, len(mean)), mean.dtype)
-    return mean + jnp.dot(normals, jnp.linalg.cholesky(covariance).T, precision=HIGHEST)
-
-
-def simulate_linear_rows(
-    rng_key: Key,
-    num_rows: int,
-    position,
-    radius: float,
-    noise_scale: float,
-    intercept: bool = False,
-):
-    """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for
-    tests and figures.
-    """
-    features, means, key_noise = _regression.simulate(
-        rng_key, num_rows, position, radius, intercept
-    )
-    return features, means + noise_scale * jax.random.normal(key_noise, (num_rows,), means.dtype)
 
 
 def _family(

@@ -1,6 +1,7 @@
 r"""Logistic regression, the model with a bound for free.
 
-    row (x, y),  x in R^k,  y in {0, 1};      P(y = 1) = 1 / (1 + exp(-z)),   z = x . b  (+ a, the intercept)
+    row (x, y),  x in R^k,  y in {0, 1}
+    P(y = 1) = 1 / (1 + exp(-z)),   z = x . b  (+ a, the intercept)
     every coefficient ~ N(0, prior_scale^2), independently
 
 With the label as a sign s = 2 y - 1 the log-likelihood is  -log(1 + exp(-s z)),  here as
@@ -12,7 +13,9 @@ which neither overflows nor cancels in float32.
 **Bound.** Its derivative in z lies in [-1, 1], and z is linear in the position with gradient x, or
 (1, x) with an intercept. So for every pair of positions, and every row with |x| <= radius,
 
-    |log-ratio| <= radius |theta' - theta|,      with an intercept  sqrt(1 + radius^2) |theta' - theta|.
+    |log-ratio| <= radius |theta' - theta|,
+
+    with an intercept  |log-ratio| <= sqrt(1 + radius^2) |theta' - theta|.
 
 `radius` is about the features alone: the intercept's constant 1 is not part of it and is added
 here. Neither bound can be smaller: a row on the sphere, far on the wrong side of the boundary,
@@ -28,8 +31,9 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from dpmcmc.checks import whole
 from dpmcmc.models import _regression
-from dpmcmc.types import Array, Key, Kinds, Model, Row, whole
+from dpmcmc.types import Array, Kinds, Model, Row
 
 
 def logistic(
@@ -39,12 +43,29 @@ def logistic(
     intercept: bool = False,
     names: Sequence[str] | None = None,
 ) -> Model:
-    """Rows (x, y) with x of shape (num_features,) and |x| <= radius; a label above 1/2 counts as 1,
-    one up to it as 0.
+    """Logistic regression, on rows (x, y).
 
-    So labels in {0, 1}, {False, True} and {-1, 1} all work; a row whose label is missing (NaN) says
-    nothing. The intercept, if any, comes first in the position and in `names`. A row longer than
-    the radius meets the curator's clip.
+    A label above 1/2 counts as 1 and any other as 0: labels in {0, 1}, {False, True} and {-1, 1}
+    all work. A row whose label is missing (NaN) is ignored.
+
+    Args:
+        num_features: The number of columns of x.
+        radius: The public bound of |x|, without the intercept's constant 1. A longer row is
+            clipped.
+        prior_scale: Standard deviation of the normal priors, one for all or one for each.
+        intercept: Whether z has an intercept; it then comes first in the position and in `names`.
+        names: One name for each coefficient; without names they stay together.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.logistic(2, radius=1.0).lipschitz
+        1.0
     """
     num_features = whole("num_features", num_features, 1, "the number of columns of x")
     dimension = num_features + bool(intercept)
@@ -70,22 +91,20 @@ def logistic(
     )
 
 
-def simulate_logistic_rows(
-    rng_key: Key, num_rows: int, position, radius: float, intercept: bool = False
-):
-    """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for
-    tests and figures.
-    """
-    features, logits, key_label = _regression.simulate(
-        rng_key, num_rows, position, radius, intercept
-    )
-    return features, jax.random.bernoulli(key_label, jax.nn.sigmoid(logits)).astype(logits.dtype)
-
-
 # log(1 + t) / t at the Chebyshev points of [0, 1]: as close to it, in float32, as log1p is, for a
 # third of the work.
-_LOG1P = (1.0, -0.49999892711639404, 0.33329710364341736, -0.24951615929603577, 0.1966327428817749, -0.1526966691017151,
-          0.10543623566627502, -0.056373611092567444, 0.019542526453733444, -0.0031760570127516985)  # fmt: skip
+_LOG1P = (
+    1.0,
+    -0.49999892711639404,
+    0.33329710364341736,
+    -0.24951615929603577,
+    0.1966327428817749,
+    -0.1526966691017151,
+    0.10543623566627502,
+    -0.056373611092567444,
+    0.019542526453733444,
+    -0.0031760570127516985,
+)
 
 
 def _log1p_of_unit(value: Array) -> Array:

@@ -1,6 +1,7 @@
 r"""Two overlapping Gaussians, the first at theta_1 and the second theta_2 further on.
 
-    row x ~ 1/2 N(theta_1, v) + 1/2 N(theta_1 + theta_2, v),      flat prior on the square |theta_1|, |theta_2| <= B
+    row x ~ 1/2 N(theta_1, v) + 1/2 N(theta_1 + theta_2, v)
+    flat prior on the square |theta_1|, |theta_2| <= B
 
 The posterior has two modes, (m, d) and (m + d, -d). Rows are declared to lie in [-R, R]
 (:cite:p:`zhang2023dpfast`, section 6.1 and appendix E.1). A flat prior on the whole plane would
@@ -27,19 +28,33 @@ the paper's constant is 8.75.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.checks import positive
 from dpmcmc.models import _checks
-from dpmcmc.types import Array, Key, Model, positive, whole
+from dpmcmc.types import Array, Model
 
 
 def mixture(variance: float = 2.0, row_bound: float = 3.0, position_bound: float = 3.0) -> Model:
-    """Rows are single numbers in [-row_bound, row_bound]; the prior is flat on the square of the
-    given bound.
+    """Two overlapping Gaussians, on rows of single numbers.
 
-    Start the chain inside the square. A row outside its interval meets the curator's clip.
+    Args:
+        variance: The variance of each component.
+        row_bound: Declares that rows lie in [-row_bound, row_bound]; others are clipped.
+        position_bound: Half the side of the square on which the prior is flat. Start the chain
+            inside it.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.mixture().dimension
+        2
     """
     variance = positive("variance", variance, "it is the variance of each component")
     row_bound = positive("row_bound", row_bound, "every row lies in [-row_bound, row_bound]")
@@ -62,47 +77,6 @@ def mixture(variance: float = 2.0, row_bound: float = 3.0, position_bound: float
 
     bound = _bound(variance, row_bound, position_bound)
     return Model(log_likelihood, log_prior, unravel, 2, bound, declared=f"|row| <= {row_bound:g}")
-
-
-def mixture_posterior(
-    rows,
-    variance: float = 2.0,
-    position_bound: float = 3.0,
-    temperature: float = 1.0,
-    num_points: int = 100,
-):
-    """The tempered posterior on a grid: (axis, probabilities), with entry [i, j] the cell around
-    (axis[i], axis[j]).
-
-    The axis holds the midpoints of `num_points` equal cells. **Not private**: it reads the rows;
-    for tests and figures.
-    """
-    temperature = _checks.temperature(temperature)
-    num_points = whole(
-        "num_points", num_points, 2, "the number of cells along each side of the square"
-    )
-    model = mixture(variance, position_bound=position_bound)
-    axis = position_bound * ((2 * jnp.arange(num_points) + 1) / num_points - 1)
-    points = jnp.stack(jnp.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
-    rows = jnp.asarray(rows)
-    # One position at a time: num_points^2 times the rows would not fit.
-    total = jax.lax.map(
-        lambda point: jax.vmap(model.log_likelihood, (None, 0))(point, rows).sum(), points
-    )
-    return axis, jax.nn.softmax(temperature * total).reshape(num_points, num_points)
-
-
-def simulate_mixture_rows(
-    rng_key: Key, num_rows: int, position=(0.0, 1.0), variance: float = 2.0, row_bound: float = 3.0
-) -> Array:
-    """Rows (num_rows,) from the mixture, moved to the ends of the interval if outside: made-up data
-    for tests.
-    """
-    key_component, key_noise = jax.random.split(rng_key)
-    position = jnp.asarray(position, float)
-    center = position[0] + position[1] * jax.random.bernoulli(key_component, shape=(num_rows,))
-    rows = center + jnp.sqrt(variance) * jax.random.normal(key_noise, (num_rows,))
-    return jnp.clip(rows, -row_bound, row_bound)
 
 
 def _bound(

@@ -126,10 +126,10 @@ class _Parts:
             latent = {
                 name: value for name, value in self.values(position).items() if name in self.shapes
             }
-            told = numpyro.handlers.block(
+            exposed = numpyro.handlers.block(
                 numpyro.handlers.substitute(self.call, latent), expose=self.said
             )
-            return numpyro.infer.util.log_density(told, (table,), {}, {})[0]
+            return numpyro.infer.util.log_density(exposed, (table,), {}, {})[0]
 
 
 def _numpyro() -> Any:
@@ -258,16 +258,16 @@ class _Site(NamedTuple):
 
 def _sites_of(call: Callable[[Any], Any], table: Any) -> dict[str, _Site]:
     numpyro = _numpyro()
-    found = {}
+    sites = {}
     begun = numpyro.handlers.trace(
         numpyro.handlers.substitute(call, substitute_fn=numpyro.infer.init_to_uniform)
     )
 
     def look(table: Any) -> None:
-        found.update({name: _site(numpyro, site) for name, site in begun.get_trace(table).items()})
+        sites.update({name: _site(numpyro, site) for name, site in begun.get_trace(table).items()})
 
     jax.eval_shape(look, table)
-    return found
+    return sites
 
 
 def _site(numpyro: Any, site: Mapping[str, Any]) -> _Site:

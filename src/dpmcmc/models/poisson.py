@@ -1,6 +1,7 @@
 r"""Poisson regression of counts.
 
-    row (x, y),  x in R^k,  y in {0, 1, 2, ...};      y ~ Poisson(e^z),   z = x . b  (+ a, the intercept)
+    row (x, y),  x in R^k,  y in {0, 1, 2, ...}
+    y ~ Poisson(e^z),   z = x . b  (+ a, the intercept)
     every coefficient ~ N(0, prior_scale^2), independently
 
 The log-likelihood is  y z - e^z,  without its constant -log y!.
@@ -20,11 +21,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 
+from dpmcmc.checks import whole
 from dpmcmc.models import _checks, _regression
-from dpmcmc.types import Array, Key, Model, Row, whole
+from dpmcmc.types import Array, Model, Row
 
 
 def poisson(
@@ -36,12 +37,27 @@ def poisson(
     response_bound: float | None = None,
     position_radius: float | None = None,
 ) -> Model:
-    """Rows (x, y) with x of shape (num_features,). The intercept, if any, comes first in the
-    position and in `names`.
+    """Poisson regression of counts, on rows (x, y).
 
-    The last three, given together, declare |x| <= radius and y <= response_bound and restrict the
-    prior to the ball of `position_radius`, which buys a proved `lipschitz` and `curvature`; start
-    the chain inside. Without them choose a clip.
+    Args:
+        num_features: The number of columns of x.
+        prior_scale: Standard deviation of the normal priors, one for all or one for each.
+        intercept: Whether z has an intercept; it then comes first in the position and in `names`.
+        names: One name for each coefficient; without names they stay together.
+        radius, response_bound, position_radius: Give all three, or none. They declare |x| <= radius
+            and y <= response_bound and restrict the prior to the ball of `position_radius`:
+            then `lipschitz` and `curvature` are proved. Start the chain inside. Without them choose a clip.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.poisson(2).lipschitz is None
+        True
     """
     num_features = whole("num_features", num_features, 1, "the number of columns of x")
     dimension = num_features + bool(intercept)
@@ -62,18 +78,6 @@ def poisson(
         linear=linear,
         declared=limits and f"|x| <= {radius:g}, 0 <= y <= {response_bound:g}",
     )
-
-
-def simulate_poisson_rows(
-    rng_key: Key, num_rows: int, position, radius: float, intercept: bool = False
-):
-    """Rows (x, y): x uniform in the ball of the given radius, y from the model: made-up data for
-    tests and figures.
-    """
-    features, log_rates, key_count = _regression.simulate(
-        rng_key, num_rows, position, radius, intercept
-    )
-    return features, jax.random.poisson(key_count, jnp.exp(log_rates)).astype(log_rates.dtype)
 
 
 def _steepest(limits: _regression.Limits) -> float:

@@ -1,7 +1,8 @@
 r"""Linear regression with an unknown noise and robust tails: like logistic regression, a model with
 a bound for free.
 
-    row (x, y),  x in R^k,  y in R;      y = z + s e,   z = x . b  (+ a, the intercept);      s: the noise, unknown
+    row (x, y),  x in R^k,  y in R;    y = z + s e,   z = x . b  (+ a, the intercept)
+    s: the noise, unknown
     e has Huber's density (:cite:p:`huber1964robust`), normal up to K and exponential beyond:
 
         -log p(e) = h(e) = e^2 / 2,   or  K |e| - K^2 / 2  where |e| > K
@@ -9,7 +10,8 @@ a bound for free.
 Declare |x| <= R and |y| <= Y. With v for x, or (1, x) with an intercept, and R' >= |v|, the
 position is  c = (a, b) / s  and a number t that stands for the noise:
 
-    Y / s = q = K0 + R' t / sqrt(2);      every c_i ~ N(0, prior_scale^2),   t ~ N(0, 40^2),   independently,
+    Y / s = q = K0 + R' t / sqrt(2)
+    every c_i ~ N(0, prior_scale^2),   t ~ N(0, 40^2),   independently,
 
 with K0 = 1.345: at zero no row is in the tails, where rows have no curvature, and a private start
 knows the way.
@@ -55,8 +57,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.checks import positive, whole
 from dpmcmc.models import _checks, _regression
-from dpmcmc.types import Array, Model, Position, Row, positive, whole
+from dpmcmc.types import Array, Model, Position, Row
 
 HUBER = 1.345
 CENTER = HUBER  # of Y / s
@@ -74,22 +77,38 @@ def robust_linear(
     names: Sequence[str] | None = None,
     threshold: float = HUBER,
 ) -> Model:
-    """Rows (x, y) with x of shape (num_features,), |x| <= radius and |y| <= response_bound.
+    """Robust linear regression with an unknown noise, on rows (x, y).
 
-    The position has the coefficients over the noise, the intercept first if there is one, and then
-    what stands for the noise; it may start at zero. People get the coefficients, by `names` if
-    given, and `noise_scale`. `threshold` is K.
+    The position has the coefficients divided by the noise, and then t, which determines the noise;
+    a chain may start at zero. The released parameters are the coefficients and `noise_scale`.
 
-    The coefficients describe the bulk of the rows, as outliers have little pull: not the line of
-    the means, which least squares estimates, where errors are skewed.
+    Outliers have little influence. If errors are skewed, the coefficients therefore describe the
+    bulk of the rows, and not the conditional mean that least squares estimates.
+
+    Args:
+        num_features: The number of columns of x.
+        radius: The public bound of |x|, without the intercept's constant 1.
+        response_bound: The public bound of |y|.
+        prior_scale: Standard deviation of the coefficients' priors, in units of the noise.
+        intercept: Whether z has an intercept; it then comes first in the position and in `names`.
+        names: One name for each coefficient; without names they stay together.
+        threshold: K, in units of the noise: beyond it the tails are exponential.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.robust_linear(2, radius=1.0, response_bound=5.0).dimension
+        3
     """
     num_features = whole("num_features", num_features, 1, "the number of columns of x")
-    bound = positive(
-        "response_bound",
-        response_bound,
-        "it bounds |y| of every row; move y by a public constant to fit",
-    )
-    threshold = positive("threshold", threshold, "a row that is off by more noises pulls no harder")
+    reason = "it bounds |y| of every row; move y by a public constant to fit"
+    bound = positive("response_bound", response_bound, reason)
+    threshold = positive("threshold", threshold, "larger errors, in noises, pull no harder")
     row_radius = _regression.row_radius(radius, intercept)
     weight = math.sqrt(SHARE) * row_radius
     dimension = num_features + bool(intercept) + 1
@@ -97,10 +116,7 @@ def robust_linear(
         "prior_scale", prior_scale, dimension - 1, "it is the prior's standard deviation, in noises"
     )
     coefficients = _regression.unravel(dimension - 1, intercept, names)
-    if NOISE in (names or ()):
-        raise ValueError(
-            f"names={names!r} must be without {NOISE!r}: that is a parameter of its own"
-        )
+    _check_names(names)
 
     def inverse_noise(position: Position) -> Array:
         return CENTER + weight * position[-1]
@@ -127,9 +143,16 @@ def robust_linear(
         curvature=row_radius**2 * math.sqrt((1 + SHARE) ** 2 + 3 * SHARE**2),
         declared=f"|x| <= {radius:g}, |y| <= {bound:g}",
         center=center,
-        # The latter is that of a row that says nothing
+        # The latter is that of a row that is ignored
         spread=max(threshold * math.hypot(row_radius, weight), weight),
     )
+
+
+def _check_names(names: Sequence[str] | None) -> None:
+    if NOISE in (names or ()):
+        raise ValueError(
+            f"names={names!r} must be without {NOISE!r}: that is a parameter of its own"
+        )
 
 
 def _log(inverse: Array) -> Array:

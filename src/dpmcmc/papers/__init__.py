@@ -4,7 +4,7 @@ each published figure.
     python -m dpmcmc.papers.accounting           # steps that a budget allows, by the papers' bounds and by ours
     python -m dpmcmc.papers.hmc_comparison       # DP-HMC, penalty, SGLD and SGNHT at equal budgets
     python -m dpmcmc.papers.thesis_comparison    # Metropolis-Hastings on eight posteriors, tempered or not
-    python -m dpmcmc.papers.fast_mh_comparison   # what reading few rows costs and buys
+    python -m dpmcmc.papers.fast_mh_comparison   # what reading few rows costs and gains
     python -m dpmcmc.papers.clipping             # what clipped log-ratios do to the posterior
 
 All rows are made up, so that nothing has to be protected: chains run on curators without a budget,

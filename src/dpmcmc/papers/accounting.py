@@ -97,13 +97,13 @@ ALGORITHMS = {
 }
 
 
-def table(found: Mapping[str, Curves]) -> str:
+def table(results: Mapping[str, Curves]) -> str:
     """In Markdown."""
     lines = [
         f"| | {' | '.join(f'ε = {epsilon:g}' for epsilon in EPSILONS)} |",
         "|---" * (1 + len(EPSILONS)) + "|",
     ]
-    for name, curves in found.items():
+    for name, curves in results.items():
         for label, steps in curves.items():
             lines.append(
                 f"| {name}, {label} | "
@@ -112,9 +112,9 @@ def table(found: Mapping[str, Curves]) -> str:
     return "\n".join(lines)
 
 
-def figure(found: Mapping[str, Curves], path: str) -> None:
+def figure(results: Mapping[str, Curves], path: str) -> None:
     panels = []
-    for name, curves in found.items():
+    for name, curves in results.items():
         values = {
             label: (EPSILONS, np.where(np.array(steps) > 0, steps, np.nan)[:, None])
             for label, steps in curves.items()
@@ -124,9 +124,9 @@ def figure(found: Mapping[str, Curves], path: str) -> None:
 
 
 def main(path: str = "accounting.png") -> None:
-    found = {name: curves() for name, curves in ALGORITHMS.items()}
-    print(table(found))
-    figure(found, path)
+    results = {name: curves() for name, curves in ALGORITHMS.items()}
+    print(table(results))
+    figure(results, path)
     print(f"\nWritten to {path}.")
 
 

@@ -144,10 +144,10 @@ def ratios_per_length(rng_key: Key, problem: Problem, scale: float) -> np.ndarra
     return np.array([ratios(*pair) for pair in zip(here, moves, strict=True)])
 
 
-def table(found: Mapping[str, Found]) -> str:
+def table(results: Mapping[str, Found]) -> str:
     """In Markdown: medians over the repeats."""
     lines = []
-    for name, one in found.items():
+    for name, one in results.items():
         lines += [
             "",
             f"{name}; exact draws have {one.floor:.3f}",
@@ -160,12 +160,12 @@ def table(found: Mapping[str, Found]) -> str:
     return "\n".join(lines)
 
 
-def figure(found: Mapping[str, Found], path: str) -> None:
+def figure(results: Mapping[str, Found], path: str) -> None:
     """MMD against the share of clipped ratios for the papers' posteriors; for the rare event, of
     which 1 % is, against the clip.
     """
-    rare = {name: one for name, one in found.items() if name.startswith("Rare")}
-    usual = {name: one for name, one in found.items() if name not in rare}
+    rare = {name: one for name, one in results.items() if name.startswith("Rare")}
+    usual = {name: one for name, one in results.items() if name not in rare}
     by_share = {
         name: ([100 * share for share in one.shares], one.mmd) for name, one in usual.items()
     }
@@ -187,8 +187,8 @@ def figure(found: Mapping[str, Found], path: str) -> None:
     plots.medians(panels, path, is_shared=False)
 
 
-def _least(found: Mapping[str, Found]) -> float:
-    return float(np.median([one.floor for one in found.values()]))
+def _least(results: Mapping[str, Found]) -> float:
+    return float(np.median([one.floor for one in results.values()]))
 
 
 def main() -> None:
@@ -200,9 +200,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=NUM_STEPS, help="of a chain (%(default)s)")
     options = parser.parse_args()
     with comparison.unwarned():
-        found = run(options.repeats, options.steps)
-    print(table(found))
-    figure(found, options.out)
+        results = run(options.repeats, options.steps)
+    print(table(results))
+    figure(results, options.out)
     print(f"\nWritten to {options.out}.")
 
 

@@ -1,12 +1,12 @@
 """Samplers side by side at equal budgets, on made-up rows whose posterior is known.
 
-The settings of a method are the same for every budget; a larger one buys more steps. So one run
+The settings of a method are the same for every budget; a larger one allows more steps. So one run
 holds them all: as many chains as all repeats need, as long as the largest budget allows, on a
 curator without a budget, whose noise is that of the unit which the budgets protect. What a smaller
 budget would have given is the beginning of it. The first half of every run is left out.
 
-    found = compare(jax.random.key(0), problem, methods, budgets, num_chains=4, num_repeats=10)
-    print(table({"Banana": found}))
+    results = compare(jax.random.key(0), problem, methods, budgets, num_chains=4, num_repeats=10)
+    print(table({"Banana": results}))
 
 **Nothing here is private**: it is for rows that are nobody's.
 """
@@ -25,10 +25,11 @@ import numpy as np
 
 import dpmcmc
 from dpmcmc.accounting import calibrate
+from dpmcmc.checks import whole
 from dpmcmc.papers import metrics
 from dpmcmc.papers.problems import Problem, starts
 from dpmcmc.results import plots
-from dpmcmc.types import Budget, Key, Plan, Sampler, Unit, whole
+from dpmcmc.types import Budget, Key, Plan, Sampler, Unit
 
 MOST_STEPS = 200_000  # of a chain, even if its budget allows more
 MOST_KEPT = 20_000  # draws of a chain
@@ -96,19 +97,19 @@ def compare(
     positions = starts(key_starts, problem, num_chains * num_repeats).reshape(
         num_repeats, num_chains, -1
     )
-    found = {}
+    results = {}
     for name, method in methods.items():
         lengths = [min(most_steps, num_steps(method, budget, num_chains)) for budget in budgets]
         curator = dpmcmc.Curator(problem.rows, problem.model, None, unit=unit)
-        found[name] = score(
+        results[name] = score(
             key_chains, method.sampler, curator, positions, lengths, problem.reference
         )
         tell(
-            f"{name}: up to {max(lengths)} steps; MMD {np.median(found[name].mmd[-1]):.3f} at the "
+            f"{name}: up to {max(lengths)} steps; MMD {np.median(results[name].mmd[-1]):.3f} at the "
             "last budget"
         )
     return Comparison(
-        [budget.epsilon for budget in budgets], found, floor(key_floor, problem, num_repeats)
+        [budget.epsilon for budget in budgets], results, floor(key_floor, problem, num_repeats)
     )
 
 
@@ -192,10 +193,10 @@ def _draws(
 # -------------------------------------------------------------------------------------------------------------
 
 
-def table(found: Mapping[str, Comparison]) -> str:
+def table(results: Mapping[str, Comparison]) -> str:
     """Medians over the repeats, in Markdown."""
     lines = []
-    for name, comparison in found.items():
+    for name, comparison in results.items():
         heads = [f"ε = {epsilon:g}" for epsilon in comparison.epsilons]
         lines += [
             "",
@@ -219,12 +220,12 @@ def _cell(mmd: float, count: int) -> str:
     return f"{'–' if np.isnan(mmd) else f'{mmd:.3f}'} ({f'{count:,}'.replace(',', ' ')})"
 
 
-def figure(found: Mapping[str, Comparison], path: str, has_means: bool = True) -> None:
+def figure(results: Mapping[str, Comparison], path: str, has_means: bool = True) -> None:
     """MMD against epsilon, and the error of the mean beside it: medians and quartiles over the
     repeats.
     """
     panels = []
-    for name, comparison in found.items():
+    for name, comparison in results.items():
         mmds, errors = (
             {
                 label: (comparison.epsilons, getattr(scores, field))
@@ -274,7 +275,7 @@ def main(
     )
     options = parser.parse_args()
     with unwarned():
-        found = run(options.repeats, options.most_steps, lambda text: print(text, flush=True))
-    print(table(found))
-    draw(found, options.out)
+        results = run(options.repeats, options.most_steps, lambda text: print(text, flush=True))
+    print(table(results))
+    draw(results, options.out)
     print(f"\nWritten to {options.out}.")

@@ -1,4 +1,4 @@
-r"""What reading few rows costs and buys, on a mixture of two Gaussians: :cite:p:`zhang2023dpfast`,
+r"""What reading few rows costs and gains, on a mixture of two Gaussians: :cite:p:`zhang2023dpfast`,
 Figure 1.
 
     python -m dpmcmc.papers.fast_mh_comparison
@@ -99,10 +99,10 @@ def run(
     }
 
 
-def figure(found: Mapping[str, Comparison], path: str) -> None:
+def figure(results: Mapping[str, Comparison], path: str) -> None:
     """MMD against epsilon, and against the rows that were read for it."""
     panels = []
-    for name, one in found.items():
+    for name, one in results.items():
         num_rows = {
             label: reading.num_rows for label, reading in readings(models.mixture(VARIANCE)).items()
         }

@@ -171,7 +171,7 @@ GAUSSIAN_COVARIANCE = np.array(
 
 
 class Settings(NamedTuple):
-    """Noise is told as tau: its standard deviation is  2 tau n^(1/2) clip  (a ratio's clip is per
+    """Noise is given as tau: its standard deviation is  2 tau n^(1/2) clip  (a ratio's clip is per
     length of the move).
     """
 
@@ -260,13 +260,13 @@ def run(
         keys[0], NUM_ROWS, BANANA_VARIANCES, BANANA_CURVATURE, BANANA_PRIOR_SCALE
     )
     gaussian = problems.gaussian(keys[1], NUM_ROWS, GAUSSIAN_COVARIANCE, GAUSSIAN_PRIOR_SCALE)
-    found = {}
+    results = {}
     for key, name, problem, settings in (
         (keys[2], "Banana", banana, BANANA),
         (keys[3], "Gaussian, d = 10", gaussian, GAUSSIAN),
     ):
         tell(name)
-        found[name] = comparison.compare(
+        results[name] = comparison.compare(
             key,
             problem,
             methods(problem, settings),
@@ -276,7 +276,7 @@ def run(
             most_steps,
             tell,
         )
-    return found
+    return results
 
 
 if __name__ == "__main__":

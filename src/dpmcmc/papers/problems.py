@@ -1,4 +1,4 @@
-"""The posteriors that the papers try their samplers on: made-up rows, their model, and exact draws."""
+"""The papers' test posteriors: simulated rows, their model, and exact draws."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc import models
+from dpmcmc import models, testing
 from dpmcmc.types import Array, Key, Model
 
 NUM_REFERENCE = 1000
@@ -38,10 +38,10 @@ def banana(
     """True parameters (0, 3, 0, 0, ...)."""
     key_rows, key_reference = jax.random.split(rng_key)
     truth = _truth(len(variances))
-    rows = models.simulate_banana_rows(key_rows, num_rows, truth, variances, curvature)
+    rows = testing.simulate_banana_rows(key_rows, num_rows, truth, variances, curvature)
 
     def draw(key):
-        posterior = models.draw_banana_posterior(
+        posterior = testing.draw_banana_posterior(
             key,
             NUM_REFERENCE,
             rows,
@@ -60,11 +60,11 @@ def gaussian(rng_key: Key, num_rows: int, covariance, prior_scale: float) -> Pro
     """True means (0, 3, 0, 0, ...)."""
     key_rows, key_reference = jax.random.split(rng_key)
     truth = _truth(len(covariance))
-    rows = models.simulate_gaussian_rows(key_rows, num_rows, truth, covariance)
+    rows = testing.simulate_gaussian_rows(key_rows, num_rows, truth, covariance)
 
     def draw(key):
         return np.asarray(
-            models.draw_gaussian_posterior(key, NUM_REFERENCE, rows, covariance, prior_scale)
+            testing.draw_gaussian_posterior(key, NUM_REFERENCE, rows, covariance, prior_scale)
         )
 
     return Problem(models.gaussian(covariance, prior_scale), rows, truth, draw, draw(key_reference))
@@ -76,10 +76,10 @@ def circle(rng_key: Key, num_rows: int, sharpness: float) -> Problem:
     A parameter that they were made with there is not: chains start inside the ring.
     """
     key_rows, key_reference = jax.random.split(rng_key)
-    rows = models.simulate_circle_rows(key_rows, num_rows)
+    rows = testing.simulate_circle_rows(key_rows, num_rows)
 
     def draw(key):
-        return np.asarray(models.draw_circle_posterior(key, NUM_REFERENCE, rows, sharpness))
+        return np.asarray(testing.draw_circle_posterior(key, NUM_REFERENCE, rows, sharpness))
 
     return Problem(
         models.circle(sharpness), rows, jnp.array([0.0, 1.0]), draw, draw(key_reference), spread=1.0
@@ -88,12 +88,12 @@ def circle(rng_key: Key, num_rows: int, sharpness: float) -> Problem:
 
 def mixture(rng_key: Key, num_rows: int, variance: float, temperature: float) -> Problem:
     """Two modes, one the other with its centers exchanged; true parameters (0, 1), and chains start
-    in that mode. Exact up to the grid of `models.mixture_posterior`.
+    in that mode. Exact up to the grid of `testing.mixture_posterior`.
     """
     key_rows, key_reference = jax.random.split(rng_key)
     truth = jnp.array([0.0, 1.0])
-    rows = models.simulate_mixture_rows(key_rows, num_rows, truth, variance)
-    axis, cells = models.mixture_posterior(rows, variance, temperature=temperature)
+    rows = testing.simulate_mixture_rows(key_rows, num_rows, truth, variance)
+    axis, cells = testing.mixture_posterior(rows, variance, temperature=temperature)
 
     def draw(key):
         key_cell, key_inside = jax.random.split(key)
@@ -113,10 +113,10 @@ def rare_event(rng_key: Key, num_rows: int, chance: float) -> Problem:
     """Rows that are 1 with a small chance and else 0; the parameter is the chance's log-odds."""
     key_rows, key_reference = jax.random.split(rng_key)
     truth = jnp.log(jnp.array([chance / (1 - chance)]))
-    rows = models.simulate_binomial_rows(key_rows, num_rows, truth).astype(jnp.float32)
+    rows = testing.simulate_binomial_rows(key_rows, num_rows, truth).astype(jnp.float32)
 
     def draw(key):
-        return np.asarray(models.draw_binomial_posterior(key, NUM_REFERENCE, rows))
+        return np.asarray(testing.draw_binomial_posterior(key, NUM_REFERENCE, rows))
 
     model = models.binomial()._replace(unravel=lambda position: {"log_odds": position})
     return Problem(model, rows, truth, draw, draw(key_reference))

@@ -174,7 +174,7 @@ def methods(problem: Problem, settings: Settings) -> dict[str, Method]:
     gradient = Gradient(chosen.gradient_clip, chosen.tau_gradient * root, None, power)
     test = LogRatio(chosen.clip, chosen.tau * root, power)
     bit = Accept(Barker(), settings.penalty.clip * longest, power)
-    found = {
+    results = {
         "DP-HMC": Method(
             dpmcmc.hmc(prior, gradient, test, chosen.step_size, chosen.leapfrog, jitter=0.0),
             {gradient: chosen.leapfrog, test: 1},
@@ -189,26 +189,26 @@ def methods(problem: Problem, settings: Settings) -> dict[str, Method]:
     }
     if settings.minibatch and settings.guided_minibatch and settings.barker:
         coin = BatchBarker(FixedBatch(settings.barker.size, num_rows), power)
-        found["Minibatch penalty"] = batch(settings.minibatch, dpmcmc.random_walk)
-        found["Minibatch penalty, guided"] = batch(settings.guided_minibatch, dpmcmc.guided_walk)
-        found["DP Barker"] = Method(
+        results["Minibatch penalty"] = batch(settings.minibatch, dpmcmc.random_walk)
+        results["Minibatch penalty, guided"] = batch(settings.guided_minibatch, dpmcmc.guided_walk)
+        results["DP Barker"] = Method(
             dpmcmc.accept_walk(prior, coin, dpmcmc.random_walk(settings.barker.scale)), {coin: 1}
         )
-    return found
+    return results
 
 
 def run(
     num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS, tell: Tell = print
 ) -> dict[str, Comparison]:
     """All eight posteriors."""
-    found = {}
+    results = {}
     for number, (name, settings) in enumerate(SETTINGS.items()):
         key_rows, key_chains = jax.random.split(jax.random.key(number))
         problem = make(key_rows, name)
         epsilons = CIRCLE_EPSILONS if name == "Circle" else EPSILONS
         budgets = [Budget(epsilon, 0.1 / len(problem.rows)) for epsilon in epsilons]
         tell(name)
-        found[name] = comparison.compare(
+        results[name] = comparison.compare(
             key_chains,
             problem,
             methods(problem, settings),
@@ -218,7 +218,7 @@ def run(
             most_steps,
             tell,
         )
-    return found
+    return results
 
 
 if __name__ == "__main__":

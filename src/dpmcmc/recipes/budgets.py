@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dpmcmc.types import Budget, is_number
+from dpmcmc.checks import is_number
+from dpmcmc.types import Budget
 
 # Total-variation error of a million noisy gradients: delta pays for e^epsilon times as much
 TV_ERROR = 1e-23

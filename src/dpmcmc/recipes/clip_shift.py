@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dpmcmc.types import Model, is_number, whole
+from dpmcmc.checks import is_number, whole
+from dpmcmc.types import Model
 
 
 def clip_shift(model: Model, made_up: Any, position, clip: float, num_rows: int) -> np.ndarray:

@@ -18,13 +18,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from dpmcmc.checks import whole
 from dpmcmc.recipes.budgets import gaussian_mu
 from dpmcmc.recipes.hope import FEW_ON_AVERAGE, is_few, why_hopeless
 from dpmcmc.recipes.langevin import ATTAINED, langevin_step
 from dpmcmc.recipes.noise_aware import widening_for
 from dpmcmc.recipes.start import start_queries
 from dpmcmc.recipes.walks import longest_move, walk_query
-from dpmcmc.types import Budget, Neighbours, whole
+from dpmcmc.types import Budget, Neighbours
 
 
 class Constant(NamedTuple):

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from dpmcmc.checks import is_number, whole
 from dpmcmc.recipes.budgets import Budgets, gaussian_mu, public_facts, reach, rounded_up
 from dpmcmc.recipes.hope import warn_of_few_draws
 from dpmcmc.recipes.recipe import Recipe, SamplerName, clip_words
@@ -29,7 +30,7 @@ from dpmcmc.recipes.start import (
     start_plan,
     with_bounds,
 )
-from dpmcmc.types import Model, is_number, whole
+from dpmcmc.types import Model
 
 # At worst the variance of the stiffest direction is then a third too large; on real tables a few
 # per cent

@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from dpmcmc.checks import whole
 from dpmcmc.recipes.budgets import Budgets, gaussian_mu, multiplier, part_of, public_facts, reach
 from dpmcmc.recipes.hope import warn_of_widening
 from dpmcmc.recipes.recipe import Recipe, SamplerName, clip_words
 from dpmcmc.recipes.start import CURVATURE_SHARE, START_SHARE, gradient_kind, with_bounds
-from dpmcmc.types import Model, whole
+from dpmcmc.types import Model
 
 # Of mu^2, each: gradients and Hessians on the way to a survey
 APPROACH_STEPS, STEP_SHARE, HESSIAN_SHARE = 7, 0.015, 0.01

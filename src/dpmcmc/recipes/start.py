@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from dpmcmc.checks import positive
 from dpmcmc.recipes.budgets import Budgets, every_budget, gaussian_mu, rounded_up
-from dpmcmc.types import Budget, Model, Plan, positive
+from dpmcmc.types import Budget, Model, Plan
 
 START_SHARE, CURVATURE_SHARE, START_STEPS = 0.08, 0.02, 8  # of mu^2, for the private start
 

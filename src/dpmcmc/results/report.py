@@ -8,17 +8,16 @@ posterior.
 from __future__ import annotations
 
 import base64
-import itertools
 import math
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from dpmcmc.accounting import statement as statements
 from dpmcmc.accounting import verify
-from dpmcmc.accounting.statement import TITLES, promise_text
 from dpmcmc.finding import DO_NOT_RELY
-from dpmcmc.results import plots, posterior
+from dpmcmc.results import arviz, plots, summary
 
 DOCTYPE = "<!DOCTYPE html>"
 COLUMNS = {
@@ -37,9 +36,8 @@ GLOSSARY = (
     "<b>R-hat</b>: how much the chains "
     "disagree; 1 is perfect. <b>Note</b>: “prior” marks a parameter whose standard deviation is "
     "more than "
-    f"{posterior.LIKE_PRIOR:g} of the prior's: the data add little to what was assumed about it."
+    f"{summary.LIKE_PRIOR:g} of the prior's: the data add little to what was assumed about it."
 )
-PROMISE = ("Owner ", "Promise:", "Unit:", "Means:")  # the lines of a statement that stand in front
 CHECK = "The bill is in the file of the posterior: <code>dpmcmc account ledger FILE</code> computes the promise again from it."
 CHECKED = f"{CHECK} For this page it was, and is reproduced."
 FORGED = "DO NOT BELIEVE THE PROMISE: it is not what its own bill amounts to"
@@ -100,14 +98,14 @@ def _is_page(path: str | Path) -> bool:
 
 def sections(result: Any) -> list[str]:
     """What there is to say about one posterior."""
-    statement = posterior.statement_of(result)
+    statement = arviz.statement_of(result)
     attributes = result.posterior.attrs
     doubts = verify.doubts(attributes)
     is_private = not doubts and math.isfinite(float(attributes["epsilon"]))
     plan, reading = (escape(attributes.get(name, "")) for name in ("plan", "reading"))
-    draws = posterior.scalars(result)
+    draws = summary.scalars(result)
     return [
-        *(f"<p>{escape(line)}</p>" for line in _promise(statement, attributes)),
+        *(f"<p>{escape(line)}</p>" for line in _promise(attributes)),
         _box("bad", FORGED, doubts) if doubts else "",
         _verdict(result),
         "<h2>Parameters</h2>",
@@ -131,34 +129,38 @@ def image(png: bytes, text: str) -> str:
     )
 
 
-def _promise(statement: str, attributes: Any) -> list[str]:
+def _promise(attributes: Any) -> list[str]:
     """The promise, the unit and what it means; of several owners the weakest promise, then all of
     it for each.
     """
-    told = [
-        " ".join(line.split())
-        for line in statement.splitlines()
-        if line.strip().startswith(PROMISE)
+    try:
+        stated = statements.from_json(verify.parsed(attributes[statements.ATTRIBUTE]))
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return []  # `verify.doubts` finds this too, and the page shows it
+    if isinstance(stated, statements.Statement):
+        return [_one_space(line) for line in stated.promise()]
+    facts = stated.facts()
+    promised = statements.promise_text(facts["epsilon"], facts["delta"])
+    owners = [
+        ". ".join([f"Owner {statements.one_line(name)}", *map(_one_space, each.promise())])
+        for name, each in stated.owners.items()
     ]
-    if not statement.startswith(TITLES.partition("{")[0]):
-        return told
-    promise = promise_text(attributes["epsilon"], attributes["delta"])
-    starts = [index for index, line in enumerate(told) if line.startswith("Owner ")]
-    owners = [". ".join(told[start:end]) for start, end in itertools.pairwise([*starts, len(told)])]
-    return [
-        f"Promise: {promise}, or better, to the rows of each owner ({attributes['owners']})",
-        *owners,
-    ]
+    whose = f"to the rows of each owner ({facts['owners']})"
+    return [f"Promise: {promised}, or better, {whose}", *owners]
+
+
+def _one_space(line: str) -> str:
+    return " ".join(line.split())
 
 
 def _verdict(result: Any) -> str:
     """Whether to rely on the draws: by what was found when the result was made."""
-    found = posterior.findings(result)
+    found = arviz.findings(result)
     notes = [each.text for each in found if not each.is_severe]
     after = _box("note", "Notes", notes) if notes else ""
     if reasons := [each.text for each in found if each.is_severe]:
         return _box("bad", DO_NOT_RELY, reasons) + after
-    limits = posterior.limits_of(result)
+    limits = arviz.limits_of(result)
     is_several = result.posterior.sizes["chain"] > 1
     r_hat = (
         f"R-hat is at most {limits.r_hat:g}, and" if is_several else "one chain has no R-hat, but"
@@ -173,7 +175,7 @@ def _box(kind: str, title: str, lines: list[str]) -> str:
 
 
 def _table(result: Any, units: list[str]) -> str:
-    table = posterior.rounded_table(result)[list(COLUMNS)]
+    table = summary.rounded_table(result)[list(COLUMNS)]
     header = ["", *COLUMNS.values(), "units" if any(units) else ""]
     lines = [_row("th", header)]
     for (label, values), unit in zip(table.iterrows(), units, strict=True):

@@ -4,8 +4,10 @@ The leapfrog runs on released gradients G of the log-likelihood; a test of the l
 decides about its end:
 
     p ~ N(0, M)
-    p <- p + (h/2) (G + grad log prior);    L times:  x <- x + h M^-1 p,   p <- p + h (G + grad log prior),  the last kick halved
-    log-ratio = log-likelihood ratio + log prior ratio + kinetic energy before - kinetic energy after
+    p <- p + (h/2) (G + grad log prior)
+    L times:  x <- x + h M^-1 p,   p <- p + h (G + grad log prior),  the last kick halved
+    log-ratio = log-likelihood ratio + log prior ratio
+                + kinetic energy before - kinetic energy after
 
 **Why noise does no harm.** For each fixed noise of each gradient, a step and then a flip of the
 momentum is its own inverse. So the proposal is reversible for any noise whose law depends on the
@@ -36,9 +38,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dpmcmc.checks import is_number, whole
 from dpmcmc.samplers import roles, scaling
 from dpmcmc.samplers.penalty import passes
-from dpmcmc.types import Array, Position, Query, Sampler, is_number, is_standing, traits, whole
+from dpmcmc.types import Array, Position, Query, Sampler, is_standing, traits
 
 
 class HMCState(NamedTuple):
@@ -54,7 +57,7 @@ class HMCInfo(NamedTuple):
     """What was released on the way."""
 
     is_accepted: Array
-    is_divergent: Array  # the path left the numbers, or the prior's support
+    is_divergent: Array  # the trajectory became non-finite, or left the prior's support
     move_length: Array  # from the path's start to its end
 
 

@@ -1,7 +1,9 @@
 r"""Langevin dynamics on noisy gradients :cite:p:`welling2011bayesian`, private by its gradients
 alone :cite:p:`wang2015privacy`.
 
-    x' = x + (h/2) P (G + grad log p(x)) + sqrt(C) N(0, I),      C = h P      (h: step_size, P: preconditioner)
+    x' = x + (h/2) P (G + grad log p(x)) + sqrt(C) N(0, I),      C = h P
+
+with h the step_size and P the preconditioner.
 
 G is the released gradient of the log-likelihood, its noise of the public variance v. No test
 corrects the step, so the law of x is off by O(h). The published private version moves by h where
@@ -47,7 +49,7 @@ class LangevinInfo(NamedTuple):
     # tenth)
     is_saturated: Array
     is_outside: Array  # the step led to where the prior has no density, and was not taken
-    is_divergent: Array  # the step left the numbers, and was not taken
+    is_divergent: Array  # the step became non-finite, and was not taken
 
 
 def sgld(
@@ -59,6 +61,8 @@ def sgld(
     subtract_noise: bool = True,
 ) -> Sampler:
     """Langevin sampler that sees one noisy gradient per step.
+
+    A step out of the prior's support is not taken.
 
     Parameters
     ----------
@@ -74,8 +78,6 @@ def sgld(
     subtract_noise
         whether the known noise of the gradient is taken off the injected noise. If not, it widens
         the posterior.
-
-    A step out of the prior's support is not taken.
     """
     roles.check_prior(log_prior)
     step_at = scaling.schedule(step_size)

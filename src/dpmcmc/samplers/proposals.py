@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.types import NO_NUMBERS, Key, Position, is_number
+from dpmcmc.checks import NO_NUMBERS, is_number
+from dpmcmc.types import Key, Position
 
 # Adding a move to a position rounds: a capped move stops this much short, so that it still is
 # within the cap afterwards.

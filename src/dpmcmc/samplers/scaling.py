@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.types import NO_NUMBERS, Array, positive
+from dpmcmc.checks import NO_NUMBERS, positive
+from dpmcmc.types import Array
 
 ROUNDING = 1e-4  # noise that is meant to be just what a step may add is not told to be more
 

@@ -2,8 +2,11 @@
 
 A noisy curvature matrix at the public point, or at each of the first points, and noisy gradients:
 
-    A = C + (minus the Hessian of the log prior),  its eigenvalues lifted to at least what the noise in C could fake
-    x <- x + A^-1 (G(x) + grad log prior(x)),      `num_steps` times, each halved until it ends where the prior has density
+    A = C + (minus the Hessian of the log prior)
+    x <- x + A^-1 (G(x) + grad log prior(x)),      `num_steps` times
+
+The eigenvalues of A are lifted to at least what the noise in C could fake, and each step is halved
+until it ends where the prior has density.
 
 **Too far.** Rows whose pull is bounded have next to no curvature from afar, and steps from there go
 far beyond the posterior. Of a concave log posterior a slope that still leads on at the end of a
@@ -41,14 +44,16 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from dpmcmc.checks import whole
 from dpmcmc.samplers import roles
-from dpmcmc.types import Answer, Array, Ask, Key, Plan, Position, Query, whole
+from dpmcmc.types import Answer, Array, Ask, Key, Plan, Position, Query
 
 HALVINGS = 24
 SURE = 3.0  # standard deviations of the gradients' noise
 # Of the curvature along a step is left at least; of one that has just been asked
 LEAST, LEAST_NEW = 0.5, 0.2
-BACK = 0.5  # of the slope ahead: one back that is steeper was too far
+# Reject the step if the directional derivative reverses by more
+MAX_GRADIENT_REVERSAL = 0.5
 LEAST_STEP = 0.05  # of a step that was too far
 UNKNOWN = 1e30  # variance of what is not known yet
 
@@ -213,8 +218,9 @@ def _too_far(reached: _Reached, slope: Array, variance: Array) -> tuple[Array, A
     """
     ahead = jnp.dot(reached.slope, reached.step)
     behind = jnp.dot(slope, reached.step)
-    noise = SURE * jnp.sqrt(variance + BACK**2 * reached.variance) * jnp.linalg.norm(reached.step)
-    is_back = behind < -BACK * ahead - noise
+    both = variance + MAX_GRADIENT_REVERSAL**2 * reached.variance
+    noise = SURE * jnp.sqrt(both) * jnp.linalg.norm(reached.step)
+    is_back = behind < -MAX_GRADIENT_REVERSAL * ahead - noise
     return is_back, jnp.clip(
         ahead / jnp.where(is_back, ahead - behind, 1), LEAST_STEP, 1
     ) * reached.step

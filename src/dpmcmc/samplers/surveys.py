@@ -1,10 +1,11 @@
-r"""The posterior given what was released, noise and all: draws that are free once a survey is paid
-for.
+r"""The posterior given a survey, noise and all: sampling it costs no further privacy budget.
 
 A survey asks for the slope and the curvature of the log-likelihood at one point t, near the
 posterior (a private start finds it):
 
-    G = g + N(0, v I),        C = H + W        (W symmetric, with variance s^2 on the diagonal and half of that off it)
+    G = g + N(0, v I),        C = H + W
+
+with W symmetric, of variance s^2 on the diagonal and half of that off it.
 
 Many rows have a log-likelihood that is nearly quadratic there, so that g is nearly normal too:
 given the parameters x = t + u it has the mean H u and the covariance H, the information. What is
@@ -14,12 +15,12 @@ released then has a law that anybody can compute,
 
 the last term for what the noise in C does to C u. With the prior this is a posterior like any
 other: that of somebody who has seen the answers and not the rows
-:cite:p:`bernstein2018differentially,kulkarni2021differentially`. It is the wider the more noise
-there is, as it should be, up to the prior where rows say nothing that can be heard; without noise
-it is Laplace's approximation. The slopes that have led to t are heard too, as far as they agree
-(`samplers.start`): G is the mean of all, each weighed by its precision, and t the mean of their
-points. Where the noise in C outweighs that in G nothing is gained by it, for that mean is farther
-from the posterior.
+:cite:p:`bernstein2018differentially,kulkarni2021differentially`. The more noise there is, the wider
+it is, up to the prior where noise hides all that the rows say; without noise it is Laplace's
+approximation. Gradients released on the way to t are included, weighted by inverse variance, if
+consistent with the quadratic model (`samplers.start`): G is then their mean, and t the mean of
+their points. Where the noise in C outweighs that in G nothing is gained by it, for that mean is
+farther from the posterior.
 
 Sampling this posterior costs no further privacy budget, so a chain may be as long as it takes
 (`samplers.known_density`). The eigenvectors of C make the covariance diagonal, but for one

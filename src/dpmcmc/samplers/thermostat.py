@@ -1,7 +1,9 @@
 r"""A Nose-Hoover thermostat on noisy gradients :cite:p:`ding2014bayesian`, private by its gradients
 alone.
 
-    dx = L u dt,    du = L^T (G + grad log p(x)) dt - f u dt + sqrt(2 A) dW,    df = (|u|^2 / d - 1) dt,      L L^T = P
+    dx = L u dt,                                                    L L^T = P
+    du = L^T (G + grad log p(x)) dt - f u dt + sqrt(2 A) dW
+    df = (|u|^2 / d - 1) dt
 
 The friction f grows while the momentum u is too hot and falls while it is too cold, so it settles
 where it balances the injected noise, of strength A, and the noise of the gradient, however strong.
@@ -46,7 +48,7 @@ class ThermostatInfo(NamedTuple):
     # The noise of the gradient exceeds what the step injects, in some direction
     is_saturated: Array
     is_outside: Array  # the step led to where the prior has no density, and was not taken
-    is_divergent: Array  # the step left the numbers, and was not taken
+    is_divergent: Array  # the step became non-finite, and was not taken
 
 
 def sgnht(
@@ -59,6 +61,8 @@ def sgnht(
     subtract_noise: bool = True,
 ) -> Sampler:
     """Thermostat sampler that sees one noisy gradient per step.
+
+    A step out of the prior's support is not taken, and turns the momentum round.
 
     Parameters
     ----------
@@ -75,8 +79,6 @@ def sgnht(
         answers.
     subtract_noise
         whether the known noise of the gradient is taken off the injected noise.
-
-    A step out of the prior's support is not taken, and turns the momentum round.
     """
     roles.check_prior(log_prior)
     step_at = scaling.schedule(step_size)
@@ -116,7 +118,7 @@ def sgnht(
         is_outside = ~is_divergent & ~(log_prior(proposal) > -jnp.inf)
         position = jnp.where(is_outside | is_divergent, state.position, proposal)
         momentum = jnp.where(is_outside | is_divergent, -state.momentum, momentum)
-        # What left the numbers would hold the chain for ever
+        # A friction that is not finite would hold the chain for ever
         heat = jnp.where(is_divergent, state.friction, heat)
         is_saturated = jnp.any(known > injected * (1 + scaling.ROUNDING))
         info = ThermostatInfo(

@@ -1,16 +1,6 @@
-"""Files and data frames -> rows, by what is declared in public.
+"""Files and data frames -> rows, by what is declared in public. No error shows a cell."""
 
-Nothing about a cell is ever told.
-"""
-
-from dpmcmc.tables.columns import (
-    corners,
-    indicators,
-    labels,
-    persons,
-    read_columns,
-    scaled,
-    simplex,
-)
+from dpmcmc.tables.columns import corners, indicators, labels, persons, scaled, simplex
+from dpmcmc.tables.files import read_columns
 
 __all__ = ["corners", "indicators", "labels", "persons", "read_columns", "scaled", "simplex"]

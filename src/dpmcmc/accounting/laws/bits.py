@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpmcmc.acceptance import AcceptanceTest, LazyBarker, Penalty
+from dpmcmc.accounting.laws.renyi import largest_rate
 from dpmcmc.errors import UnsupportedQuery
 
 RESOLUTION = 2e-4  # width of a cell, relative to how fast a test varies there
@@ -56,7 +57,7 @@ def accept_boxes(test: AcceptanceTest, range: float) -> Boxes:
     """Boxes for the bit of `test` when the log-ratio moves by at most `range` (Delta above)."""
     if not is_resolved(test, range):
         raise UnsupportedQuery(
-            f"a log-ratio that moves by {range:g} under {test} is too little to be told from "
+            f"a log-ratio that moves by {range:g} under {test} is too little to distinguish from "
             "rounding; use rdp or pure"
         )
     nodes, peak = _nodes(test, range)
@@ -220,3 +221,22 @@ def tail_reaches(test: AcceptanceTest, range: float, order: float) -> bool:
     bound is used).
     """
     return not isinstance(test, Penalty) or (order - 1) * range <= (REACH - 12) * test.sigma
+
+
+@functools.lru_cache(maxsize=100_000)
+def accept_rdp(test: AcceptanceTest, range: float, order: float) -> float:
+    """The Renyi divergence of an accept bit: the supremum over log-ratios, from above."""
+    cap = (
+        order * range**2 / (2 * test.sigma**2)
+        if isinstance(test, Penalty)
+        else min(order * range**2 / 8, range)
+    )
+    if not (is_resolved(test, range) and tail_reaches(test, range, order)):
+        return cap
+    return min(cap, largest_renyi(accept_boxes(test, range), order))
+
+
+@functools.lru_cache(maxsize=1_000)
+def accept_rho(test: AcceptanceTest, range: float) -> float:
+    """The smallest known rho of zero-concentrated privacy of an accept bit."""
+    return largest_rate(lambda order: accept_rdp(test, range, order), range)

@@ -58,7 +58,9 @@ from dpmcmc.accounting.laws.bits import (
     Boxes,
     accept_boxes,
     is_resolved,
+    largest_renyi,
 )
+from dpmcmc.accounting.laws.renyi import largest_rate
 
 # Width of a cell in l, relative to how fast the bit varies there, without and with a search over w
 FINE, COARSE = 2e-4, 5e-4
@@ -104,13 +106,13 @@ def boxes(row_bound: float, ratio: float, rounding: float = 0.0) -> Boxes:
 
 
 def _crowded(scale: float, end: float) -> np.ndarray:
-    """Bounds of the losses by fact 5, shape (2, cells); infinite where it says nothing."""
+    """Bounds of the losses by fact 5, shape (2, cells); infinite where it gives none."""
     v = scale * special.expit(end) * end**2 * math.exp(end)
     eta = math.exp(v / 2) * v * (1 + v) if v < 1 else math.inf
     if end > INNER or eta >= 1 or not is_resolved(Barker(), scale * end):
         return np.full((2, 1), math.inf)
-    found = accept_boxes(Barker(), scale * end)
-    return np.stack([found.accept, found.reject]) + eta + eta / (8 - eta)
+    cells = accept_boxes(Barker(), scale * end)
+    return np.stack([cells.accept, cells.reject]) + eta + eta / (8 - eta)
 
 
 def losses(log_ratio: np.ndarray, row_bound: float, ratio: float) -> tuple[np.ndarray, np.ndarray]:
@@ -146,7 +148,7 @@ def _scale_and_end(row_bound: float, ratio: float) -> tuple[float, float]:
 
 
 def _weights(row_bound: float, scale: float, end: float) -> tuple[np.ndarray, tuple[float, float]]:
-    """Values of w, and how much larger log s, how much smaller log r may be between them (fact 2)."""
+    """Values of w, and how far log s may rise and log r may fall between them (fact 2)."""
     if end <= INNER:
         return np.array([end]), (0.0, 0.0)
     accept = 17 / 8 * scale + 5 * scale**2
@@ -212,3 +214,16 @@ def _logarithms(accept: np.ndarray, reject: np.ndarray) -> tuple[np.ndarray, np.
     rare = np.log(rarer)
     other = np.log1p(-rarer)
     return np.where(is_rare, rare, other), np.where(is_rare, other, rare)
+
+
+@lru_cache(maxsize=100_000)
+def accept_rdp(row_bound: float, ratio: float, rounding: float, order: float) -> float:
+    """The Renyi divergence of an accept bit on a minibatch, from above."""
+    return largest_renyi(boxes(row_bound, ratio, rounding), order)
+
+
+@lru_cache(maxsize=1_000)
+def accept_rho(row_bound: float, ratio: float, rounding: float) -> float:
+    """The smallest known rho of zero-concentrated privacy of that bit."""
+    most = max(pure_losses(row_bound, ratio)) + rounding
+    return largest_rate(lambda order: accept_rdp(row_bound, ratio, rounding, order), most)

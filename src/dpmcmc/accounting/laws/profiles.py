@@ -101,7 +101,7 @@ def fixed_size(rate: float, noise_multiplier: float) -> Pair:
     mu = 1 / noise_multiplier
     high = _amplified(mu * mu / 2 + TAIL_DEVIATIONS * mu, rate)
     return symmetric(
-        lambda epsilons: rate * gaussian_delta(_base(epsilons, rate), mu), high, _spread(rate, mu)
+        lambda epsilons: rate * gaussian_delta(_base(epsilons, rate), mu), high, _width(rate, mu)
     )
 
 
@@ -120,7 +120,7 @@ def poisson_add_or_remove(rate: float, noise_multiplier: float) -> Pair:
     high = _amplified(mu * mu / 2 + TAIL_DEVIATIONS * mu, rate)
     # Where N(0, 1) ends: for the other order it is the upper end
     low = _amplified(-mu * mu / 2 - TAIL_DEVIATIONS * mu, rate)
-    forward = Profile(excess, low, high, _spread(rate, mu))
+    forward = Profile(excess, low, high, _width(rate, mu))
     return Pair(forward, swapped(forward))
 
 
@@ -147,7 +147,7 @@ def _amplified(epsilon: float, rate: float) -> float:
     return math.log1p(rate * math.expm1(epsilon)) if epsilon < 30 else epsilon + math.log(rate)
 
 
-def _spread(rate: float, mu: float) -> float:
+def _width(rate: float, mu: float) -> float:
     return min(mu, rate * math.sqrt(math.expm1(min(mu * mu, 700.0))))
 
 

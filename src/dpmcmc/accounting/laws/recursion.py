@@ -59,7 +59,7 @@ def steps(cost: Any, epsilon: float, delta: float) -> int:
     `calibrate.steps` knows of distances.
     """
     too_large = UnsupportedQuery(
-        f"losses above {LARGEST:g}, or too small to be told from rounding, are more than the "
+        f"losses above {LARGEST:g}, or too small to distinguish from rounding, are more than the "
         "recursion can follow; use rdp or pure"
     )
     if epsilon > LARGEST:
@@ -74,15 +74,15 @@ def steps(cost: Any, epsilon: float, delta: float) -> int:
     for count, (grid, values) in enumerate(
         _values(cost, reach, delta * NEGLIGIBLE, expected), start=1
     ):
-        found = _at(grid, values, epsilon)
-        if count > certain and found > delta:
-            is_close = last > (1 - CLOSE) * delta or found < (1 + CLOSE) * delta
+        value = _at(grid, values, epsilon)
+        if count > certain and value > delta:
+            is_close = last > (1 - CLOSE) * delta or value < (1 + CLOSE) * delta
             return (
                 _settled(cost, count - 1, epsilon, delta)
                 if is_close or count < SHORT
                 else count - 1
             )
-        last = found
+        last = value
     raise AssertionError("the recursion does not end")
 
 
@@ -128,13 +128,13 @@ def delta(cost: Any, count: int, epsilon: float) -> float:
     """The least delta of `count` bits at this epsilon, as if each had its ideal law."""
     if count == 0:
         return 0.0
-    if not _is_resolved(cost, epsilon + 2 * _spread(cost, count)):
+    if not _is_resolved(cost, epsilon + 2 * _margin(cost, count)):
         raise UnsupportedQuery(
             f"{cost} has losses above {LARGEST:g}, which the recursion cannot follow; use rdp or "
             "pure"
         )
     _check_length(count, cost)
-    grid, values = _after(cost, count, epsilon + 2 * _spread(cost, count), 0.0)
+    grid, values = _after(cost, count, epsilon + 2 * _margin(cost, count), 0.0)
     return _at(grid, values, epsilon)
 
 
@@ -180,9 +180,9 @@ def _check_length(count: int, cost: Any) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _after(cost: Any, count: int, reach: float, floor: float) -> tuple[np.ndarray, np.ndarray]:
-    for number, found in enumerate(_values(cost, reach, floor, count), start=1):
+    for number, curve in enumerate(_values(cost, reach, floor, count), start=1):
         if number == count:
-            return found
+            return curve
     raise AssertionError("the recursion does not end")
 
 
@@ -203,7 +203,7 @@ def _renyi_epsilon(cost: Any, count: int, delta: float) -> float:
     )
 
 
-def _spread(cost: Any, count: int) -> float:
+def _margin(cost: Any, count: int) -> float:
     return math.sqrt(2 * count * float(cost.rdp(np.array([1.05]))[0])) * 3 + float(
         np.max(cost.boxes().accept)
     )
@@ -216,7 +216,7 @@ def _reach(cost: Any, epsilon: float, delta: float) -> tuple[float, int]:
     count = 1
     while _renyi_epsilon(cost, count, delta) <= epsilon:
         count = 2 * count
-    return max(_renyi_epsilon(cost, count, delta / 100), epsilon + _spread(cost, count)), count
+    return max(_renyi_epsilon(cost, count, delta / 100), epsilon + _margin(cost, count)), count
 
 
 def _values(

@@ -21,6 +21,7 @@ from scipy import special
 
 Curve = Callable[[np.ndarray], np.ndarray]  # Renyi divergence at each order
 
+TIGHT = 1e-3  # relative: how far a supremum over orders may be overestimated
 BLOCK = 16
 # 1.02 ... 8e4, and the whole numbers: amplified curves are known there, and are chords in between.
 ORDERS = np.union1d(1 + 0.02 * 1.02 ** np.arange(768), np.arange(2.0, 257.0))
@@ -118,3 +119,39 @@ def _log_moment(base, rate: float, order: int) -> float:
     terms = j * math.log(rate) + choose + math.log(2) + (j - 1) * values
     terms[0] += min(math.log(2) + math.log(-math.expm1(-values[0])), 0.0)
     return float(np.logaddexp(0.0, special.logsumexp(terms)))
+
+
+def largest_rate(divergence: Callable[[float], float], most: float) -> float:
+    """sup over orders of D_a / a, at most TIGHT above it, given that D_a never exceeds `most`.
+
+    (a - 1) D_a is convex, so between two orders it is at most its chord: intervals where that is
+    too much are halved.
+    """
+    orders = np.geomspace(1.0001, 1.0001 * max(16.0, 100 / most), 40)
+    values = np.array([min(divergence(float(order)), most) for order in orders])
+    while True:
+        bounds = _chord_rates(orders, values)
+        wide = np.flatnonzero(bounds > (1 + TIGHT) * np.max(values / orders))
+        if wide.size == 0:
+            return float(max(values[0], np.max(bounds), most / orders[-1]))
+        middle = np.sqrt(orders[wide] * orders[wide + 1])
+        values = np.insert(
+            values, wide + 1, [min(divergence(float(order)), most) for order in middle]
+        )
+        orders = np.insert(orders, wide + 1, middle)
+
+
+def _chord_rates(orders: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The largest  chord / (a (a - 1))  between neighbouring orders: with  chord = s u - t,  u = a
+    - 1,  it has its peak where s u^2 = t (2 u + 1).
+    """
+    moments = (orders - 1) * values
+    slope = np.diff(moments) / np.diff(orders)
+    drop = np.maximum(slope * (orders[:-1] - 1) - moments[:-1], 0.0)
+    peak = np.clip(
+        (drop + np.sqrt(drop**2 + slope * drop)) / slope, orders[:-1] - 1, orders[1:] - 1
+    )
+    chord = moments[:-1] + slope * (peak - (orders[:-1] - 1))
+    return np.maximum(
+        chord / (peak * (peak + 1)), np.maximum(values[:-1] / orders[:-1], values[1:] / orders[1:])
+    )

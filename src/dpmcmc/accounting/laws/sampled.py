@@ -94,7 +94,7 @@ def _log_mixture(rate: float, log_ratio: np.ndarray) -> np.ndarray:
     """
     if rate == 1:
         return log_ratio
-    found = np.log1p(rate * np.expm1(np.minimum(log_ratio, 1.0)))
+    log_values = np.log1p(rate * np.expm1(np.minimum(log_ratio, 1.0)))
     is_far = log_ratio >= 1.0
-    found[is_far] = np.logaddexp(math.log1p(-rate), math.log(rate) + log_ratio[is_far])
-    return found
+    log_values[is_far] = np.logaddexp(math.log1p(-rate), math.log(rate) + log_ratio[is_far])
+    return log_values

@@ -62,7 +62,7 @@ def check_steps_are_given(shared_by: SharedBy | None, steps: int | None, fits: i
 
 def why_not_writable(out: Path, ledger: Path | None) -> Iterator[str]:
     """Why the run could not write its files, and what to do about each."""
-    from dpmcmc.results.posterior import why_not_new
+    from dpmcmc.results.files import why_not_new
 
     if why := why_not_new(out):
         yield f"--out {out} {why}"
@@ -180,7 +180,7 @@ def thin_that_divides(wanted: int, steps: int | None) -> int:
 
 
 def num_steps(curator: Any, recipe: Recipe, steps: int | None, chains: int, thin: int) -> int:
-    from dpmcmc.run.loop import check_fits
+    from dpmcmc.run.plan import check_fits
 
     for name, value in (("--chains", chains), ("--thin", thin)):
         if value < 1:

@@ -48,12 +48,12 @@ def end_dry_run(study: Study, out: Path, plan: list[str], is_writable: bool) -> 
     """Prepare the run as far as it goes without the budget: what it would be refused for, and its
     notes.
     """
+    import dpmcmc
     from dpmcmc.finding import in_words
-    from dpmcmc.run.loop import prepare
 
     with refusals(*UNREADABLE):
         arguments, options = _arguments(study, out if is_writable else None, plan)
-        found = prepare(*arguments, **options).findings
+        found = dpmcmc.plan(*arguments, **options).findings
     if found:
         say(in_words(found))
     refused = "" if is_writable else " The run itself would be refused."

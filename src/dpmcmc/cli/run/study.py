@@ -61,7 +61,7 @@ def study_of(
         ValueError: If something does not fit together, or too little can be hoped for.
     """
     from dpmcmc import recipes
-    from dpmcmc.tables.columns import delimiter_of
+    from dpmcmc.tables.files import delimiter_of
 
     checks.check_promise(promise)
     settings = settings_of(table, model)
@@ -108,7 +108,7 @@ def study_of(
 
 def settings_of(table: TableOptions, model: ModelOptions) -> Settings:
     """What was typed about the model."""
-    from dpmcmc.tables.columns import parse_bounds, parse_levels, parse_names
+    from dpmcmc.tables.declared import parse_bounds, parse_levels, parse_names
 
     limits = parse_bounds(table.bounds)
     values = parse_levels(table.levels)

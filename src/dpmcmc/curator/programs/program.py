@@ -15,7 +15,9 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from dpmcmc.accounting.bill import is_ours
-from dpmcmc.curator.programs.asked import asked, count_queries, put_answers, speaks
+from dpmcmc.curator.programs.asked import asked
+from dpmcmc.curator.programs.interpreter import count_queries, put_answers
+from dpmcmc.curator.programs.jaxprs import has_side_effects
 from dpmcmc.curator.records import Handle, keep, record_of
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.precision import in_double, own_settings
@@ -44,7 +46,7 @@ class Executable(Handle):
 
     @property
     def compiled(self) -> Any:
-        """What JAX has compiled, for a look at its memory or its text."""
+        """What JAX has compiled, to inspect its memory or its text."""
         return _compiled_of(self).compiled
 
 
@@ -182,8 +184,10 @@ def _asking_about(owner: Any, held: Held) -> Callable[..., Answer]:
 
     def ask(rng_key, query: Query, *points) -> Answer:
         if not hasattr(query, "answer"):
-            told = f"{type(query).__name__} is no query: ask with Accept(test, bound), Gradient(clip, noise_multiplier) or another"
-            raise TypeError(told)
+            raise TypeError(
+                f"{type(query).__name__} is no query: ask with Accept(test, bound), Gradient(clip, "
+                "noise_multiplier) or another"
+            )
         check_query(query)
         return asked(rng_key, query, tuple(map(jnp.asarray, points)), next(places), trace_answer)
 
@@ -206,8 +210,10 @@ def check_query(query: Query) -> None:
     try:
         hash(query)
     except TypeError as error:
-        told = f"{type(query).__name__} cannot be a key of the bill ({error}): make it a frozen dataclass, with fields that can"
-        raise TypeError(told) from error
+        raise TypeError(
+            f"{type(query).__name__} cannot be a key of the bill ({error}): make it a frozen "
+            "dataclass, with fields that can"
+        ) from error
 
 
 def _find(
@@ -222,7 +228,7 @@ def _find(
     respond = functools.partial(_respond, owner, query, place)
     for dims in maps:
         respond = jax.vmap(respond, (None, *dims))
-    return silently(respond, held, *operands)
+    return without_side_effects(respond, held, *operands)
 
 
 def _respond(owner: Any, query: Query, place: int, held: Held, rng_key, lane, *points) -> Answer:
@@ -235,7 +241,7 @@ def _respond(owner: Any, query: Query, place: int, held: Held, rng_key, lane, *p
     )
 
 
-def silently(function: Callable[..., Any], *arguments: Any) -> Any:
+def without_side_effects(function: Callable[..., Any], *arguments: Any) -> Any:
     """function(*arguments), refused if it prints or calls back to Python: the arguments are rows,
     or depend on them.
 
@@ -243,7 +249,7 @@ def silently(function: Callable[..., Any], *arguments: Any) -> Any:
     sees shapes alone.
     """
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    refuse_speech(traced.jaxpr)
+    refuse_side_effects(traced.jaxpr)
     return _unflattened(shapes, jaxpr_as_fun(traced)(*jax.tree.leaves(arguments)))
 
 
@@ -251,12 +257,12 @@ def _unflattened(shapes: Any, leaves: list) -> Any:
     return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
 
 
-def refuse_speech(jaxpr: Any) -> None:
+def refuse_side_effects(jaxpr: Any) -> None:
     """Refuse what is computed on rows if it prints.
 
     Looked at here, where the rules for vmap and derivatives have been applied.
     """
-    if speaks(jaxpr):
+    if has_side_effects(jaxpr):
         raise ValueError(
             "the model prints or calls back to Python (perhaps in a rule for its derivatives), "
             "which would show rows: leave "

@@ -16,11 +16,11 @@ e) and a(l + e). As a is continuous, it is a(l') with |l' - l| <= e, exactly. So
 log-ratio and not the law of the coin. It costs 2e of range, one for each of two tables, and nothing
 of delta. (An error of a(l) itself would cost delta, e^epsilon-fold, and end what a budget can buy.)
 
-**e.** With |l| <= 64, l takes two roundings: 2^-46. Barker: X adds 2^-44 (`noise.LOGISTIC_ERROR`).
+**e.** With |l| <= 64, l takes two roundings: 2^-46. Barker: X adds 2^-44 (`coins.LOGISTIC_ERROR`).
 Penalty: s Z adds 17 s 2^-50, E adds 134 2^-50, and the two products and three sums 2^-51 (64 + 17 s
 + s^2/2). The clip, the range and s are themselves public numbers in float64, right to 2^-50 of a
 range of at most 128 where it matters: 2^-43 each. `rounding` is more than 2e and these. Z and E can
-be further off, which `noise.REAL_DISTANCE` charges to delta; a k-coin falls too rarely by 2^-62,
+be further off, which `coins.REAL_DISTANCE` charges to delta; a k-coin falls too rarely by 2^-62,
 which reveals less.
 """
 
@@ -33,14 +33,15 @@ import jax.numpy as jnp
 
 from dpmcmc.acceptance import AcceptanceTest, LazyBarker, Penalty
 from dpmcmc.accounting import costs
-from dpmcmc.curator.noise import noise
-from dpmcmc.curator.queries.log_ratio import check_sizes, log_ratio_sum, move_length
+from dpmcmc.checks import check_sizes
+from dpmcmc.curator.noise import coins, stream
+from dpmcmc.curator.queries.log_ratio import log_ratio_sum, move_length
 from dpmcmc.curator.sums.exact_sum import BITS, Table
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Unit
 
 CLAMP = 64.0  # Barker's a(64) and a(-64) differ from 1 and 0 by 2^-92
-PENALTY_DISTANCE = 2 * noise.REAL_DISTANCE
+PENALTY_DISTANCE = 2 * coins.REAL_DISTANCE
 ROUNDING = 2.0**-41  # how much rounding can add to the range of Barker's test
 # The penalty's noise follows the move down to this part of the longest: rounding must stay far
 # below the noise
@@ -163,16 +164,16 @@ def noise_of(key, test: AcceptanceTest):
     if isinstance(test, Penalty):
         return penalty_noise(key, test.sigma)
     if isinstance(test, LazyBarker):
-        key, key_lazy = noise.random_words(key, (2, 8))
+        key, key_lazy = stream.random_words(key, (2, 8))
         return jnp.where(
-            noise.coin(key_lazy, jnp.float64(test.kappa)), noise.logistic(key), -jnp.inf
+            coins.coin(key_lazy, jnp.float64(test.kappa)), coins.logistic(key), -jnp.inf
         )
-    return noise.logistic(key)
+    return coins.logistic(key)
 
 
 def penalty_noise(key, sigma):
-    key_normal, key_exponential = noise.random_words(key, (2, 8))
-    return sigma * noise.normal(key_normal) - sigma**2 / 2 + noise.exponential(key_exponential)
+    key_normal, key_exponential = stream.random_words(key, (2, 8))
+    return sigma * coins.normal(key_normal) - sigma**2 / 2 + coins.exponential(key_exponential)
 
 
 def decide(log_ratio, found, is_allowed) -> Answer:
@@ -184,4 +185,4 @@ def toss(key, probability, is_allowed) -> Answer:
     """An accept bit of the given probability, for queries that promise nothing: its rounding is on
     no bill.
     """
-    return Answer(noise.coin(key, probability) & is_allowed, jnp.zeros(()))
+    return Answer(coins.coin(key, probability) & is_allowed, jnp.zeros(()))

@@ -33,7 +33,6 @@ import decimal
 import functools
 import itertools
 import math
-import numbers
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -43,10 +42,11 @@ import numpy as np
 from jax import lax
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator.noise import noise
+from dpmcmc.checks import is_number, whole
+from dpmcmc.curator.noise import gaussian, stream
 from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.errors import UnsupportedQuery
-from dpmcmc.types import Unit, is_number
+from dpmcmc.types import Unit
 
 TAIL_BITS = 80
 MAX_DRAWS = 2**24
@@ -115,12 +115,12 @@ class PoissonBatch:
         """Slots and whether each counts."""
         num_slots = table.num_slots if table.capacity is None else table.capacity
         mean = -num_slots * math.log1p(-self.rate)
-        key_number, key_slots, key_places = noise.random_words(key, (3, 8))
-        number = _poisson_number(noise.random_words(key_number, (4,)), mean)
+        key_number, key_slots, key_places = stream.random_words(key, (3, 8))
+        number = _poisson_number(stream.random_words(key_number, (4,)), mean)
         num_draws = _checked_draws(_most_draws(mean), self)
-        slots = _uniform_slots(noise.random_words(key_slots, (num_draws, 4)), num_slots)
+        slots = _uniform_slots(stream.random_words(key_slots, (num_draws, 4)), num_slots)
         ordered = jnp.sort(jnp.where(jnp.arange(num_draws) < number, slots, num_slots))
-        order = _random_order(noise.random_words(key_places, (num_draws, 2 * ORDER_PASSES)))
+        order = _random_order(stream.random_words(key_places, (num_draws, 2 * ORDER_PASSES)))
         return ordered[order], (_is_first(ordered) & (ordered < num_slots))[order]
 
 
@@ -140,15 +140,13 @@ class FixedBatch:
     of: int
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.size, numbers.Integral) and isinstance(self.of, numbers.Integral)):
-            raise ValueError(f"size={self.size} of={self.of}: both are whole numbers of rows")
+        for name in ("size", "of"):
+            object.__setattr__(self, name, whole(name, getattr(self, name), 0, "a number of rows"))
         if not 1 <= self.size <= self.of / 2:
             raise ValueError(
                 f"size={self.size} of={self.of}: a batch has at least 1 row and at most half of "
                 "them; else use all rows"
             )
-        for name in ("size", "of"):
-            object.__setattr__(self, name, int(getattr(self, name)))
 
     @property
     def rate(self) -> float:
@@ -162,7 +160,7 @@ class FixedBatch:
                 f"{table.capacity}"
             )
         num_draws = _checked_draws(_enough_draws(self.size, self.of), self)
-        slots = _uniform_slots(noise.random_words(key, (num_draws, 4)), self.of)
+        slots = _uniform_slots(stream.random_words(key, (num_draws, 4)), self.of)
         order = jnp.argsort(slots, stable=True)
         is_new = jnp.zeros(num_draws, bool).at[order].set(_is_first(slots[order]))
         return slots, is_new & (jnp.cumsum(is_new) <= self.size)
@@ -192,9 +190,9 @@ def repeated_draws(key, table: Table, rate: float) -> Draws:
             f"{rate:.3g} draws a row are more than {MAX_DRAWS} in all: choose a smaller bound, or "
             "use all rows"
         )
-    key_numbers, key_draws, key_places = noise.random_words(key, (3, 8))
-    numbers = _poisson_number(noise.random_words(key_numbers, (num_pieces, 4)), size * rate)
-    words = noise.random_words(key_draws, (most, 6))
+    key_numbers, key_draws, key_places = stream.random_words(key, (3, 8))
+    numbers = _poisson_number(stream.random_words(key_numbers, (num_pieces, 4)), size * rate)
+    words = stream.random_words(key_draws, (most, 6))
     return Draws(
         jnp.cumsum(numbers), _uniform_slots(words[:, :4], size), words[:, 4:], width, key_places
     )
@@ -232,13 +230,13 @@ def map_drawn(values, table: Table, draws: Draws):
         order = jnp.arange(most)
     else:
         num_places = num_pieces * width
-    # Of each device its own: with one order for all, places there would tell how many draws there
+    # Of each device its own: with one order for all, places there would show how many draws there
     # are here.
     num_devices, device = (
         (1, 0) if table.axis is None else (lax.axis_size(table.axis), table.device[0])
     )
-    key = noise.random_words(draws.key, (num_devices, 8))[device]
-    mixed = _random_order(noise.random_words(key, (num_places, 2 * ORDER_PASSES)))
+    key = stream.random_words(draws.key, (num_devices, 8))[device]
+    mixed = _random_order(stream.random_words(key, (num_places, 2 * ORDER_PASSES)))
     found = values(jax.tree.map(functools.partial(_take, places=mixed), rows))
     return _take(found, _inverse(mixed)[order]), is_real
 
@@ -247,7 +245,7 @@ def _order(table: Table, draws: Draws, bounds):
     """For each draw of the list, where its row is among those fetched, and whether there is one: of
     this device, and not cut off.
 
-    Of tables whose rows are in their first slots this tells, too, whether the slot has a row; for
+    Of tables whose rows are in their first slots this also says whether the slot has a row; for
     others `map_drawn` looks it up.
     """
     listed = jnp.arange(draws.places.shape[0])
@@ -354,7 +352,7 @@ def _checked_draws(number: int, batch) -> int:
 def _poisson_number(words, mean: float):
     """B ~ Poisson(mean), from four words along the last axis."""
     first, table = _poisson_table(mean)
-    return first + noise.invert(words, table)
+    return first + gaussian.invert(words, table)
 
 
 def _most_draws(mean: float) -> int:
@@ -363,7 +361,7 @@ def _most_draws(mean: float) -> int:
 
 
 @functools.cache
-def _poisson_table(mean: float) -> tuple[int, noise.Tails]:
+def _poisson_table(mean: float) -> tuple[int, gaussian.Tails]:
     """The least value, and of B less that one its tails.
 
     The bounds are Chernoff's:  P(B >= m + x) <= exp(-x^2 / 2(m + x/3)),  P(B <= m - x) <= exp(-x^2
@@ -377,7 +375,7 @@ def _poisson_table(mean: float) -> tuple[int, noise.Tails]:
     masses = itertools.accumulate(
         steps, lambda mass, value: mass * decimal.Decimal(mean) / value, initial=decimal.Decimal(1)
     )
-    return first, noise.tails(masses)
+    return first, gaussian.tails(masses)
 
 
 @functools.cache

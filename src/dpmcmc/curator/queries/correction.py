@@ -17,7 +17,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.curator.noise import noise
+from dpmcmc.curator.noise import coins, stream
 
 
 class Correction(NamedTuple):
@@ -45,8 +45,8 @@ CORRECTIONS = {
 def draw(key, correction: Correction):
     """V."""
     atoms, weights = np.array(correction.atoms).T
-    key_atom, key_sign = noise.random_words(key, (2, 8))
+    key_atom, key_sign = stream.random_words(key, (2, 8))
     # How many of the cumulated weights are passed is the number of the atom.
-    passed = [~noise.coin(key_atom, jnp.float64(chance)) for chance in np.cumsum(weights)[:-1]]
+    passed = [~coins.coin(key_atom, jnp.float64(chance)) for chance in np.cumsum(weights)[:-1]]
     size = jnp.asarray(atoms)[sum(map(jnp.int32, passed))]
-    return jnp.where(noise.coin(key_sign, jnp.float64(0.5)), -size, size)
+    return jnp.where(coins.coin(key_sign, jnp.float64(0.5)), -size, size)

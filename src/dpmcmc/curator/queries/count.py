@@ -23,7 +23,8 @@ import jax
 import jax.numpy as jnp
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator.queries.log_ratio import check_sizes, noisy, vector_distance
+from dpmcmc.checks import check_sizes
+from dpmcmc.curator.noise.noisy_sums import noisy, vector_distance
 from dpmcmc.curator.sums.exact_sum import BITS, Table, once, sum_counted, sum_row_vectors
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.types import Answer, Model, Neighbours, Unit

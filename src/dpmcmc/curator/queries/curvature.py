@@ -17,13 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator.queries.log_ratio import (
-    MAX_DIMENSION,
-    check_sizes,
-    integer_sigma,
-    noisy,
-    vector_distance,
-)
+from dpmcmc.checks import check_sizes
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_distance
 from dpmcmc.curator.sums.exact_sum import BITS, Table, ball_integers, sum_counted, sum_row_vectors
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.types import Answer, Model, Unit
@@ -77,7 +72,7 @@ class Curvature:
 
 
 def curvature_sum(model: Model, table: Table, position, clip: float):
-    """The exact integer sum of the rows' clipped, flattened curvatures / clip, in units of 2^-BITS."""
+    """The exact integer sum of the rows' clipped, flattened Hessians / clip, in units of 2^-BITS."""
     upper = np.triu_indices(model.dimension)
     position = jnp.asarray(position, table.dtype)
 

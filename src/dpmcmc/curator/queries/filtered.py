@@ -28,9 +28,10 @@ from jax.experimental import io_callback
 
 from dpmcmc.acceptance import Barker
 from dpmcmc.accounting import costs
-from dpmcmc.curator.programs.asked import OwnCallback
+from dpmcmc.checks import check_sizes
+from dpmcmc.curator.programs.jaxprs import OwnCallback
 from dpmcmc.curator.queries.accept import ROUNDING, SMALLEST, clamped_log_ratio, decide, noise_of
-from dpmcmc.curator.queries.log_ratio import check_sizes, log_ratio_sum, move_length
+from dpmcmc.curator.queries.log_ratio import log_ratio_sum, move_length
 from dpmcmc.curator.sums.exact_sum import BITS, Table
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Answer, Model, Query, Unit

@@ -39,11 +39,13 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator.noise import noise
+from dpmcmc.checks import check_sizes
+from dpmcmc.curator.noise import coins, gaussian, stream
+from dpmcmc.curator.noise.noisy_sums import noisy
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.queries.accept import clamped_log_ratio, decide
 from dpmcmc.curator.queries.correction import CORRECTIONS, Correction, draw
-from dpmcmc.curator.queries.log_ratio import check_sizes, move_length, noisy, unit_ratios
+from dpmcmc.curator.queries.log_ratio import move_length, unit_ratios
 from dpmcmc.curator.sums.exact_sum import BITS, Table, fixed_point, once, sum_counted
 from dpmcmc.types import Answer, Model, Neighbours, Unit
 
@@ -120,7 +122,7 @@ class BatchRatio:
 
     def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
         bound = self.clip * move_length(position, proposal)
-        key_noise, key_batch = noise.random_words(key, (2, 8))
+        key_noise, key_batch = stream.random_words(key, (2, 8))
         slots = self.batch.draw(key_batch, rows)
         sums = batch_sums(model, rows, position, proposal, bound, self.batch.size, *slots)
         integer, grid = self.in_units_of_sensitivity(sums, bound, rows.unit)
@@ -159,7 +161,10 @@ class BatchRatio:
 
     def cost(self, unit: Unit) -> costs.SubsampledGaussian:
         return batches.subsampled_cost(
-            self.batch, unit, self.noise_multiplier, noise.gaussian_distance(self._integer_sigma())
+            self.batch,
+            unit,
+            self.noise_multiplier,
+            gaussian.gaussian_distance(self._integer_sigma()),
         )
 
     def _integer_sigma(self) -> float:
@@ -213,11 +218,11 @@ class BatchBarker:
         return self._scale() * math.sqrt(self.batch.size) / (self.batch.of * self.temperature)
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
-        key_normal, key_correction, key_batch = noise.random_words(key, (3, 8))
+        key_normal, key_correction, key_batch = stream.random_words(key, (3, 8))
         slots = self.batch.draw(key_batch, rows)
         sums = batch_sums(model, rows, position, proposal, self.bound, self.batch.size, *slots)
         mean, variance = self.noisy_log_ratio(sums, log_ratio)
-        found = jnp.sqrt(variance) * noise.normal(key_normal) + draw(
+        found = jnp.sqrt(variance) * coins.normal(key_normal) + draw(
             key_correction, self.correction
         )
         return decide(mean, found, jnp.all(jnp.isfinite(proposal)))
@@ -241,7 +246,7 @@ class BatchBarker:
         """The same for both relations: an absent row is a row with v = 0."""
         batches.refuse_several_rows(unit)
         return costs.DPBarker(
-            self.batch.size, self.batch.of, distance=noise.REAL_DISTANCE + batches.DISTANCE
+            self.batch.size, self.batch.of, distance=coins.REAL_DISTANCE + batches.DISTANCE
         )
 
     def _scale(self) -> float:

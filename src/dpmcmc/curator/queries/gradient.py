@@ -25,15 +25,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator.noise import noise
+from dpmcmc.checks import check_sizes
+from dpmcmc.curator.noise import stream
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_distance
 from dpmcmc.curator.queries import batches
-from dpmcmc.curator.queries.log_ratio import (
-    MAX_DIMENSION,
-    check_sizes,
-    integer_sigma,
-    noisy,
-    vector_distance,
-)
 from dpmcmc.curator.sums import fused, linear_rows
 from dpmcmc.curator.sums.exact_sum import (
     BITS,
@@ -80,7 +75,7 @@ class Gradient:
     def answer(self, key, model: Model, rows: Table, position) -> Answer:
         _check_dimension(model)
         bits = _bits(model, rows)
-        key_noise, key_batch = noise.random_words(key, (2, 8))
+        key_noise, key_batch = stream.random_words(key, (2, 8))
         if self.batch is None:
             total = all_rows_sum(model, rows, position, self.clip)
         else:
@@ -228,8 +223,8 @@ def row_integers(model: Model, rows, num_rows, position, clip: float, center=Non
     """
 
     def gradients():
-        # The model is traced in the precision of the rows, so that constants in it do not silently
-        # double the work.
+        # The model is traced in the precision of the rows, so that constants in it do not double
+        # the work.
         with jax.enable_x64(position.dtype == jnp.float64):
             found = rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows)
             return (
@@ -242,7 +237,7 @@ def row_integers(model: Model, rows, num_rows, position, clip: float, center=Non
 
 
 def _adder(model: Model, table: Table, position, clip: float, center=None):
-    """(rows, scales), is_counted -> the integer sum of their clipped gradients, a block at a time."""
+    """(rows, scales), is_counted -> the integer sum of their clipped gradients, block by block."""
     position = jnp.asarray(position, table.dtype)
     bits = _bits(model, table)
     linear = model.linear

@@ -3,7 +3,7 @@
 
 With them the private samplers are the classic ones: `penalty` is random-walk Metropolis, `hmc` is
 Hamiltonian Monte Carlo, `accept_walk` is Metropolis or Barker, `sgld` is Langevin dynamics. A clip,
-where one is given, is the private query's own: what clipping does can then be told from what noise
+where one is given, is the private query's own: what clipping does can then be separated from what noise
 does. Without a clip the rows' values are added in float64.
 
 A curator with a budget refuses them; without one its statement says epsilon = infinity, and why.
@@ -21,9 +21,10 @@ from jax.scipy import special
 
 from dpmcmc.acceptance import AcceptanceTest, Metropolis
 from dpmcmc.accounting import costs
-from dpmcmc.curator.noise import noise
+from dpmcmc.checks import check_sizes
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import accept, batches, gradient
-from dpmcmc.curator.queries.log_ratio import check_sizes, log_ratio_sum, move_length
+from dpmcmc.curator.queries.log_ratio import log_ratio_sum, move_length
 from dpmcmc.curator.sums.exact_sum import (
     BITS,
     Table,
@@ -136,7 +137,7 @@ class NonPrivateGradient:
         batches.check(self.batch)
 
     def answer(self, key, model: Model, rows: Table, position) -> Answer:
-        _, key_batch = noise.random_words(key, (2, 8))
+        _, key_batch = stream.random_words(key, (2, 8))
         slots = None if self.batch is None else self.batch.draw(key_batch, rows)
         if self.clip is None:
             total = _gradient_sum(model, rows, position, slots)

@@ -27,13 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.accounting import costs
-from dpmcmc.curator.noise import noise
-from dpmcmc.curator.queries.log_ratio import (
-    MAX_DIMENSION,
-    check_positive,
-    check_sizes,
-    vector_distance,
-)
+from dpmcmc.checks import check_exact, check_sizes, positive
+from dpmcmc.curator.noise import gaussian
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, vector_distance
 from dpmcmc.curator.sums.exact_sum import (
     BITS,
     Table,
@@ -78,14 +74,14 @@ class SufficientStatistic:
         sigma = self._integer_sigma(rows.unit)
         num_noisy = total.size + (not rows.unit.is_count_public)
         integers = jnp.append(total, jnp.asarray(rows.num_rows, jnp.int64) << BITS)
-        integers = integers.at[:num_noisy].add(noise.discrete_gaussian(key, (num_noisy,), sigma))
+        integers = integers.at[:num_noisy].add(gaussian.discrete_gaussian(key, (num_noisy,), sigma))
         grid = (
             self.temperature * np.append(np.full(total.size, float(family.radius)), 1.0) / 2.0**BITS
         )
         is_noisy = np.arange(total.size + 1) < num_noisy
         return Answer(
             grid * integers.astype(jnp.float64),
-            jnp.asarray((grid * is_noisy * noise.gaussian_sigma(sigma)) ** 2),
+            jnp.asarray((grid * is_noisy * gaussian.gaussian_sigma(sigma)) ** 2),
         )
 
     def cost(self, unit: Unit) -> costs.Gaussian:
@@ -188,7 +184,8 @@ def _family(model: Model, table: Table) -> Family:
             "bound: declare the bounds that "
             "the model takes (radius=..., max_count=...), or use LogRatio"
         )
-    check_positive(radius=family.radius)
+    check_exact("radius", family.radius)
+    positive("radius", family.radius)
     shape = _shape(family, table)
     natural = jax.eval_shape(
         family.natural, jax.ShapeDtypeStruct((model.dimension,), jnp.float32)

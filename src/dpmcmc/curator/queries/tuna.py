@@ -48,7 +48,9 @@ from jax.scipy import special
 
 from dpmcmc.acceptance import Barker, Metropolis
 from dpmcmc.accounting import costs
-from dpmcmc.curator.noise import noise
+from dpmcmc.checks import check_sizes, whole
+from dpmcmc.curator.noise import coins, gaussian, stream
+from dpmcmc.curator.noise.noisy_sums import noisy
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.queries.accept import (
     ROUNDING,
@@ -58,9 +60,9 @@ from dpmcmc.curator.queries.accept import (
     noise_of,
     toss,
 )
-from dpmcmc.curator.queries.log_ratio import check_sizes, log_ratio_sum, noisy, unit_ratios
+from dpmcmc.curator.queries.log_ratio import log_ratio_sum, unit_ratios
 from dpmcmc.curator.sums.exact_sum import BITS, Table, fixed_point, once, sum_counted
-from dpmcmc.types import Answer, Model, Unit, traits, whole
+from dpmcmc.types import Answer, Model, Unit, traits
 
 LARGE = 2**17  # entries of a batch
 MAX_RATIO = 50.0  # beyond, reading fewer rows costs more than it saves
@@ -88,7 +90,7 @@ class TunaBarker:
         _check(self)
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
-        key_batch, key_coin = noise.random_words(key, (2, 8))
+        key_batch, key_coin = stream.random_words(key, (2, 8))
         total = batch_ratio(key_batch, self, model, rows, position, proposal)
         clamped = clamped_log_ratio(total, log_ratio, _grid(self))
         return decide(clamped, noise_of(key_coin, Barker()), jnp.all(jnp.isfinite(proposal)))
@@ -96,7 +98,7 @@ class TunaBarker:
     def cost(self, unit: Unit) -> costs.MinibatchBarker:
         batches.refuse_several_rows(unit)
         bound = self.temperature * self.bound
-        rounding = ROUNDING + 2 * noise.COIN_DISTANCE * bound * (1 + self.ratio) ** 3 / self.ratio
+        rounding = ROUNDING + 2 * coins.COIN_DISTANCE * bound * (1 + self.ratio) ** 3 / self.ratio
         return costs.MinibatchBarker(
             bound, self.ratio, distance=batches.DISTANCE, rounding=rounding
         )
@@ -127,7 +129,7 @@ class TunaRatio:
         check_sizes(self, "noise_multiplier")
 
     def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
-        key_batch, key_noise = noise.random_words(key, (2, 8))
+        key_batch, key_noise = stream.random_words(key, (2, 8))
         total = batch_ratio(key_batch, self, model, rows, position, proposal)
         return noisy(key_noise, total, self.noise_multiplier * 2.0**BITS, _grid(self))
 
@@ -135,7 +137,7 @@ class TunaRatio:
         batches.refuse_several_rows(unit)
         rate = _rate(self) * (1 + batches.RATE_ROUNDING)
         weight = math.log1p(self.ratio)
-        distance = batches.DISTANCE + noise.gaussian_distance(self.noise_multiplier * 2.0**BITS)
+        distance = batches.DISTANCE + gaussian.gaussian_distance(self.noise_multiplier * 2.0**BITS)
         return costs.PoissonMixture(
             rate, weight, self.noise_multiplier * weight, unit.neighbours, distance=distance
         )
@@ -158,7 +160,7 @@ class TunaMetropolis:
         _check(self)
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
-        key_batch, key_coin = noise.random_words(key, (2, 8))
+        key_batch, key_coin = stream.random_words(key, (2, 8))
         total = batch_ratio(key_batch, self, model, rows, position, proposal)
         probability = Metropolis().probability(
             clamped_log_ratio(total, log_ratio, _grid(self)), jnp, special
@@ -198,7 +200,7 @@ class PublishedFastMH:
         whole("max_batch", self.max_batch)
 
     def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
-        key_batch, key_noise, key_coin = noise.random_words(key, (3, 8))
+        key_batch, key_noise, key_coin = stream.random_words(key, (3, 8))
         total, number = _batch(key_batch, self, model, rows, position, proposal)
         is_small = number < self.max_batch
         value = _grid(self) * total.astype(jnp.float64)
@@ -211,7 +213,7 @@ class PublishedFastMH:
                 value
                 + is_noisy
                 * deviation
-                * noise.discrete_gaussian(key_noise, (), 2.0**BITS)
+                * gaussian.discrete_gaussian(key_noise, (), 2.0**BITS)
                 * 2.0**-BITS
             )
             value = jnp.where(is_used, noisy - deviation**2 / 2, value)
@@ -276,7 +278,7 @@ def _batch(key, query, model: Model, table: Table, position, proposal):
     )
     # What is tossed for is what is added
     terms = once(lambda: term(found, query.ratio), table.num_rows)
-    is_kept = noise.coin_of(draws.words, keep_probability(terms, query.ratio))
+    is_kept = coins.coin_of(draws.words, keep_probability(terms, query.ratio))
     total = sum_counted(terms, is_real & is_kept)
     return table.over_devices(total), draws.ends[-1]
 

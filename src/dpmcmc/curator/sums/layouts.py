@@ -17,6 +17,8 @@ from dpmcmc.curator.sums.exact_sum import one_row, transposed
 from dpmcmc.curator.sums.rowwise import check_apart
 from dpmcmc.types import Linear
 
+INTERPRET = False  # tests run the kernels on a CPU, step by step
+
 
 class Layout(NamedTuple):
     """Where a row's features are: the columns of one leaf, then constants."""
@@ -87,7 +89,7 @@ def _layout(linear: Linear, row, leaf: int, varying: int) -> Layout:
 
 
 def _trace(function: Callable[[Any, Any], Any], row, num_inputs: int) -> Traced:
-    """function(inputs, row) as a function of the inputs and those leaves of the row that it uses."""
+    """function(inputs, row) as a function of the inputs and the leaves of the row it uses."""
     scalar = jax.ShapeDtypeStruct((), jnp.float32)
     with jax.enable_x64(False):
         closed = jax.make_jaxpr(function)((scalar,) * num_inputs, row)

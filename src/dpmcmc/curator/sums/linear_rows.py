@@ -24,14 +24,31 @@ import numpy as np
 from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
-from dpmcmc.curator.programs.asked import inner_jaxprs
+from dpmcmc.curator.programs.jaxprs import inner_jaxprs
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.precision import in_double
 from dpmcmc.types import Linear, Model
 
 MAX_BITS, MIN_BITS = 40, 30
-MOVES = {"broadcast_in_dim", "concatenate", "copy", "dynamic_slice", "gather", "iota", "neg", "reshape", "rev", "slice", "split",
-         "squeeze", "stack", "transpose", "unstack"}  # fmt: skip
+MOVES = frozenset(
+    [
+        "broadcast_in_dim",
+        "concatenate",
+        "copy",
+        "dynamic_slice",
+        "gather",
+        "iota",
+        "neg",
+        "reshape",
+        "rev",
+        "slice",
+        "split",
+        "squeeze",
+        "stack",
+        "transpose",
+        "unstack",
+    ]
+)
 PLACES = {"add", "lt", "select_n"}  # in integers: an index counted from the end
 
 
@@ -44,7 +61,7 @@ class Scales(NamedTuple):
     largest: Any  # int32: what the row's coefficient C is clamped to
 
 
-def settled(model: Model, row: Any) -> Model:
+def freeze_features(model: Model, row: Any) -> Model:
     """The model, with features that are the same numbers wherever they are computed, or without the
     short cut through them.
 
@@ -61,14 +78,14 @@ def settled(model: Model, row: Any) -> Model:
 
 
 class _Moved:
-    """The features of one trace, whatever the function would say next time.
+    """The features of one trace, whatever the function would return if traced again.
 
-    Equal to those of another trace that says the same.
+    Equal to those of another trace with the same operations and constants.
     """
 
     def __init__(self, traced: Any) -> None:
         self._run: Callable[..., Any] = jaxpr_as_fun(traced)
-        self._said = (
+        self._content = (
             str(traced.jaxpr),
             tuple(
                 (np.asarray(const).dtype.str, np.asarray(const).tobytes())
@@ -80,10 +97,10 @@ class _Moved:
         return tuple(self._run(*jax.tree.leaves(row)))
 
     def __eq__(self, other: Any) -> bool:
-        return isinstance(other, _Moved) and self._said == other._said
+        return isinstance(other, _Moved) and self._content == other._content
 
     def __hash__(self) -> int:
-        return hash(self._said)
+        return hash(self._content)
 
 
 def _moves_only(jaxpr) -> bool:

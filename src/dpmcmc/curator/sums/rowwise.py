@@ -1,10 +1,11 @@
-"""A model's functions applied to many rows, so that no row has a say in what another contributes.
+"""A model's functions applied to many rows, so that no row changes what another contributes.
 
 `vmap` is JAX's way to do so, but not a promise. A rule of the model's own for vmap sees all rows; a
 convolution of many rows may be compiled as one, in which a NaN of one row is everyone's; a series
 may be summed until the slowest row is done, which rounds the others once more; LAPACK prints when
 an entry is infinite; foreign code does what it likes. So a function is traced for one row, every
-operation of that trace must be known to keep rows apart (`APART`), and it is this trace that runs.
+operation of that trace must be known to keep rows apart (`ROW_SEPARABLE_PRIMITIVES`), and it is
+this trace that runs.
 """
 
 from __future__ import annotations
@@ -19,35 +20,42 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import Literal, Primitive, jaxpr_as_fun, primitives
 
-from dpmcmc.curator.programs.asked import inner_jaxprs, speaks
+from dpmcmc.curator.programs.jaxprs import has_side_effects, inner_jaxprs
 from dpmcmc.curator.sums.exact_sum import one_row
 
 ELEMENTWISE = """
-    abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil clamp clz
-    complex conj convert_element_type copy copy_p cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma
-    igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p log2 logistic lt lt_to max min mul ne neg
-    nextafter not one_minus_square or polygamma polynomial population_count pow real reduce_precision rem round rsqrt select_n
-    shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan tanh xor zeta
+    abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e
+    bitcast_convert_type cbrt ceil clamp clz complex conj convert_element_type copy copy_p cos
+    cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igamma_grad_a
+    igammac imag integer_pow is_finite le le_to lgamma log log1p log2 logistic lt lt_to max min
+    mul ne neg nextafter not one_minus_square or polygamma polynomial population_count pow real
+    reduce_precision rem round rsqrt select_n shift_left shift_right_arithmetic
+    shift_right_logical sign sin sinh sqrt square sub tan tanh xor zeta
 """
 PLACES = """
-    broadcast_in_dim concatenate dynamic_slice dynamic_update_slice empty2 gather iota pad reshape rev scatter
-    scatter-add scatter-max scatter-min scatter-mul scatter-sub slice split squeeze stack tile transpose unstack
+    broadcast_in_dim concatenate dynamic_slice dynamic_update_slice empty2 gather iota pad
+    reshape rev scatter scatter-add scatter-max scatter-min scatter-mul scatter-sub slice split
+    squeeze stack tile transpose unstack
 """
 TOGETHER_IN_A_ROW = """
-    argmax argmin cumlogsumexp cummax cummin cumprod cumsum dot_general fft reduce reduce_and reduce_max reduce_min reduce_or
-    reduce_prod reduce_sum reduce_window reduce_window_max reduce_window_min reduce_window_sum reduce_xor sort top_k
-    cholesky householder_product lu lu_pivots_to_permutation qr triangular_solve tridiagonal_solve
+    argmax argmin cumlogsumexp cummax cummin cumprod cumsum dot_general fft reduce reduce_and
+    reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_window reduce_window_max
+    reduce_window_min reduce_window_sum reduce_xor sort top_k cholesky householder_product lu
+    lu_pivots_to_permutation qr triangular_solve tridiagonal_solve
 """
 CONTROL = """
-    call checkpoint closed_call cond custom_jvp_call custom_linear_solve custom_vjp_call device_put jit name optimization_barrier
-    pjit platform_index remat2 scan stop_gradient while
+    call checkpoint closed_call cond custom_jvp_call custom_linear_solve custom_vjp_call
+    device_put jit name optimization_barrier pjit platform_index remat2 scan stop_gradient while
 """
 RANDOM = """
-    random_bits random_clone random_fold_in random_gamma random_seed random_split random_unwrap random_wrap threefry2x32
+    random_bits random_clone random_fold_in random_gamma random_seed random_split random_unwrap
+    random_wrap threefry2x32
 """
-APART = frozenset(" ".join([ELEMENTWISE, PLACES, TOGETHER_IN_A_ROW, CONTROL, RANDOM]).split())
+ROW_SEPARABLE_PRIMITIVES = frozenset(
+    " ".join([ELEMENTWISE, PLACES, TOGETHER_IN_A_ROW, CONTROL, RANDOM]).split()
+)
 
-SPEAKS = (
+SIDE_EFFECTS = (
     "prints or calls back to Python, which would show rows: leave jax.debug and callbacks out of it"
 )
 DRAWS_TOGETHER = (
@@ -55,14 +63,21 @@ DRAWS_TOGETHER = (
     "with the key of one, which could "
     "then move the others' terms: give the keys impl='threefry2x32', or leave them out"
 )
-UNKNOWN = "It is not known to compute a row's value without a look at other rows, and one could move their terms: leave it out"
-LAPACK = "When an entry is infinite it may print, which would show that such a row exists: take Cholesky's or an LU factor"
+UNKNOWN = (
+    "It is not known to compute a row's value without reading other rows, and one could move their "
+    "terms: leave it out"
+)
+LAPACK = (
+    "When an entry is infinite it may print, which would show that such a row exists: take "
+    "Cholesky's or an LU factor"
+)
 REASONS = {
-    "conv_general_dilated": "Convolutions of many rows may be computed as one, in which a row can move the others' terms: write it "
-    "as a sum over shifts, or as a matrix product",
-    "custom_vmap_call": "The rule of a custom_vmap would see all rows at once, and one could move the others' terms: leave it out",
-    "regularized_incomplete_beta": "The series of betainc is summed until the slowest row is done, which moves the others' terms: "
-    "add up the binomial terms themselves",
+    "conv_general_dilated": "Convolutions of many rows may be computed as one, in which a row can "
+    "move the others' terms: write it as a sum over shifts, or as a matrix product",
+    "custom_vmap_call": "The rule of a custom_vmap would read all rows at once, and one could move "
+    "the others' terms: leave it out",
+    "regularized_incomplete_beta": "The series of betainc is summed until the slowest row is done, "
+    "which moves the others' terms: add up the binomial terms themselves",
     **dict.fromkeys(("eig", "eigh", "schur", "svd"), LAPACK),
 }
 
@@ -91,9 +106,9 @@ def rowwise(
 
 
 def check_apart(name: str, jaxpr: Any) -> None:
-    """Refuse what a function computes on a row if it speaks, or may touch other rows."""
-    if speaks(jaxpr):
-        raise ValueError(f"{name} {SPEAKS}")
+    """Refuse what a function computes on a row if it has side effects, or may use other rows."""
+    if has_side_effects(jaxpr):
+        raise ValueError(f"{name} {SIDE_EFFECTS}")
     for equation in _equations(jaxpr):
         primitive = equation.primitive
         if _draws_together(equation):
@@ -113,7 +128,7 @@ def _operation(equation: Any) -> tuple[Primitive, type]:
 
 @functools.cache
 def _own() -> frozenset[tuple[Primitive, type]]:
-    """The operations that a model may use: JAX's own, with names in APART.
+    """The operations that a model may use: JAX's own, with names in ROW_SEPARABLE_PRIMITIVES.
 
     Names are not enough, for anybody can make an operation with such a name. So these are the
     objects that JAX exports, and those that it makes of some of its functions.
@@ -126,7 +141,7 @@ def _own() -> frozenset[tuple[Primitive, type]]:
     return frozenset(
         (primitive, kind)
         for primitive, kind in (*exported, *used)
-        if primitive.name in APART or kind is not NoneType
+        if primitive.name in ROW_SEPARABLE_PRIMITIVES or kind is not NoneType
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import os
 import secrets
 import warnings
@@ -25,13 +24,12 @@ from dpmcmc.accounting.statement import (
     DIFFERS,
     JOINED,
     NUM_DRAWS,
+    PRINTED,
     FederatedStatement,
     Statement,
     is_one_promise,
 )
-from dpmcmc.accounting.verify import open_netcdf
 from dpmcmc.diagnostics import PAID, Limits, of_chains, prior_widths
-from dpmcmc.diagnostics.chains import entries
 from dpmcmc.errors import in_brief
 from dpmcmc.finding import Finding, Severity, from_text, to_text, unless_it_fails
 from dpmcmc.types import statistics_of
@@ -39,15 +37,8 @@ from dpmcmc.types import statistics_of
 FINDINGS = "findings"  # an attribute: as JSON
 # An attribute of a parameter: the prior's standard deviation of each of its entries
 PRIOR_SD = "prior_sd"
-# Of the prior's standard deviation: a posterior that is wider comes mostly from the prior
-LIKE_PRIOR = 0.7
 # An attribute: ArviZ sorts variables by name, and so may who writes them again
 ORDER = "parameter_order"
-NO_FOLDER = "cannot be written: its folder does not exist; make it first"
-EMPTY = (
-    "is empty: a run is writing to it, or was killed before its first draws were saved (a ledger= "
-    "tells whether it was paid for)"
-)
 STATISTICS = {"is_accepted": "acceptance", "log_ratio": "log_ratio", "is_divergent": "diverging"}
 
 
@@ -75,7 +66,7 @@ def from_draws(
     named = _named(positions, unravel)
     result = _inference_data(named, info, num_warmup)
     _describe(result, attributes, units)
-    _order(result, list(named))
+    put_in_order(result, list(named))
     facts = {
         **_attributes(statement),
         "thinning": thin,
@@ -98,7 +89,7 @@ def from_draws(
 def _of_chains(result: Any, limits: Limits) -> list[Finding]:
     variables = {
         name: result.posterior[name].transpose("chain", "draw", ...).to_numpy()
-        for name in _names(result)
+        for name in names_of(result)
     }
     with _quiet():
         return of_chains(variables, summary_table(result).to_dict(), limits)
@@ -149,7 +140,7 @@ def _judgements(result: Any) -> list[tuple[list[Finding], dict[str, float]]]:
     ]
 
 
-def _order(result: Any, names: list[str]) -> None:
+def put_in_order(result: Any, names: list[str]) -> None:
     """Variables in the order of the model: put side by side, as for a position, they must not be
     permuted.
     """
@@ -189,7 +180,7 @@ def rehearse(
     With a path they are written beside it once.
     """
     _check_info(info)
-    _arviz()  # its own failure is none of these draws'
+    arviz_library()  # its own failure is none of these draws'
     positions, infos = jax.tree.map(
         lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info)
     )
@@ -224,7 +215,7 @@ def rehearse(
     if path is not None:
         _describe(result, attributes, units)
         try:
-            _write(result, path).unlink()
+            write_draft(result, path).unlink()
         except Exception as error:
             raise ValueError(
                 f"path={path} cannot be written ({in_brief(error)}): name a file in another folder"
@@ -276,7 +267,7 @@ def _inference_data(named: Mapping[str, np.ndarray], info: Any, num_warmup: int)
     with warnings.catch_warnings():
         # Few draws in many chains look to ArviZ like swapped axes.
         warnings.filterwarnings("ignore", "More chains", UserWarning)
-        return _arviz().from_dict(
+        return arviz_library().from_dict(
             posterior=_part(named, slice(num_warmup, None)),
             sample_stats=_part(statistics, slice(num_warmup, None)) or None,
             warmup_posterior=_part(named, slice(None, num_warmup)) if num_warmup else None,
@@ -296,17 +287,17 @@ def _wide(values: np.ndarray) -> np.ndarray:
 
 def statement_of(result: Any) -> str:
     """The privacy statement of a posterior, as text."""
-    text = getattr(getattr(result, "posterior", None), "attrs", {}).get("privacy_statement")
+    text = getattr(getattr(result, "posterior", None), "attrs", {}).get(PRINTED)
     if text is None:
         raise ValueError(
             "there is no privacy statement here: dpmcmc has not made this posterior, or its "
             "attributes were lost"
         )
-    _check_is_one_run(result)
+    check_is_one_run(result)
     return text
 
 
-def _check_is_one_run(result: Any) -> None:
+def check_is_one_run(result: Any) -> None:
     """Refuse draws of several runs under the statement of one: a bill that is shared is about all
     of them.
     """
@@ -332,74 +323,23 @@ def _check_is_one_run(result: Any) -> None:
         )
 
 
-def summary(result: Any) -> str:
-    """ArviZ's table of the parameters: mean, spread, interval, effective sample size, R-hat.
-
-    The note "prior" marks parameters whose spread is mostly the prior's: the rows say little about
-    them.
-    """
-    return rounded_table(result).to_string()
-
-
-def rounded_table(result: Any):
-    """The same as a data frame of texts, each number with the digits that matter."""
-    table = summary_table(result)
-    is_like_prior = table["sd"].to_numpy() > LIKE_PRIOR * prior_sds(result)
-    return table.apply(_rounded, axis=1).assign(note=np.where(is_like_prior, "prior", ""))
-
-
-def prior_sds(result: Any) -> np.ndarray:
-    """The prior's standard deviation for every line of the summary; NaN where it is not known."""
-    parts = [np.empty(0)]
-    for name in _names(result):
-        values = result.posterior[name]
-        size = values[0, 0].size
-        parts.append(np.broadcast_to(np.ravel(values.attrs.get(PRIOR_SD, np.nan)), size))
-    return np.concatenate(parts)
-
-
 def summary_table(result: Any):
     """The same as a data frame, in full precision."""
     with _quiet():  # of truth values there are no differences
-        return _arviz().summary(
-            result.posterior.astype(float), var_names=_names(result), round_to="none", hdi_prob=0.94
+        return arviz_library().summary(
+            result.posterior.astype(float),
+            var_names=names_of(result),
+            round_to="none",
+            hdi_prob=0.94,
         )
 
 
-def scalars(result: Any) -> dict[str, Any]:
-    """The draws (chain, draw) of every line of the summary, an entry of a vector by itself: label
-    -> DataArray.
-    """
-    found: dict[str, Any] = {}
-    for name in _names(result):
-        found.update(entries(name, result.posterior[name].transpose("chain", "draw", ...)))
-    return found
-
-
-def _names(result: Any) -> list[str]:
+def names_of(result: Any) -> list[str]:
     """The parameters in the order of the model."""
     order = json.loads(result.posterior.attrs.get(ORDER, "[]"))
     there = list(result.posterior.data_vars)
     # Some may be new, or gone
     return [name for name in dict.fromkeys([*order, *there]) if name in there]
-
-
-def _rounded(row: Any) -> Any:
-    """A line of the summary as text: to two digits of the standard deviation, whatever the units of
-    the parameter.
-    """
-    digits = max(0, 1 - math.floor(math.log10(row["sd"]))) if 0 < row["sd"] < math.inf else 3
-    places = {
-        "mcse_mean": digits + 1,
-        "mcse_sd": digits + 1,
-        "ess_bulk": 0,
-        "ess_tail": 0,
-        "r_hat": 2,
-    }
-    return type(row)(
-        {name: f"{value:.{places.get(name, digits)}f}" for name, value in row.items()},
-        name=row.name,
-    )
 
 
 @contextlib.contextmanager
@@ -417,23 +357,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(disabled)
 
 
-def save(result: Any, path: str | Path) -> None:
-    """Write NetCDF; the file is replaced at once, so a reader never sees half of it."""
-    if not Path(path).absolute().parent.is_dir():
-        raise ValueError(f"{path} {NO_FOLDER}")
-    if hasattr(result, "posterior"):
-        _check_is_one_run(result)
-        # Of several runs ArviZ makes lists of what is said of all.
-        result.attrs.update(
-            {
-                name: result.posterior.attrs[name]
-                for name in result.attrs.keys() & result.posterior.attrs.keys()
-            }
-        )
-    os.replace(_write(result, path), path)
-
-
-def _write(result: Any, path: str | Path) -> Path:
+def write_draft(result: Any, path: str | Path) -> Path:
     """The result in a new file beside the path."""
     draft = Path(path).with_name(f"{Path(path).name}.{secrets.token_hex(4)}.draft")
     try:
@@ -448,57 +372,7 @@ def _write(result: Any, path: str | Path) -> Path:
     return draft
 
 
-@contextlib.contextmanager
-def claimed(path: str | Path | None) -> Iterator[None]:
-    """Have the path for oneself: an empty file stands there until draws do, so that no other run
-    writes to it.
-    """
-    if path is None:
-        yield
-        return
-    try:
-        Path(path).open("x").close()
-    except FileExistsError:
-        raise ValueError(
-            f"path={path} exists: another run has made it just now; name another file"
-        ) from None
-    try:
-        yield
-    finally:
-        if Path(path).exists() and Path(path).stat().st_size == 0:
-            Path(path).unlink()
-
-
-def why_not_new(path: str | Path) -> str | None:
-    """What stands where a posterior is to be written, or what is missing there, and what to do
-    about it.
-    """
-    if not Path(path).absolute().parent.is_dir():
-        return NO_FOLDER
-    if not Path(path).exists():
-        return None
-    if Path(path).is_file() and Path(path).stat().st_size == 0:
-        return f"{EMPTY}: remove the file, or name another"
-    return "exists: name another file, a posterior that was paid for is not replaced"
-
-
-def load(path: str | Path):
-    """Read what `save` wrote."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path} is no file")
-    if Path(path).stat().st_size == 0:
-        raise ValueError(f"{path} {EMPTY}")
-    arviz = _arviz()
-    with open_netcdf(Path(path)) as file:
-        if "posterior" not in file:
-            raise ValueError("it has no group named posterior")
-        result = arviz.from_netcdf(str(path), engine="h5netcdf").load()
-    if ORDER in getattr(getattr(result, "posterior", None), "attrs", {}):
-        _order(result, _names(result))
-    return result
-
-
-def _arviz():
+def arviz_library():
     with warnings.catch_warnings():
         # It announces its next major version, which the requirements exclude.
         warnings.simplefilter("ignore", FutureWarning)
@@ -523,7 +397,7 @@ def _attributes(statement: Statement | FederatedStatement) -> dict[str, Any]:
     return {
         **statement.facts(),
         **({"notes": "; ".join(statement.notes)} if statement.notes else {}),
-        "privacy_statement": str(statement),
+        PRINTED: str(statement),
         ATTRIBUTE: statement.ledger_json(),
         "inference_library": "dpmcmc",
         "inference_library_version": dpmcmc.__version__,

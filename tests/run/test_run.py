@@ -1,10 +1,11 @@
-"""The loop: what it plans, that its draws do not depend on how it is cut into blocks, and how it
+"""Plans, runs and records: what is planned, that draws do not depend on how a run is cut into blocks, and how it
 ends early.
 """
 
 import json
 import os
 import signal
+import types
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -14,11 +15,16 @@ import numpy as np
 import pytest
 from jax import lax
 
+import dpmcmc
 from dpmcmc import (
+    Budget,
     BudgetExceeded,
     Curator,
+    Federation,
+    Finding,
     Gradient,
     LogRatio,
+    Neighbours,
     RunFailed,
     Sampler,
     accept_walk,
@@ -29,11 +35,14 @@ from dpmcmc import (
     sample,
     sgld,
 )
-from dpmcmc.curator.noise import noise
+from dpmcmc.accounting import statement as statements
+from dpmcmc.curator import account as accounts
+from dpmcmc.curator.noise import stream
 from dpmcmc.curator.owner import Grant, granted_of
 from dpmcmc.curator.programs.program import Traced
-from dpmcmc.results import posterior as posteriors
-from dpmcmc.run import loop
+from dpmcmc.results import arviz as posteriors
+from dpmcmc.run import execute, interrupts
+from dpmcmc.run import plan as plans
 from dpmcmc.run.progress import Progress
 from tests import tiny
 
@@ -106,13 +115,13 @@ def one_secret(monkeypatch):
     """Every block has a secret of its own; with one for all, draws can be compared across other
     blocks.
     """
-    monkeypatch.setattr(noise, "secret_of", lambda secret, run: secret)
+    monkeypatch.setattr(stream, "secret_of", lambda secret, run: secret)
 
 
 @pytest.mark.parametrize("num_blocks", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_the_draws_do_not_depend_on_the_blocks(num_blocks, one_secret, monkeypatch):
     expected = tiny.means(tiny.run())
-    monkeypatch.setattr(loop, "NUM_BLOCKS", num_blocks)
+    monkeypatch.setattr(plans, "NUM_BLOCKS", num_blocks)
     assert len(np.unique(expected)) > 4
     np.testing.assert_array_equal(tiny.means(tiny.run()), expected)
 
@@ -120,10 +129,10 @@ def test_the_draws_do_not_depend_on_the_blocks(num_blocks, one_secret, monkeypat
 @pytest.mark.parametrize("thin", [1, 3])
 @pytest.mark.parametrize("num_draws", [1, 2, 19, 20, 21, 39, 40, 41, 997, 20_000])
 def test_blocks_fill_the_run(num_draws, thin):
-    sizes = loop._block_sizes(num_draws * thin, thin)
+    sizes = plans._block_sizes(num_draws * thin, thin)
     assert sum(sizes) == num_draws * thin
     # Two programs to compile at most
-    assert len(set(sizes)) <= 2 and len(sizes) <= 2 * loop.NUM_BLOCKS + 1
+    assert len(set(sizes)) <= 2 and len(sizes) <= 2 * plans.NUM_BLOCKS + 1
     assert all(size % thin == 0 and size > 0 for size in sizes)
 
 
@@ -263,10 +272,10 @@ def run_through(**options):
 
 MOMENTS = {  # where the first block is, or the run is finished -> how many steps are kept
     "a block runs": (Grant, "run", 1),
-    "draws are kept": (loop._Run, "_keep", 1),
+    "draws are kept": (execute.Execution, "_keep", 1),
     "progress is shown": (Progress, "advance", 1),
-    "the file is written": (loop._Run, "_save", 2),
-    "the posterior is made": (loop._Run, "posterior", 2),
+    "the file is written": (execute.Execution, "_save", 2),
+    "the posterior is made": (execute.Execution, "record", 2),
 }
 
 
@@ -315,10 +324,10 @@ def test_an_interrupt_while_the_program_is_compiled_spends_nothing(monkeypatch, 
 
 
 def test_an_interrupt_after_the_last_step_changes_nothing(monkeypatch, python_interrupts):
-    whole, make = tiny.means(tiny.run()), loop._Run.posterior
+    whole, make = tiny.means(tiny.run()), execute.Execution.record
     monkeypatch.setattr(
-        loop._Run,
-        "posterior",
+        execute.Execution,
+        "record",
         lambda self, *notes: (signal.raise_signal(signal.SIGINT), make(self, *notes))[1],
     )
     posterior = run_through()
@@ -329,7 +338,9 @@ def test_an_interrupt_after_the_last_step_changes_nothing(monkeypatch, python_in
 def test_an_interrupt_that_others_handle_is_left_to_them(monkeypatch, tmp_path, python_interrupts):
     """Theirs may raise: then the draws are handed over."""
     signal.signal(signal.SIGINT, lambda number, frame: signal.default_int_handler(number, frame))
-    monkeypatch.setattr(loop._Run, "_save", lambda self, result: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(
+        execute.Execution, "_save", lambda self, result: signal.raise_signal(signal.SIGINT)
+    )
     with pytest.raises(
         RunFailed, match=r"could not be written .*; they are in \.posterior"
     ) as caught:
@@ -375,7 +386,7 @@ def test_a_crash_writes_the_finished_draws_where_it_can(is_full, monkeypatch, tm
     """
     path, write = tmp_path / "posterior.nc", os.replace
     stop_at_block(monkeypatch, 2, OSError("disk"))
-    monkeypatch.setattr("dpmcmc.run.loop.time.monotonic", lambda: 0.0)
+    monkeypatch.setattr("dpmcmc.run.execute.time.monotonic", lambda: 0.0)
 
     def replace(draft, to):
         if is_full:
@@ -413,7 +424,7 @@ def test_the_file_survives_a_kill(monkeypatch, tmp_path):
     np.testing.assert_array_equal(tiny.means(load(tmp_path / "whole.nc")), whole)
     assert "unfinished" not in found_text(load(tmp_path / "whole.nc"))
     stop_at_block(monkeypatch, 5, Killed())
-    monkeypatch.setattr("dpmcmc.run.loop.time.monotonic", lambda: 0.0)  # saving takes no time
+    monkeypatch.setattr("dpmcmc.run.execute.time.monotonic", lambda: 0.0)  # saving takes no time
     with pytest.raises(Killed):
         tiny.run(path=tmp_path / "killed.nc")
     saved = load(tmp_path / "killed.nc")
@@ -436,7 +447,7 @@ def test_saving_takes_at_most_half_of_the_time(monkeypatch, tmp_path):
         clock[0] += 1
         return run(*arguments)
 
-    monkeypatch.setattr("dpmcmc.run.loop.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("dpmcmc.run.execute.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(posteriors, "save", slow_save)
     monkeypatch.setattr(Grant, "run", slow_run)
     tiny.run(path=tmp_path / "posterior.nc", num_steps=24)
@@ -454,7 +465,7 @@ def test_draws_that_cannot_be_written_are_handed_over(monkeypatch, tmp_path):
 
 
 def test_a_full_disk_on_the_way_ends_no_run(monkeypatch, tmp_path, caplog):
-    save, calls = loop._Run._save, []
+    save, calls = execute.Execution._save, []
 
     def fail(self, result):
         calls.append(result)
@@ -462,8 +473,8 @@ def test_a_full_disk_on_the_way_ends_no_run(monkeypatch, tmp_path, caplog):
             raise OSError("no space left")
         save(self, result)
 
-    monkeypatch.setattr(loop._Run, "_save", fail)
-    monkeypatch.setattr("dpmcmc.run.loop.time.monotonic", lambda: 0.0)
+    monkeypatch.setattr(execute.Execution, "_save", fail)
+    monkeypatch.setattr("dpmcmc.run.execute.time.monotonic", lambda: 0.0)
     whole = tiny.means(tiny.run(path=tmp_path / "posterior.nc"))
     assert len(calls) == 12
     np.testing.assert_array_equal(tiny.means(load(tmp_path / "posterior.nc")), whole)
@@ -490,8 +501,9 @@ def test_an_empty_file_is_told_from_a_posterior(tmp_path):
 def test_texts_are_in_the_file_from_its_first_block_on(monkeypatch, tmp_path):
     """They were added at the end: whoever killed a run had draws without units."""
     path = tmp_path / "posterior.nc"
-    monkeypatch.setattr(loop._Run, "_finish", lambda self, *_: None)  # as if killed before it
-    monkeypatch.setattr("dpmcmc.run.loop.time.monotonic", lambda: 0.0)
+    killed = types.SimpleNamespace(to_arviz=lambda: None)  # as if before it was finished
+    monkeypatch.setattr(execute.Execution, "_finish", lambda self, *_: killed)
+    monkeypatch.setattr("dpmcmc.run.execute.time.monotonic", lambda: 0.0)
     tiny.run(
         path=path,
         units={"mean": "days since the visit"},
@@ -551,7 +563,7 @@ def test_who_is_terminated_saves_the_draws_first(monkeypatch, tmp_path):
         advance(self, *arguments)
 
     monkeypatch.setattr(Progress, "advance", strike)
-    monkeypatch.setattr(loop.signal, "raise_signal", told.append)
+    monkeypatch.setattr(interrupts.signal, "raise_signal", told.append)
     run_through(path=tmp_path / "posterior.nc")
     assert told == [signal.SIGTERM] and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert "interrupted after 1 of 12 steps" in found_text(load(tmp_path / "posterior.nc"))
@@ -563,7 +575,7 @@ def test_draws_that_make_no_posterior_are_no_refusal(monkeypatch):
     def fail(self, note):
         raise ValueError
 
-    monkeypatch.setattr(loop._Run, "posterior", fail)
+    monkeypatch.setattr(execute.Execution, "record", fail)
     with pytest.raises(
         RunFailed, match="the grant is spent, but the draws could not be made into a posterior"
     ) as caught:
@@ -678,8 +690,8 @@ def test_checks_that_fail_lose_no_draws(monkeypatch):
     def fail(*arguments):
         raise TypeError
 
-    monkeypatch.setattr(loop.diagnostics, "of_draws", fail)
-    monkeypatch.setattr("dpmcmc.results.posterior.of_chains", fail)
+    monkeypatch.setattr(execute.diagnostics, "of_draws", fail)
+    monkeypatch.setattr("dpmcmc.results.arviz.of_chains", fail)
     result = tiny.run()
     assert tiny.means(result).shape == (2, 12)
     failed = [finding for finding in findings(result) if finding.code == "not-checked"]
@@ -827,3 +839,80 @@ def test_an_if_on_an_answer_is_refused_with_the_way_out():
 
     with pytest.raises(TypeError, match=r"jnp\.where or jax\.lax\.cond"):
         tiny.run(sampler=Sampler(tiny.BARKER.init, step))
+
+
+# -- plans and records
+
+
+def make_plan(curator, **options):
+    options = {"num_steps": 12, "num_chains": 2, "warmup": 0.0} | options
+    return dpmcmc.plan(jax.random.key(0), tiny.PENALTY, curator, tiny.START, **options)
+
+
+def test_a_plan_spends_nothing_and_says_what_the_run_promises():
+    curator = tiny.make_curator(fixed_secret=None)
+    planned = make_plan(curator)
+    assert curator.num_grants == 0 and planned.num_steps == 12
+    assert [(entry.query, entry.count) for entry in planned.bill] == [(repr(tiny.RATIO), 24)]
+    record = planned.run(progress=False)
+    assert curator.num_grants == 1 and record.statement.epsilon == planned.epsilon
+    assert str(planned.statement) in str(planned) and "nothing is spent yet" in str(planned)
+    # The statement of the run has one more note: what was declared of the rows
+    assert planned.statement.bill == record.statement.bill
+
+
+def test_plans_and_records_are_json(tmp_path):
+    planned = make_plan(tiny.make_curator(fixed_secret=None), attributes={"place": "north"})
+    assert json.loads(json.dumps(planned.to_json()))["num_steps"] == 12
+    record = planned.run(progress=False)
+    document = json.loads(json.dumps(record.to_json()))
+    assert statements.from_json(document["statement"]) == record.statement
+    assert [Finding.from_json(each) for each in document["findings"]] == list(record.findings)
+    assert document["attributes"] == {"place": "north"}
+    record.save(tmp_path / "posterior.nc")
+    record.report(tmp_path / "posterior.html")
+    assert findings(load(tmp_path / "posterior.nc")) == list(record.findings)
+    assert record.summary() == dpmcmc.summary(record.to_arviz())
+    assert record.is_reliable is not any(each.is_severe for each in record.findings)
+
+
+def test_a_run_of_a_plan_has_the_draws_of_sample():
+    record = make_plan(tiny.make_curator()).run(progress=False)
+    whole = tiny.run(tiny.make_curator(), num_steps=12, num_chains=2)
+    np.testing.assert_array_equal(tiny.means(record.to_arviz()), tiny.means(whole))
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_run_makes_its_bill_once(monkeypatch, is_shared):
+    """From the plan to what the ledger keeps it is one value."""
+    made = []
+    entries = accounts.entries
+    monkeypatch.setattr(accounts, "entries", lambda *given: made.append(given) or entries(*given))
+    curator = tiny.make_curator(shared_by="gaussian-dp" if is_shared else None)
+    tiny.run(curator, num_steps=12)
+    assert len(made) == 1
+
+
+def test_convergence_is_judged_once_for_a_record(monkeypatch):
+    judged = []
+    of_chains = posteriors.of_chains
+    monkeypatch.setattr(
+        posteriors, "of_chains", lambda *given: judged.append(given) or of_chains(*given)
+    )
+    record = make_plan(tiny.make_curator()).run(progress=False)
+    record.findings, record.to_json(), record.to_arviz(), record.summary()
+    assert len(judged) == 1
+
+
+def test_facts_are_public_and_json():
+    curator = tiny.make_curator(fixed_secret=None)
+    facts = curator.facts
+    assert (facts.dimension, facts.num_rows, facts.share_left) == (1, 40, 1.0)
+    make_plan(curator).run(progress=False)
+    assert facts.share_left == 1.0 and curator.facts.share_left == 0.0
+    assert json.loads(json.dumps(facts.to_json()))["budget"] == [1.0, 1e-6]
+    private = Budget(1.0, 1e-6, Neighbours.ADD_OR_REMOVE_ONE)
+    hidden = tiny.make_curator(budget=private, capacity=64)
+    assert hidden.facts.num_rows is None
+    assert "40" not in json.dumps(hidden.facts.to_json())
+    assert Federation({"north": hidden}).facts == {"north": hidden.facts}

@@ -1,0 +1,143 @@
+r"""Integer noise: the discrete Gaussian, and the inversion of a table that it is drawn by.
+
+The discrete Gaussian D(s) has mass proportional to exp(-x^2 / 2 s^2) on the
+integers. D(BASE) is drawn by inversion from an exact table of 127-bit probabilities, and larger
+ones are sums
+
+    N = sum_l a_l X_l,   X_l ~ D(BASE) independent,   a_1 > a_2 > ... >= 1 integers,
+    of variance BASE^2 sum_l a_l^2.
+
+Adding a X (coarse) to Y ~ D(f) (fine) gives mass  exp(-z^2 / 2(a^2 BASE^2 + f^2)) * sum_x exp(-(x -
+c_z)^2 / 2 t^2)  with 1/t^2 = 1/BASE^2 + a^2/f^2, and by Poisson summation the last sum is constant
+up to a relative 2 sum_k exp(-2 pi^2 t^2 k^2): about 1e-34 for the steps used here. No floating
+point is involved and nothing depends on the draw but the draw itself (no rejection loop whose
+length could be timed).
+
+**Near a Gaussian.** Rounding adds a variance of 1/12, so D(s) is compared with the rounded N(0,
+w^2), w^2 = s^2 - 1/12. With y = x / w^2 and t uniform on +-1/2 the logarithm of the ratio of the
+two masses at x is, up to a constant,
+
+    x^2/2 (1/s^2 - 1/w^2) + log E e^(-y t - t^2 / 2w^2),
+    log E e^(-y t) = y^2/24 - y^4/2880 ...,   E_y t^2 = 1/12 + y^2/360 ...
+
+(E_y: t weighted by e^(-y t)). The terms in x^2 / w^4 cancel, and x^2 / (288 w^4 s^2) - x^2 / (720
+w^6) - x^4 / (2880 w^8) is left, less than 0.006 / w^4 on average: the two are within 1 / (100 s^4)
+of each other in total variation. Rounding is post-processing, so the exact Gaussian accounting
+applies, for w, up to `gaussian_distance`.
+"""
+
+from __future__ import annotations
+
+import decimal
+import functools
+import itertools
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from dpmcmc.curator.noise import stream
+
+BASE = 32  # standard deviation of the tabulated discrete Gaussian
+
+
+def discrete_gaussian(key, shape, sigma: float):
+    """Integer noise: D(s) with s the `gaussian_sigma(sigma)` just above sqrt(sigma^2 + 1/12).
+    int64.
+    """
+    multipliers = np.array(_multipliers(sigma), np.int64)
+    words = stream.random_words(key, (*shape, len(multipliers), 4))
+    magnitude = invert(words, _survival_table())
+    draws = jnp.where(words[..., 1] & 1 == 1, -magnitude, magnitude)  # the bit that `invert` leaves
+    return jnp.sum(draws * multipliers, axis=-1)
+
+
+def gaussian_sigma(sigma: float) -> float:
+    """The standard deviation that `discrete_gaussian` really has: above the one asked for."""
+    return BASE * math.sqrt(sum(a * a for a in _multipliers(sigma)))
+
+
+def gaussian_distance(sigma: float) -> float:
+    """Total variation distance of one `discrete_gaussian` from a rounded Gaussian of at least the
+    sigma asked for, from above.
+    """
+    multipliers = _multipliers(sigma)
+    smoothing = 0.0
+    fine = 0
+    for a in reversed(multipliers):
+        if fine:
+            inner_variance = 1 / (1 / BASE**2 + a * a / (BASE**2 * fine))
+            smoothing += 4 * math.exp(-2 * math.pi**2 * inner_variance)
+        fine += a * a
+    table = len(multipliers) * (len(_survival_table().high) + 1) * 2.0**-127
+    return 1 / (100 * gaussian_sigma(sigma) ** 4) + smoothing + table
+
+
+@functools.cache
+def _multipliers(sigma: float) -> tuple[int, ...]:
+    """Integers a_l, largest first, with BASE^2 sum a_l^2 >= sigma^2 + 1/12 and each small enough
+    for the rest to fill its gaps.
+    """
+    if not BASE <= sigma < 2**58:
+        raise ValueError(
+            f"integer noise of standard deviation {sigma:.3g} is outside [{BASE}, 2^58): check the "
+            "noise multiplier"
+        )
+    rest = math.ceil((Fraction(sigma) ** 2 + Fraction(1, 12)) / BASE**2)
+    multipliers = []
+    while rest > 0:
+        step = max(1, math.isqrt(rest - rest // 256))
+        multipliers.append(step)
+        # The finer steps have at least 1/255 of its variance, a little more than is asked for if
+        # need be, and the finest is 1: else the noise would live on multiples of the last one and
+        # show the sum modulo it.
+        rest = max(rest - step**2, -(-(step**2) // 255) if step > 1 else 0)
+    return tuple(multipliers)
+
+
+@functools.cache
+def _survival_table() -> Tails:
+    """Of |X|, X ~ D(BASE)."""
+    largest = math.ceil(BASE * math.sqrt(2 * 130 * math.log(2)))
+    return tails(
+        (1 if x == 0 else 2) * (-decimal.Decimal(x * x) / (2 * BASE * BASE)).exp()
+        for x in range(largest + 1)
+    )
+
+
+class Tails(NamedTuple):
+    """P(X >= j) of a whole number X for j = 1, 2, ..., as 127-bit integers in two words (the high
+    one of 63 bits).
+    """
+
+    high: np.ndarray
+    low: np.ndarray
+
+
+def tails(masses: Iterable[decimal.Decimal]) -> Tails:
+    """Of X with these chances of 0, 1, 2, ...
+
+    but for a factor; iterated over, and rounded, in 80 digits.
+    """
+    with decimal.localcontext() as context:
+        context.prec = 80
+        sums = list(itertools.accumulate(reversed(list(masses))))[::-1]
+        integers = [int((tail * 2**127 / sums[0]).to_integral_value()) for tail in sums[1:]]
+    return Tails(
+        np.array([i >> 64 for i in integers], np.uint64),
+        np.array([i % 2**64 for i in integers], np.uint64),
+    )
+
+
+def invert(words, table: Tails):
+    """X by inversion, int64, from four words along the last axis, without the last bit of the
+    second.
+    """
+    high = stream.pairs_to_uint64(words[..., :2])[..., None] >> 1
+    low = stream.pairs_to_uint64(words[..., 2:])[..., None]
+    return jnp.sum(
+        (high < table.high) | ((high == table.high) & (low < table.low)), axis=-1, dtype=jnp.int64
+    )

@@ -1,0 +1,101 @@
+"""The programs of a run: how chains begin, and a block of steps.
+
+A block is compiled once and called again with the next step index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from dpmcmc.types import Position, Sampler
+
+
+def begin_program(sampler: Sampler | Callable[[Any], Sampler], start: Callable | None = None):
+    """(ask, keys, positions) -> (what the private start learned, the chains' first states)."""
+
+    def begin(ask, keys, positions):
+        # Steps fold in 0, 1, 2, ...; the start folds in the indices they never reach.
+        learned = None
+        if start is not None:
+            found = start(jax.random.fold_in(keys[0], 2**32 - 2), positions[0], ask)
+            learned = _checked_state("start", found, positions[0])
+            positions = jnp.broadcast_to(learned.position, positions.shape)
+        own_keys = jax.vmap(lambda key: jax.random.fold_in(key, 2**32 - 1))(keys)
+        init = _made(sampler, learned).init
+        return learned, jax.vmap(
+            lambda key, position: _first_state(init(key, position, ask), position)
+        )(own_keys, positions)
+
+    return begin
+
+
+def _first_state(returned: Any, position: Position) -> Any:
+    """The state that a chain begins with.
+
+    Its numbers have a type of their own: in a loop that of a plain 0 would change.
+    """
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)),
+        _checked_state("init", returned, position),
+    )
+
+
+def block_program(sampler: Sampler | Callable[[Any], Sampler], num_steps: int, thin: int = 1):
+    """(ask, keys, learned, states, first step) -> (states, (positions, info) of every thin-th
+    step).
+    """
+
+    def block(ask, keys, learned, states, first_step):
+        made = _made(sampler, learned)
+
+        def body(states, index):
+            def step(key, state):
+                return _checked_step(made.step(jax.random.fold_in(key, index), state, ask))
+
+            states, info = jax.vmap(step)(keys, states)
+            return states, (states.position, info)
+
+        states, draws = lax.scan(body, states, first_step + jnp.arange(num_steps, dtype=jnp.int32))
+        return states, jax.tree.map(lambda leaf: leaf[thin - 1 :: thin], draws)
+
+    return block
+
+
+def _made(sampler: Sampler | Callable[[Any], Sampler], learned: Any) -> Sampler:
+    made = sampler if isinstance(sampler, Sampler) else sampler(learned)
+    if not isinstance(made, Sampler):
+        raise TypeError(
+            f"the function for the sampler returned a {type(made).__name__}: it must return a "
+            "Sampler"
+        )
+    return made
+
+
+def _checked_step(returned: Any) -> tuple[Any, Any]:
+    if type(returned) is not tuple or len(returned) != 2:
+        told = (
+            f"{len(returned)} values" if type(returned) is tuple else f"a {type(returned).__name__}"
+        )
+        raise TypeError(f"the sampler's step returned {told}: return (state, info)")
+    return _checked_state("step", returned[0]), returned[1]
+
+
+def _checked_state(name: str, state: Any, position: Position | None = None) -> Any:
+    who = "start" if name == "start" else f"the sampler's {name}"
+    if not hasattr(state, "position"):
+        kind = "an array" if isinstance(state, jax.Array) else f"a {type(state).__name__}"
+        raise TypeError(f"the state that {who} returned is {kind}: it needs a field `position`")
+    shape = getattr(state.position, "shape", None)
+    if position is not None and shape != position.shape:
+        told = f"is a {type(state.position).__name__}" if shape is None else f"has shape {shape}"
+        raise TypeError(
+            f"the position in the state that {who} returned {told}: it must be an array of the "
+            f"model's shape, {position.shape}. "
+            "Keep what else the chain has, such as other replicas, in other fields"
+        )
+    return state

@@ -1,0 +1,103 @@
+"""Every query, at small settings: what it is asked with, and what its noise lacks to be ideal."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import dpmcmc
+from dpmcmc import (
+    Accept,
+    Barker,
+    BatchBarker,
+    BatchRatio,
+    CenteredGradient,
+    Count,
+    Curvature,
+    FilteredAccept,
+    FixedBatch,
+    Gradient,
+    LazyBarker,
+    LogRatio,
+    NonPrivateAccept,
+    NonPrivateGradient,
+    NonPrivateRatio,
+    PenaltyAccept,
+    PoissonBatch,
+    PublishedFastMH,
+    SufficientStatistic,
+    TunaBarker,
+    TunaMetropolis,
+    TunaRatio,
+    models,
+)
+from dpmcmc.curator.noise import coins, gaussian
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION
+from dpmcmc.curator.queries import batches
+from dpmcmc.curator.sums.exact_sum import BITS
+
+# Rows and a model that all queries can be asked of
+ROWS = np.linspace(-1, 1, 24, dtype=np.float32).reshape(12, 2)
+MODEL = models.gaussian(np.eye(2), prior_scale=1.0, radius=2.0)
+POISSON, FIXED = PoissonBatch(0.1), FixedBatch(6, of=12)
+
+# The shapes of what a query is asked with: a position; a proposal too; the public part of the
+# log-ratio too
+ONE, TWO, THREE = [(2,)], [(2,), (2,)], [(2,), (2,), ()]
+
+# The total-variation error of integer noise, of one number when a row is replaced
+FULL = 2**BITS
+GRID = gaussian.gaussian_distance(3.0 * 2 * FULL)
+OF_BATCH = gaussian.gaussian_distance(BatchRatio(1.0, 3.0, FIXED)._integer_sigma())
+
+
+class Case(NamedTuple):
+    """A query, and what is expected of it."""
+
+    query: Any
+    shapes: list[tuple[int, ...]]
+    # What its answers lack to be ideal, charged to delta; None: of a bit, tests/curator/test_coins
+    tv_error: float | None = None
+    rate: float | None = None  # the share of the rows that it reads, where that lowers its cost
+
+    def __str__(self) -> str:
+        return str(self.query)
+
+
+ALL = [
+    Case(LogRatio(1.0, 3.0), TWO, GRID),
+    Case(BatchRatio(1.0, 3.0, FIXED), TWO, OF_BATCH + batches.DISTANCE, 0.5),
+    Case(TunaRatio(0.1, 3.0), TWO, gaussian.gaussian_distance(3.0 * FULL) + batches.DISTANCE, 0.2),
+    # Of a vector for as many entries as it may have
+    Case(Gradient(1.0, 3.0), ONE, MAX_DIMENSION * GRID),
+    Case(Gradient(1.0, 3.0, POISSON), ONE, MAX_DIMENSION * GRID + batches.DISTANCE, 0.1),
+    Case(Gradient(1.0, 3.0, FIXED), ONE, MAX_DIMENSION * GRID + batches.DISTANCE, 0.5),
+    Case(CenteredGradient(1.0, 3.0), ONE, MAX_DIMENSION * GRID),
+    Case(Curvature(1.0, 3.0), ONE, MAX_DIMENSION * GRID),
+    Case(SufficientStatistic(3.0), ONE, MAX_DIMENSION * GRID),
+    Case(Count(3.0), ONE, MAX_DIMENSION * gaussian.gaussian_distance(3.0 * 2**0.5 * FULL)),
+    Case(Accept(Barker(), 1.0), THREE),
+    Case(Accept(LazyBarker(0.5), 1.0), THREE),
+    Case(PenaltyAccept(1.0, 1.0, 1.0), THREE),
+    Case(FilteredAccept(1.0, 1.0), THREE),
+    Case(TunaBarker(0.1), THREE, batches.DISTANCE),
+    Case(BatchBarker(FIXED), THREE, coins.REAL_DISTANCE + batches.DISTANCE),
+    # Not private, or not by the accounting that is published for it
+    Case(NonPrivateRatio(), TWO),
+    Case(NonPrivateGradient(), ONE),
+    Case(NonPrivateAccept(Barker()), THREE),
+    Case(TunaMetropolis(1.0), THREE),
+    Case(PublishedFastMH(1.0, epsilon=0.05, delta=1e-6, max_batch=6), THREE),
+]
+
+
+def public_queries() -> set[type]:
+    """Every public class whose values can be asked."""
+    members = {getattr(dpmcmc, name) for name in dpmcmc.__all__}
+    return {
+        member
+        for member in members
+        if inspect.isclass(member) and hasattr(member, "answer") and hasattr(member, "cost")
+    }
