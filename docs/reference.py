@@ -29,7 +29,6 @@ MODULES = (
     "accounting.papers",
     "accounting.statement",
     "accounting.verify",
-    "counting",
 )
 
 

@@ -11,7 +11,13 @@ import dpmcmc
 
 PAGE = Path(__file__).parents[1] / "docs" / "samplers.md"
 TEXT = PAGE.read_text()
-HOMES = ("dpmcmc.samplers.", "dpmcmc.curator.", "dpmcmc.acceptance")
+HOMES = (
+    "dpmcmc.samplers.",
+    "dpmcmc.curator.queries.",
+    "dpmcmc.curator.owner",
+    "dpmcmc.curator.federation",
+    "dpmcmc.acceptance",
+)
 LARGEST_PICTURE = 120_000  # bytes
 
 

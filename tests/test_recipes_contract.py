@@ -36,4 +36,4 @@ def test_the_start_leaves_the_budget_for_the_steps(case):
     costs = total_costs(entries(case.recipe.initial, BUDGET.unit))
     epsilon = accountants.epsilon(costs, BUDGET.delta).epsilon
     least = 0.95 if case.recipe.query is None else 0.0
-    assert least * BUDGET.epsilon < epsilon <= BUDGET.epsilon
+    assert least * BUDGET.epsilon <= epsilon <= BUDGET.epsilon

@@ -26,11 +26,22 @@ class Case(NamedTuple):
 ALL = [
     Case(recipes.noise_aware, recipes.noise_aware(MODEL, NUM_ROWS, BUDGET)),
     Case(recipes.langevin, recipes.langevin(MODEL, NUM_ROWS, BUDGET)),
+    Case(
+        recipes.walk,
+        recipes.walk("barker", MODEL, BUDGET, recipes.moves([0.05, 0.05], 1.0, NUM_ROWS)),
+    ),
+    Case(
+        recipes.walk_after_start,
+        recipes.walk_after_start(MODEL, NUM_ROWS, BUDGET, "barker"),
+    ),
 ]
 
 
+CHOOSERS = {"choose", "as_typed"}  # they return one of the recipes
+
+
 def public_recipes() -> set[Callable]:
-    """Every public function that returns a `Recipe`, but for those that take a curator's facts."""
+    """Every public function that makes a `Recipe`, but for those that take a curator's facts."""
     members = inspect.getmembers(recipes, inspect.isfunction)
     return {
         member
@@ -38,4 +49,5 @@ def public_recipes() -> set[Callable]:
         if inspect.signature(member).return_annotation == "Recipe"
         and not name.startswith("_")
         and not name.endswith("_for")
+        and name not in CHOOSERS
     }
