@@ -31,7 +31,7 @@ def arrows(page: str) -> dict[str, set[str]]:
 ALLOWED = arrows(PAGE.read_text())
 HEAVY_HOMES = {
     "arviz": {"results/arviz.py"},
-    "h5py": {"accounting/verify.py"},
+    "h5py": {"accounting/reading.py"},
     "matplotlib": {"results/plots.py"},
     "numpyro": {"models/numpyro.py"},
     "rich": {"run/progress.py", "cli/account/output.py"},

@@ -212,7 +212,10 @@ def _page(
 ) -> Iterator[str]:
     from dpmcmc.results import report
 
-    yield f"<p>{ABOUT} The answer without privacy, to compare with, comes from 8 000 draws of NUTS.</p>"
+    yield (
+        f"<p>{ABOUT} The answer without privacy, to compare with, comes from 8 000 draws of "
+        "NUTS.</p>"
+    )
     yield report.image(
         figure, "90 % intervals of the private posteriors beside the one without privacy"
     )
@@ -238,9 +241,15 @@ def _comparison(result) -> str:
 
 
 def _verdict(found: Judgement, epsilon: float) -> str:
-    error = f"the means are off by {found.rms_error:.2f} posterior sds (rms), intervals are {found.width:.2f} times as wide"
+    error = (
+        f"the means are off by {found.rms_error:.2f} posterior sds (rms), intervals are "
+        f"{found.width:.2f} times as wide"
+    )
     if found.is_success:
-        return f"This run succeeded: R-hat {found.r_hat:.2f}, {found.ess:.0f} effective draws. Against the reference {error}."
+        return (
+            f"This run succeeded: R-hat {found.r_hat:.2f}, {found.ess:.0f} effective draws. "
+            f"Against the reference {error}."
+        )
     return (
         f"THIS RUN FAILED its own checks, listed below. Against the reference {error}.\n"
         f"epsilon = {epsilon:g} is too little for this many rows: read the intervals with care, or "

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from dpmcmc.acceptance import Barker
-from dpmcmc.accounting import accountants, filters, verify
+from dpmcmc.accounting import accountants, filters, reading, verify
 from dpmcmc.accounting.costs import (
     AcceptBit,
     DPBarker,
@@ -20,7 +20,7 @@ from dpmcmc.types import Neighbours
 
 def document(entries, epsilon, delta=1e-6, method="gaussian"):
     return {
-        "format": verify.FORMAT,
+        "format": reading.FORMAT,
         "claim": {"epsilon": epsilon, "delta": delta, "method": method},
         "neighbours": "replace-one",
         "rows_per_person": 1,
@@ -168,7 +168,7 @@ def test_an_odd_number_of_draws_is_refused(tmp_path, number):
     with h5netcdf.File(tmp_path / "posterior.nc", "w") as file:
         group = file.create_group("posterior")
         group.attrs.update(
-            {verify.ATTRIBUTE: json.dumps(document(ENTRIES, EPSILON)), verify.NUM_DRAWS: number}
+            {verify.ATTRIBUTE: json.dumps(document(ENTRIES, EPSILON)), reading.NUM_DRAWS: number}
         )
     with pytest.raises(ValueError, match="'num_draws' of posterior.nc must be a whole number"):
         verify.contradictions(tmp_path / "posterior.nc")
@@ -176,7 +176,7 @@ def test_an_odd_number_of_draws_is_refused(tmp_path, number):
 
 def test_a_number_of_thousands_of_digits_is_refused():
     with pytest.raises(ValueError, match="too long to be one"):
-        verify.parsed('{"count": ' + "9" * 5000 + "}")
+        reading.parsed('{"count": ' + "9" * 5000 + "}")
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_a_ledger_is_not_hidden_in_another(tmp_path):
     path.write_text(json.dumps(document(ENTRIES, 0.01) | {verify.ATTRIBUTE: inner}))
     with pytest.raises(ValueError, match="a ledger within a ledger"):
         verify.read(path)
-    federated = {"format": verify.FEDERATED_FORMAT, "owners": {"a": inner}}
+    federated = {"format": reading.FEDERATED_FORMAT, "owners": {"a": inner}}
     for change, words in (
         ({"claim": {"epsilon": 0.001}}, "and no others"),
         ({"owners": {"": inner}}, "has no name"),

@@ -51,7 +51,7 @@ from dpmcmc import (
     statement_of,
     testing,
 )
-from dpmcmc.accounting import costs, verify
+from dpmcmc.accounting import costs, reading
 from dpmcmc.cli import main
 from dpmcmc.curator import federation as federations
 from dpmcmc.curator.noise import gaussian
@@ -373,7 +373,7 @@ def test_langevin_from_a_private_start_with_three_owners():
     # 3200 draws of correlation time about 20: a standard error of 0.08 posterior deviations, so
     # five of them (false alarm 1e-6).
     assert np.max(np.abs(found - EXACT_MEAN) / np.sqrt(np.diag(EXACT_COVARIANCE))) < 0.4
-    for ledger in verify.by_owner(json.loads(result.attrs["dpmcmc_ledger"])).values():
+    for ledger in reading.by_owner(json.loads(result.attrs["dpmcmc_ledger"])).values():
         assert [entry["count"] for entry in ledger["entries"]] == [1, 3 + 16 * 400]
 
 

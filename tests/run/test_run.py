@@ -41,6 +41,7 @@ from dpmcmc.curator.noise import stream
 from dpmcmc.curator.owner import Grant, granted_of
 from dpmcmc.curator.programs.program import Traced
 from dpmcmc.results import arviz as posteriors
+from dpmcmc.results import files
 from dpmcmc.run import execute, interrupts
 from dpmcmc.run import plan as plans
 from dpmcmc.run.progress import Progress
@@ -436,7 +437,7 @@ def test_saving_takes_at_most_half_of_the_time(monkeypatch, tmp_path):
     """Blocks of a second each, and ten seconds for the file: after the first block, ten blocks
     later each time, and at the end.
     """
-    clock, saves, save, run = [0.0], [], posteriors.save, Grant.run
+    clock, saves, save, run = [0.0], [], files.save, Grant.run
 
     def slow_save(result, path):
         saves.append(clock[0])
@@ -448,7 +449,7 @@ def test_saving_takes_at_most_half_of_the_time(monkeypatch, tmp_path):
         return run(*arguments)
 
     monkeypatch.setattr("dpmcmc.run.execute.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(posteriors, "save", slow_save)
+    monkeypatch.setattr(files, "save", slow_save)
     monkeypatch.setattr(Grant, "run", slow_run)
     tiny.run(path=tmp_path / "posterior.nc", num_steps=24)
     assert saves == [2.0, 22.0, 42.0, 55.0]

@@ -262,11 +262,11 @@ def _bills(kept: dict[str, Any]) -> list[Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     """The file, if a curator has written it as it is."""
-    from dpmcmc.accounting import verify
+    from dpmcmc.accounting import reading
 
     kept = None
     with contextlib.suppress(ValueError, RecursionError):
-        kept = verify.parsed(path.read_text())
+        kept = reading.parsed(path.read_text())
     version = kept.get("format") if isinstance(kept, dict) else None
     if not isinstance(kept, dict) or not isinstance(version, str) or not version.startswith(KIND):
         raise ValueError(

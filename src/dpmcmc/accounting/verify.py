@@ -6,10 +6,8 @@ The ledger of a federation holds one ledger, with its own claim, for each owner.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,13 +15,19 @@ import numpy as np
 
 from dpmcmc.accounting import accountants, filters, guess
 from dpmcmc.accounting import costs as cost_kinds
+from dpmcmc.accounting.reading import (
+    added_draws,
+    by_owner,
+    check_fields,
+    checked,
+    is_netcdf,
+    opened,
+    parsed,
+)
 from dpmcmc.accounting.search import LIMIT
 from dpmcmc.accounting.statement import (
     ATTRIBUTE,
-    FEDERATED_FORMAT,
-    FORMAT,
     JOINED,
-    NUM_DRAWS,
     PRINTED,
     from_json,
     is_one_promise,
@@ -40,8 +44,6 @@ LEDGER = ("format", "claim", "neighbours", "rows_per_person", "entries", "statem
 CLAIM = ("epsilon", "delta", "method")
 ENTRY = ("query", "released", "cost", "count")
 STATEMENT = ("chance", "second", "capacity", "budget", "assumptions", "notes")
-FEDERATED = ("format", "owners")
-MOST_DIGITS = 4000  # Python reads no more than 4300
 
 
 class Verdict(NamedTuple):
@@ -59,85 +61,17 @@ class Verdict(NamedTuple):
 
 def read(path: Path) -> dict[str, Any]:
     """The ledger in a JSON file, or in the attribute `dpmcmc_ledger` of a NetCDF file."""
-    return _opened(path)[0]
-
-
-def _opened(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The ledger in a file, and the attributes of a posterior that stand beside it."""
-    attributes = _netcdf_attributes(path) if _is_netcdf(path) else []
-    document = parsed(attributes[0][ATTRIBUTE] if attributes else path.read_text())
-    # Attributes, as JSON
-    if isinstance(document, dict) and isinstance(document.get(ATTRIBUTE), dict | str):
-        # The rest of a ledger is told by a posterior's attributes too
-        if {"format", "claim", "entries"} & set(document):
-            raise ValueError(
-                f"{path.name} holds a ledger within a ledger: there is no telling which is meant"
-            )
-        attributes = attributes or [document]
-        document = document[ATTRIBUTE]
-    return _checked(
-        parsed(document) if isinstance(document, str) else document, path.name
-    ), attributes
-
-
-def _checked(document: Any, where: str) -> dict[str, Any]:
-    """Refuse what is no ledger, of one owner or of several."""
-    for ledger in by_owner(document).values():
-        if not isinstance(ledger, dict) or ledger.get("format") != FORMAT:
-            # What it has instead is not told: it may be somebody's row.
-            raise ValueError(
-                f"{where} holds no ledger: it must be an object whose format is {FORMAT!r}"
-            )
-    return document
-
-
-def parsed(text: str | bytes) -> Any:
-    """JSON in which nothing is said twice: of two values for one name a reader would see one, and
-    we another.
-    """
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) < len(pairs):
-            raise ValueError("a ledger names something twice: there is no telling which is meant")
-        return dict(pairs)
-
-    def short(digits: str) -> int:
-        if len(digits) > MOST_DIGITS:
-            raise ValueError("a ledger has a number that is too long to be one")
-        return int(digits)
-
-    return json.loads(text, object_pairs_hook=once, parse_int=short)
-
-
-def by_owner(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Each owner's ledger by its name. The only owner of a plain ledger has the name ""."""
-    if not isinstance(document, dict) or document.get("format") != FEDERATED_FORMAT:
-        return {"": document}
-    if not isinstance(document.get("owners"), dict) or not document["owners"]:
-        raise ValueError("this federated ledger names no owner: there is no claim in it")
-    if "" in document["owners"]:
-        raise ValueError(
-            "an owner of this federated ledger has no name: it would be taken for a ledger of one "
-            "owner"
-        )
-    _check_fields(document, "federated ledger", FEDERATED)
-    return document["owners"]
-
-
-def _check_fields(value: dict[str, Any], what: str, fields: tuple[str, ...]) -> None:
-    """Nothing that is said is passed over: a reader might take it for part of the claim."""
-    if not set(value) <= set(fields):
-        raise ValueError(f"a {what} has the fields {', '.join(fields)}, and no others")
+    return opened(path)[0]
 
 
 def contradictions(path: Path) -> list[str]:
     """What the other attributes of a saved posterior say, if it is not what its ledger says."""
-    document, beside = _opened(path)
+    document, beside = opened(path)
     found = _contradictions(document, beside)
     accountants = [_facts(ledger)["accountant"] for ledger in by_owner(document).values()]
     if all(is_one_promise(attributes, accountants) for attributes in beside):
         return found
-    if _is_netcdf(path) and (added := _added_draws(path)):
+    if is_netcdf(path) and (added := added_draws(path)):
         return [*found, f"it holds {added} draws more than the run that the ledger is the bill of"]
     if any(JOINED in attributes for attributes in beside):
         return [
@@ -155,7 +89,7 @@ def doubts(attributes: Mapping[str, Any]) -> list[str]:
     if ATTRIBUTE not in attributes:
         return ["there is no bill beside it"]
     try:
-        document = _checked(parsed(attributes[ATTRIBUTE]), "the posterior")
+        document = checked(parsed(attributes[ATTRIBUTE]), "the posterior")
         found = [
             f"{one_line(name) or 'it'} claims epsilon = {rounded_up(verdict.claimed, 4)}, and the "
             "bill amounts to "
@@ -204,23 +138,6 @@ def _is_same(ledger: Any, document: dict[str, Any]) -> bool:
         )
     except (ValueError, RecursionError):
         return False
-
-
-def _added_draws(path: Path) -> int:
-    """How many more draws a saved posterior has than its run: those of another run are not on this
-    bill.
-    """
-    with open_netcdf(path) as file:
-        groups = [file[name] for name in ("posterior", "warmup_posterior") if name in file]
-        sizes = [
-            math.prod(group[axis].size for axis in ("chain", "draw"))
-            for group in groups
-            if {"chain", "draw"} <= set(group)
-        ]
-        told = [np.asarray(group.attrs[NUM_DRAWS]) for group in groups if NUM_DRAWS in group.attrs]
-    if any(number.size != 1 or number.dtype.kind not in "iu" for number in told):
-        raise ValueError(f"the attribute {NUM_DRAWS!r} of {path.name} must be a whole number")
-    return max(0, sum(sizes) - int(told[0].item())) if told else 0
 
 
 def _misprints(printed: str, document: dict[str, Any]) -> list[str]:
@@ -322,8 +239,8 @@ def _is_chance_proved(ledger: dict[str, Any], stated: float) -> bool:
 def _facts(ledger: dict[str, Any]) -> dict[str, Any]:
     """What the statement of a ledger tells as its facts."""
     claim = _part(ledger, "claim", dict)
-    _check_fields(ledger, "ledger", LEDGER)
-    _check_fields(claim, "ledger's claim", CLAIM)
+    check_fields(ledger, "ledger", LEDGER)
+    check_fields(claim, "ledger's claim", CLAIM)
     return {
         "epsilon": _number(claim, "epsilon"),
         "delta": _number(claim, "delta"),
@@ -331,58 +248,6 @@ def _facts(ledger: dict[str, Any]) -> dict[str, Any]:
         "rows_per_person": _rows_per_person(ledger),
         "accountant": _part(claim, "method", str),
     }
-
-
-def _is_netcdf(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(8).startswith(b"\x89HDF")
-
-
-@contextlib.contextmanager
-def open_netcdf(path: Path) -> Iterator[Any]:
-    """A saved posterior in HDF5.
-
-    What that library says of a file that is damaged helps nobody here.
-    """
-    import h5py
-
-    with path.open("rb"):  # whether it may be read at all, the system says better
-        pass
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except Exception as error:
-        raise ValueError(
-            f"{path} is no posterior: it must be a NetCDF file as `save` writes it, and not a "
-            "damaged one"
-        ) from error
-
-
-def _netcdf_attributes(path: Path) -> list[dict[str, Any]]:
-    """Of the posterior, of the whole file and of whatever in it has a ledger or a statement: those
-    with a ledger first.
-    """
-    with open_netcdf(path) as file:
-        places: list[Any] = [file["posterior"]] if "posterior" in file else []
-        places.append(file)
-        others: list[Any] = []
-        file.visititems(
-            lambda name, item: (
-                others.append(item) if {ATTRIBUTE, PRINTED} & set(item.attrs) else None
-            )
-        )
-        places += [item for item in others if item not in places]
-        found = [{name: _text(value) for name, value in place.attrs.items()} for place in places]
-    if not any(ATTRIBUTE in attributes for attributes in found):
-        raise ValueError(
-            f"{path.name} holds no ledger: no attribute {ATTRIBUTE!r} in its posterior group or "
-            "its root"
-        )
-    return sorted(found, key=lambda attributes: ATTRIBUTE not in attributes)
-
-
-def _text(value: Any) -> Any:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def costs_of(document: dict[str, Any]) -> dict[Any, int]:
@@ -393,7 +258,7 @@ def costs_of(document: dict[str, Any]) -> dict[Any, int]:
     for entry in _part(document, "entries", list):
         count = _part(entry, "count", int)
         cost = cost_kinds.from_json(_part(entry, "cost", dict))
-        _check_fields(entry, "ledger's entry", ENTRY)
+        check_fields(entry, "ledger's entry", ENTRY)
         if not 0 <= count <= LIMIT:
             raise ValueError("a count must be a whole number from 0 to 2^60")
         if getattr(cost, "neighbours", relation) is not relation:

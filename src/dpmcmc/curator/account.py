@@ -2,8 +2,8 @@
 bill. It knows no row.
 
 A plan says how often each query is asked. Its bill says what each of them costs for the unit of
-privacy (`bill.entries`), and the account decides whether the bill fits what is left. Either one bill
-gets the whole budget, or several share it by a filter.
+privacy (`bill.entries`), and the account decides whether the bill fits what is left. Either one
+bill gets the whole budget, or several share it by a filter.
 """
 
 from __future__ import annotations
@@ -340,8 +340,8 @@ def doubtful_delta(budget: Budget | None, capacity: int) -> list[str]:
 def _spent(
     costs: tuple[tuple[Any, int], ...], delta: float, most: float | None
 ) -> accountants.Spent:
-    """What the costs amount to; a bill that is far over `most` is given without what the noise lacks
-    to be ideal.
+    """What the costs amount to; a bill that is far over `most` is given without what the noise
+    lacks to be ideal.
     """
     try:
         return accountants.epsilon(dict(costs), delta)

@@ -3,7 +3,7 @@ make them.
 """
 
 from dpmcmc.diagnostics.chains import FREE, PAID, UNCONVERGED, Limits, of_chains
-from dpmcmc.diagnostics.draws import of_draws, of_start, of_survey
+from dpmcmc.diagnostics.draws import of_draws
 from dpmcmc.diagnostics.model import (
     of_bounds,
     of_gradients,
@@ -13,6 +13,7 @@ from dpmcmc.diagnostics.model import (
     of_values,
 )
 from dpmcmc.diagnostics.prior import prior_widths
+from dpmcmc.diagnostics.survey import of_start, of_survey
 
 __all__ = [
     "FREE",

@@ -1,4 +1,4 @@
-"""Findings about a private start and the draws after it: from what was released."""
+"""Findings about the draws: from what was released."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from scipy import special
 
-from dpmcmc.diagnostics.chains import listed
 from dpmcmc.diagnostics.model import BIAS, CLOSE, some
 from dpmcmc.finding import Finding, Severity, note, severe
 from dpmcmc.precision import in_double, own_settings
-from dpmcmc.types import Answer, Model, statistics_of, traits
+from dpmcmc.types import Model, statistics_of, traits
 
 MIN_ACCEPTANCE = 0.01  # share of the steps
 MAX_SATURATED = 0.01  # share of the steps
@@ -32,173 +30,6 @@ PULLED = 4.0  # standard deviations
 BATCHES = 5  # of each chain, whose means tell a standard error
 # Mean square of a momentum that should be standard normal (a width off by a fifth); standard errors
 HOT, FAIRLY = 1.5, 3.0
-# By what factor a row's curvature may change within a standard deviation: beyond, 90 % intervals of
-# simulated
-BENT = 2.0
-# regressions held the truth 55 to 85 % of the time (benchmarks/coverage.py)
-# By the noise of a survey, where no such factor is known: beyond, they held down to 60 %
-WIDENED = 3.0
-LEAST = 1e-9  # of the largest precision: below, there is none
-BY_CHANCE = 1e-3  # how often noise alone is taken for data
-MOSTLY = 0.25  # of a direction's square
-
-
-def of_start(learned: Any) -> list[Finding]:
-    """Rows without information: the Hessian that a private start has released is then nothing but
-    its noise.
-    """
-    answer = getattr(learned, "curvature", None)
-    if not isinstance(answer, Answer) or np.ndim(answer.value) != 2:  # a start of another kind
-        return []
-    # If it is nothing but noise this is chi-squared, with one degree of freedom for each entry of
-    # the upper triangle: those off the diagonal have half of the variance, but are there twice.
-    size = float(np.sum(np.square(np.asarray(answer.value, float)))) / float(answer.variance)
-    dimension = len(answer.value)
-    if size > special.chdtri(dimension * (dimension + 1) / 2, BY_CHANCE):
-        return []
-    return [
-        severe(
-            "nothing-but-noise",
-            "At the private start the data cannot be told from the privacy noise. It is so if "
-            "cells or labels could not be read, because of another spelling for example; "
-            "otherwise more rows or a larger budget would help.",
-        )
-    ]
-
-
-def of_survey(model: Model, learned: Any) -> list[Finding]:
-    """How much wider the noise of a survey has made the posterior, and whether the survey was made
-    near it.
-    """
-    curvature, gradient = (getattr(learned, name, None) for name in ("curvature", "gradient"))
-    if not (isinstance(curvature, Answer) and isinstance(gradient, Answer)):
-        return []
-    with own_settings(in_double()):
-        pull, prior = (
-            np.asarray(jax.jit(of(model.log_prior))(learned.position), float)
-            for of in (jax.grad, jax.hessian)
-        )
-    slope = np.asarray(gradient.value, float) + pull
-    widths = _of_widths(-prior, curvature, learned.seen.gradient, model.self_concordance)
-    return widths + _of_hidden_directions(model, curvature) + _of_distance(slope, learned)
-
-
-def _of_hidden_directions(model: Model, curvature: Answer) -> list[Finding]:
-    """Directions whose curvature could be nothing but noise."""
-    values, axes = np.linalg.eigh(np.asarray(curvature.value, float))
-    # A symmetric matrix of noise of variance v has eigenvalues up to about sqrt(2 d v).
-    is_lost = values < np.sqrt(2 * len(values) * float(curvature.variance))
-    if not is_lost.any():
-        return []
-    places = np.flatnonzero(np.max(axes[:, is_lost] ** 2, axis=1) > MOSTLY)
-    names = _labels(model, places)
-    count = int(np.count_nonzero(is_lost))
-    return [
-        severe(
-            "lost-in-noise",
-            f"In {count} of {len(values)} directions the privacy noise hides the data; there, "
-            f"estimates reflect the prior and the noise (mostly {listed(names)}). Columns and "
-            "levels that no cell matches, because of another spelling for example, are a cause, "
-            "and so are rare levels.",
-            directions=count,
-            of=len(values),
-            parameters=names,
-        )
-    ]
-
-
-def _labels(model: Model, places: np.ndarray) -> list[str]:
-    """Entries of a position by the names of the parameters, if there is one for each."""
-    labels: list[str] = []
-
-    def collect(position):
-        for name, leaf in model.unravel(position).items():  # JAX would sort them by name
-            labels.extend(
-                [f"{name}[{index}]" for index in range(leaf.size)] if leaf.shape else [name]
-            )
-
-    jax.eval_shape(collect, jax.ShapeDtypeStruct((model.dimension,), np.float32))
-    if len(labels) != model.dimension:
-        return [f"component {place} of the position" for place in places]
-    return [labels[place] for place in places]
-
-
-def _of_widths(
-    prior: np.ndarray, curvature: Answer, gradient: Answer, self_concordance: float | None
-) -> list[Finding]:
-    values, axes = np.linalg.eigh(np.asarray(curvature.value, float))
-    values = np.maximum(values, 0)
-    known = values * values / (values + float(gradient.variance))
-    with_noise, without = (prior + (axes * part) @ axes.T for part in (known, values))
-    if not np.linalg.eigvalsh(with_noise).min() > LEAST * np.abs(with_noise).max():
-        return [
-            severe(
-                "undetermined",
-                "In some direction neither the prior nor the released values limit the posterior, "
-                "so that the draws may go any distance. A prior that is narrower near the start, "
-                "more rows or a larger budget would help.",
-            )
-        ]
-    widths = np.sqrt(np.linalg.eigvals(np.linalg.solve(with_noise, without)).real)
-    least = widths.min()
-    most = widths.max()
-    text = (
-        f"The noise in the released gradients makes the posterior {least:.3g} to {most:.3g} times "
-        "as wide as without privacy, depending on the direction, by the released Hessian."
-    )
-    numbers = {"least": least, "most": most}
-    if self_concordance is None:
-        is_bent = not most <= WIDENED
-        why = (
-            "The normal approximation of the likelihood fails where noise widens the posterior "
-            f"more than {WIDENED:g} times"
-        )
-    else:
-        longest = np.linalg.eigvalsh(with_noise).min() ** -0.5
-        is_bent = self_concordance * longest > np.log(BENT)
-        why = (
-            "The normal approximation of the likelihood fails here: its curvature may change by a "
-            f"factor of more than {BENT:g} within a standard deviation"
-        )
-    if not is_bent:
-        return [note("widening", text, **numbers)]
-    return [
-        severe(
-            "too-wide",
-            f"{text} {why}: more rows, a larger budget or tighter bounds would help.",
-            **numbers,
-        )
-    ]
-
-
-def _of_distance(slope: np.ndarray, learned: Any) -> list[Finding]:
-    """A start that has arrived leaves a slope of nothing but noise: its own, that of the survey,
-    and what the noise in a curvature has done to the step between, s: a variance of (|s|^2 + s s')
-    / 2 times its own.
-    """
-    if learned.before is None:
-        return []
-    step = np.asarray(learned.position - learned.before.position, float)
-    noise = float(learned.before.gradient.variance + learned.gradient.variance) + float(
-        learned.of_steps
-    ) / 2 * np.sum(step**2)
-    if noise == 0:
-        return []
-    spread = noise * np.eye(len(slope)) + float(learned.of_steps) / 2 * np.outer(step, step)
-    size = float(slope @ np.linalg.solve(spread, slope))
-    if size <= special.chdtri(len(slope), BY_CHANCE):
-        return []
-    excess = (size / len(slope)) ** 0.5
-    return [
-        severe(
-            "not-arrived",
-            "The private start has not arrived: where it ended, the slope of the posterior is "
-            f"{excess:.2g} times what noise explains. Effects are strong, the rows few or limits "
-            "of the prior in the way, and the posterior cannot be computed well from there. A "
-            "start from a better public guess would help, or another sampler (sgld).",
-            excess=excess,
-        )
-    ]
 
 
 def of_draws(
@@ -238,34 +69,7 @@ def _of_shares(info: Mapping[str, np.ndarray]) -> list[Finding]:
     share = {
         name: float(np.mean(values)) for name, values in info.items() if name.startswith("is_")
     }
-    found = []
-    if share.get("is_accepted", 1.0) < MIN_ACCEPTANCE and (size := info["is_accepted"].size) > 1:
-        share_of = (
-            f"{share['is_accepted']:.1%} of the" if share["is_accepted"] > 0 else f"none of {size}"
-        )
-        found.append(
-            note(
-                "few-accepted",
-                f"Moves were accepted at {share_of} draws, which then carry little information: "
-                "moves are too long, or there is too much noise.",
-                share=share["is_accepted"],
-            )
-        )
-    if share.get("is_saturated", 0.0) > MAX_SATURATED:
-        factor = float(np.sqrt(np.mean(info["noise_ratio"]))) if "noise_ratio" in info else 1.0
-        how_wide = f", up to {factor:.2g} times as widely as they should be" if factor > 1 else ""
-        found.append(
-            Finding(
-                "gradient-noise",
-                Severity.SEVERE if factor > WIDE else Severity.NOTE,
-                f"In {share['is_saturated']:.0%} of the steps the gradient's noise was more than "
-                f"the step may add, so the draws are spread too widely{how_wide}: steps were too "
-                "long for this noise (sgld: step_size * variance * preconditioner may be 4 at "
-                "most, 0.4 with subtract_noise=False; sgnht: half of that product at most the "
-                "friction). recipes.langevin_for finds a step that fits, for several owners too.",
-                {"share": share["is_saturated"], "widening": factor},
-            )
-        )
+    found = _of_accepted(info, share) + _of_saturated(info, share)
     if "is_accepted" not in info and share.get("is_divergent", 0.0) > 0:
         text = (
             f"The trajectory became non-finite in a share of {share['is_divergent']:.2g} of the "
@@ -287,6 +91,41 @@ def _of_shares(info: Mapping[str, np.ndarray]) -> list[Finding]:
             )
         )
     return found
+
+
+def _of_accepted(info: Mapping[str, np.ndarray], share: Mapping[str, float]) -> list[Finding]:
+    if share.get("is_accepted", 1.0) < MIN_ACCEPTANCE and (size := info["is_accepted"].size) > 1:
+        share_of = (
+            f"{share['is_accepted']:.1%} of the" if share["is_accepted"] > 0 else f"none of {size}"
+        )
+        return [
+            note(
+                "few-accepted",
+                f"Moves were accepted at {share_of} draws, which then carry little information: "
+                "moves are too long, or there is too much noise.",
+                share=share["is_accepted"],
+            )
+        ]
+    return []
+
+
+def _of_saturated(info: Mapping[str, np.ndarray], share: Mapping[str, float]) -> list[Finding]:
+    if share.get("is_saturated", 0.0) > MAX_SATURATED:
+        factor = float(np.sqrt(np.mean(info["noise_ratio"]))) if "noise_ratio" in info else 1.0
+        how_wide = f", up to {factor:.2g} times as widely as they should be" if factor > 1 else ""
+        return [
+            Finding(
+                "gradient-noise",
+                Severity.SEVERE if factor > WIDE else Severity.NOTE,
+                f"In {share['is_saturated']:.0%} of the steps the gradient's noise was more than "
+                f"the step may add, so the draws are spread too widely{how_wide}: steps were too "
+                "long for this noise (sgld: step_size * variance * preconditioner may be 4 at "
+                "most, 0.4 with subtract_noise=False; sgnht: half of that product at most the "
+                "friction). recipes.langevin_for finds a step that fits, for several owners too.",
+                {"share": share["is_saturated"], "widening": factor},
+            )
+        ]
+    return []
 
 
 def _of_still_ones(positions: np.ndarray) -> list[Finding]:

@@ -51,8 +51,9 @@ def linear(
         intercept: Whether z has an intercept; it then comes first in the position and in `names`.
         names: One name for each coefficient; without names they stay together.
         radius, response_bound, position_radius: Give all three, or none. They declare |x| <= radius
-            and |y| <= response_bound and restrict the prior to the ball of `position_radius`:
-            then `lipschitz` and `curvature` are proved. Start the chain inside. Without them choose a clip.
+            and |y| <= response_bound and restrict the prior to the ball of `position_radius`: then
+            `lipschitz` and `curvature` are proved. Start the chain inside. Without them choose a
+            clip.
 
     Returns:
         The model.

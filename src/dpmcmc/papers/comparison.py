@@ -105,7 +105,8 @@ def compare(
             key_chains, method.sampler, curator, positions, lengths, problem.reference
         )
         tell(
-            f"{name}: up to {max(lengths)} steps; MMD {np.median(results[name].mmd[-1]):.3f} at the "
+            f"{name}: up to {max(lengths)} steps; MMD {np.median(results[name].mmd[-1]):.3f} at "
+            "the "
             "last budget"
         )
     return Comparison(

@@ -98,7 +98,10 @@ class Counted(NamedTuple):
         found = zip(of.names, self.values, strict=False)
         each = ", ".join(f"{max(0, value):.0f} with {name}" for name, value in found)
         kinds = f"; {each} (+-{of.deviation:.0f} each)" if each else ""
-        return f"about {max(0, self.total):.0f} of {of.num_rows} rows can be used (noise +-{of.total_deviation:.0f}){kinds}"
+        return (
+            f"about {max(0, self.total):.0f} of {of.num_rows} rows can be used (noise "
+            f"+-{of.total_deviation:.0f}){kinds}"
+        )
 
 
 def counting_for(curator: Any, share: float) -> Counting:

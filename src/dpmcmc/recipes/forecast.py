@@ -4,10 +4,10 @@ draws, or a plain "hopeless".
 The posterior mean is off by  err = sqrt(K d / (mu^2 n))  posterior standard deviations, root mean
 square over the parameters, where mu is the Gaussian-DP parameter of the whole budget. K was
 measured (`benchmarks/forecast.py`) on simulated logistic regressions with an intercept and features
-uniform in [-1, 1], with the settings of `recipes`, and for random walks those of `walk_after_start`: a
-private start, and its shape (`dpmcmc run` gives them neither, and other numbers of steps).
-Effective draws are about 1 / err^2. Tables whose features huddle in a corner of their declared
-bounds do worse: tell the bounds tightly.
+uniform in [-1, 1], with the settings of `recipes`, and for random walks those of
+`walk_after_start`: a private start, and its shape (`dpmcmc run` gives them neither, and other
+numbers of steps). Effective draws are about 1 / err^2. Tables whose features huddle in a corner of
+their declared bounds do worse: tell the bounds tightly.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ CONSTANTS = {
 FILLED = "assuming features spread over their bounds, balanced levels and no collinearity"
 # What rows say of a column goes with its variance.
 CROWDED = "a column whose cells crowd in a third of its bounds gets a ninth of the draws, or fewer"
-HELD_BACK = "limited by how near the noise is to its ideal law, which delta pays for: a larger epsilon buys no more steps"
+HELD_BACK = (
+    "limited by how near the noise is to its ideal law, which delta pays for: a larger epsilon "
+    "buys no more steps"
+)
 # How far the private start is off, as a multiple of the error that the chains alone would have
 START_OFFSET = 5.0
 
@@ -173,7 +176,8 @@ def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
         )
         if is_few(best.effective_draws, is_worst=False):
             lines.append(
-                f"FEW: with less than {FEW_ON_AVERAGE} effective draws on average a run of {best.name} is "
+                f"FEW: with less than {FEW_ON_AVERAGE} effective draws on average a run of "
+                f"{best.name} is "
                 "likely to fail its own checks."
             )
     elif best.num_steps == 0:

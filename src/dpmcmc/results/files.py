@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dpmcmc.accounting.verify import open_netcdf
+from dpmcmc.accounting.reading import open_netcdf
 from dpmcmc.results.arviz import (
     ORDER,
     arviz_library,

@@ -16,6 +16,7 @@ from typing import Any
 
 from dpmcmc.accounting import statement as statements
 from dpmcmc.accounting import verify
+from dpmcmc.accounting.reading import parsed
 from dpmcmc.finding import DO_NOT_RELY
 from dpmcmc.results import arviz, plots, summary
 
@@ -38,7 +39,10 @@ GLOSSARY = (
     "more than "
     f"{summary.LIKE_PRIOR:g} of the prior's: the data add little to what was assumed about it."
 )
-CHECK = "The bill is in the file of the posterior: <code>dpmcmc account ledger FILE</code> computes the promise again from it."
+CHECK = (
+    "The bill is in the file of the posterior: <code>dpmcmc account ledger FILE</code> computes "
+    "the promise again from it."
+)
 CHECKED = f"{CHECK} For this page it was, and is reproduced."
 FORGED = "DO NOT BELIEVE THE PROMISE: it is not what its own bill amounts to"
 STYLE = """
@@ -134,7 +138,7 @@ def _promise(attributes: Any) -> list[str]:
     it for each.
     """
     try:
-        stated = statements.from_json(verify.parsed(attributes[statements.ATTRIBUTE]))
+        stated = statements.from_json(parsed(attributes[statements.ATTRIBUTE]))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return []  # `verify.doubts` finds this too, and the page shows it
     if isinstance(stated, statements.Statement):
@@ -165,7 +169,10 @@ def _verdict(result: Any) -> str:
     r_hat = (
         f"R-hat is at most {limits.r_hat:g}, and" if is_several else "one chain has no R-hat, but"
     )
-    good = f"{r_hat} every parameter has at least {limits.ess:g} effective draws, in the bulk and in the tails"
+    good = (
+        f"{r_hat} every parameter has at least {limits.ess:g} effective draws, in the bulk and in "
+        "the tails"
+    )
     return f'<div class="good">These draws pass their checks: {good}.</div>{after}'
 
 

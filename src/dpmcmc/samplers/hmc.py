@@ -95,22 +95,11 @@ def hmc(
         paper.
     """
     roles.check_prior(log_prior)
-    scaling.check_positive("step_size", step_size, "it is the leapfrog's step")
-    num_leapfrog = whole("num_leapfrog", num_leapfrog)
-    if not (is_number(jitter) and 0 <= jitter <= 1):
-        raise ValueError(
-            f"jitter={jitter!r} must lie in [0, 1]: it is the part of the step size that varies"
-        )
-    if is_standing(test):
-        raise ValueError(
-            f"{test} may stop answering in the middle of a run, which only accept_walk tells you: "
-            "use Accept here"
-        )
+    num_leapfrog = _checked(test, step_size, num_leapfrog, jitter)
     metric = scaling.axes("mass", mass)
-    roots = metric.scales**-0.5  # the momentum below is M^-1/2 p, in the axes of M
 
     def slope(position, released):
-        return roots * metric.into(released + jax.grad(log_prior)(position))
+        return metric.force(released + jax.grad(log_prior)(position))
 
     def init(rng_key, position, ask):
         key_ask, key_flips = jax.random.split(rng_key)
@@ -121,42 +110,43 @@ def hmc(
 
     def step(rng_key, state, ask):
         key_momentum, key_first, key_path, key_test = jax.random.split(rng_key, 4)
-        h = (step_size * (1 - jitter * halton(state.index, state.flips))).astype(
-            state.position.dtype
-        )
         first = state.gradient if reuse else ask(key_first, gradient, state.position).value
         start = jax.random.normal(key_momentum, state.position.shape, state.position.dtype)
+        h = (step_size * (1 - jitter * halton(state.index, state.flips))).astype(start.dtype)
 
         def kick(key, position):
             released = ask(key, gradient, position).value
             return slope(position, released), released
 
-        end, momentum, last = leapfrog(
-            kick,
-            lambda momentum: metric.out_of(roots * momentum),
-            state.position,
-            start,
-            (slope(state.position, first), first),
-            h,
-            jax.random.split(key_path, num_leapfrog),
-        )
-
-        public = (
-            log_prior(end)
-            - log_prior(state.position)
-            + (jnp.sum(start**2) - jnp.sum(momentum**2)) / 2
-        )
+        begin = slope(state.position, first), first
+        keys = jax.random.split(key_path, num_leapfrog)
+        end, momentum, last = leapfrog(kick, metric.velocity, state.position, start, begin, h, keys)
+        kinetic = (jnp.sum(start**2) - jnp.sum(momentum**2)) / 2
+        public = log_prior(end) - log_prior(state.position) + kinetic
         is_divergent = ~(jnp.all(jnp.isfinite(end)) & jnp.isfinite(public))
         proposal = jnp.where(is_divergent, state.position, end)
         is_accepted = _decide(key_test, test, state.position, proposal, public, ask) & ~is_divergent
-        return HMCState(
-            position=jnp.where(is_accepted, end, state.position),
-            gradient=jnp.where(is_accepted, last, first) if reuse else state.gradient,
-            index=state.index + 1,
-            flips=state.flips,
-        ), HMCInfo(is_accepted, is_divergent, jnp.linalg.norm(proposal - state.position))
+        position = jnp.where(is_accepted, end, state.position)
+        kept = jnp.where(is_accepted, last, first) if reuse else state.gradient
+        info = HMCInfo(is_accepted, is_divergent, jnp.linalg.norm(proposal - state.position))
+        return HMCState(position, kept, state.index + 1, state.flips), info
 
     return Sampler(init, step)
+
+
+def _checked(test: Query, step_size: float, num_leapfrog: int, jitter: float) -> int:
+    """The number of leapfrog steps, if all of these can be used."""
+    scaling.check_positive("step_size", step_size, "it is the leapfrog's step")
+    if not (is_number(jitter) and 0 <= jitter <= 1):
+        raise ValueError(
+            f"jitter={jitter!r} must lie in [0, 1]: it is the part of the step size that varies"
+        )
+    if is_standing(test):
+        raise ValueError(
+            f"{test} may stop answering in the middle of a run, which only accept_walk reports: "
+            "use Accept here"
+        )
+    return whole("num_leapfrog", num_leapfrog)
 
 
 def leapfrog(

@@ -58,93 +58,115 @@ class KnownState(NamedTuple):
         return self._replace(step_size=self.step_size / 2)
 
 
-def known_density(log_density: LogDensity, near: Position) -> Sampler:
-    """A sampler of this density, whose mode a few Newton steps from `near` find."""
-    mode, precision = find_mode(log_density, near)
-    dimension = near.size
-    radius = RADIUS * dimension**0.5
-    scale = jnp.linalg.inv(jnp.linalg.cholesky(precision)).T
+class Stretched(NamedTuple):
+    """The density in the coordinates y."""
 
-    def stretch(point: Array) -> tuple[Array, Array]:
+    log_density: LogDensity
+    mode: Position
+    scale: Array  # S
+    radius: float  # R
+
+    @classmethod
+    def around_the_mode(cls, log_density: LogDensity, near: Position) -> Stretched:
+        mode, precision = find_mode(log_density, near)
+        scale = jnp.linalg.inv(jnp.linalg.cholesky(precision)).T
+        return cls(log_density, mode.astype(near.dtype), scale, RADIUS * near.size**0.5)
+
+    def stretch(self, point: Array) -> tuple[Array, Array]:
         """r / R, and x - m over S y."""
         length = jnp.sqrt(jnp.sum(point**2) + TINY)
-        return length / radius, radius * jnp.sinh(length / radius) / length
+        return length / self.radius, self.radius * jnp.sinh(length / self.radius) / length
 
-    def position_of(point: Array) -> Position:
-        _, factor = stretch(point)
-        return (mode + scale @ (factor * point)).astype(near.dtype)
+    def position_of(self, point: Array) -> Position:
+        _, factor = self.stretch(point)
+        return (self.mode + self.scale @ (factor * point)).astype(self.mode.dtype)
 
-    def log_density_of(point: Array) -> Array:
-        share, factor = stretch(point)
-        volume = jnp.log(jnp.cosh(share)) + (dimension - 1) * jnp.log(factor)
-        return log_density(position_of(point)) + volume
+    def at(self, point: Array) -> Array:
+        """The logarithm of the density of y."""
+        share, factor = self.stretch(point)
+        volume = jnp.log(jnp.cosh(share)) + (point.size - 1) * jnp.log(factor)
+        return self.log_density(self.position_of(point)) + volume
 
-    gradient = jax.grad(log_density_of)
+    def first_point(self, rng_key) -> Array:
+        """A random one, brought nearer to the mode until the density is positive there."""
+        drawn = DISPERSION * jax.random.normal(rng_key, self.mode.shape, self.mode.dtype)
+        shares = 0.5 ** jnp.arange(HALVINGS, dtype=drawn.dtype)
+        is_inside = jax.vmap(lambda share: jnp.isfinite(self.at(share * drawn)))(shares)
+        return jnp.where(jnp.any(is_inside), shares[jnp.argmax(is_inside)], 0) * drawn
+
+
+def known_density(log_density: LogDensity, near: Position) -> Sampler:
+    """A sampler of this density, whose mode a few Newton steps from `near` find."""
+    density = Stretched.around_the_mode(log_density, near)
+
+    def init(rng_key, position, ask):
+        key_point, key_steps = jax.random.split(rng_key)
+        point, step_size = _adapted(density, key_steps, density.first_point(key_point))
+        return KnownState(density.position_of(point), point, step_size)
+
+    def step(rng_key, state, ask):
+        point, _, info = _step(density, rng_key, state.point, state.step_size)
+        return KnownState(density.position_of(point), point, state.step_size), info
+
+    return Sampler(init, step)
+
+
+def _adapted(density: Stretched, rng_key, point: Array) -> tuple[Array, Array]:
+    """Where the chain is after the first steps, and the length of steps that they have led to.
+
+    It is the mean over the later half, of logarithms that rise with the chance of acceptance.
+    """
+    num_late = NUM_ADAPTATIONS - NUM_ADAPTATIONS // 2
+
+    def adapt(index, reached):
+        point, log_step, mean = reached
+        key = jax.random.fold_in(rng_key, index)
+        point, chance, _ = _step(density, key, point, jnp.exp(log_step))
+        log_step += (chance - ACCEPTANCE) / (1 + index) ** 0.6
+        is_late = index >= NUM_ADAPTATIONS // 2
+        return point, log_step, mean + jnp.where(is_late, log_step, 0) / num_late
+
+    first = jnp.log(jnp.asarray(FIRST_STEP, point.dtype))
+    reached = point, first, jnp.zeros_like(first)
+    point, _, log_step = lax.fori_loop(0, NUM_ADAPTATIONS, adapt, reached)
+    return point, jnp.exp(log_step)
+
+
+def _step(
+    density: Stretched, rng_key, point: Array, step_size: Array
+) -> tuple[Array, Array, HMCInfo]:
+    """A Hamiltonian step and perhaps a change to the opposite side; the first one's chance."""
+    key_path, key_accept, key_mirror = jax.random.split(rng_key, 3)
+    end, chance, is_divergent = _path(density, key_path, point, step_size)
+    is_accepted = jax.random.uniform(key_accept) < chance
+    reached = jnp.where(is_accepted, end, point)
+    gain = density.at(-reached) - density.at(reached)
+    is_mirrored = jnp.log(jax.random.uniform(key_mirror)) < gain
+    length = jnp.linalg.norm(density.position_of(end) - density.position_of(point))
+    info = HMCInfo(is_accepted, is_divergent, length)
+    return jnp.where(is_mirrored, -reached, reached), chance, info
+
+
+def _path(
+    density: Stretched, rng_key, point: Array, step_size: Array
+) -> tuple[Array, Array, Array]:
+    """A path's end, the chance that it is accepted, and whether the density is unknown there."""
+    key_length, key_momentum = jax.random.split(rng_key)
+    gradient = jax.grad(density.at)
 
     def kick(_, point: Array) -> tuple[Array, tuple]:
         return gradient(point), ()
 
-    def move(rng_key, point: Array, step_size: Array) -> tuple[Array, Array, Array]:
-        """A step's end, the chance that it is accepted, and whether it left where the density is
-        known.
-        """
-        key_length, key_momentum = jax.random.split(rng_key)
-        step = step_size * jax.random.uniform(key_length, (), point.dtype)
-        start = jax.random.normal(key_momentum, point.shape, point.dtype)
-        first = kick(None, point)
-        end, momentum, _ = leapfrog(
-            kick, lambda momentum: momentum, point, start, first, step, jnp.arange(NUM_LEAPFROG)
-        )
-        gain = log_density_of(end) - log_density_of(point)
-        gain += (jnp.sum(start**2) - jnp.sum(momentum**2)) / 2
-        is_divergent = ~jnp.isfinite(gain)
-        chance = jnp.where(is_divergent, 0.0, jnp.minimum(1.0, jnp.exp(gain)))
-        return jnp.where(is_divergent, point, end), chance, is_divergent
-
-    def decided(rng_key, point: Array, step_size: Array) -> tuple[Array, Array, HMCInfo]:
-        key_move, key_accept, key_mirror = jax.random.split(rng_key, 3)
-        end, chance, is_divergent = move(key_move, point, step_size)
-        is_accepted = jax.random.uniform(key_accept) < chance
-        reached = jnp.where(is_accepted, end, point)
-        gain = log_density_of(-reached) - log_density_of(reached)
-        is_mirrored = jnp.log(jax.random.uniform(key_mirror)) < gain
-        length = jnp.linalg.norm(position_of(end) - position_of(point))
-        info = HMCInfo(is_accepted, is_divergent, length)
-        return jnp.where(is_mirrored, -reached, reached), chance, info
-
-    def first_point(rng_key) -> Array:
-        """A random one, brought nearer to the mode until the density is positive there."""
-        drawn = DISPERSION * jax.random.normal(rng_key, near.shape, near.dtype)
-        shares = 0.5 ** jnp.arange(HALVINGS, dtype=near.dtype)
-        is_inside = jax.vmap(lambda share: jnp.isfinite(log_density_of(share * drawn)))(shares)
-        return jnp.where(jnp.any(is_inside), shares[jnp.argmax(is_inside)], 0) * drawn
-
-    def init(rng_key, position, ask):
-        key_point, key_steps = jax.random.split(rng_key)
-
-        def adapt(index, reached):
-            point, log_step, mean = reached
-            point, chance, _ = decided(
-                jax.random.fold_in(key_steps, index), point, jnp.exp(log_step)
-            )
-            log_step += (chance - ACCEPTANCE) / (1 + index) ** 0.6
-            is_late = index >= NUM_ADAPTATIONS // 2
-            return (
-                point,
-                log_step,
-                mean + jnp.where(is_late, log_step, 0) / (NUM_ADAPTATIONS - NUM_ADAPTATIONS // 2),
-            )
-
-        first = jnp.log(jnp.asarray(FIRST_STEP, near.dtype))
-        reached = first_point(key_point), first, jnp.zeros_like(first)
-        point, _, log_step = lax.fori_loop(0, NUM_ADAPTATIONS, adapt, reached)
-        return KnownState(position_of(point), point, jnp.exp(log_step))
-
-    def step(rng_key, state, ask):
-        point, _, info = decided(rng_key, state.point, state.step_size)
-        return KnownState(position_of(point), point, state.step_size), info
-
-    return Sampler(init, step)
+    step = step_size * jax.random.uniform(key_length, (), point.dtype)
+    start = jax.random.normal(key_momentum, point.shape, point.dtype)
+    first = kick(None, point)
+    end, momentum, _ = leapfrog(
+        kick, lambda momentum: momentum, point, start, first, step, jnp.arange(NUM_LEAPFROG)
+    )
+    gain = density.at(end) - density.at(point) + (jnp.sum(start**2) - jnp.sum(momentum**2)) / 2
+    is_divergent = ~jnp.isfinite(gain)
+    chance = jnp.where(is_divergent, 0.0, jnp.minimum(1.0, jnp.exp(gain)))
+    return jnp.where(is_divergent, point, end), chance, is_divergent
 
 
 def find_mode(log_density: LogDensity, near: Position) -> tuple[Position, Array]:

@@ -42,6 +42,14 @@ class Axes(NamedTuple):
             else jnp.dot(self.vectors, components, precision="highest")
         )
 
+    def velocity(self, momentum: Array) -> Array:
+        """Of a position whose mass is this matrix M; the momentum is M^-1/2 p, in the axes of M."""
+        return self.out_of(self.scales**-0.5 * momentum)
+
+    def force(self, gradient: Array) -> Array:
+        """How the same momentum changes with time, by the gradient of a log-density."""
+        return self.scales**-0.5 * self.into(gradient)
+
 
 def axes(name: str, matrix: Any) -> Axes:
     """The axes of None (the identity), a number, d numbers (a diagonal) or a (d, d) matrix: all

@@ -90,16 +90,9 @@ def newton_start(
     """
     roles.check_prior(log_prior)
     plan = _counts("num_steps", gradient, num_steps)
-    looks = _counts("num_looks", curvature, 1)
     if not plan:
         raise ValueError("gradient names no query: a start asks for one gradient at least")
-    if len(looks) != 1 or sum(looks.values()) > sum(plan.values()):
-        told = f"{len(looks)} queries, {sum(looks.values())} times in all"
-        raise ValueError(
-            f"curvature names {told}: it must be one, asked at most as often as gradients are "
-            f"({sum(plan.values())} times)"
-        )
-    ((look, num_looks),) = looks.items()
+    look, num_looks = _single(_counts("num_looks", curvature, 1), sum(plan.values()))
 
     def start(rng_key, position, ask):
         key_looks, key_steps = jax.random.split(rng_key)
@@ -143,6 +136,17 @@ def _counts(name: str, asked: Query | Plan, count: int) -> dict[Query, int]:
     """Each query and how often it is asked: a single one, `count` times."""
     given = asked if isinstance(asked, Mapping) else {asked: count}
     return {query: whole(name, times) for query, times in given.items()}
+
+
+def _single(asked: dict[Query, int], num_steps: int) -> tuple[Query, int]:
+    """The one query for Hessians and its number, which is at most that of the steps."""
+    if len(asked) != 1 or sum(asked.values()) > num_steps:
+        raise ValueError(
+            f"curvature names {len(asked)} queries, {sum(asked.values())} times in all: it must be "
+            f"one, asked at most as often as gradients are ({num_steps} times)"
+        )
+    ((query, count),) = asked.items()
+    return query, count
 
 
 def _phases(plan: Plan, num_looks: int) -> Iterator[tuple[Query, bool, int, int]]:

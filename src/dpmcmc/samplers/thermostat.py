@@ -99,18 +99,10 @@ def sgnht(
         answer = ask(key_ask, gradient, middle)
         kick = h / 2 * roots * precondition.into(answer.value + jax.grad(log_prior)(middle))
 
-        momentum = state.momentum + kick
-        heat = state.friction + h / 2 * (jnp.mean(momentum**2) - 1)
-        decay = jnp.exp(-heat * h)
-        injected = 2 * friction * h * _share(2 * heat * h)
-        known = (
-            answer.variance * (h * roots * (1 + decay) / 2) ** 2
-            if subtract_noise
-            else jnp.zeros(())
+        known = answer.variance * (h * roots / 2) ** 2 if subtract_noise else jnp.zeros(())
+        momentum, heat, is_saturated = _bathed(
+            key_noise, state.momentum + kick, state.friction, friction, h, known
         )
-        normal = jax.random.normal(key_noise, momentum.shape, momentum.dtype)
-        momentum = decay * momentum + jnp.sqrt(jnp.maximum(injected - known, 0)) * normal
-        heat = heat + h / 2 * (jnp.mean(momentum**2) - 1)
         momentum = momentum + kick
 
         proposal = (middle + h / 2 * precondition.out_of(roots * momentum)).astype(middle.dtype)
@@ -120,13 +112,28 @@ def sgnht(
         momentum = jnp.where(is_outside | is_divergent, -state.momentum, momentum)
         # A friction that is not finite would hold the chain for ever
         heat = jnp.where(is_divergent, state.friction, heat)
-        is_saturated = jnp.any(known > injected * (1 + scaling.ROUNDING))
         info = ThermostatInfo(
             heat, momentum, position - state.position, is_saturated, is_outside, is_divergent
         )
         return ThermostatState(position, momentum, heat, state.index + 1), info
 
     return Sampler(init, step)
+
+
+def _bathed(rng_key, momentum, heat, friction: float, h, known):
+    """Momentum and friction after the thermostat's part of a step, and whether the gradient's noise
+    was more than the step may add.
+
+    `known` is the variance that the gradient's noise gives to one of the two kicks.
+    """
+    heat = heat + h / 2 * (jnp.mean(momentum**2) - 1)
+    decay = jnp.exp(-heat * h)
+    injected = 2 * friction * h * _share(2 * heat * h)
+    known = known * (1 + decay) ** 2
+    normal = jax.random.normal(rng_key, momentum.shape, momentum.dtype)
+    momentum = decay * momentum + jnp.sqrt(jnp.maximum(injected - known, 0)) * normal
+    is_saturated = jnp.any(known > injected * (1 + scaling.ROUNDING))
+    return momentum, heat + h / 2 * (jnp.mean(momentum**2) - 1), is_saturated
 
 
 def _share(exponent):

@@ -114,7 +114,8 @@ def _read_rows(
     single = {name: place for place, name in enumerate(header) if header.count(name) == 1}
     if twice := [name for name in names or () if header.count(name) > 1]:
         raise ValueError(
-            f"{path.name} names {', '.join(map(repr, twice))} more than once: it is not clear which "
+            f"{path.name} names {', '.join(map(repr, twice))} more than once: it is not clear "
+            "which "
             "is meant"
         )
     # The others are not named: the first line may be a row, of a file without a header.

@@ -35,7 +35,7 @@ def ledger(
     was changed.
     """
     with account_refusals(as_json):
-        from dpmcmc.accounting import verify
+        from dpmcmc.accounting import reading, verify
         from dpmcmc.accounting.ledger import is_kept
         from dpmcmc.accounting.statement import one_line
 
@@ -44,7 +44,7 @@ def ledger(
                 raise typer.Exit(_show_table_ledger(file, as_json))
             verdicts = {
                 name: verify.verify(ledger)
-                for name, ledger in verify.by_owner(verify.read(file)).items()
+                for name, ledger in reading.by_owner(verify.read(file)).items()
             }
             contradictions = verify.contradictions(file)
     if contradictions:

@@ -19,7 +19,10 @@ def banana(settings: Settings) -> Problem:
         raise ValueError("the banana model needs two columns or more")
     variances = variances_of(settings, count)
     model = models.banana(variances, settings.curvature, prior_scale=settings.prior_scale)
-    prior = f"prior: normal around 0 along the parabola, with a standard deviation of {settings.prior_scale:g}"
+    prior = (
+        "prior: normal around 0 along the parabola, with a standard deviation of "
+        f"{settings.prior_scale:g}"
+    )
     return Problem(model, np.zeros(count), 1 / variances, settings.prior_scale**-2, (prior,))
 
 

@@ -30,7 +30,10 @@ def gaussian(settings: Settings) -> Problem:
             for i, name in enumerate(means)
         }
 
-    prior = f"prior: normal around the middle of the bounds, with a standard deviation of {settings.prior_scale:g} half widths"
+    prior = (
+        "prior: normal around the middle of the bounds, with a standard deviation of "
+        f"{settings.prior_scale:g} half widths"
+    )
     notes = ("the parameters are means, in the units of the table", prior)
     precision = (settings.prior_scale * width) ** -2
     named = model._replace(unravel=unravel)

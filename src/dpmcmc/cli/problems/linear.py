@@ -52,7 +52,10 @@ def linear(settings: Settings) -> Problem:
         _notes(settings, features, units),
         units,
         reading=_line_of_the_bulk(label),
-        where=f"{forecast.FILLED}, and {NOISE} is {TYPICAL_NOISE * limits.half:g}; a quarter as many where it is half of that",
+        where=(
+            f"{forecast.FILLED}, and {NOISE} is {TYPICAL_NOISE * limits.half:g}; a quarter as many "
+            "where it is half of that"
+        ),
         checks=lambda result: _of_noise(result.posterior[NOISE], 2 * limits.half, label),
     )
 

@@ -19,7 +19,10 @@ def logistic(settings: Settings) -> Problem:
         features.num_columns, features.radius, settings.prior_scale, settings.intercept
     )
     model = model._replace(unravel=features.named)
-    prior = f"prior, normal around 0 with a standard deviation of {settings.prior_scale:g}: {features.prior}"
+    prior = (
+        f"prior, normal around 0 with a standard deviation of {settings.prior_scale:g}: "
+        f"{features.prior}"
+    )
     notes = (*(f"{name}: {unit}" for name, unit in features.units.items()), prior)
     information = np.array(features.information) / 5  # a row says at most 1/4 about its logit
     precision = settings.prior_scale**-2

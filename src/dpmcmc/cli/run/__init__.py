@@ -9,10 +9,10 @@ Bounds are declared, not computed from the table: every cell is moved into its b
 with a missing or unreadable one says nothing. Features of a regression are scaled so that the
 bounds become -1 and 1, levels of text become corners of a simplex, columns of a Gaussian are scaled
 by their standard deviation: this makes the clip of the model a proved one. What is reported is in
-the units of the table. Step size, longest move and noise follow from public facts (`dpmcmc.recipes`)
-unless given. Regressions and Gaussian means take the posterior given a few noisy looks at the rows,
-which gets furthest (several runs share a budget by --part); the others, and all with settings of
-your own, Barker's accept bit.
+the units of the table. Step size, longest move and noise follow from public facts
+(`dpmcmc.recipes`) unless given. Regressions and Gaussian means take the posterior given a few noisy
+looks at the rows, which gets furthest (several runs share a budget by --part); the others, and all
+with settings of your own, Barker's accept bit.
 
 Before a noise-aware run a hundredth of its budget is spent on a count of the rows that can be used:
 where these are next to none, or a label is missing, the run stops with the rest unspent.

@@ -67,7 +67,10 @@ def why_not_writable(out: Path, ledger: Path | None) -> Iterator[str]:
     if why := why_not_new(out):
         yield f"--out {out} {why}"
     if ledger is not None and ledger.resolve() == out.resolve():
-        yield f"--out and --ledger are both {out}: the posterior would replace what is kept of the spends"
+        yield (
+            f"--out and --ledger are both {out}: the posterior would replace what is kept of the "
+            "spends"
+        )
     elif out.suffix.lower() != ".nc":
         yield f"--out {out} must end in .nc: the posterior is a NetCDF file"
     for option, file in {"--out": out, "--ledger": ledger}.items():
@@ -76,7 +79,10 @@ def why_not_writable(out: Path, ledger: Path | None) -> Iterator[str]:
         try:
             tempfile.TemporaryFile(dir=file.absolute().parent).close()
         except OSError as error:
-            yield f"{option} {file} cannot be written ({error.strerror}): name a file in another folder"
+            yield (
+                f"{option} {file} cannot be written ({error.strerror}): name a file in another "
+                "folder"
+            )
 
 
 def filter_name(name: SamplerName, shared_by: SharedBy | None, part: str | None) -> str | None:

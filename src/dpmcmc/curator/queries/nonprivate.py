@@ -3,8 +3,8 @@
 
 With them the private samplers are the classic ones: `penalty` is random-walk Metropolis, `hmc` is
 Hamiltonian Monte Carlo, `accept_walk` is Metropolis or Barker, `sgld` is Langevin dynamics. A clip,
-where one is given, is the private query's own: what clipping does can then be separated from what noise
-does. Without a clip the rows' values are added in float64.
+where one is given, is the private query's own: what clipping does can then be separated from what
+noise does. Without a clip the rows' values are added in float64.
 
 A curator with a budget refuses them; without one its statement says epsilon = infinity, and why.
 """
