@@ -21,17 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc import (
-    Answer,
-    Budget,
-    CenteredGradient,
-    Gradient,
-    diagnostics,
-    models,
-    noise_aware,
-    recipes,
-)
+from dpmcmc import Answer, Budget, diagnostics, models, noise_aware, recipes
 from dpmcmc.models.robust_linear import HUBER
+from dpmcmc.queries import CenteredGradient, Gradient
 
 DELTA, NUM_TABLES, AT_ONCE = 1e-6, 300, 50
 NUM_WARMUP, NUM_DRAWS = 40, 300

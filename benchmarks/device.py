@@ -17,21 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc import (
-    Accept,
-    Barker,
-    Curator,
-    Gradient,
-    LogRatio,
-    accept_walk,
-    models,
-    penalty,
-    random_walk,
-    sgld,
-)
+from dpmcmc import Barker, Curator, accept_walk, models, penalty, random_walk, sgld
 from dpmcmc.curator.queries import gradient, log_ratio
 from dpmcmc.curator.sums import exact_sum, fused, linear_rows
 from dpmcmc.curator.sums.exact_sum import piece_layout
+from dpmcmc.queries import Accept, Gradient, LogRatio
 from dpmcmc.run.programs import begin_program, block_program
 
 NUM_STEPS = 20

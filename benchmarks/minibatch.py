@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 from steps import medians, private_block, simulated_rows
 
-from dpmcmc import Accept, Barker, TunaBarker, accept_walk, models, random_walk
+from dpmcmc import Barker, accept_walk, models, random_walk
+from dpmcmc.queries import Accept, TunaBarker
 
 RATIO = 1.0
 WALK = random_walk(0.005)

@@ -21,18 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dpmcmc import (
-    Accept,
-    Barker,
-    Curator,
-    Gradient,
-    LogRatio,
-    accept_walk,
-    models,
-    penalty,
-    random_walk,
-    sgld,
-)
+from dpmcmc import Barker, Curator, accept_walk, models, penalty, random_walk, sgld
+from dpmcmc.queries import Accept, Gradient, LogRatio
 from dpmcmc.run.programs import begin_program, block_program
 
 SIZES = [(10**5, 10, 100), (10**6, 50, 8)]  # rows, dimension, steps in a block

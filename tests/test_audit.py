@@ -17,36 +17,38 @@ import numpy as np
 import pytest
 
 from dpmcmc import (
-    Accept,
     Barker,
-    BatchBarker,
-    BatchRatio,
     Budget,
-    CenteredGradient,
-    Count,
     Curator,
-    Curvature,
     Family,
-    FilteredAccept,
-    FixedBatch,
-    Gradient,
     Kinds,
     LazyBarker,
-    LogRatio,
     Model,
     Neighbours,
-    NonPrivateRatio,
     Penalty,
-    PenaltyAccept,
-    PoissonBatch,
-    SufficientStatistic,
-    TunaBarker,
-    TunaRatio,
     Unit,
     audit,
 )
 from dpmcmc.accounting import costs
 from dpmcmc.audit import answers, neighbours
+from dpmcmc.queries import (
+    Accept,
+    BatchBarker,
+    BatchRatio,
+    CenteredGradient,
+    Count,
+    Curvature,
+    FilteredAccept,
+    FixedBatch,
+    Gradient,
+    LogRatio,
+    NonPrivateRatio,
+    PenaltyAccept,
+    PoissonBatch,
+    SufficientStatistic,
+    TunaBarker,
+    TunaRatio,
+)
 
 MODEL = Model(  # ratio, gradient and curvature of a row are its cells
     log_likelihood=lambda position, row: row[0] * position[0] + row[1] * position[0] ** 2 / 2,

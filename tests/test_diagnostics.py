@@ -11,23 +11,11 @@ import numpy as np
 import pytest
 
 from dpmcmc import (
-    Accept,
     Barker,
-    BatchBarker,
-    BatchRatio,
     Budget,
-    CenteredGradient,
     Curator,
-    Curvature,
-    FixedBatch,
-    Gradient,
-    LogRatio,
     Metropolis,
-    NonPrivateAccept,
-    PenaltyAccept,
-    PoissonBatch,
     Sampler,
-    TunaBarker,
     accept_walk,
     diagnostics,
     findings,
@@ -45,6 +33,20 @@ from dpmcmc import (
 from dpmcmc.curator.queries.nonprivate import NonPrivateGradient
 from dpmcmc.diagnostics import FREE, PAID, of_chains
 from dpmcmc.finding import Finding, Severity, in_words
+from dpmcmc.queries import (
+    Accept,
+    BatchBarker,
+    BatchRatio,
+    CenteredGradient,
+    Curvature,
+    FixedBatch,
+    Gradient,
+    LogRatio,
+    NonPrivateAccept,
+    PenaltyAccept,
+    PoissonBatch,
+    TunaBarker,
+)
 from dpmcmc.results import arviz as results_arviz
 from dpmcmc.results.summary import rounded_table
 from dpmcmc.samplers.accept import AcceptInfo

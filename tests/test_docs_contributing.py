@@ -23,7 +23,7 @@ def names():
 def test_the_model_and_the_sampler_run(names, quick_compilation):
     rows = np.random.default_rng(0).laplace(size=500).astype(np.float32)
     curator = dpmcmc.Curator(rows, names["model"], dpmcmc.Budget(epsilon=4, delta=1e-6))
-    bit = dpmcmc.Accept(dpmcmc.Barker(), bound=0.1)
+    bit = dpmcmc.queries.Accept(dpmcmc.Barker(), bound=0.1)
     sampler = names["short_walk"](names["model"].log_prior, bit, 0.02)
     posterior = dpmcmc.sample(
         jax.random.key(0), sampler, curator, [0.0], num_steps=4, num_chains=2, progress=False

@@ -33,8 +33,9 @@ def test_the_page_runs(quick_compilation, caplog):
 def test_every_sampler_and_query_is_on_the_page():
     public = [
         name
-        for name in dpmcmc.__all__
-        if getattr(getattr(dpmcmc, name), "__module__", "").startswith(HOMES)
+        for room in (dpmcmc, dpmcmc.queries)
+        for name in room.__all__
+        if getattr(getattr(room, name), "__module__", "").startswith(HOMES)
     ]
     assert {"penalty", "LogRatio", "Barker"} <= set(public)
     assert [name for name in public if not re.search(rf"\b{name}\b", TEXT)] == []

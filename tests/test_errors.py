@@ -11,21 +11,14 @@ import numpy as np
 import pytest
 
 from dpmcmc import (
-    Accept,
     Barker,
     Budget,
     BudgetExceeded,
     Federation,
-    FixedBatch,
-    Gradient,
     LazyBarker,
-    LogRatio,
     Model,
     Neighbours,
-    NonPrivateRatio,
     Penalty,
-    PenaltyAccept,
-    PoissonBatch,
     Sampler,
     UnboundedQueries,
     UnsupportedQuery,
@@ -46,6 +39,15 @@ from dpmcmc import (
 )
 from dpmcmc.acceptance import Metropolis
 from dpmcmc.accounting.statement import Statement
+from dpmcmc.queries import (
+    Accept,
+    FixedBatch,
+    Gradient,
+    LogRatio,
+    NonPrivateRatio,
+    PenaltyAccept,
+    PoissonBatch,
+)
 from dpmcmc.recipes import forecast
 from dpmcmc.run import plan as plans
 from dpmcmc.run import progress

@@ -2,26 +2,18 @@
 
 import doctest
 import importlib
+from pathlib import Path
 
 import pytest
 
-MODULES = [
-    "acceptance",
-    "audit.attack",
-    "audit.verdict",
-    "models.banana",
-    "models.circle",
-    "models.counts",
-    "models.gaussian",
-    "models.linear",
-    "models.logistic",
-    "models.mixture",
-    "models.poisson",
-    "models.robust_linear",
-]
+import dpmcmc
+
+ROOT = Path(dpmcmc.__file__).parent
+PATHS = [path for path in sorted(ROOT.rglob("*.py")) if ">>> " in path.read_text()]
+MODULES = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in PATHS]
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name):
     results = doctest.testmod(importlib.import_module(f"dpmcmc.{name}"))
-    assert results.attempted > 0 and results.failed == 0
+    assert results.failed == 0

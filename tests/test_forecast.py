@@ -10,19 +10,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import (
-    Budget,
-    CenteredGradient,
-    Curator,
-    Federation,
-    Gradient,
-    Neighbours,
-    models,
-    recipes,
-    sample,
-)
+from dpmcmc import Budget, Curator, Federation, Neighbours, models, recipes, sample
 from dpmcmc.cli import main
 from dpmcmc.diagnostics import PAID
+from dpmcmc.queries import CenteredGradient, Gradient
 from dpmcmc.recipes import forecast
 from dpmcmc.samplers.start import Start
 from dpmcmc.types import Answer
@@ -356,8 +347,8 @@ def test_forecast_steps_are_those_that_the_curator_grants(name, plans):
 
 def test_a_plan_pays_for_what_coins_and_noise_lack(monkeypatch):
     """With coins as far from ideal as 2^-40 the plan is shorter, and so is the run."""
-    from dpmcmc import Accept
     from dpmcmc.accounting.costs import AcceptBit
+    from dpmcmc.queries import Accept
 
     budget, ideal = Budget(8.0, 1e-8), forecast_steps("barker", 61_395, 7, Budget(8.0, 1e-8))
     cost = Accept.cost

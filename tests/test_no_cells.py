@@ -23,19 +23,10 @@ import xarray
 from typer.testing import CliRunner
 
 import dpmcmc
-from dpmcmc import (
-    Budget,
-    Curator,
-    Federation,
-    Gradient,
-    Model,
-    PrivacyRefusal,
-    models,
-    recipes,
-    tables,
-)
+from dpmcmc import Budget, Curator, Federation, Model, PrivacyRefusal, models, recipes, tables
 from dpmcmc.cli import main
 from dpmcmc.curator.owner import Grant
+from dpmcmc.queries import Gradient
 from dpmcmc.run.programs import begin_program
 from tests import tiny
 

@@ -19,15 +19,7 @@ from dpmcmc import (
     Budget,
     BudgetExceeded,
     Federation,
-    FixedBatch,
-    Gradient,
-    LogRatio,
     Neighbours,
-    NonPrivateAccept,
-    NonPrivateRatio,
-    PenaltyAccept,
-    PoissonBatch,
-    SufficientStatistic,
     UnsupportedQuery,
     models,
 )
@@ -35,6 +27,16 @@ from dpmcmc.accounting import statement as statements
 from dpmcmc.accounting import verify
 from dpmcmc.accounting.costs import Gaussian, SubsampledGaussian, to_json
 from dpmcmc.accounting.statement import FederatedStatement, weakest
+from dpmcmc.queries import (
+    FixedBatch,
+    Gradient,
+    LogRatio,
+    NonPrivateAccept,
+    NonPrivateRatio,
+    PenaltyAccept,
+    PoissonBatch,
+    SufficientStatistic,
+)
 from dpmcmc.run import execute
 from tests import tiny
 

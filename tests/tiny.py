@@ -6,18 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc import (
-    Accept,
-    Barker,
-    Budget,
-    Curator,
-    LogRatio,
-    Model,
-    accept_walk,
-    penalty,
-    random_walk,
-    sample,
-)
+from dpmcmc import Barker, Budget, Curator, Model, accept_walk, penalty, random_walk, sample
+from dpmcmc.queries import Accept, LogRatio
 
 ROWS = np.linspace(-1, 1, 40, dtype=np.float32)
 BUDGET = Budget(1.0, 1e-6)

@@ -22,20 +22,10 @@ import jax
 import numpy as np
 
 import dpmcmc
-from dpmcmc import (
-    Barker,
-    Budget,
-    Curator,
-    FixedBatch,
-    Gradient,
-    LogRatio,
-    models,
-    random_walk,
-    recipes,
-    testing,
-)
+from dpmcmc import Barker, Budget, Curator, models, random_walk, recipes, testing
 from dpmcmc.accounting import accountants
 from dpmcmc.accounting.costs import ZCDP
+from dpmcmc.queries import FixedBatch, Gradient, LogRatio
 from dpmcmc.results.plots import COLOURS
 
 FOLDER = Path(__file__).with_suffix("")
@@ -166,20 +156,26 @@ def penalty() -> Run:
 def penalty_bit() -> Run:
     problem = banana()
     noise = recipes.BIT_NOISE / (2 * bound(problem))
-    query = dpmcmc.PenaltyAccept(problem.clip, noise, LONGEST)
+    query = dpmcmc.queries.PenaltyAccept(problem.clip, noise, LONGEST)
     return walk_run("Accept bit of the penalty test", dpmcmc.accept_walk, query, problem)
 
 
 def barker() -> Run:
     problem = banana()
     return walk_run(
-        "Barker's accept bit", dpmcmc.accept_walk, dpmcmc.Accept(Barker(), bound(problem)), problem
+        "Barker's accept bit",
+        dpmcmc.accept_walk,
+        dpmcmc.queries.Accept(Barker(), bound(problem)),
+        problem,
     )
 
 
 def guided() -> Run:
     problem = banana()
-    query, proposal = dpmcmc.Accept(Barker(), bound(problem)), dpmcmc.guided_walk(LONGEST, LONGEST)
+    query, proposal = (
+        dpmcmc.queries.Accept(Barker(), bound(problem)),
+        dpmcmc.guided_walk(LONGEST, LONGEST),
+    )
     return walk_run(
         "Guided walk, Barker's accept bit", dpmcmc.accept_walk, query, problem, proposal
     )
@@ -187,7 +183,7 @@ def guided() -> Run:
 
 def filtered() -> Run:
     problem = banana()
-    query = dpmcmc.FilteredAccept(problem.clip, affordable_rho(BUDGET))
+    query = dpmcmc.queries.FilteredAccept(problem.clip, affordable_rho(BUDGET))
     proposal = random_walk(LONGEST / 2)
     return walk_run(
         "Filtered Barker", dpmcmc.accept_walk, query, problem, proposal, num_steps=10_000
@@ -232,7 +228,7 @@ def sgnht() -> Run:
 
 def exponential() -> Run:
     problem = ellipse()
-    query = dpmcmc.SufficientStatistic(60.0)
+    query = dpmcmc.queries.SufficientStatistic(60.0)
     sampler = dpmcmc.exponential_penalty(
         problem.model, query, random_walk(LONGEST / 2**0.5, LONGEST)
     )
@@ -241,7 +237,7 @@ def exponential() -> Run:
 
 def minibatch_barker() -> Run:
     problem, longest = banana(), 0.15
-    query = dpmcmc.TunaBarker(problem.clip * longest, ratio=0.3)
+    query = dpmcmc.queries.TunaBarker(problem.clip * longest, ratio=0.3)
     return walk_run(
         "Minibatch Barker",
         dpmcmc.accept_walk,
@@ -253,7 +249,7 @@ def minibatch_barker() -> Run:
 
 def minibatch_ratio() -> Run:
     problem, longest = banana(), 0.1
-    query = dpmcmc.TunaRatio(problem.clip * longest, noise_multiplier=10.0, ratio=0.1)
+    query = dpmcmc.queries.TunaRatio(problem.clip * longest, noise_multiplier=10.0, ratio=0.1)
     return walk_run(
         "Penalty test on a batch's noisy ratio",
         dpmcmc.penalty,
@@ -266,7 +262,7 @@ def minibatch_ratio() -> Run:
 def minibatch_penalty() -> Run:
     temperature = 0.01
     problem = banana(temperature=temperature)
-    query = dpmcmc.BatchRatio(problem.clip, 8.0, FixedBatch(2000, ROWS), temperature)
+    query = dpmcmc.queries.BatchRatio(problem.clip, 8.0, FixedBatch(2000, ROWS), temperature)
     title, proposal = "Minibatch penalty, b = 2 000, T = 0.01", random_walk(0.35, 0.5)
     return walk_run(title, dpmcmc.penalty, query, problem, proposal, Budget(1, 1e-6))
 
@@ -274,7 +270,7 @@ def minibatch_penalty() -> Run:
 def dp_barker() -> Run:
     temperature = 0.01
     problem = banana(temperature=temperature)
-    query = dpmcmc.BatchBarker(FixedBatch(1000, ROWS), temperature)
+    query = dpmcmc.queries.BatchBarker(FixedBatch(1000, ROWS), temperature)
     title, proposal = "DP Barker on minibatches, b = 1 000, T = 0.01", random_walk(0.15, 0.2)
     return walk_run(title, dpmcmc.accept_walk, query, problem, proposal, Budget(2, 1e-6))._replace(
         num_shown=1000
@@ -299,7 +295,7 @@ def metropolis() -> Run:
     return walk_run(
         title,
         dpmcmc.penalty,
-        dpmcmc.NonPrivateRatio(),
+        dpmcmc.queries.NonPrivateRatio(),
         problem,
         random_walk(0.8),
         budget=None,

@@ -13,20 +13,9 @@ __version__ = "0.1.0"
 
 _NAMES = {  # by the module that they are from
     "acceptance": ("Barker", "LazyBarker", "Metropolis", "Penalty"),
-    "curator.queries.accept": ("Accept", "PenaltyAccept"),
-    "curator.queries.batches": ("FixedBatch", "PoissonBatch"),
-    "curator.queries.count": ("Count",),
     "curator.owner": ("Curator",),
-    "curator.queries.curvature": ("Curvature",),
-    "curator.queries.nonprivate": ("NonPrivateAccept", "NonPrivateGradient", "NonPrivateRatio"),
     "curator.facts": ("Facts",),
     "curator.federation": ("Federation",),
-    "curator.queries.filtered": ("FilteredAccept",),
-    "curator.queries.fixed_batch": ("BatchBarker", "BatchRatio"),
-    "curator.queries.gradient": ("CenteredGradient", "Gradient"),
-    "curator.queries.log_ratio": ("LogRatio",),
-    "curator.queries.statistic": ("SufficientStatistic",),
-    "curator.queries.tuna": ("PublishedFastMH", "TunaBarker", "TunaMetropolis", "TunaRatio"),
     "errors": (
         "BudgetExceeded",
         "PrivacyRefusal",
@@ -81,26 +70,6 @@ if TYPE_CHECKING:
     from dpmcmc.curator.facts import Facts as Facts
     from dpmcmc.curator.federation import Federation as Federation
     from dpmcmc.curator.owner import Curator as Curator
-    from dpmcmc.curator.queries.accept import Accept as Accept
-    from dpmcmc.curator.queries.accept import PenaltyAccept as PenaltyAccept
-    from dpmcmc.curator.queries.batches import FixedBatch as FixedBatch
-    from dpmcmc.curator.queries.batches import PoissonBatch as PoissonBatch
-    from dpmcmc.curator.queries.count import Count as Count
-    from dpmcmc.curator.queries.curvature import Curvature as Curvature
-    from dpmcmc.curator.queries.filtered import FilteredAccept as FilteredAccept
-    from dpmcmc.curator.queries.fixed_batch import BatchBarker as BatchBarker
-    from dpmcmc.curator.queries.fixed_batch import BatchRatio as BatchRatio
-    from dpmcmc.curator.queries.gradient import CenteredGradient as CenteredGradient
-    from dpmcmc.curator.queries.gradient import Gradient as Gradient
-    from dpmcmc.curator.queries.log_ratio import LogRatio as LogRatio
-    from dpmcmc.curator.queries.nonprivate import NonPrivateAccept as NonPrivateAccept
-    from dpmcmc.curator.queries.nonprivate import NonPrivateGradient as NonPrivateGradient
-    from dpmcmc.curator.queries.nonprivate import NonPrivateRatio as NonPrivateRatio
-    from dpmcmc.curator.queries.statistic import SufficientStatistic as SufficientStatistic
-    from dpmcmc.curator.queries.tuna import PublishedFastMH as PublishedFastMH
-    from dpmcmc.curator.queries.tuna import TunaBarker as TunaBarker
-    from dpmcmc.curator.queries.tuna import TunaMetropolis as TunaMetropolis
-    from dpmcmc.curator.queries.tuna import TunaRatio as TunaRatio
     from dpmcmc.errors import BudgetExceeded as BudgetExceeded
     from dpmcmc.errors import PrivacyRefusal as PrivacyRefusal
     from dpmcmc.errors import RunFailed as RunFailed

@@ -1,4 +1,5 @@
-"""For authors of queries: exact sums over rows, and noise on them.
+"""The queries that a curator answers; and for authors of new ones, exact sums over rows and noise on
+them.
 
 A query is a frozen dataclass with two methods: `answer`, what is computed on the rows, and `cost`,
 what that reveals. It may have the attributes of `dpmcmc.types.Traits`. The usual way is in three
@@ -62,6 +63,21 @@ from dpmcmc.checks import check_sizes
 from dpmcmc.curator.noise.gaussian import discrete_gaussian, gaussian_distance, gaussian_sigma
 from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_distance
 from dpmcmc.curator.noise.stream import random_words
+from dpmcmc.curator.queries.accept import Accept, PenaltyAccept
+from dpmcmc.curator.queries.batches import FixedBatch, PoissonBatch
+from dpmcmc.curator.queries.count import Count
+from dpmcmc.curator.queries.curvature import Curvature
+from dpmcmc.curator.queries.filtered import FilteredAccept
+from dpmcmc.curator.queries.fixed_batch import BatchBarker, BatchRatio
+from dpmcmc.curator.queries.gradient import CenteredGradient, Gradient
+from dpmcmc.curator.queries.log_ratio import LogRatio
+from dpmcmc.curator.queries.nonprivate import (
+    NonPrivateAccept,
+    NonPrivateGradient,
+    NonPrivateRatio,
+)
+from dpmcmc.curator.queries.statistic import SufficientStatistic
+from dpmcmc.curator.queries.tuna import PublishedFastMH, TunaBarker, TunaMetropolis, TunaRatio
 from dpmcmc.curator.sums.clipping import clip_to_unit, clip_to_unit_ball
 from dpmcmc.curator.sums.exact_sum import (
     BITS,
@@ -78,10 +94,30 @@ from dpmcmc.types import Answer, Query, Traits, Unit
 __all__ = [
     "BITS",
     "MAX_DIMENSION",
+    "Accept",
     "Answer",
+    "BatchBarker",
+    "BatchRatio",
+    "CenteredGradient",
+    "Count",
+    "Curvature",
+    "FilteredAccept",
+    "FixedBatch",
+    "Gradient",
+    "LogRatio",
+    "NonPrivateAccept",
+    "NonPrivateGradient",
+    "NonPrivateRatio",
+    "PenaltyAccept",
+    "PoissonBatch",
+    "PublishedFastMH",
     "Query",
+    "SufficientStatistic",
     "Table",
     "Traits",
+    "TunaBarker",
+    "TunaMetropolis",
+    "TunaRatio",
     "Unit",
     "ball_integers",
     "check_sizes",

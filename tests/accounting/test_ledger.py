@@ -16,22 +16,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpmcmc import (
-    Budget,
-    BudgetExceeded,
-    Federation,
-    Gradient,
-    LogRatio,
-    Neighbours,
-    PoissonBatch,
-    PrivacyRefusal,
-    UnsupportedQuery,
-)
+from dpmcmc import Budget, BudgetExceeded, Federation, Neighbours, PrivacyRefusal, UnsupportedQuery
 from dpmcmc.accounting import filters, ledger
 from dpmcmc.accounting.bill import Entry, from_json
 from dpmcmc.accounting.ledger import Ledger, audit
 from dpmcmc.cli import main
 from dpmcmc.curator.owner import granted_of
+from dpmcmc.queries import Gradient, LogRatio, PoissonBatch
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -8,9 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dpmcmc
-from dpmcmc import (
+from dpmcmc import Barker, LazyBarker, models
+from dpmcmc.curator.noise import coins, gaussian
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION
+from dpmcmc.curator.queries import batches
+from dpmcmc.curator.sums.exact_sum import BITS
+from dpmcmc.queries import (
     Accept,
-    Barker,
     BatchBarker,
     BatchRatio,
     CenteredGradient,
@@ -19,7 +23,6 @@ from dpmcmc import (
     FilteredAccept,
     FixedBatch,
     Gradient,
-    LazyBarker,
     LogRatio,
     NonPrivateAccept,
     NonPrivateGradient,
@@ -31,12 +34,7 @@ from dpmcmc import (
     TunaBarker,
     TunaMetropolis,
     TunaRatio,
-    models,
 )
-from dpmcmc.curator.noise import coins, gaussian
-from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION
-from dpmcmc.curator.queries import batches
-from dpmcmc.curator.sums.exact_sum import BITS
 
 # Rows and a model that all queries can be asked of
 ROWS = np.linspace(-1, 1, 24, dtype=np.float32).reshape(12, 2)
@@ -95,9 +93,12 @@ ALL = [
 
 def public_queries() -> set[type]:
     """Every public class whose values can be asked."""
-    members = {getattr(dpmcmc, name) for name in dpmcmc.__all__}
+    members = {getattr(dpmcmc.queries, name) for name in dpmcmc.queries.__all__}
     return {
         member
         for member in members
-        if inspect.isclass(member) and hasattr(member, "answer") and hasattr(member, "cost")
+        if inspect.isclass(member)
+        and hasattr(member, "answer")
+        and hasattr(member, "cost")
+        and member is not dpmcmc.queries.Query
     }

@@ -11,27 +11,10 @@ import jax.numpy as jnp
 
 import dpmcmc
 from dpmcmc import (
-    Accept,
     Barker,
-    BatchBarker,
-    BatchRatio,
-    Curvature,
-    FilteredAccept,
-    FixedBatch,
-    Gradient,
     LazyBarker,
-    LogRatio,
     Metropolis,
-    NonPrivateAccept,
-    NonPrivateGradient,
-    NonPrivateRatio,
     Penalty,
-    PenaltyAccept,
-    PublishedFastMH,
-    SufficientStatistic,
-    TunaBarker,
-    TunaMetropolis,
-    TunaRatio,
     accept_walk,
     exponential_penalty,
     guided_walk,
@@ -44,6 +27,25 @@ from dpmcmc import (
     sgld,
     sgnht,
     survey,
+)
+from dpmcmc.queries import (
+    Accept,
+    BatchBarker,
+    BatchRatio,
+    Curvature,
+    FilteredAccept,
+    FixedBatch,
+    Gradient,
+    LogRatio,
+    NonPrivateAccept,
+    NonPrivateGradient,
+    NonPrivateRatio,
+    PenaltyAccept,
+    PublishedFastMH,
+    SufficientStatistic,
+    TunaBarker,
+    TunaMetropolis,
+    TunaRatio,
 )
 from tests.chains import COINS, COINS_MODEL, MODEL, ROOT, ROWS
 

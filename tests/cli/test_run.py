@@ -1295,10 +1295,10 @@ def test_a_walk_asks_what_was_chosen_and_pays_for_its_longest_move():
             for name in ("penalty", "penalty-bit")
         )
         expected = {
-            "barker": dpmcmc.Accept(dpmcmc.Barker(), clip * longest),
-            "lazy-barker": dpmcmc.Accept(dpmcmc.LazyBarker(0.25), clip * longest),
-            "penalty": dpmcmc.LogRatio(clip, ratio),
-            "penalty-bit": dpmcmc.PenaltyAccept(clip, bit, longest),
+            "barker": dpmcmc.queries.Accept(dpmcmc.Barker(), clip * longest),
+            "lazy-barker": dpmcmc.queries.Accept(dpmcmc.LazyBarker(0.25), clip * longest),
+            "penalty": dpmcmc.queries.LogRatio(clip, ratio),
+            "penalty-bit": dpmcmc.queries.PenaltyAccept(clip, bit, longest),
         }
         assert {name.value: chosen.query for name, chosen in found.items()} == expected
         is_proved = {"no row reaches it" in chosen.words for chosen in found.values()}
@@ -1315,7 +1315,7 @@ def test_what_steps_are_worth_is_told_of_all_chains_and_of_lazy_ones():
             "barker", 2100 * (0.25 if "lazy" in name.value else 1), 2
         )
         assert recipes.most_draws(curator, chosen, problem, 3, 0.25) == pytest.approx(expected)
-    gradient = dpmcmc.Gradient(3.0, 50.0)
+    gradient = dpmcmc.queries.Gradient(3.0, 50.0)
     all_steps = recipes.langevin_steps(50.0, budget)
     for num_steps in (all_steps, all_steps // 3):
         found = recipes.draws_worth(

@@ -7,20 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpmcmc import (
-    Budget,
-    CenteredGradient,
-    Curator,
-    Federation,
-    Gradient,
-    Model,
-    Neighbours,
-    UnsupportedQuery,
-    models,
-    recipes,
-)
+from dpmcmc import Budget, Curator, Federation, Model, Neighbours, UnsupportedQuery, models, recipes
 from dpmcmc.curator.queries import gradient
 from dpmcmc.curator.sums.exact_sum import BITS
+from dpmcmc.queries import CenteredGradient, Gradient
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

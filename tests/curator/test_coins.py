@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc import Accept, Barker, LazyBarker, NonPrivateAccept, PenaltyAccept, TunaBarker, models
+from dpmcmc import Barker, LazyBarker, models
 from dpmcmc.acceptance import Penalty
 from dpmcmc.accounting import calibrate
 from dpmcmc.curator.noise import cipher, coins, stream
 from dpmcmc.curator.queries import accept
 from dpmcmc.curator.queries.accept import SHORTEST, SMALLEST
 from dpmcmc.curator.sums.exact_sum import Table
+from dpmcmc.queries import Accept, NonPrivateAccept, PenaltyAccept, TunaBarker
 from dpmcmc.types import Neighbours, Unit
 
 BITS = 192

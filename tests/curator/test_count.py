@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from dpmcmc import Budget, Count, Curator, Federation, Kinds, Model, Neighbours, models
+from dpmcmc import Budget, Curator, Federation, Kinds, Model, Neighbours, models
 from dpmcmc.accounting import costs
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import count
 from dpmcmc.curator.sums.exact_sum import Table
+from dpmcmc.queries import Count
 from dpmcmc.types import Unit
 
 REPLACE, ADD = Unit(), Unit(Neighbours.ADD_OR_REMOVE_ONE)

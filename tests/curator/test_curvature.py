@@ -8,23 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc import (
-    Accept,
-    Barker,
-    Curator,
-    Curvature,
-    Gradient,
-    hmc,
-    models,
-    newton_start,
-    random_walk,
-    sample,
-    sgld,
-    testing,
-)
+from dpmcmc import Barker, Curator, hmc, models, newton_start, random_walk, sample, sgld, testing
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries.curvature import curvature_sum
 from dpmcmc.curator.sums.exact_sum import BITS, Table
+from dpmcmc.queries import Accept, Curvature, Gradient
 from dpmcmc.samplers import start as start_module
 from dpmcmc.samplers.start import corrected, lift
 from dpmcmc.types import Answer, Unit
@@ -296,7 +284,8 @@ def test_a_sampler_may_be_made_of_what_the_start_learned():
     def make(start):
         seen.append(start.precision.shape)
         shape = jnp.linalg.cholesky(jnp.linalg.inv(start.precision))
-        from dpmcmc import Accept, Barker, accept_walk
+        from dpmcmc import Barker, accept_walk
+        from dpmcmc.queries import Accept
 
         return accept_walk(MODEL.log_prior, Accept(Barker(), 1.0), random_walk(shape))
 

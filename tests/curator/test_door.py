@@ -74,20 +74,20 @@ def test_secret_words_serve_one_purpose(curator, query, shapes, monkeypatch):
 @pytest.mark.parametrize("dtype", [jnp.int32, jnp.float16, jnp.bool_])
 def test_points_are_floats(curator, dtype):
     with pytest.raises(ValueError, match="float32 or float64"):
-        trace(curator, dpmcmc.LogRatio(1.0, 1.0), TWO, dtype)
+        trace(curator, dpmcmc.queries.LogRatio(1.0, 1.0), TWO, dtype)
 
 
 def test_no_more_points_than_a_query_takes(curator):
     with pytest.raises(ValueError, match="ask with a position"):
-        trace(curator, dpmcmc.LogRatio(1.0, 1.0), [])
+        trace(curator, dpmcmc.queries.LogRatio(1.0, 1.0), [])
     with pytest.raises(ValueError, match="ask with a position"):
-        trace(curator, dpmcmc.Accept(Barker(), 1.0), [*THREE, ()])
+        trace(curator, dpmcmc.queries.Accept(Barker(), 1.0), [*THREE, ()])
 
 
 @pytest.mark.parametrize("query, most", [
-    (dpmcmc.Gradient(1.0, 1.0), 4096),
-    (dpmcmc.CenteredGradient(1.0, 1.0), 4096),
-    (dpmcmc.Curvature(1.0, 1.0), 90),
+    (dpmcmc.queries.Gradient(1.0, 1.0), 4096),
+    (dpmcmc.queries.CenteredGradient(1.0, 1.0), 4096),
+    (dpmcmc.queries.Curvature(1.0, 1.0), 90),
 ], ids=["gradient", "centred", "curvature"])  # fmt: skip
 def test_a_vector_has_no_more_entries_than_its_noise_is_charged_for(query, most):
     def ask(dimension):
@@ -209,11 +209,11 @@ def test_random_numbers_that_are_drawn_for_all_rows_with_the_key_of_one_are_refu
     with pytest.raises(ValueError, match="other than JAX's default, threefry"):
         Curator(ROWS, MODEL._replace(log_likelihood=drawn(impl)), None)
     curator = Curator(ROWS, MODEL._replace(log_likelihood=drawn()), None)
-    assert trace(curator, dpmcmc.LogRatio(1.0, 1.0), TWO).plan
+    assert trace(curator, dpmcmc.queries.LogRatio(1.0, 1.0), TWO).plan
     with jax.default_prng_impl(impl):  # the chain's own keys may be of that kind
-        assert trace(Curator(ROWS, MODEL, None), dpmcmc.LogRatio(1.0, 1.0), TWO).plan
+        assert trace(Curator(ROWS, MODEL, None), dpmcmc.queries.LogRatio(1.0, 1.0), TWO).plan
         with pytest.raises(ValueError, match="other than JAX's default, threefry"):
-            trace(curator, dpmcmc.LogRatio(1.0, 1.0), TWO)
+            trace(curator, dpmcmc.queries.LogRatio(1.0, 1.0), TWO)
 
 
 def test_a_model_that_raises_errors_when_it_runs_is_refused():
@@ -230,8 +230,8 @@ def test_a_model_that_raises_errors_when_it_runs_is_refused():
         Curator(ROWS, MODEL._replace(log_likelihood=log_likelihood), None)
 
 
-LATER = [("log_likelihood", dpmcmc.LogRatio(1.0, 1.0)), ("log_likelihood", dpmcmc.Gradient(1.0, 1.0)),
-         ("rule", dpmcmc.Gradient(1.0, 1.0)), ("statistic", dpmcmc.LogRatio(1.0, 1.0))]  # fmt: skip
+LATER = [("log_likelihood", dpmcmc.queries.LogRatio(1.0, 1.0)), ("log_likelihood", dpmcmc.queries.Gradient(1.0, 1.0)),
+         ("rule", dpmcmc.queries.Gradient(1.0, 1.0)), ("statistic", dpmcmc.queries.LogRatio(1.0, 1.0))]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -298,17 +298,21 @@ def test_other_switches_cost_no_grant():
 def test_parameters_have_all_their_digits():
     """In float32 the bill would lose what rounding adds to a range, and coins their last digits."""
     with pytest.raises(TypeError, match=r"give float\(bound\)"):
-        dpmcmc.Accept(Barker(), np.float32(0.1))
+        dpmcmc.queries.Accept(Barker(), np.float32(0.1))
     # As it stands on the bill
-    assert repr(dpmcmc.Accept(Barker(), np.float64(0.1))) == repr(dpmcmc.Accept(Barker(), 0.1))
-    assert repr(dpmcmc.Gradient(np.float64(1), np.float64(2))) == repr(dpmcmc.Gradient(1.0, 2.0))
+    assert repr(dpmcmc.queries.Accept(Barker(), np.float64(0.1))) == repr(
+        dpmcmc.queries.Accept(Barker(), 0.1)
+    )
+    assert repr(dpmcmc.queries.Gradient(np.float64(1), np.float64(2))) == repr(
+        dpmcmc.queries.Gradient(1.0, 2.0)
+    )
 
 
 def test_equal_asks_do_not_share_their_noise(curator):
     """Two places of a program, and two runs of it, may round the rows in two ways: on both, one
     noise would show the difference.
     """
-    query, key, point = dpmcmc.LogRatio(1.0, 50.0), jax.random.key(0), jnp.ones(2)
+    query, key, point = dpmcmc.queries.LogRatio(1.0, 50.0), jax.random.key(0), jnp.ones(2)
 
     def program(ask, key, same_key, position, proposal):
         return ask(key, query, position, proposal).value, ask(
@@ -323,7 +327,7 @@ def test_equal_asks_do_not_share_their_noise(curator):
 
 
 def test_nothing_is_answered_while_the_program_is_traced(curator):
-    query = dpmcmc.LogRatio(1.0, 50.0)
+    query = dpmcmc.queries.LogRatio(1.0, 50.0)
 
     def program(ask, key):
         with jax.ensure_compile_time_eval():
@@ -341,7 +345,7 @@ def test_a_choice_may_depend_on_the_chain(curator):
     """As plain as `where` on the answer: both sides run in every lane, the rows are not copied for
     each, and the bill has both.
     """
-    query = dpmcmc.Accept(Barker(), 0.5)
+    query = dpmcmc.queries.Accept(Barker(), 0.5)
 
     def chosen(ask, key, position):
         here = lambda: ask(key, query, position, position + 0.1, jnp.float32(0)).value  # noqa: E731
@@ -369,7 +373,7 @@ def test_a_program_must_not_know_its_device(name):
     """
     spread, query = (
         Curator(ROWS, MODEL, None, devices=jax.devices()[:1]),
-        dpmcmc.LogRatio(1.0, 50.0),
+        dpmcmc.queries.LogRatio(1.0, 50.0),
     )
 
     def program(ask, key, is_told):
@@ -389,7 +393,7 @@ def test_devices_answer_together_what_the_first_is_asked(curator):
     What another would ask, about another point or with another key, is no second answer.
     """
     query, secret, halves = (
-        dpmcmc.LogRatio(1.0, 1.0),
+        dpmcmc.queries.LogRatio(1.0, 1.0),
         np.arange(16, dtype=np.uint32),
         ROWS.reshape(2, 6, 2),
     )
@@ -417,7 +421,7 @@ def test_a_program_is_called_once():
     """What it does in another call would be on no bill."""
     spread, query, calls = (
         Curator(ROWS, MODEL, None, devices=jax.devices()[:1]),
-        dpmcmc.LogRatio(1.0, 50.0),
+        dpmcmc.queries.LogRatio(1.0, 50.0),
         [],
     )
 
@@ -434,7 +438,7 @@ def test_a_program_is_called_once():
 
 def test_lanes_of_equal_keys_and_points_do_not_share_their_noise(curator):
     """Some lane of a matrix product may be rounded in another way than the others."""
-    query = dpmcmc.LogRatio(1.0, 50.0)
+    query = dpmcmc.queries.LogRatio(1.0, 50.0)
 
     def program(ask, keys, position, proposal):
         return jax.vmap(lambda key: ask(key, query, position, proposal).value)(keys)

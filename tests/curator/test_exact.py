@@ -13,12 +13,7 @@ from dpmcmc import (
     Barker,
     Budget,
     Curator,
-    FixedBatch,
     Metropolis,
-    NonPrivateAccept,
-    NonPrivateGradient,
-    NonPrivateRatio,
-    PoissonBatch,
     UnsupportedQuery,
     accept_walk,
     hmc,
@@ -33,6 +28,13 @@ from dpmcmc.accounting import verify
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import gradient, log_ratio, nonprivate
 from dpmcmc.curator.sums import exact_sum
+from dpmcmc.queries import (
+    FixedBatch,
+    NonPrivateAccept,
+    NonPrivateGradient,
+    NonPrivateRatio,
+    PoissonBatch,
+)
 from dpmcmc.types import Unit
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

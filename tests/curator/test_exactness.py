@@ -12,12 +12,9 @@ import numpy as np
 import pytest
 
 from dpmcmc import (
-    Accept,
     Barker,
     Budget,
     Curator,
-    Gradient,
-    LogRatio,
     Model,
     accept_walk,
     hmc,
@@ -29,6 +26,7 @@ from dpmcmc import (
 )
 from dpmcmc.curator.sums import exact_sum
 from dpmcmc.precision import always_double
+from dpmcmc.queries import Accept, Gradient, LogRatio
 from dpmcmc.run.programs import begin_program, block_program
 from tests.chains import SECRET
 

@@ -20,24 +20,15 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from dpmcmc import (
-    Accept,
     Barker,
     Budget,
     BudgetExceeded,
     Curator,
-    Curvature,
     Federation,
-    FilteredAccept,
-    FixedBatch,
-    Gradient,
-    LogRatio,
     Model,
     Neighbours,
-    PenaltyAccept,
-    PoissonBatch,
     PrivacyRefusal,
     RunFailed,
-    SufficientStatistic,
     UnsupportedQuery,
     diagnostics,
     findings,
@@ -58,6 +49,17 @@ from dpmcmc.curator.noise import gaussian
 from dpmcmc.curator.owner import granted_of
 from dpmcmc.curator.queries.log_ratio import log_ratio_sum
 from dpmcmc.curator.sums.exact_sum import BITS
+from dpmcmc.queries import (
+    Accept,
+    Curvature,
+    FilteredAccept,
+    FixedBatch,
+    Gradient,
+    LogRatio,
+    PenaltyAccept,
+    PoissonBatch,
+    SufficientStatistic,
+)
 from dpmcmc.run import programs
 from dpmcmc.run.progress import Progress
 from dpmcmc.types import Answer

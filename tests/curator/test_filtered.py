@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from dpmcmc import (
-    Accept,
     Barker,
     Budget,
     Curator,
-    FilteredAccept,
     Neighbours,
     RunFailed,
     accept_walk,
@@ -30,6 +28,7 @@ from dpmcmc.curator.queries import filtered
 from dpmcmc.curator.queries.accept import ROUNDING, SMALLEST
 from dpmcmc.curator.queries.filtered import Meter
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnsupportedQuery
+from dpmcmc.queries import Accept, FilteredAccept
 from dpmcmc.types import Unit
 from tests.chains import MODEL, ROWS, SECRET
 

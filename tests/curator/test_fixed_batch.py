@@ -14,23 +14,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc import (
-    BatchBarker,
-    BatchRatio,
-    Budget,
-    Curator,
-    FixedBatch,
-    Gradient,
-    Model,
-    Neighbours,
-    UnsupportedQuery,
-)
+from dpmcmc import Budget, Curator, Model, Neighbours, UnsupportedQuery
 from dpmcmc.accounting import accountants, calibrate, costs
 from dpmcmc.curator.noise import coins
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.queries.correction import CORRECTIONS
 from dpmcmc.curator.queries.fixed_batch import BELOW, BIT_BELOW, BatchSums, batch_sums, coarse_bits
 from dpmcmc.curator.sums.exact_sum import BITS, Table
+from dpmcmc.queries import BatchBarker, BatchRatio, FixedBatch, Gradient
 from dpmcmc.types import Unit
 from tests.statistics import accept_probability
 

@@ -13,21 +13,13 @@ import pytest
 from jax import lax
 from scipy import stats
 
-from dpmcmc import (
-    Budget,
-    Curator,
-    FixedBatch,
-    Gradient,
-    Model,
-    Neighbours,
-    PoissonBatch,
-    UnsupportedQuery,
-)
+from dpmcmc import Budget, Curator, Model, Neighbours, UnsupportedQuery
 from dpmcmc.accounting import costs
 from dpmcmc.curator.queries import batches, gradient
 from dpmcmc.curator.sums import exact_sum, linear_rows
 from dpmcmc.curator.sums.clipping import clip_to_unit_ball
 from dpmcmc.models import linear, logistic, poisson
+from dpmcmc.queries import FixedBatch, Gradient, PoissonBatch
 from dpmcmc.testing import simulate_linear_rows, simulate_logistic_rows, simulate_poisson_rows
 from dpmcmc.types import Linear, Unit
 

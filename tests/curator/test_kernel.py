@@ -16,13 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpmcmc import Curator, LogRatio, Model, models, penalty, random_walk, sample
+from dpmcmc import Curator, Model, models, penalty, random_walk, sample
 from dpmcmc.curator.noise import cipher
 from dpmcmc.curator.noise.cipher_kernel import chacha20_kernel
 from dpmcmc.curator.queries import gradient
 from dpmcmc.curator.queries.log_ratio import log_ratio_sum
 from dpmcmc.curator.sums import fused, gpu_kernels, gpu_rows, layouts, linear_rows
 from dpmcmc.curator.sums.exact_sum import BITS, Table, piece_layout
+from dpmcmc.queries import LogRatio
 from dpmcmc.types import Unit
 from tests.chains import SECRET
 from tests.curator.test_gradient import adversarial_rows, inner_product, too_long

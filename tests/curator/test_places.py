@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc import FixedBatch, PoissonBatch
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.sums.exact_sum import Table
+from dpmcmc.queries import FixedBatch, PoissonBatch
 from dpmcmc.types import Unit
 
 NUM_ROWS, NUM_KEYS = 8, 10_000

@@ -16,7 +16,7 @@ from jax.extend.random import define_prng_impl
 from jax.interpreters import batching
 from jax.scipy import special, stats
 
-from dpmcmc import Curator, Family, LogRatio, Model, SufficientStatistic, models
+from dpmcmc import Curator, Family, Model, models
 from dpmcmc.curator.sums.rowwise import (
     ROW_SEPARABLE_PRIMITIVES,
     _own,
@@ -24,6 +24,7 @@ from dpmcmc.curator.sums.rowwise import (
     check_apart,
     rowwise,
 )
+from dpmcmc.queries import LogRatio, SufficientStatistic
 
 SIZE = 4
 POINT = jnp.array([0.3, -0.2, 0.5, 0.1])

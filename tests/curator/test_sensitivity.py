@@ -10,19 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpmcmc import (
-    Accept,
-    Barker,
-    LogRatio,
-    Neighbours,
-    PenaltyAccept,
-    models,
-    testing,
-)
+from dpmcmc import Barker, Neighbours, models, testing
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries.log_ratio import log_ratio_sum
 from dpmcmc.curator.sums.clipping import clip_to_unit
 from dpmcmc.curator.sums.exact_sum import Table, fixed_point, sum_rows
+from dpmcmc.queries import Accept, LogRatio, PenaltyAccept
 from dpmcmc.types import Model, Unit
 from tests.cases.queries import ALL, FULL, public_queries
 

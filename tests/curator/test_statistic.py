@@ -15,10 +15,8 @@ from dpmcmc import (
     Budget,
     Curator,
     Family,
-    LogRatio,
     Model,
     Neighbours,
-    SufficientStatistic,
     exponential_penalty,
     models,
     penalty,
@@ -28,6 +26,7 @@ from dpmcmc.accounting import costs
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import statistic
 from dpmcmc.curator.sums import exact_sum
+from dpmcmc.queries import LogRatio, SufficientStatistic
 from dpmcmc.run.programs import begin_program, block_program
 from dpmcmc.types import Unit
 from tests.curator.test_gradient import adversarial_rows, too_long

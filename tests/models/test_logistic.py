@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from dpmcmc import Curator, NonPrivateGradient, NonPrivateRatio
+from dpmcmc import Curator
 from dpmcmc.models import logistic
+from dpmcmc.queries import NonPrivateGradient, NonPrivateRatio
 from dpmcmc.testing import simulate_logistic_rows
 
 

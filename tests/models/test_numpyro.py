@@ -209,7 +209,7 @@ def test_a_private_run(quick_compilation):
     model = models.from_numpyro(counted, (PAIRS, COUNTS))
     rows = PAIRS.repeat(200, axis=0), COUNTS.repeat(200)
     curator = dpmcmc.Curator(rows, model, dpmcmc.Budget(4, 1e-5))
-    sampler = dpmcmc.sgld(model.log_prior, dpmcmc.Gradient(2.0, 20.0), 1e-3)
+    sampler = dpmcmc.sgld(model.log_prior, dpmcmc.queries.Gradient(2.0, 20.0), 1e-3)
     draws = dpmcmc.sample(
         jax.random.key(0), sampler, curator, np.zeros(3), num_steps=4, num_chains=2, progress=False
     ).posterior

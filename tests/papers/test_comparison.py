@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpmcmc
-from dpmcmc import Answer, Budget, Curator, LogRatio, NonPrivateRatio, Sampler
+from dpmcmc import Answer, Budget, Curator, Sampler
 from dpmcmc.papers import (
     comparison,
     fast_mh_comparison,
@@ -18,6 +18,7 @@ from dpmcmc.papers import (
     thesis_comparison,
 )
 from dpmcmc.papers.comparison import Method, Scores
+from dpmcmc.queries import LogRatio, NonPrivateRatio
 from dpmcmc.run.programs import begin_program, block_program
 from tests import tiny
 

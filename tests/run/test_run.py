@@ -22,8 +22,6 @@ from dpmcmc import (
     Curator,
     Federation,
     Finding,
-    Gradient,
-    LogRatio,
     Neighbours,
     RunFailed,
     Sampler,
@@ -40,6 +38,7 @@ from dpmcmc.curator import account as accounts
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.owner import Grant, granted_of
 from dpmcmc.curator.programs.program import Traced
+from dpmcmc.queries import Gradient, LogRatio
 from dpmcmc.results import arviz as posteriors
 from dpmcmc.results import files
 from dpmcmc.run import execute, interrupts

@@ -9,7 +9,8 @@ degrees of freedom).
 import numpy as np
 import pytest
 
-from dpmcmc import NonPrivateGradient, NonPrivateRatio, hmc
+from dpmcmc import hmc
+from dpmcmc.queries import NonPrivateGradient, NonPrivateRatio
 from tests.chains import EXACT_COVARIANCE, EXACT_MEAN, MODEL, run_chains
 from tests.statistics import effective_size, moment_z_scores, threshold
 

@@ -18,13 +18,13 @@ from dpmcmc import (
     Budget,
     Curator,
     Neighbours,
-    SufficientStatistic,
     exponential_penalty,
     models,
     random_walk,
     sample,
     testing,
 )
+from dpmcmc.queries import SufficientStatistic
 from dpmcmc.samplers.exponential import change
 from dpmcmc.types import Answer, Sampler, Unit
 from tests.chains import SECRET

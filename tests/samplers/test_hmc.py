@@ -10,19 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpmcmc import (
-    Accept,
-    Barker,
-    Budget,
-    Curator,
-    Gradient,
-    LogRatio,
-    PenaltyAccept,
-    hmc,
-    models,
-    sample,
-    testing,
-)
+from dpmcmc import Barker, Budget, Curator, hmc, models, sample, testing
+from dpmcmc.queries import Accept, Gradient, LogRatio, PenaltyAccept
 from dpmcmc.samplers.hmc import HMCInfo, HMCState, halton
 from dpmcmc.types import Sampler
 from tests.samplers.gradient_chains import (

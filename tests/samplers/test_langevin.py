@@ -15,18 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpmcmc import (
-    Budget,
-    Curator,
-    Gradient,
-    PoissonBatch,
-    hmc,
-    models,
-    sample,
-    sgld,
-    sgnht,
-    testing,
-)
+from dpmcmc import Budget, Curator, hmc, models, sample, sgld, sgnht, testing
+from dpmcmc.queries import Gradient, PoissonBatch
 from tests.samplers.gradient_chains import (
     COVARIANCE,
     MEAN,

@@ -18,21 +18,13 @@ from jax import lax
 from jax.scipy import special
 from scipy import stats
 
-from dpmcmc import (
-    BatchBarker,
-    BatchRatio,
-    Curator,
-    FixedBatch,
-    accept_walk,
-    penalty,
-    random_walk,
-    testing,
-)
+from dpmcmc import Curator, accept_walk, penalty, random_walk, testing
 from dpmcmc.acceptance import penalty_probability
 from dpmcmc.curator.noise import gaussian
 from dpmcmc.curator.queries.correction import Correction
 from dpmcmc.curator.queries.fixed_batch import batch_sums
 from dpmcmc.curator.sums.exact_sum import Table
+from dpmcmc.queries import BatchBarker, BatchRatio, FixedBatch
 from dpmcmc.run.programs import begin_program, block_program
 from dpmcmc.types import Unit
 from tests.cases.samplers import APPROXIMATE

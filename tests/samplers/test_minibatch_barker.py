@@ -19,19 +19,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from dpmcmc import (
-    Budget,
-    Curator,
-    Model,
-    Neighbours,
-    PublishedFastMH,
-    TunaBarker,
-    TunaMetropolis,
-    TunaRatio,
-    UnsupportedQuery,
-    accept_walk,
-    penalty,
-)
+from dpmcmc import Budget, Curator, Model, Neighbours, UnsupportedQuery, accept_walk, penalty
 from dpmcmc.acceptance import penalty_probability
 from dpmcmc.accounting import calibrate
 from dpmcmc.accounting.costs import MinibatchBarker, NonPrivate, PoissonMixture
@@ -40,6 +28,7 @@ from dpmcmc.curator.noise import coins, stream
 from dpmcmc.curator.queries import batches, tuna
 from dpmcmc.curator.queries.accept import ROUNDING
 from dpmcmc.curator.sums.exact_sum import BITS, Table
+from dpmcmc.queries import PublishedFastMH, TunaBarker, TunaMetropolis, TunaRatio
 from dpmcmc.types import Answer, Unit
 from tests.cases.samplers import BATCH_PROPOSAL
 from tests.chains import EXACT_COVARIANCE, EXACT_MEAN, MODEL, run_chains

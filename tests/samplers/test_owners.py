@@ -10,15 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpmcmc import (
-    BatchRatio,
-    Curator,
-    Federation,
-    FixedBatch,
-    penalty,
-    random_walk,
-    testing,
-)
+from dpmcmc import Curator, Federation, penalty, random_walk, testing
+from dpmcmc.queries import BatchRatio, FixedBatch
 from tests.cases.samplers import ALL, TESTS
 from tests.chains import COINS, COINS_MODEL, EXACT_MEAN, MODEL, ROWS, SECRET, run_chains
 

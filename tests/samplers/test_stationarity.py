@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpmcmc import LogRatio
+from dpmcmc.queries import LogRatio
 from dpmcmc.samplers.penalty import PenaltyInfo, WalkState, choose
 from dpmcmc.samplers.proposals import Proposal, guided_walk
 from dpmcmc.types import Answer, Sampler

@@ -16,9 +16,7 @@ from dpmcmc import (
     Answer,
     Budget,
     Curator,
-    Curvature,
     Federation,
-    Gradient,
     Model,
     findings,
     models,
@@ -30,6 +28,7 @@ from dpmcmc import (
     testing,
 )
 from dpmcmc.diagnostics import of_survey
+from dpmcmc.queries import Curvature, Gradient
 from dpmcmc.run.programs import begin_program, block_program
 from dpmcmc.samplers import start as start_module
 from dpmcmc.samplers.start import UNKNOWN, Seen, Start, _Reached, _share_of_news, _too_far

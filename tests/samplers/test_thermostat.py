@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpmcmc import Curator, Gradient, models, sgnht
+from dpmcmc import Curator, models, sgnht
+from dpmcmc.queries import Gradient
 from dpmcmc.types import Sampler
 from tests.samplers.gradient_chains import (
     MEAN,

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpmcmc import Budget, Curator, Curvature, Gradient, LogRatio, Neighbours, models, tables
+from dpmcmc import Budget, Curator, Neighbours, models, tables
+from dpmcmc.queries import Curvature, Gradient, LogRatio
 from dpmcmc.tables.columns import labels, numbers
 from dpmcmc.tables.declared import Bounds, DateBounds, parse_bounds, parse_levels, parse_names
 from dpmcmc.tables.files import read_columns

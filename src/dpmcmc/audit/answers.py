@@ -46,7 +46,7 @@ def collect_answers(
     Example:
         >>> import dpmcmc
         >>> from dpmcmc import audit
-        >>> noisy = dpmcmc.LogRatio(clip=1.0, noise_multiplier=2.0)
+        >>> noisy = dpmcmc.queries.LogRatio(clip=1.0, noise_multiplier=2.0)
         >>> pair, costs = audit.collect_answers(
         ...     lambda ask, rng_key: ask(rng_key, noisy, here, there).value, model, first, second
         ... )  # doctest: +SKIP

@@ -53,7 +53,7 @@ def query(
         >>> from dpmcmc import audit, models
         >>> model = models.binomial()
         >>> first, second = jnp.array([1.0, 0.0]), jnp.array([0.0, 0.0])
-        >>> noisy = dpmcmc.LogRatio(clip=1.0, noise_multiplier=1.0)
+        >>> noisy = dpmcmc.queries.LogRatio(clip=1.0, noise_multiplier=1.0)
         >>> audit.query(noisy, model, first, second, [[0.0], [1.0]], num_answers=2000).is_refuted
         False
     """

@@ -113,7 +113,9 @@ def try_clips(
     mmds = []
     for clip in trial.clips:
         sampler = dpmcmc.penalty(
-            problem.model.log_prior, dpmcmc.NonPrivateRatio(clip), dpmcmc.random_walk(trial.scale)
+            problem.model.log_prior,
+            dpmcmc.queries.NonPrivateRatio(clip),
+            dpmcmc.random_walk(trial.scale),
         )
         scores: Scores = comparison.score(
             key_chains, sampler, curator, positions, [num_steps], problem.reference

@@ -19,10 +19,11 @@ import jax
 import numpy as np
 
 import dpmcmc
-from dpmcmc import Accept, Barker, LogRatio, PenaltyAccept, TunaBarker, TunaRatio, models
+from dpmcmc import Barker, models
 from dpmcmc.accounting import papers
 from dpmcmc.papers import comparison, problems
 from dpmcmc.papers.comparison import Comparison, Method, Tell
+from dpmcmc.queries import Accept, LogRatio, PenaltyAccept, TunaBarker, TunaRatio
 from dpmcmc.results import plots
 from dpmcmc.types import Budget, Model, Query
 

@@ -27,10 +27,10 @@ import jax
 import numpy as np
 
 import dpmcmc
-from dpmcmc import FixedBatch, Gradient, LogRatio, PenaltyAccept
 from dpmcmc.papers import comparison, problems
 from dpmcmc.papers.comparison import Comparison, Method, Tell
 from dpmcmc.papers.problems import Problem
+from dpmcmc.queries import FixedBatch, Gradient, LogRatio, PenaltyAccept
 from dpmcmc.types import Budget, Sampler
 
 NUM_ROWS = 100_000

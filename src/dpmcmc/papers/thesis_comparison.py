@@ -23,10 +23,11 @@ from typing import NamedTuple
 import jax
 
 import dpmcmc
-from dpmcmc import Accept, Barker, BatchBarker, BatchRatio, FixedBatch, Gradient, LogRatio
+from dpmcmc import Barker
 from dpmcmc.papers import comparison, problems
 from dpmcmc.papers.comparison import Comparison, Method, Tell
 from dpmcmc.papers.problems import Problem
+from dpmcmc.queries import Accept, BatchBarker, BatchRatio, FixedBatch, Gradient, LogRatio
 from dpmcmc.types import Budget, Key
 
 EPSILONS = (1, 2, 3, 4, 5, 6)

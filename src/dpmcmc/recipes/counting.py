@@ -106,9 +106,9 @@ class Counted(NamedTuple):
 
 def counting_for(curator: Any, share: float) -> Counting:
     """A count that takes `share` of mu^2: from public facts alone."""
-    from dpmcmc import Count
+    from dpmcmc.queries import Count
 
-    num_rows, budgets = public_facts(curator, "dpmcmc.Count(noise_multiplier)")
+    num_rows, budgets = public_facts(curator, "dpmcmc.queries.Count(noise_multiplier)")
     query = Count(multiplier(budgets, share))
     names = () if curator.model.kinds is None else curator.model.kinds.names
     deviation = math.hypot(*(query.deviation(budget.unit) for budget in budgets))

@@ -125,8 +125,8 @@ def _bill(
     name: str, num_rows: int, dimension: int, budget: Budget
 ) -> tuple[dict[Any, int], float, float, dict[Any, int]]:
     """The cost of a step, the budget, and the cost of the start: what `calibrate.steps` takes."""
-    from dpmcmc import Gradient
     from dpmcmc.accounting.bill import costs_of
+    from dpmcmc.queries import Gradient
 
     # In units where R = 1 the curvature of a row is at most 1/4, and the prior's precision 1 / R^2.
     start = start_queries(Gradient, 1.0, 0.25, budget)

@@ -75,9 +75,9 @@ def noise_aware(
         return kind(bound, multiplier(budget, share))
 
     steps = {asked(make, bound, STEP_SHARE): APPROACH_STEPS, asked(make, bound, LAST_SHARE): 1}
-    hessians = {asked(dpmcmc.Curvature, model.curvature, HESSIAN_SHARE): APPROACH_STEPS}
+    hessians = {asked(dpmcmc.queries.Curvature, model.curvature, HESSIAN_SHARE): APPROACH_STEPS}
     gradient = asked(make, bound, GRADIENT_SHARE - LAST_SHARE)
-    hessian = asked(dpmcmc.Curvature, model.curvature, SURVEY_SHARE)
+    hessian = asked(dpmcmc.queries.Curvature, model.curvature, SURVEY_SHARE)
     share = GRADIENT_SHARE + APPROACH_STEPS * STEP_SHARE  # of all gradients, at most
     noise = reach(bound, budget) / math.sqrt(share) / gaussian_mu(budget)
     warn_of_widening(widening(num_rows * model.curvature, noise**2))

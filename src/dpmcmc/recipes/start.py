@@ -31,7 +31,7 @@ def start_plan(model: Model, budget: Budgets) -> Plan:
 
 def start_queries(make: Any, bound: float, curvature: float | None, budget: Budgets) -> Plan:
     """The same for gradients of this kind, with these bounds."""
-    from dpmcmc import Curvature
+    from dpmcmc.queries import Curvature
 
     assert curvature is not None
     mu = gaussian_mu(budget)
@@ -44,7 +44,7 @@ def start_queries(make: Any, bound: float, curvature: float | None, budget: Budg
 
 def gradient_kind(model: Model, budget: Budgets) -> tuple[Any, float]:
     """The kind of gradient query that takes the least noise, and its proved clip."""
-    from dpmcmc import CenteredGradient, Gradient
+    from dpmcmc.queries import CenteredGradient, Gradient
 
     bound = model.spread if is_centered(model, budget) else model.lipschitz
     assert bound is not None

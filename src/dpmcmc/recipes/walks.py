@@ -182,7 +182,8 @@ def walk_query(
     kappa: float = 0.5,
 ) -> Any:
     """What such a walk asks at every step, with moves up to the `longest`."""
-    from dpmcmc import Accept, Barker, LazyBarker, LogRatio, PenaltyAccept
+    from dpmcmc import Barker, LazyBarker
+    from dpmcmc.queries import Accept, LogRatio, PenaltyAccept
 
     if test == "barker":
         return Accept(Barker(), clip * longest)

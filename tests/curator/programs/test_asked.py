@@ -19,12 +19,13 @@ from jax.experimental.pallas import pallas_call
 from jax.extend.core import ClosedJaxpr, Literal, Primitive, jaxpr_as_fun
 from jax.interpreters import mlir
 
-from dpmcmc import Curator, Federation, LogRatio, models
+from dpmcmc import Curator, Federation, models
 from dpmcmc.accounting import costs
 from dpmcmc.curator.owner import Granted
 from dpmcmc.curator.programs.asked import asked
 from dpmcmc.curator.programs.interpreter import count_queries, put_answers
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnboundedQueries, UnsupportedQuery
+from dpmcmc.queries import LogRatio
 from dpmcmc.types import Answer
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
