@@ -66,7 +66,9 @@ def private(kind, rows, epsilon, quantile):
         for derivative in (jax.grad, jax.hessian)
     )
     budget = dpmcmc.Budget(epsilon, 1e-6)
-    recipe = dpmcmc.recipes.langevin(model, len(rows[1]), budget, clip=clip, curvature=curvature)
+    recipe = dpmcmc.recipes.langevin(
+        model, len(rows[1]), budget, clip=clip, hessian_bound=curvature
+    )
     curator = dpmcmc.Curator(rows, model, budget)
     return dpmcmc.sample(jax.random.key(5), recipe.sampler, curator, guess, **recipe.options), clip
 

@@ -87,8 +87,8 @@ def measured(**variables):
         (Gradient(0.99 * PROVED, 100.0), True),
         (LogRatio(0.5 * PROVED, 100.0), True),
         (PenaltyAccept(0.5 * PROVED, 100.0, 0.1), True),
-        (Curvature(LOGISTIC.curvature, 100.0), False),
-        (Curvature(0.5 * LOGISTIC.curvature, 100.0), True),
+        (Curvature(LOGISTIC.hessian_bound, 100.0), False),
+        (Curvature(0.5 * LOGISTIC.hessian_bound, 100.0), True),
         (Accept(Barker(), 0.1), False),  # depends on the moves
         (NonPrivateGradient(), False),  # clips nothing
     ],

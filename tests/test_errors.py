@@ -204,7 +204,7 @@ VALUES = [
     (lambda: random_walk(1.0, max_move=np.ones(2)), "max_move=.* must be positive"),
     (
         lambda: recipes.langevin(models.poisson(1), 9, tiny.BUDGET, clip=1.0),
-        "or else clip= and curvature=",
+        "or else clip= and hessian_bound=",
     ),
     (
         lambda: tiny.make_curator(fixed_secret=np.zeros(8, np.uint32)),
@@ -581,7 +581,7 @@ KEYS = [0, None, np.zeros(2, np.uint32), jax.random.PRNGKey(0), jax.random.split
         ("lipschitz", -1.0),
         ("lipschitz", float("nan")),
         ("spread", float("inf")),
-        ("curvature", 0.0),
+        ("hessian_bound", 0.0),
         ("lipschitz", "1"),
     ],
 )

@@ -47,7 +47,11 @@ def test_the_step_resolves_a_strong_prior_too():
 def test_a_clip_and_a_curvature_take_the_place_of_proved_bounds():
     proved, budget = models.logistic(2, radius=1.0), Budget(4.0, 1e-6)
     given = recipes.langevin(
-        proved._replace(lipschitz=None, curvature=None), 1000, budget, clip=1.0, curvature=0.25
+        proved._replace(lipschitz=None, hessian_bound=None),
+        1000,
+        budget,
+        clip=1.0,
+        hessian_bound=0.25,
     )
     expected = recipes.langevin(proved, 1000, budget)
     assert (given.query, given.initial, given.options["thin"]) == (
@@ -72,7 +76,7 @@ def test_a_recipe_that_cannot_pass_its_own_checks_is_told_before_anything_is_spe
     ):
         recipes.langevin(model, 20_000, budget)
     # No warning
-    recipes.langevin(model, 20_000, budget, clip=3 * 3**0.5 / 0.125, curvature=3 / 0.125**2)
+    recipes.langevin(model, 20_000, budget, clip=3 * 3**0.5 / 0.125, hessian_bound=3 / 0.125**2)
     assert PAID.ess == recipes.FEWEST_DRAWS
 
 

@@ -127,7 +127,7 @@ class Model(NamedTuple):
     # Proved for every allowed row: |log-ratio| <= lipschitz * |proposal - position|
     lipschitz: float | None = None
     # Proved for every allowed row: the Hessian's Frobenius norm is at most this
-    curvature: float | None = None
+    hessian_bound: float | None = None
     # The same log-likelihood in parts, where it has them: gradients are then nearly for free
     linear: Linear | None = None
     # The same log-likelihood as an exponential family, up to h(x), where it is one
@@ -180,7 +180,7 @@ class Traits(NamedTuple):
     is_standing: bool = False
     # It says where to go: if something else is asked in the step, a test, that decides about it
     is_direction: bool = False
-    # Which bound of the model its clip is compared with: this one, "curvature" or "spread"
+    # Which bound of the model its clip is compared with: this one, "hessian_bound" or "spread"
     bounded_by: str = "lipschitz"
     clip: float | None = None  # the most that a row counts for, per unit of move
     bound: float | None = None  # the same, whatever the move

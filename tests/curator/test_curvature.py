@@ -36,7 +36,7 @@ SUM = jax.jit(
 )
 
 
-def integer_sum(rows, clip=MODEL.curvature):
+def integer_sum(rows, clip=MODEL.hessian_bound):
     with jax.enable_x64(True):
         table = Table((jax.tree.map(jnp.asarray, rows),), jnp.int64(len(rows[1])), Unit())
         return np.asarray(SUM(table, clip))
@@ -44,13 +44,13 @@ def integer_sum(rows, clip=MODEL.curvature):
 
 def test_value_and_noise():
     # False alarm: 1e-5 (six independent normal entries).
-    query = Curvature(MODEL.curvature, 2.0)
+    query = Curvature(MODEL.hessian_bound, 2.0)
     curator = Curator(ROWS, MODEL, None, fixed_secret=SECRET)
     traced = curator.trace(lambda ask, key: ask(key, query, jnp.zeros(3)), KEY)
     assert traced.plan == {query: 1}
     value, variance = curator.grant(traced.plan).run(traced.compile(), KEY)
     np.testing.assert_array_equal(value, value.T)
-    np.testing.assert_allclose(np.sqrt(variance), 2.0 * 2 * MODEL.curvature, rtol=1e-6)
+    np.testing.assert_allclose(np.sqrt(variance), 2.0 * 2 * MODEL.hessian_bound, rtol=1e-6)
     weights = np.where(np.eye(3), 1.0, np.sqrt(0.5))
     z = (np.asarray(value) - DESIGN.T @ DESIGN / 4) / (np.sqrt(variance) * weights)
     assert np.abs(z).max() < stats.norm.isf(1e-5 / 12)
@@ -58,7 +58,7 @@ def test_value_and_noise():
 
 def test_the_noise_of_many_releases_has_its_scale_on_and_off_the_diagonal():
     # False alarm: 1e-4 (two chi-squared tests); noise 20 % smaller is caught.
-    query, exact = Curvature(MODEL.curvature, 2.0), DESIGN[:8].T @ DESIGN[:8] / 4
+    query, exact = Curvature(MODEL.hessian_bound, 2.0), DESIGN[:8].T @ DESIGN[:8] / 4
     with jax.enable_x64(True):
         table = Table(((jnp.asarray(ROWS[0][:8]), jnp.asarray(ROWS[1][:8])),), jnp.int64(8), Unit())
         keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (600, 8))
@@ -92,7 +92,7 @@ def test_a_clip_below_the_bound_is_reached():
     alone = [
         int(value)
         for value in integer_sum(
-            (np.array([[0.6, 0.8]], np.float32), np.ones(1, np.float32)), MODEL.curvature / 3
+            (np.array([[0.6, 0.8]], np.float32), np.ones(1, np.float32)), MODEL.hessian_bound / 3
         )
     ]
     assert 0.999 * 4**BITS < sum(value * value for value in alone) <= 4**BITS
@@ -128,7 +128,7 @@ def exact_posterior():
     return mean, np.sqrt(np.diag(np.linalg.inv(precision)))
 
 
-GRADIENT, CURVATURE = Gradient(MODEL.lipschitz, 0.05), Curvature(MODEL.curvature, 0.05)
+GRADIENT, CURVATURE = Gradient(MODEL.lipschitz, 0.05), Curvature(MODEL.hessian_bound, 0.05)
 
 
 def logistic_start(*initials, effect=1.0, num_rows=20_000):

@@ -887,7 +887,10 @@ def test_what_is_proved_and_declared_is_that_of_all_owners():
     together = Federation(
         {"north": Curator(rows, narrow, None), "south": Curator(rows, wide, None)}
     )
-    assert (together.model.lipschitz, together.model.curvature) == (wide.lipschitz, wide.curvature)
+    assert (together.model.lipschitz, together.model.hessian_bound) == (
+        wide.lipschitz,
+        wide.hessian_bound,
+    )
     assert together.model.declared == "|row| <= 1 by owner north; |row| <= 8 by owner south"
     told = diagnostics.of_settings(together.model, {LogRatio(narrow.lipschitz, 2.0): 1})
     assert [finding.code for finding in told] == ["clip-below-bound"]

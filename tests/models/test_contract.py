@@ -43,8 +43,10 @@ def test_rows_within_the_limits_have_finite_derivatives_within_the_proved_bounds
     sizes = np.linalg.norm(slopes, axis=-1)
     if case.model.lipschitz is not None:
         assert sizes.max() <= case.model.lipschitz * (1 + 1e-5)
-    if case.model.curvature is not None:
-        assert np.linalg.norm(hessians, axis=(-2, -1)).max() <= case.model.curvature * (1 + 1e-5)
+    if case.model.hessian_bound is not None:
+        assert np.linalg.norm(hessians, axis=(-2, -1)).max() <= case.model.hessian_bound * (
+            1 + 1e-5
+        )
     if case.model.spread is not None:
         centers = [case.model.center(position) for position in positions]
         distances = np.linalg.norm(slopes - np.stack(centers)[:, None], axis=-1)

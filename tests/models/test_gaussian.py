@@ -177,7 +177,7 @@ def test_the_curvature_is_that_of_every_row(covariance):
     hessian = jax.jit(jax.hessian(model.log_likelihood))(
         jnp.array([0.3, -0.2]), jnp.array([1.0, 2.0])
     )
-    np.testing.assert_allclose(np.linalg.norm(hessian), model.curvature, rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(hessian), model.hessian_bound, rtol=1e-5)
 
 
 @pytest.mark.parametrize("covariance", [PLAIN, np.array([2.0, 0.5])], ids=["plain", "variances"])

@@ -216,5 +216,5 @@ def test_the_curvature_bound_holds_and_is_reached():
     model = logistic(2, radius=2.0, intercept=True)
     features = 2.0 * jnp.array([0.6, 0.8])
     norm = np.linalg.norm(jax.jit(jax.hessian(model.log_likelihood))(jnp.zeros(3), (features, 0.0)))
-    assert model.curvature is not None
-    np.testing.assert_allclose(norm, model.curvature, rtol=1e-6)
+    assert model.hessian_bound is not None
+    np.testing.assert_allclose(norm, model.hessian_bound, rtol=1e-6)

@@ -178,15 +178,15 @@ def test_the_curvature_bound_holds_and_is_reached(kind, intercept):
             features, position = generator.normal(size=2), generator.normal(size=model.dimension)
             features *= LIMITS["radius"] * generator.uniform() / np.linalg.norm(features)
             position *= LIMITS["position_radius"] * generator.uniform() / np.linalg.norm(position)
-            assert norm(features, position) <= model.curvature * (1 + 1e-12)
+            assert norm(features, position) <= model.hessian_bound * (1 + 1e-12)
         longest = LIMITS["radius"] * np.array([0.6, 0.8])
         along = np.concatenate([np.ones(int(intercept)), longest])
         found = norm(longest, LIMITS["position_radius"] * along / np.linalg.norm(along))
-    np.testing.assert_allclose(found, model.curvature, rtol=1e-9)
+    np.testing.assert_allclose(found, model.hessian_bound, rtol=1e-9)
 
 
 def test_without_limits_no_curvature_is_proved():
-    assert build("linear", 2).curvature is None and build("poisson", 2).curvature is None
+    assert build("linear", 2).hessian_bound is None and build("poisson", 2).hessian_bound is None
 
 
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.int64])

@@ -161,7 +161,7 @@ def test_the_curvature_bound_holds_and_is_reached_and_the_law_is_concave(interce
         positions[::2, -1] = largest_noise(row_radius(1.5, intercept)) + 1e-9
         found = np.asarray(hessian(positions, (x, y)))
     norms = np.linalg.norm(found, axis=(1, 2))
-    assert 0.999 * model.curvature <= norms.max() <= model.curvature * (1 + 1e-9)
+    assert 0.999 * model.hessian_bound <= norms.max() <= model.hessian_bound * (1 + 1e-9)
     assert np.linalg.eigvalsh(found).max() <= 1e-9
 
 

@@ -175,7 +175,7 @@ def check_kind(query: Query, points: Sequence[Any]) -> None:
 
 def check_model(model: Model, row: Any) -> None:
     """Refuse a model that does not take such rows; `row` has the shapes and types of one."""
-    for name in ("lipschitz", "curvature", "spread"):
+    for name in ("lipschitz", "hessian_bound", "spread"):
         bound: Any = getattr(model, name)
         if bound is not None:
             positive(f"the model's {name}", bound, "give None where nothing is proved")

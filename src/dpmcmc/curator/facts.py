@@ -20,7 +20,7 @@ class Facts:
 
     dimension: int  # of a position
     lipschitz: float | None  # proved bounds of the model; None where there is none
-    curvature: float | None
+    hessian_bound: float | None
     spread: float | None
     self_concordance: float | None
     declared: str  # what was declared of every row, in words
@@ -70,7 +70,7 @@ def facts_of(
     return Facts(
         dimension=model.dimension,
         lipschitz=_number(model.lipschitz),
-        curvature=_number(model.curvature),
+        hessian_bound=_number(model.hessian_bound),
         spread=_number(model.spread),
         self_concordance=_number(model.self_concordance),
         declared=model.declared or "",

@@ -369,14 +369,14 @@ def _shared_model(owners: Mapping[str, Curator]) -> Model:
         declared = "; ".join(
             f"{model.declared or 'nothing'} by owner {name}" for name, model in models.items()
         )
-    lipschitz, curvature, spread, self_concordance = (
+    lipschitz, hessian_bound, spread, self_concordance = (
         _largest([getattr(model, bound) for model in models.values()])
-        for bound in ("lipschitz", "curvature", "spread", "self_concordance")
+        for bound in ("lipschitz", "hessian_bound", "spread", "self_concordance")
     )
     center = None if spread is None else first.center
     return first._replace(
         lipschitz=lipschitz,
-        curvature=curvature,
+        hessian_bound=hessian_bound,
         center=center,
         spread=spread,
         self_concordance=self_concordance,

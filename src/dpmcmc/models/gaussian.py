@@ -47,7 +47,7 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
         prior_mean: Mean of the prior, one number or one for each entry.
         radius: Declares that rows lie in the ball of this radius around 0, and restricts the prior
             to it: then `lipschitz` is proved and there is a `family`. Start the chain inside.
-            Without it only `curvature` is proved: choose a clip.
+            Without it only `hessian_bound` is proved: choose a clip.
 
     Returns:
         The model.
@@ -100,7 +100,7 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
         unravel=lambda position: {"mean": position},
         dimension=dimension,
         lipschitz=bound,
-        curvature=float(
+        hessian_bound=float(
             np.linalg.norm(1 / covariance if covariance.ndim == 1 else np.linalg.inv(covariance))
         ),
         family=family,

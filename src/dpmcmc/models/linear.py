@@ -52,7 +52,7 @@ def linear(
         names: One name for each coefficient; without names they stay together.
         radius, response_bound, position_radius: Give all three, or none. They declare |x| <= radius
             and |y| <= response_bound and restrict the prior to the ball of `position_radius`: then
-            `lipschitz` and `curvature` are proved. Start the chain inside. Without them choose a
+            `lipschitz` and `hessian_bound` are proved. Start the chain inside. Without them choose a
             clip.
 
     Returns:
@@ -83,7 +83,7 @@ def linear(
         unravel=_regression.unravel(dimension, intercept, names),
         dimension=dimension,
         lipschitz=limits and (limits.response + limits.predictor) * limits.row / noise_scale**2,
-        curvature=limits and (limits.row / noise_scale) ** 2,
+        hessian_bound=limits and (limits.row / noise_scale) ** 2,
         linear=parts,
         family=limits and _family(limits, dimension, noise_scale, intercept),
         declared=limits and f"|x| <= {radius:g}, |y| <= {response_bound:g}",

@@ -83,7 +83,7 @@ def logistic(
         unravel=_regression.unravel(dimension, intercept, names),
         dimension=dimension,
         lipschitz=lipschitz,
-        curvature=lipschitz**2 / 4,
+        hessian_bound=lipschitz**2 / 4,
         self_concordance=lipschitz,
         linear=linear,
         kinds=Kinds(("label 0", "label 1"), lambda row: (row[1] > 0.5).astype(jnp.int32)),

@@ -46,7 +46,7 @@ def poisson(
         names: One name for each coefficient; without names they stay together.
         radius, response_bound, position_radius: Give all three, or none. They declare |x| <= radius
             and y <= response_bound and restrict the prior to the ball of `position_radius`: then
-            `lipschitz` and `curvature` are proved. Start the chain inside. Without them choose a
+            `lipschitz` and `hessian_bound` are proved. Start the chain inside. Without them choose a
             clip.
 
     Returns:
@@ -74,7 +74,7 @@ def poisson(
         unravel=_regression.unravel(dimension, intercept, names),
         dimension=dimension,
         lipschitz=limits and _steepest(limits) * limits.row,
-        curvature=limits and math.exp(limits.predictor) * limits.row**2,
+        hessian_bound=limits and math.exp(limits.predictor) * limits.row**2,
         self_concordance=limits and limits.row,
         linear=linear,
         declared=limits and f"|x| <= {radius:g}, 0 <= y <= {response_bound:g}",

@@ -140,7 +140,7 @@ def robust_linear(
         unravel=unravel,
         dimension=dimension,
         lipschitz=math.hypot(threshold * row_radius, (threshold + 1) * weight),
-        curvature=row_radius**2 * math.sqrt((1 + SHARE) ** 2 + 3 * SHARE**2),
+        hessian_bound=row_radius**2 * math.sqrt((1 + SHARE) ** 2 + 3 * SHARE**2),
         declared=f"|x| <= {radius:g}, |y| <= {bound:g}",
         center=center,
         # The latter is that of a row that is ignored

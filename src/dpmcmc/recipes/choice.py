@@ -57,7 +57,7 @@ def name_of(
     name: SamplerName | None, problem: Problem, by_hand: ByHand, is_shared: bool
 ) -> SamplerName:
     """The sampler of this name, or else the one that gets furthest."""
-    has_bounds = problem.model.lipschitz is not None and problem.model.curvature is not None
+    has_bounds = problem.model.lipschitz is not None and problem.model.hessian_bound is not None
     if name is not None or not has_bounds or by_hand.given:
         return name or SamplerName.barker
     # Which asks nothing by the step

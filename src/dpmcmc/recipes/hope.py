@@ -70,7 +70,7 @@ def warn_of_few_draws(most: float, clip: float) -> None:
             f"hopeless: this budget buys {most:.2g} independent draws at most, even along the "
             "direction that rows say most about, "
             f"and a run's own checks want {FEWEST_DRAWS}. Noise follows the clip, {clip:.4g}: "
-            "where nearly all rows stay far below it, say clip= and curvature=, tried out on "
+            "where nearly all rows stay far below it, say clip= and hessian_bound=, tried out on "
             f"made-up rows. {OUT}"
         )
 

@@ -46,7 +46,7 @@ def langevin(
     num_chains: int = 2,
     stiffness: float = STIFFNESS,
     clip: float | None = None,
-    curvature: float | None = None,
+    hessian_bound: float | None = None,
 ) -> Recipe:
     """Full-data Langevin dynamics on the model's proved bounds, after a private Newton start.
 
@@ -65,7 +65,7 @@ def langevin(
         clip: In place of the model's `lipschitz`. Where the model has none, give what the gradients
             of nearly all rows stay below, tried out on simulated rows: others are clipped, which
             biases the draws by what `clip_shift` computes.
-        curvature: In place of the model's `curvature`, in the same way.
+        hessian_bound: In place of the model's `hessian_bound`, in the same way.
 
     Returns:
         A recipe with a start, for all the steps that the budget allows.
@@ -84,7 +84,7 @@ def langevin(
     from dpmcmc import sgld
 
     is_proved = clip is None
-    model = with_bounds(model, budget, clip, curvature)
+    model = with_bounds(model, budget, clip, hessian_bound)
     num_rows = whole("num_rows", num_rows)
     num_chains = whole("num_chains", num_chains)
     if not (is_number(stiffness) and stiffness > 0):
@@ -93,10 +93,10 @@ def langevin(
             "precision"
         )
     prior_precision = prior_precision_at_0(model)
-    assert model.curvature is not None
+    assert model.hessian_bound is not None
     make, bound = gradient_kind(model, budget)
-    inverse_step = num_rows * model.curvature / stiffness + prior_precision / ATTAINED
-    most_precision = num_rows * model.curvature + prior_precision
+    inverse_step = num_rows * model.hessian_bound / stiffness + prior_precision / ATTAINED
+    most_precision = num_rows * model.hessian_bound + prior_precision
     warn_of_few_draws(_most_draws(most_precision, inverse_step, bound, budget), bound)
     noise_multiplier, step = langevin_step(inverse_step, bound, budget)
     query = make(bound, noise_multiplier)
@@ -121,7 +121,7 @@ def langevin_for(
     num_chains: int = 2,
     stiffness: float = STIFFNESS,
     clip: float | None = None,
-    curvature: float | None = None,
+    hessian_bound: float | None = None,
 ) -> Recipe:
     """`langevin` for a curator or a federation, whose model, capacity and budgets are public.
 
@@ -130,7 +130,7 @@ def langevin_for(
         num_chains: As of `langevin`, and so are the arguments that follow.
         stiffness: The longest step times the largest precision.
         clip: In place of the model's `lipschitz`.
-        curvature: In place of the model's `curvature`.
+        hessian_bound: In place of the model's `hessian_bound`.
 
     Returns:
         The recipe.
@@ -142,7 +142,7 @@ def langevin_for(
         ``recipe = dpmcmc.recipes.langevin_for(curator)``
     """
     num_rows, budgets = public_facts(curator, "recipes.langevin(model, num_rows, budget)")
-    return langevin(curator.model, num_rows, budgets, num_chains, stiffness, clip, curvature)
+    return langevin(curator.model, num_rows, budgets, num_chains, stiffness, clip, hessian_bound)
 
 
 def _most_draws(

@@ -34,7 +34,7 @@ def noise_aware(
     num_chains: int = 4,
     num_steps: int = 1000,
     clip: float | None = None,
-    curvature: float | None = None,
+    hessian_bound: float | None = None,
 ) -> Recipe:
     """One survey of the log-likelihood with all of the budget; draws given it cost nothing more.
 
@@ -45,7 +45,7 @@ def noise_aware(
         num_chains: The number of chains.
         num_steps: Of each chain. They cost nothing.
         clip: In place of the model's `lipschitz`, as of `langevin`.
-        curvature: In place of the model's `curvature`.
+        hessian_bound: In place of the model's `hessian_bound`.
 
     Returns:
         A recipe whose start is the survey.
@@ -63,26 +63,26 @@ def noise_aware(
     """
     import dpmcmc
 
-    is_proved = clip is None and curvature is None
-    model = with_bounds(model, budget, clip, curvature)
+    is_proved = clip is None and hessian_bound is None
+    model = with_bounds(model, budget, clip, hessian_bound)
     num_rows = whole("num_rows", num_rows)
     num_chains = whole("num_chains", num_chains)
     num_steps = whole("num_steps", num_steps)
     make, bound = gradient_kind(model, budget)
-    assert model.curvature is not None
+    assert model.hessian_bound is not None
 
     def asked(kind: Any, bound: float | None, share: float) -> Any:
         return kind(bound, multiplier(budget, share))
 
     steps = {asked(make, bound, STEP_SHARE): APPROACH_STEPS, asked(make, bound, LAST_SHARE): 1}
-    hessians = {asked(dpmcmc.queries.Curvature, model.curvature, HESSIAN_SHARE): APPROACH_STEPS}
+    hessians = {asked(dpmcmc.queries.Curvature, model.hessian_bound, HESSIAN_SHARE): APPROACH_STEPS}
     gradient = asked(make, bound, GRADIENT_SHARE - LAST_SHARE)
-    hessian = asked(dpmcmc.queries.Curvature, model.curvature, SURVEY_SHARE)
+    hessian = asked(dpmcmc.queries.Curvature, model.hessian_bound, SURVEY_SHARE)
     share = GRADIENT_SHARE + APPROACH_STEPS * STEP_SHARE  # of all gradients, at most
     noise = reach(bound, budget) / math.sqrt(share) / gaussian_mu(budget)
-    warn_of_widening(widening(num_rows * model.curvature, noise**2))
+    warn_of_widening(widening(num_rows * model.hessian_bound, noise**2))
     start = dpmcmc.newton_start(model.log_prior, steps, hessians)
-    clips = " and ".join(f"{clip:.4g}" for clip in sorted({bound, model.curvature}))
+    clips = " and ".join(f"{clip:.4g}" for clip in sorted({bound, model.hessian_bound}))
     return Recipe(
         sampler=lambda found: dpmcmc.noise_aware(model.log_prior, found),
         query=None,
@@ -102,7 +102,7 @@ def noise_aware_for(
     num_chains: int = 4,
     num_steps: int = 1000,
     clip: float | None = None,
-    curvature: float | None = None,
+    hessian_bound: float | None = None,
     share: float = 1.0,
 ) -> Recipe:
     """`noise_aware` for a curator or a federation, whose model, capacity and budgets are public.
@@ -112,7 +112,7 @@ def noise_aware_for(
         num_chains: The number of chains.
         num_steps: Of each chain. They cost nothing.
         clip: In place of the model's `lipschitz`.
-        curvature: In place of the model's `curvature`.
+        hessian_bound: In place of the model's `hessian_bound`.
         share: A part of the whole budget's mu^2, for curators with ``shared_by="gaussian-dp"``:
             with 1/3 each, three runs fit.
 
@@ -127,7 +127,7 @@ def noise_aware_for(
     """
     num_rows, budgets = public_facts(curator, "recipes.noise_aware(model, num_rows, budget)")
     parts = [part_of(budget, share) for budget in budgets]
-    return noise_aware(curator.model, num_rows, parts, num_chains, num_steps, clip, curvature)
+    return noise_aware(curator.model, num_rows, parts, num_chains, num_steps, clip, hessian_bound)
 
 
 def widening_for(draws: float) -> float:

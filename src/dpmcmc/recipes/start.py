@@ -26,7 +26,7 @@ def private_start(model: Model, budget: Budgets):
 def start_plan(model: Model, budget: Budgets) -> Plan:
     """What that start asks, and how often."""
     make, bound = gradient_kind(model, budget)
-    return start_queries(make, bound, model.curvature, budget)
+    return start_queries(make, bound, model.hessian_bound, budget)
 
 
 def start_queries(make: Any, bound: float, curvature: float | None, budget: Budgets) -> Plan:
@@ -57,7 +57,7 @@ def is_centered(model: Model, budget: Budgets) -> bool:
 
 
 def with_bounds(
-    model: Model, budget: Budgets, clip: float | None, curvature: float | None
+    model: Model, budget: Budgets, clip: float | None, hessian_bound: float | None
 ) -> Model:
     """The model with these bounds in place of its own."""
     if not isinstance(model, Model):
@@ -68,18 +68,18 @@ def with_bounds(
             f"budget is a {type(budget).__name__}: give the curator's Budget(epsilon, delta), or a "
             "list, one of each owner"
         )
-    for name, bound in (("clip", clip), ("curvature", curvature)):
+    for name, bound in (("clip", clip), ("hessian_bound", hessian_bound)):
         if bound is not None:
             positive(name, bound, "nearly all rows stay below it")
     if clip is not None:
         model = model._replace(lipschitz=clip, center=None, spread=None)
-    model = model._replace(curvature=curvature or model.curvature)
-    if (model.lipschitz is None and not is_centered(model, budget)) or model.curvature is None:
+    model = model._replace(hessian_bound=hessian_bound or model.hessian_bound)
+    if (model.lipschitz is None and not is_centered(model, budget)) or model.hessian_bound is None:
         raise ValueError(
-            "this recipe needs a model with proved bounds (lipschitz and curvature), such as "
+            "this recipe needs a model with proved bounds (lipschitz and hessian_bound), such as "
             "logistic or robust_linear, or a "
-            "Gaussian with a radius; or else clip= and curvature=, which the slope and the "
-            "curvature of nearly all rows stay below"
+            "Gaussian with a radius; or else clip= and hessian_bound=, which the gradient and the "
+            "Hessian of nearly all rows stay below"
         )
     return model
 

@@ -39,7 +39,7 @@ class Curvature:
     )
     adds: ClassVar[bool] = True  # the answers of several owners
     is_direction: ClassVar[bool] = True
-    bounded_by: ClassVar[str] = "curvature"
+    bounded_by: ClassVar[str] = "hessian_bound"
 
     clip: float
     noise_multiplier: float
