@@ -10,7 +10,6 @@ from jax.experimental import io_callback
 
 from dpmcmc import Curator
 from dpmcmc.errors import UnboundedQueries
-from dpmcmc.samplers import known_density
 from tests.cases import by_schedule
 from tests.cases.samplers import ALL
 from tests.chains import SECRET, compiled
@@ -18,14 +17,6 @@ from tests.chains import SECRET, compiled
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 NUM_STEPS = 4
-
-
-@pytest.fixture(autouse=True)
-def few_adaptations(monkeypatch):
-    """Of the noise-aware chain: over hundreds of steps roundings grow, and two compiled programs
-    differ.
-    """
-    monkeypatch.setattr(known_density, "NUM_ADAPTATIONS", 4)
 
 
 def chain(sampler, ask, rng_key, position):

@@ -35,7 +35,8 @@ def draws_of(log_density, dimension):
 
         key_init, key_steps = jax.random.split(key)
         state = sampler.init(key_init, None, None)
-        return jax.lax.scan(step, state, jax.random.split(key_steps, NUM_STEPS))[1]
+        keys = jax.random.split(key_steps, module.NUM_ADAPTATIONS + NUM_STEPS)
+        return jax.lax.scan(step, state, keys)[1][module.NUM_ADAPTATIONS :]
 
     return jax.vmap(chain)(jax.random.split(jax.random.key(0), NUM_CHAINS))
 

@@ -109,8 +109,9 @@ class Execution:
         self.findings += unless_it_fails(diagnostics.of_survey, self.plan.curator.model, learned)
         bar.warn(self.findings)
         block = functools.partial(self._block, runners, learned)
+        states, first_step = self._adapt(block, states)
         for size in self.plan.sizes:
-            states, draws = block(size, states, self.num_done)
+            states, draws = block(size, states, first_step + self.num_done)
             num_answered = self._keep(draws)
             self.num_done += num_answered
             bar.advance(num_answered, draws[1])
@@ -121,17 +122,34 @@ class Execution:
                     raise KeyboardInterrupt
                 self._save_so_far(bar)
         if hasattr(states, "refined"):  # of a sampler whose steps ask nothing
-            self._refine(block, states, bar, interrupts)
+            self._refine(block, states, first_step, bar, interrupts)
         return []
+
+    def _adapt(self, block: Callable[..., Any], states) -> tuple[Any, int]:
+        """The chains' states after the first steps, whose draws are dropped where a sampler that
+        asks nothing says so; and how many steps those are.
+        """
+        num_taken = 0
+        while num_taken < getattr(states, "num_adaptations", 0):
+            states, _ = block(self.plan.sizes[0], states, num_taken)
+            num_taken += self.plan.sizes[0]
+        return states, num_taken
 
     def _block(self, runners, learned, size: int, states, first_step: int):
         return self.grant.run(runners[size], self.plan.keys, learned, states, np.int32(first_step))
 
-    def _refine(self, block: Callable[..., Any], states, bar: Progress, interrupts: list) -> None:
+    def _refine(
+        self,
+        block: Callable[..., Any],
+        states,
+        first_step: int,
+        bar: Progress,
+        interrupts: list,
+    ) -> None:
         """More and shorter steps, which cost nothing, until the chains agree; these take the place
         of the draws before.
         """
-        first_step = sum(self.plan.sizes)
+        first_step += sum(self.plan.sizes)
         for times in REFINEMENTS:
             result = self.record()
             num_draws = result.num_draws

@@ -15,16 +15,20 @@ density  p(x(y)) cosh(r / R) (R sinh(r / R) / r)^(d - 1).
 A tail in one direction mostly has another in the opposite one, with little between: after each step
 the chain may change to -y, by Metropolis' rule.
 
-Chains start spread out twice as widely as the middle of the density, each at a place of its own,
-and choose the length of their steps first, for an acceptance of 80 %
-(:cite:p:`andrieu2008tutorial`). Then the length stays fixed, but for a random factor in each step.
-A state that is `refined` goes on with steps of half the length.
+Chains start spread out twice as widely as the middle of the density, each at a place of its own.
+Their first steps, `NUM_ADAPTATIONS` of them, choose the length of a step, for an acceptance of 80 %
+(:cite:p:`andrieu2008tutorial`), and their draws are to be dropped. Then the length stays fixed, but
+for a random factor in each step. A state that is `refined` goes on with steps of half the length.
+
+The density is evaluated at y and -y together, at one place of the code: a compiler takes most of
+its time for that place.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,40 +50,61 @@ HALVINGS = 24
 TINY = 1e-12  # below the square of any length that matters
 
 
+class Frame(NamedTuple):
+    """The middle of the density, which the coordinates y are measured by."""
+
+    mode: Position
+    scale: Array  # S
+
+
+class Sides(NamedTuple):
+    """The log density in the coordinates y and its gradient, at y and at -y."""
+
+    values: Array  # (2,)
+    gradients: Array  # (2, d)
+
+    def opposite(self) -> Sides:
+        """The same, seen from -y."""
+        return Sides(self.values[::-1], self.gradients[::-1])
+
+
 class KnownState(NamedTuple):
     """Where the chain is."""
 
     position: Position
     point: Array  # y
-    step_size: Array
+    sides: Sides
+    frame: Frame
+    log_step: Array  # the logarithm of the length of a step
+    mean_log_step: Array  # over the later half of the first steps, so far
+    num_steps: Array  # so far, at most NUM_ADAPTATIONS
+
+    @property
+    def num_adaptations(self) -> int:
+        """How many of the first draws are to be dropped."""
+        return NUM_ADAPTATIONS
 
     def refined(self) -> KnownState:
         """The same place, with steps of half the length."""
-        return self._replace(step_size=self.step_size / 2)
+        return self._replace(log_step=self.log_step - math.log(2))
 
 
 class Stretched(NamedTuple):
     """The density in the coordinates y."""
 
     log_density: LogDensity
-    mode: Position
-    scale: Array  # S
-    radius: float  # R
-
-    @classmethod
-    def around_the_mode(cls, log_density: LogDensity, near: Position) -> Stretched:
-        mode, precision = find_mode(log_density, near)
-        scale = jnp.linalg.inv(jnp.linalg.cholesky(precision)).T
-        return cls(log_density, mode.astype(near.dtype), scale, RADIUS * near.size**0.5)
+    frame: Frame
 
     def stretch(self, point: Array) -> tuple[Array, Array]:
         """r / R, and x - m over S y."""
+        radius = RADIUS * point.size**0.5
         length = jnp.sqrt(jnp.sum(point**2) + TINY)
-        return length / self.radius, self.radius * jnp.sinh(length / self.radius) / length
+        return length / radius, radius * jnp.sinh(length / radius) / length
 
     def position_of(self, point: Array) -> Position:
         _, factor = self.stretch(point)
-        return (self.mode + self.scale @ (factor * point)).astype(self.mode.dtype)
+        mode, scale = self.frame
+        return (mode + scale @ (factor * point)).astype(mode.dtype)
 
     def at(self, point: Array) -> Array:
         """The logarithm of the density of y."""
@@ -87,86 +112,126 @@ class Stretched(NamedTuple):
         volume = jnp.log(jnp.cosh(share)) + (point.size - 1) * jnp.log(factor)
         return self.log_density(self.position_of(point)) + volume
 
+    def sides_of(self, point: Array) -> Sides:
+        return Sides(*jax.vmap(jax.value_and_grad(self.at))(jnp.stack([point, -point])))
+
     def first_point(self, rng_key) -> Array:
         """A random one, brought nearer to the mode until the density is positive there."""
-        drawn = DISPERSION * jax.random.normal(rng_key, self.mode.shape, self.mode.dtype)
+        mode = self.frame.mode
+        drawn = DISPERSION * jax.random.normal(rng_key, mode.shape, mode.dtype)
         shares = 0.5 ** jnp.arange(HALVINGS, dtype=drawn.dtype)
         is_inside = jax.vmap(lambda share: jnp.isfinite(self.at(share * drawn)))(shares)
         return jnp.where(jnp.any(is_inside), shares[jnp.argmax(is_inside)], 0) * drawn
 
 
 def known_density(log_density: LogDensity, near: Position) -> Sampler:
-    """A sampler of this density, whose mode a few Newton steps from `near` find."""
-    density = Stretched.around_the_mode(log_density, near)
+    """A sampler of this density, whose mode a few Newton steps from `near` find.
+
+    Args:
+        log_density: The logarithm of the density, up to a constant.
+        near: A position from which Newton steps lead to the mode.
+
+    Returns:
+        The sampler. The first `NUM_ADAPTATIONS` draws are to be dropped.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> sampler = known_density(lambda position: -jnp.sum(position**2), jnp.ones(2))
+        >>> state = sampler.init(jax.random.key(0), jnp.ones(2), None)
+        >>> state.position.shape
+        (2,)
+    """
 
     def init(rng_key, position, ask):
-        key_point, key_steps = jax.random.split(rng_key)
-        point, step_size = _adapted(density, key_steps, density.first_point(key_point))
-        return KnownState(density.position_of(point), point, step_size)
+        frame = _frame(log_density, near)
+        density = Stretched(log_density, frame)
+        point = density.first_point(rng_key)
+        log_step = jnp.log(jnp.asarray(FIRST_STEP, point.dtype))
+        return KnownState(
+            density.position_of(point),
+            point,
+            density.sides_of(point),
+            frame,
+            log_step,
+            jnp.zeros_like(log_step),
+            jnp.int32(0),
+        )
 
     def step(rng_key, state, ask):
-        point, _, info = _step(density, rng_key, state.point, state.step_size)
-        return KnownState(density.position_of(point), point, state.step_size), info
+        density = Stretched(log_density, state.frame)
+        step_size = jnp.exp(state.log_step)
+        point, sides, chance, info = _step(density, rng_key, state.point, state.sides, step_size)
+        adapted = _adapted(state, chance)
+        return adapted._replace(position=density.position_of(point), point=point, sides=sides), info
 
     return Sampler(init, step)
 
 
-def _adapted(density: Stretched, rng_key, point: Array) -> tuple[Array, Array]:
-    """Where the chain is after the first steps, and the length of steps that they have led to.
+def _frame(log_density: LogDensity, near: Position) -> Frame:
+    mode, precision = find_mode(log_density, near)
+    scale = jnp.linalg.inv(jnp.linalg.cholesky(precision)).T
+    return Frame(mode.astype(near.dtype), scale)
 
-    It is the mean over the later half, of logarithms that rise with the chance of acceptance.
+
+def _adapted(state: KnownState, chance: Array) -> KnownState:
+    """With the length of steps that the chance of acceptance leads to, and after the first steps
+    the mean that they have led to.
+
+    The mean is over the later half, of logarithms that rise with the chance.
     """
     num_late = NUM_ADAPTATIONS - NUM_ADAPTATIONS // 2
-
-    def adapt(index, reached):
-        point, log_step, mean = reached
-        key = jax.random.fold_in(rng_key, index)
-        point, chance, _ = _step(density, key, point, jnp.exp(log_step))
-        log_step += (chance - ACCEPTANCE) / (1 + index) ** 0.6
-        is_late = index >= NUM_ADAPTATIONS // 2
-        return point, log_step, mean + jnp.where(is_late, log_step, 0) / num_late
-
-    first = jnp.log(jnp.asarray(FIRST_STEP, point.dtype))
-    reached = point, first, jnp.zeros_like(first)
-    point, _, log_step = lax.fori_loop(0, NUM_ADAPTATIONS, adapt, reached)
-    return point, jnp.exp(log_step)
+    index = state.num_steps
+    is_adapting = index < NUM_ADAPTATIONS
+    log_step = state.log_step + (chance - ACCEPTANCE) / (1 + index) ** 0.6
+    is_late = is_adapting & (index >= NUM_ADAPTATIONS // 2)
+    mean = state.mean_log_step + jnp.where(is_late, log_step, 0) / num_late
+    log_step = jnp.where(index == NUM_ADAPTATIONS - 1, mean, log_step)
+    return state._replace(
+        log_step=jnp.where(is_adapting, log_step, state.log_step),
+        mean_log_step=mean,
+        num_steps=index + is_adapting,
+    )
 
 
 def _step(
-    density: Stretched, rng_key, point: Array, step_size: Array
-) -> tuple[Array, Array, HMCInfo]:
+    density: Stretched, rng_key, point: Array, sides: Sides, step_size: Array
+) -> tuple[Array, Sides, Array, HMCInfo]:
     """A Hamiltonian step and perhaps a change to the opposite side; the first one's chance."""
-    key_path, key_accept, key_mirror = jax.random.split(rng_key, 3)
-    end, chance, is_divergent = _path(density, key_path, point, step_size)
-    is_accepted = jax.random.uniform(key_accept) < chance
-    reached = jnp.where(is_accepted, end, point)
-    gain = density.at(-reached) - density.at(reached)
-    is_mirrored = jnp.log(jax.random.uniform(key_mirror)) < gain
+    # All in one draw, for the compiler's sake
+    drawn = jax.random.normal(rng_key, (point.size + 3,), point.dtype)
+    momentum = drawn[:-3]
+    for_length, for_acceptance, for_mirror = jax.scipy.special.ndtr(drawn[-3:])
+    end, end_sides, gain = _path(density, momentum, point, sides, step_size * for_length)
+    is_divergent = ~jnp.isfinite(gain)
+    chance = jnp.where(is_divergent, 0.0, jnp.minimum(1.0, jnp.exp(gain)))
+    is_accepted = for_acceptance < chance
+    reached, sides = _chosen(is_accepted, (end, end_sides), (point, sides))
+    is_mirrored = jnp.log(for_mirror) < sides.values[1] - sides.values[0]
     length = jnp.linalg.norm(density.position_of(end) - density.position_of(point))
-    info = HMCInfo(is_accepted, is_divergent, length)
-    return jnp.where(is_mirrored, -reached, reached), chance, info
+    info = HMCInfo(is_accepted, is_divergent, jnp.where(is_divergent, 0.0, length))
+    reached, sides = _chosen(is_mirrored, (-reached, sides.opposite()), (reached, sides))
+    return reached, sides, chance, info
+
+
+def _chosen(is_first: Array, first: Any, second: Any) -> Any:
+    return jax.tree.map(lambda one, other: jnp.where(is_first, one, other), first, second)
 
 
 def _path(
-    density: Stretched, rng_key, point: Array, step_size: Array
-) -> tuple[Array, Array, Array]:
-    """A path's end, the chance that it is accepted, and whether the density is unknown there."""
-    key_length, key_momentum = jax.random.split(rng_key)
-    gradient = jax.grad(density.at)
+    density: Stretched, start: Array, point: Array, sides: Sides, step: Array
+) -> tuple[Array, Sides, Array]:
+    """The end of a path that starts with this momentum, the density there, and what it gains."""
 
-    def kick(_, point: Array) -> tuple[Array, tuple]:
-        return gradient(point), ()
+    def kick(_, point: Array) -> tuple[Array, Sides]:
+        found = density.sides_of(point)
+        return found.gradients[0], found
 
-    step = step_size * jax.random.uniform(key_length, (), point.dtype)
-    start = jax.random.normal(key_momentum, point.shape, point.dtype)
-    first = kick(None, point)
-    end, momentum, _ = leapfrog(
+    first = sides.gradients[0], sides
+    end, momentum, found = leapfrog(
         kick, lambda momentum: momentum, point, start, first, step, jnp.arange(NUM_LEAPFROG)
     )
-    gain = density.at(end) - density.at(point) + (jnp.sum(start**2) - jnp.sum(momentum**2)) / 2
-    is_divergent = ~jnp.isfinite(gain)
-    chance = jnp.where(is_divergent, 0.0, jnp.minimum(1.0, jnp.exp(gain)))
-    return jnp.where(is_divergent, point, end), chance, is_divergent
+    kinetic = (jnp.sum(start**2) - jnp.sum(momentum**2)) / 2
+    return end, found, found.values[0] - sides.values[0] + kinetic
 
 
 def find_mode(log_density: LogDensity, near: Position) -> tuple[Position, Array]:
@@ -177,17 +242,20 @@ def find_mode(log_density: LogDensity, near: Position) -> tuple[Position, Array]
         sizes = jnp.abs(values)
         return axes, jnp.maximum(sizes, LEAST_PRECISION * jnp.max(sizes))
 
-    def newton(_, position: Position) -> Position:
+    def newton(index, reached: tuple[Position, Array, Array]) -> tuple[Position, Array, Array]:
+        position, _, _ = reached
         axes, sizes = precision_at(position)
         step = axes @ ((axes.T @ jax.grad(log_density)(position)) / sizes)
         ends = position + shares[:, None] * step
         densities = jax.vmap(log_density)(ends)
         best = jnp.argmax(jnp.where(jnp.isnan(densities), -jnp.inf, densities))
-        is_higher = densities[best] > log_density(position)
-        return jnp.where(is_higher, ends[best], position)
+        is_taken = (index < NEWTON_STEPS) & (densities[best] > densities[-1])
+        return jnp.where(is_taken, ends[best], position), axes, sizes
 
-    shares = 0.5 ** jnp.arange(HALVINGS, dtype=near.dtype)
-    mode = lax.fori_loop(0, NEWTON_STEPS, newton, near)
-    axes, sizes = precision_at(mode)
+    # The last share, 0, is the position itself.
+    shares = jnp.append(0.5 ** jnp.arange(HALVINGS, dtype=near.dtype), 0)
+    nothing = near, jnp.diag(jnp.zeros_like(near)), jnp.zeros_like(near)
+    # The last round finds the precision at the mode, and takes no step.
+    mode, axes, sizes = lax.fori_loop(0, NEWTON_STEPS + 1, newton, nothing)
     half = axes * jnp.sqrt(sizes)
     return mode, half @ half.T

@@ -5,7 +5,9 @@ their owners hold.
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -29,6 +31,9 @@ SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
 # Whatever XLA_FLAGS says: with arithmetic that takes NaNs and infinities for impossible, a row that
 # has one escapes its clip.
 EXACTLY = {"xla_cpu_enable_fast_math": False}
+MOST_PROGRAMS = 32  # that are kept, for further runs of the same shapes
+_PROGRAMS: dict[Any, Any] = {}
+_COMPILING = threading.Lock()
 
 
 class Executable(Handle):
@@ -69,10 +74,31 @@ class Traced(Handle):
         """The program with the answers in their places, or a refusal."""
         traced = _traced_of(self)
         with own_settings():
-            compiled = traced.with_answers().lower().compile(EXACTLY)
+            compiled = _compiled(traced)
         executable = Executable()
         keep(executable, _Compiled(traced.plan, compiled, traced.owner))
         return executable
+
+
+def _compiled(traced: _Traced) -> Any:
+    """What JAX compiles, or has compiled before in this process of the same text.
+
+    Programs of one text, constants included, for the same devices compute one function of their
+    arguments: rows, secrets and points are arguments.
+    """
+    with_answers = traced.with_answers()
+    lowered = with_answers.lower()
+    digest = hashlib.sha256(lowered.as_text().encode())
+    for constant in with_answers.jaxpr.consts:
+        digest.update(np.asarray(constant).tobytes())
+    where = (traced.shardings, jax.config.values["jax_default_device"])
+    key = digest.digest(), str(lowered.in_avals), lowered.in_tree, lowered.out_tree, where
+    with _COMPILING:
+        if key not in _PROGRAMS:
+            _PROGRAMS[key] = lowered.compile(EXACTLY)
+        if len(_PROGRAMS) > MOST_PROGRAMS:
+            del _PROGRAMS[next(iter(_PROGRAMS))]
+        return _PROGRAMS[key]
 
 
 class _Compiled(NamedTuple):
@@ -86,6 +112,7 @@ class _Traced(NamedTuple):
     shapes: Any
     with_answers: Callable[[], Any]  # the same, traced again with the answers of its owner put in
     owner: Any
+    shardings: tuple[Any, ...]  # of what is stored
 
 
 def _compiled_of(executable: Any) -> _Compiled:
@@ -139,7 +166,14 @@ def trace(
         traced = Traced()
         keep(
             traced,
-            _Traced(plan, asking.out_info, lambda: jax.jit(run).trace(*stored, *shapes), owner),
+            _Traced(
+                plan,
+                asking.out_info,
+                # Arguments that are not used stay, so that the text says which is which
+                lambda: jax.jit(run, keep_unused=True).trace(*stored, *shapes),
+                owner,
+                tuple(leaf.sharding for leaf in jax.tree.leaves(stored)),
+            ),
         )
         return traced
 
