@@ -1,14 +1,15 @@
 """The examples in docstrings run and print what they say, and every public name has its parts.
 
-Examples of the modules in `SHARED` are about a run. They share a small setting, which the docstrings
-do not make again:
+Examples of the modules in `SHARED` are about a run. They share a small setting, and the docstrings
+use its names without making it again:
 
 - `key`: a random key, `jax.random.key(0)`
-- `curator`: holds 200 made-up rows of `models.binomial()`, with a budget of epsilon = 1
+- `curator`: holds 200 made-up rows of `models.binomial()`, with a budget of epsilon = 1 that is not
+  spent yet: each docstring has a curator of its own
 - `recipe`: a random walk with accept bits for it
 - `record`: what `dpmcmc.plan(key, recipe, curator, num_steps=20).run()` gave
 
-Each example runs in an empty folder, so it may write files.
+The examples of a module run in an empty folder, so they may write files.
 """
 
 import dataclasses
@@ -62,7 +63,7 @@ def finished_record():
 
 
 def shared_setting():
-    """A curator for each module: its budget is for one run."""
+    """With a new curator, whose budget is for one run."""
     return {
         "key": jax.random.key(0),
         "curator": new_curator(),
@@ -74,8 +75,12 @@ def shared_setting():
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    setting = shared_setting() if name in SHARED else None
-    results = doctest.testmod(importlib.import_module(f"dpmcmc.{name}"), extraglobs=setting)
+    runner = doctest.DocTestRunner()
+    for example in doctest.DocTestFinder().find(importlib.import_module(f"dpmcmc.{name}")):
+        if name in SHARED and example.examples:
+            example.globs.update(shared_setting())
+        runner.run(example)
+    results = runner.summarize()
     assert results.attempted > 0
     assert results.failed == 0
 

@@ -76,6 +76,7 @@ class Finding:
             A dict of texts and numbers.
 
         Example:
+            >>> from dpmcmc import Finding, Severity
             >>> Finding("r-hat", Severity.NOTE, "Fine.").to_json()["severity"]
             'note'
         """
@@ -97,6 +98,7 @@ class Finding:
             The same finding.
 
         Example:
+            >>> from dpmcmc import Finding, Severity
             >>> finding = Finding("r-hat", Severity.NOTE, "Fine.")
             >>> Finding.from_json(finding.to_json()) == finding
             True
