@@ -68,11 +68,7 @@ def gaussian(
     dimension = len(covariance)
     scale = _checks.prior_scale(prior_scale, dimension)
     center = _checks.vector("prior_mean", prior_mean, dimension, "it is the prior's mean")
-    whitener = (
-        np.reciprocal(np.sqrt(covariance))
-        if covariance.ndim == 1
-        else np.linalg.inv(np.linalg.cholesky(covariance))
-    )
+    whitener = _whitener(covariance)
 
     def log_likelihood(position: Array, row: Array) -> Array:
         _checks.row(row, (dimension,))
@@ -131,6 +127,13 @@ def checked_covariance(covariance: Any) -> np.ndarray:
             "covariance"
         )
     return array
+
+
+def _whitener(covariance: np.ndarray) -> np.ndarray:
+    """The inverse of the Cholesky factor; of variances the vector on its diagonal."""
+    if covariance.ndim == 1:
+        return np.reciprocal(np.sqrt(covariance))
+    return np.linalg.inv(np.linalg.cholesky(covariance))
 
 
 def _bound(covariance: np.ndarray, radius: float | None) -> float | None:

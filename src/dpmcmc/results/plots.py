@@ -147,23 +147,7 @@ def medians(
             yscale="log" if panel.is_high else "linear",
         )
         axes.set_title(panel.title, loc="left", fontsize=11)
-        for number, (name, (at, values)) in enumerate(panel.curves.items()):
-            low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=1)  # a NaN is not drawn
-            # Moved a little, so that no bar hides another
-            aside = (
-                0 if panel.is_wide else 0.006 * np.ptp(at) * (number - (len(panel.curves) - 1) / 2)
-            )
-            axes.errorbar(
-                np.asarray(at) + aside,
-                middle,
-                (middle - low, high - middle),
-                color=MANY_COLOURS[number],
-                marker=MARKERS[number],
-                markersize=5,
-                linewidth=1.4,
-                elinewidth=0.8,
-                label=name,
-            )
+        _draw_curves(axes, panel)
         if panel.least is not None:
             axes.axhline(
                 panel.least, color="0.3", linestyle=":", linewidth=1.2, label="exact draws"
@@ -182,3 +166,22 @@ def medians(
         }
         figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(path, dpi=110)
+
+
+def _draw_curves(axes: Any, panel: Panel) -> None:
+    middle_place = (len(panel.curves) - 1) / 2
+    for number, (name, (at, values)) in enumerate(panel.curves.items()):
+        low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=1)  # a NaN is not drawn
+        # Moved a little, so that no bar hides another
+        aside = 0 if panel.is_wide else 0.006 * np.ptp(at) * (number - middle_place)
+        axes.errorbar(
+            np.asarray(at) + aside,
+            middle,
+            (middle - low, high - middle),
+            color=MANY_COLOURS[number],
+            marker=MARKERS[number],
+            markersize=5,
+            linewidth=1.4,
+            elinewidth=0.8,
+            label=name,
+        )

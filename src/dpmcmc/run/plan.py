@@ -157,7 +157,7 @@ class Plan:
             checks: A function from the ArviZ result to further findings about it.
 
         Returns:
-            The record: draws, released statistics, statement and findings.
+            The record, with draws, released statistics, statement and findings.
 
         Raises:
             BudgetExceeded: The plan costs more than is left of the budget by now.

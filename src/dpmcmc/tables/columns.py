@@ -43,7 +43,7 @@ def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[Any, Any]]) 
             compute them from the rows.
 
     Returns:
-        One column for each of the k bounds, in their order: shape (rows, k), float32.
+        One column for each of the k bounds, in their order, of shape (rows, k) and type float32.
 
     Raises:
         TypeError: An argument is not a dict or a DataFrame.
@@ -216,7 +216,7 @@ def simplex(num_corners: int) -> np.ndarray:
         num_corners: The number of corners, one for each level.
 
     Returns:
-        The corners as columns: shape (num_corners - 1, num_corners).
+        The corners as columns, of shape (num_corners - 1, num_corners).
 
     Raises:
         ValueError: There are fewer than two corners.

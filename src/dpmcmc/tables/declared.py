@@ -113,7 +113,8 @@ def _unquoted(text: str) -> str:
 def checked_bounds(name: str, limits: Any) -> Bounds:
     """Two limits as the bounds of a column, or a ValueError that names it."""
     if isinstance(limits, Bounds):
-        kind, (low, high) = type(limits), limits
+        kind = type(limits)
+        low, high = limits
     else:
         kind, (low, high) = _kind_of(limits) or (Bounds, (math.nan, math.nan))
     if not (math.isfinite(low) and math.isfinite(high) and low < high):

@@ -283,7 +283,7 @@ def categorical_posterior(
         temperature: The power of the likelihood; 1 is the posterior itself.
 
     Returns:
-        The concentration of the posterior of the probabilities, a Dirichlet law: shape (K,).
+        The concentration of the posterior of the probabilities, a Dirichlet law, of shape (K,).
 
     Example:
         >>> import numpy as np
