@@ -17,7 +17,7 @@ from dpmcmc.checks import is_number, positive, whole
 
 Array = Any
 Key = Any  # a typed JAX random key, as made by jax.random.key
-Position = Array  # shape (d,): positions are flat; pytrees stop at models/
+Position = Array  # shape (d,): flat, whatever structure the model's parameters have
 Row = Any  # one row: a pytree of arrays without the leading axis
 
 

@@ -277,7 +277,7 @@ def _inference_data(named: Mapping[str, np.ndarray], info: Any, num_warmup: int)
         for name, values in statistics_of(info).items()
     }
     with warnings.catch_warnings():
-        # Few draws in many chains look to ArviZ like swapped axes.
+        # ArviZ takes few draws in many chains for swapped axes.
         warnings.filterwarnings("ignore", "More chains", UserWarning)
         return arviz_library().from_dict(
             posterior=_part(named, slice(num_warmup, None)),
