@@ -1,4 +1,4 @@
-"""Checks of numbers that people give: one way to say what is wrong with them."""
+"""Checks of numbers that users give, with the same wording everywhere."""
 
 from __future__ import annotations
 
@@ -10,8 +10,19 @@ NO_NUMBERS = "OSUmMc"  # kinds of dtypes that are not real numbers
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is one number: Python's, NumPy's or JAX's. A text is none, and neither is an array
-    of several.
+    """Whether the value is one real number: Python's, NumPy's or JAX's.
+
+    A text is not a number, and neither is an array of several numbers.
+
+    Args:
+        value: Anything.
+
+    Returns:
+        True for a number.
+
+    Example:
+        >>> is_number(1.5), is_number("1.5")
+        (True, False)
     """
     is_real = (
         not isinstance(value, str)
@@ -24,15 +35,15 @@ def positive(name: str, value: Any, why: str = "") -> float:
     """The value as Python's own float, checked to be positive and finite.
 
     Args:
-        name: what the number is called, for the message.
-        value: the number.
-        why: what it is for; the message ends with it.
+        name: The name of the number, for the message.
+        value: The number.
+        why: What it is for; the message ends with it.
 
     Returns:
         The value as a float.
 
     Raises:
-        ValueError: if it is not a positive, finite number.
+        ValueError: It is not a positive, finite number.
 
     Example:
         >>> positive("radius", 2, "it bounds every row")
@@ -54,17 +65,17 @@ def whole(name: str, value: Any, least: int = 1, why: str = "", most: float = ma
     """The value as Python's own integer, checked to be a whole number in a range.
 
     Args:
-        name: what the number is called, for the message.
-        value: the number.
-        least: the smallest that is allowed.
-        why: what it is for; the message ends with it.
-        most: the largest that is allowed.
+        name: The name of the number, for the message.
+        value: The number.
+        least: The smallest value that is allowed.
+        why: What it is for; the message ends with it.
+        most: The largest value that is allowed.
 
     Returns:
         The value as an int.
 
     Raises:
-        ValueError: if it is not a whole number, or outside the range.
+        ValueError: It is not a whole number, or outside the range.
 
     Example:
         >>> whole("num_chains", 4.0)
@@ -84,13 +95,24 @@ def whole(name: str, value: Any, least: int = 1, why: str = "", most: float = ma
 
 
 def check_exact(name: str, value: Any) -> None:
-    """Refuse a number that the bill and the noise could read differently.
+    """Refuse a number that may have one value on the bill and another in the noise.
 
     A JAX scalar may be unknown when the bill is made. A NumPy number of fewer digits, or an
     integer that wraps around, may be another number in the noise than on the bill.
 
+    Args:
+        name: The name of the number, for the message.
+        value: The number.
+
     Raises:
-        TypeError: if it is not a number that keeps its value in all arithmetic.
+        TypeError: It is not a number that keeps its value in all arithmetic.
+
+    Example:
+        >>> check_exact("clip", 1.5)
+        >>> check_exact("clip", "1.5")
+        Traceback (most recent call last):
+        ...
+        TypeError: clip='1.5' must be a plain number: give float(clip)
     """
     if value is None:
         raise TypeError(
@@ -115,12 +137,25 @@ def check_sizes(query: Any, *names: str) -> None:
     For the `__post_init__` of a query, which is a frozen dataclass.
 
     Args:
-        query: the query.
-        *names: its fields that must be positive, finite and exact.
+        query: The query.
+        *names: The names of its fields that must be positive, finite and exact.
 
     Raises:
-        TypeError: if one is not a plain number.
-        ValueError: if one is not positive and finite.
+        TypeError: One is not a plain number.
+        ValueError: One is not positive and finite.
+
+    Example:
+        >>> import dataclasses
+        >>> from dpmcmc.queries import check_sizes
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Median:
+        ...     clip: float
+        ...     def __post_init__(self):
+        ...         check_sizes(self, "clip")
+        >>> Median(clip=-1.0)
+        Traceback (most recent call last):
+        ...
+        ValueError: clip=-1.0 must be positive and finite
     """
     for name in names:
         value = getattr(query, name)

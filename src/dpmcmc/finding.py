@@ -1,5 +1,6 @@
-"""What was found about a run: a value, made once and shown by everything that shows a run.
-Importable without JAX.
+"""Findings about a run: values, made once and shown by everything that shows a run.
+
+This module can be imported without JAX.
 """
 
 from __future__ import annotations
@@ -19,18 +20,43 @@ DO_NOT_RELY = "DO NOT RELY on these draws"
 
 
 class Severity(enum.StrEnum):
-    NOTE = "note"  # to know when the draws are used
-    SEVERE = "severe"  # the draws must not be relied on
+    """How much a finding matters.
+
+    Attributes:
+        NOTE: Something to know when the draws are used.
+        SEVERE: The draws must not be relied on.
+
+    Example:
+        >>> from dpmcmc import Severity
+        >>> Severity("severe") is Severity.SEVERE
+        True
+    """
+
+    NOTE = "note"
+    SEVERE = "severe"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One fact about a run, with the numbers behind it."""
+    """One fact about a run, with the numbers behind it.
 
-    code: str  # short and stable, such as "r-hat"
+    Attributes:
+        code: A short name that does not change between versions, such as "r-hat".
+        severity: Whether it is a note, or the draws must not be relied on.
+        text: The fact in whole sentences.
+        numbers: The numbers behind it by name: numbers, texts, and lists of these.
+
+    Example:
+        >>> from dpmcmc import Finding, Severity
+        >>> finding = Finding("r-hat", Severity.SEVERE, "The chains disagree.", {"r_hat": 2.2})
+        >>> finding.is_severe
+        True
+    """
+
+    code: str
     severity: Severity
-    text: str  # whole sentences for people
-    numbers: Mapping[str, Any] = field(default_factory=dict)  # numbers, texts, and lists of them
+    text: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "severity", Severity(self.severity))
@@ -40,10 +66,20 @@ class Finding:
 
     @property
     def is_severe(self) -> bool:
+        """Whether the draws must not be relied on."""
         return self.severity is Severity.SEVERE
 
     def to_json(self) -> dict[str, Any]:
-        """What JSON can hold: `from_json` makes the same finding of it."""
+        """The finding as JSON, which `from_json` reads.
+
+        Returns:
+            A dict of texts and numbers.
+
+        Example:
+            >>> from dpmcmc import Finding, Severity
+            >>> Finding("r-hat", Severity.NOTE, "Fine.").to_json()["severity"]
+            'note'
+        """
         return {
             "code": self.code,
             "severity": self.severity.value,
@@ -53,14 +89,30 @@ class Finding:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Finding:
+        """The finding that `to_json` wrote.
+
+        Args:
+            document: What `to_json` returned.
+
+        Returns:
+            The same finding.
+
+        Example:
+            >>> from dpmcmc import Finding, Severity
+            >>> finding = Finding("r-hat", Severity.NOTE, "Fine.")
+            >>> Finding.from_json(finding.to_json()) == finding
+            True
+        """
         return cls(document["code"], document["severity"], document["text"], document["numbers"])
 
 
 def note(code: str, text: str, **numbers: Any) -> Finding:
+    """A finding to know when the draws are used."""
     return Finding(code, Severity.NOTE, text, numbers)
 
 
 def severe(code: str, text: str, **numbers: Any) -> Finding:
+    """A finding that says not to rely on the draws."""
     return Finding(code, Severity.SEVERE, text, numbers)
 
 
@@ -98,9 +150,7 @@ def unless_it_fails(
 
 
 def to_text(findings: Iterable[Finding], limits: Mapping[str, float]) -> str:
-    """The findings of a result, and the limits that its draws were held against, as an attribute of
-    it.
-    """
+    """The findings of a result and the limits its draws were compared with, as JSON."""
     document = {
         "format": FORMAT,
         "limits": dict(limits),
@@ -117,18 +167,18 @@ def from_text(text: str) -> tuple[list[Finding], dict[str, float]]:
 
 def in_lines(findings: Iterable[Finding]) -> list[str]:
     """A line for each note, and one for all severe findings together."""
-    found = list(findings)
-    severe_ones = " ".join(each.text for each in found if each.is_severe)
-    lines = [one_line(each.text) for each in found if not each.is_severe]
+    listed = list(findings)
+    severe_ones = " ".join(each.text for each in listed if each.is_severe)
+    lines = [one_line(each.text) for each in listed if not each.is_severe]
     return [*lines, f"{DO_NOT_RELY}: {one_line(severe_ones)}"] if severe_ones else lines
 
 
 def in_words(findings: Iterable[Finding]) -> str:
     """All findings as lists, the severe ones in front."""
-    found = list(findings)
+    listed = list(findings)
     blocks = {
-        f"{DO_NOT_RELY}:": [each for each in found if each.is_severe],
-        "Notes:": [each for each in found if not each.is_severe],
+        f"{DO_NOT_RELY}:": [each for each in listed if each.is_severe],
+        "Notes:": [each for each in listed if not each.is_severe],
     }
     parts = [
         [title, *(f"  - {one_line(each.text)}" for each in part)]

@@ -1,5 +1,6 @@
-"""The vocabulary: what a model, a query, an answer, a sampler and a budget are. No logic beyond
-checking numbers.
+"""The vocabulary: what a model, a query, an answer, a sampler and a budget are.
+
+There is no logic here beyond checks of numbers.
 
 Arrays are JAX arrays, typed as ``Any`` here because this module is imported by code that must start
 without JAX.
@@ -16,26 +17,47 @@ from dpmcmc.checks import is_number, positive, whole
 
 Array = Any
 Key = Any  # a typed JAX random key, as made by jax.random.key
-Position = Array  # shape (d,): positions are flat; pytrees stop at models/
+Position = Array  # shape (d,): flat, whatever structure the model's parameters have
 Row = Any  # one row: a pytree of arrays without the leading axis
 
 
 class Neighbours(enum.Enum):
-    """Which two tables must be hard to tell apart."""
+    """Which two tables are neighbours: the released values must be nearly as likely on either.
 
-    REPLACE_ONE = "replace-one"  # the number of rows is public
-    ADD_OR_REMOVE_ONE = "add-or-remove-one"  # the number of rows is private; a capacity is public
+    Attributes:
+        REPLACE_ONE: One person's rows are replaced by others. The number of rows is public.
+        ADD_OR_REMOVE_ONE: One person's rows are added or removed. The number of rows is private,
+            and only a bound on it, the capacity, is public.
+
+    Example:
+        >>> from dpmcmc import Neighbours
+        >>> Neighbours("replace-one")
+        <Neighbours.REPLACE_ONE: 'replace-one'>
+    """
+
+    REPLACE_ONE = "replace-one"
+    ADD_OR_REMOVE_ONE = "add-or-remove-one"
 
 
 class Unit(NamedTuple):
-    """Whose presence or values are protected: one person with at most `rows_per_person` rows."""
+    """Whose values or presence are protected: one person with at most `rows_per_person` rows.
+
+    Attributes:
+        neighbours: Whether the person's rows are replaced, or added or removed.
+        rows_per_person: The largest number of rows that one person has. Public.
+
+    Example:
+        >>> from dpmcmc import Unit
+        >>> Unit(rows_per_person=3).sensitivity
+        6
+    """
 
     neighbours: Neighbours = Neighbours.REPLACE_ONE
     rows_per_person: int = 1
 
     @property
     def sensitivity(self) -> int:
-        """How far one person can move a sum of values in [-1, 1]."""
+        """The largest change that one person makes to a sum of values in [-1, 1]."""
         return self.rows_per_person * (2 if self.neighbours is Neighbours.REPLACE_ONE else 1)
 
     @property
@@ -46,7 +68,23 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class Budget:
-    """The promise: (epsilon, delta)-differential privacy for one `Unit`."""
+    """What all grants on a table may cost: (epsilon, delta)-differential privacy for one `Unit`.
+
+    Attributes:
+        epsilon: The bound of the privacy loss. Smaller is more private.
+        delta: The probability with which that bound may fail: well below one over the number of
+            rows.
+        neighbours: Which tables are neighbours.
+        rows_per_person: The largest number of rows that one person has.
+
+    Raises:
+        ValueError: A number is out of its range, or `neighbours` is not a `Neighbours`.
+
+    Example:
+        >>> from dpmcmc import Budget
+        >>> print(Budget(epsilon=1.0, delta=1e-6))
+        the budget of epsilon=1, delta=1e-06
+    """
 
     epsilon: float
     delta: float
@@ -76,77 +114,148 @@ class Budget:
 
     @property
     def unit(self) -> Unit:
+        """Whose values or presence are protected."""
         return Unit(self.neighbours, self.rows_per_person)
 
 
 class Linear(NamedTuple):
-    """A log-likelihood that sees the position through one number, z = features . position. Row by
-    row.
+    """A log-likelihood that depends on the position through one number, z = features . position.
 
-    Features must be cells of the row, moved about and put together, and constants. If anything is
-    computed for them, the curator does without this short cut.
+    All three are functions of one row. Features must be cells of the row, in any order and shape,
+    and constants. If they are computed in any other way, the curator does not use this shortcut.
+
+    Attributes:
+        predictor: From a position and a row to the number z.
+        features: From a row to the parts of its features, which have d numbers together: (1, x)
+            with an intercept, so that x itself is not copied.
+        log_likelihood: From z and a row to the row's log-likelihood.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from dpmcmc import models
+        >>> linear = models.logistic(2, radius=1.0).linear
+        >>> float(linear.predictor(jnp.array([1.0, 2.0]), (jnp.array([0.5, 0.25]), 1.0)))
+        1.0
     """
 
-    predictor: Callable[[Position, Row], Array]  # z
-    # In parts, put together (d,): (1, x) with an intercept, so that x stays as it is
+    predictor: Callable[[Position, Row], Array]
     features: Callable[[Row], tuple[Array, ...]]
-    log_likelihood: Callable[[Array, Row], Array]  # given z
+    log_likelihood: Callable[[Array, Row], Array]
 
 
 class Family(NamedTuple):
-    """A log-likelihood of the form  h(x) + natural(position) .
+    """A log-likelihood of an exponential family.
 
-    statistic(x) - log_partition(position).
+    It is  h(x) + natural(position) . statistic(x) - log_partition(position),  where h(x) does not
+    matter.
+
+    Attributes:
+        statistic: From one row to its statistic, of shape (m,).
+        natural: From a position to the natural parameter, of shape (m,).
+        log_partition: From a position to a number.
+        radius: Public: |statistic(x) - center| <= radius for every allowed row. The statistic of
+            any other row is moved to that ball.
+        center: Public: one number, or shape (m,).
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.binomial(num_trials=4).family.radius
+        2.0
     """
 
-    statistic: Callable[[Row], Array]  # of ONE row: shape (m,)
-    natural: Callable[[Position], Array]  # shape (m,)
-    log_partition: Callable[[Position], Array]  # a scalar
-    # Public: |statistic(x) - center| <= radius for every allowed row; others are moved to that ball
+    statistic: Callable[[Row], Array]
+    natural: Callable[[Position], Array]
+    log_partition: Callable[[Position], Array]
     radius: float
-    center: Array = 0.0  # public: a number, or shape (m,)
+    center: Array = 0.0
 
 
 class Kinds(NamedTuple):
-    """Which of some public kinds a row is of, such as those with one label or the other: what
-    `Count` counts.
+    """Public kinds of rows, such as those with one label and those with the other.
+
+    The query `Count` releases how many rows are of each kind.
+
+    Attributes:
+        names: The names of the kinds.
+        of_row: From one row to an integer, the place of its kind in `names`. Any other number means
+            that the row is of none of them.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.logistic(2, radius=1.0).kinds.names
+        ('label 0', 'label 1')
     """
 
     names: tuple[str, ...]
-    # Of ONE row: an integer, the place of its kind in `names`; any other number is none of them
     of_row: Callable[[Row], Array]
 
 
 class Model(NamedTuple):
-    """What one row says about the parameters, and what is believed before any row is seen."""
+    """What one row contributes to the log-likelihood, and the prior.
 
-    log_likelihood: Callable[[Position, Row], Array]  # of ONE row: a scalar
-    log_prior: Callable[[Position], Array]  # public: samplers get this one
-    unravel: Callable[[Position], dict[str, Array]]  # flat -> named, constrained, for people
-    dimension: int  # length of a flat position
-    # Proved for every allowed row: |log-ratio| <= lipschitz * |proposal - position|
+    A proved bound holds for every allowed row and all positions. Without one a clip has to be
+    chosen by hand.
+
+    Attributes:
+        log_likelihood: From a position and one row to a number.
+        log_prior: From a position to the prior's log-density. Public: samplers get it.
+        unravel: From a flat position to the parameters by name, with their constraints.
+        dimension: The length of a flat position.
+        lipschitz: Proved: |log-ratio| <= lipschitz * |proposal - position|.
+        hessian_bound: Proved: the Hessian's Frobenius norm is at most this.
+        linear: The same log-likelihood in parts, if it is linear in this sense. Gradients are then
+            cheap to compute.
+        family: The same log-likelihood as an exponential family, up to h(x), if it is one.
+        declared: Which rows are allowed, in words.
+        center: Public: from a position to the point around which the gradients of all rows lie.
+        spread: Proved: the gradient of a row is within this distance of `center`, and so is 0.
+        self_concordance: Proved: |D^3[u, u, v]| <= self_concordance * |v| * |D^2[u, u]|.
+        kinds: The kinds of rows, for `Count`. Without it all rows are of one kind.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from dpmcmc import Model
+        >>> location = Model(
+        ...     log_likelihood=lambda position, row: -jnp.abs(row - position[0]),
+        ...     log_prior=lambda position: -0.5 * jnp.sum(position**2),
+        ...     unravel=lambda position: {"location": position[0]},
+        ...     dimension=1,
+        ...     lipschitz=1.0,
+        ... )
+        >>> float(location.log_likelihood(jnp.array([2.0]), 0.5))
+        -1.5
+    """
+
+    log_likelihood: Callable[[Position, Row], Array]
+    log_prior: Callable[[Position], Array]
+    unravel: Callable[[Position], dict[str, Array]]
+    dimension: int
     lipschitz: float | None = None
-    # Proved for every allowed row: the Hessian's Frobenius norm is at most this
     hessian_bound: float | None = None
-    # The same log-likelihood in parts, where it has them: gradients are then nearly for free
     linear: Linear | None = None
-    # The same log-likelihood as an exponential family, up to h(x), where it is one
     family: Family | None = None
-    declared: str | None = None  # in words: what rows are allowed
-    # Public: what the gradients of all rows lie around, at a position
+    declared: str | None = None
     center: Callable[[Position], Array] | None = None
-    # Proved for every allowed row: its gradient is within this distance of `center`, and so is 0
     spread: float | None = None
-    # Proved for every allowed row: |D^3[u, u, v]| <= this * |v| * |D^2[u, u]|
     self_concordance: float | None = None
-    kinds: Kinds | None = None  # of rows, for `Count`; without, all are of one kind
+    kinds: Kinds | None = None
 
 
 class Answer(NamedTuple):
-    """What a query releases. Answers of several owners add in both fields."""
+    """What a query releases. Answers of several owners add in both fields.
 
-    value: Array  # what is released
-    variance: Array  # public variance of the noise in it (0 for an accept bit)
+    Attributes:
+        value: What is released.
+        variance: The public variance of the noise in it; 0 for an accept bit.
+
+    Example:
+        >>> from dpmcmc import Answer
+        >>> Answer(value=3.0, variance=0.25).variance
+        0.25
+    """
+
+    value: Array
+    variance: Array
 
 
 class Cost(Protocol):
@@ -158,37 +267,83 @@ class Cost(Protocol):
 class Query(Protocol):
     """What is computed on the rows and what it costs, in one frozen, hashable value.
 
-    It may have the attributes of `Traits`.
+    It may also have the attributes of `Traits`.
+
+    Attributes:
+        released: What leaves the curator, in words for the statement.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> query = queries.Gradient(clip=1.0, noise_multiplier=10.0)
+        >>> type(query.cost(Unit())).__name__
+        'Gaussian'
     """
 
     @property
-    def released(self) -> str: ...  # what leaves the curator, in words for the statement
+    def released(self) -> str: ...
 
-    # The key is not a JAX key but eight secret words, for `curator.noise`.
-    def answer(self, key: Array, model: Model, rows: Any, *points: Position) -> Answer: ...
+    def answer(self, key: Array, model: Model, rows: Any, *points: Position) -> Answer:
+        """Compute the answer, with its noise.
 
-    def cost(self, unit: Unit) -> Cost: ...
+        Args:
+            key: Eight secret words for the functions of `dpmcmc.queries`; not a JAX key.
+            model: The curator's model.
+            rows: A `dpmcmc.queries.Table`.
+            *points: The positions that the sampler asks at.
+
+        Returns:
+            What is released.
+        """
+        ...
+
+    def cost(self, unit: Unit) -> Cost:
+        """What one answer reveals.
+
+        Args:
+            unit: Whose values or presence are protected.
+
+        Returns:
+            One of the costs that accountants know.
+        """
+        ...
 
 
 class Traits(NamedTuple):
-    """Optional attributes of a query, with their values where it has none."""
+    """Optional attributes of a query, with the values that hold where it does not define them.
 
-    adds: bool = False  # it may be asked of several owners: their answers add in both fields
-    # The answer is an accept bit, and the points end with the public part of the log-ratio
+    Attributes:
+        adds: It may be asked of several owners: their answers add in both fields.
+        is_bit: The answer is an accept bit, and the last point is the public part of the log-ratio.
+        is_standing: One cost covers all its answers in a grant: the curator keeps a running sum.
+            Only for queries of this library.
+        is_direction: It proposes a direction. If an accept test is asked in the same step, that
+            test decides whether the law of the draws is right.
+        bounded_by: Which bound of the model its clip is compared with: "lipschitz",
+            "hessian_bound" or "spread".
+        clip: The largest contribution of a row for each unit of the move.
+        bound: The largest contribution of a row, whatever the move.
+        batch: The random batch that it reads; None means all rows.
+        temperature: The power of the likelihood.
+
+    Example:
+        >>> from dpmcmc.types import Traits
+        >>> Traits().bounded_by
+        'lipschitz'
+    """
+
+    adds: bool = False
     is_bit: bool = False
-    # Its cost covers all its asks in one grant: the curator keeps a running sum; of ours alone
     is_standing: bool = False
-    # It says where to go: if something else is asked in the step, a test, that decides about it
     is_direction: bool = False
-    # Which bound of the model its clip is compared with: this one, "hessian_bound" or "spread"
     bounded_by: str = "lipschitz"
-    clip: float | None = None  # the most that a row counts for, per unit of move
-    bound: float | None = None  # the same, whatever the move
-    batch: Any = None  # the random batch that it reads; None: all rows
-    temperature: float = 1.0  # the power of the likelihood
+    clip: float | None = None
+    bound: float | None = None
+    batch: Any = None
+    temperature: float = 1.0
 
 
 def traits(query: Query) -> Traits:
+    """The optional attributes of a query, or their defaults."""
     return Traits._make(
         getattr(query, name, default) for name, default in Traits._field_defaults.items()
     )
@@ -206,9 +361,28 @@ Plan = Mapping[Query, int]  # how often each query is asked
 
 
 class Sampler(NamedTuple):
-    """A pure function that may only ask."""
+    """Two pure functions, which learn about the rows by asking only.
 
-    init: Callable[[Key, Position, Ask], State]  # the state must have a field `position`
+    Attributes:
+        init: From a random key, a position and `ask` to the first state of a chain. A state has a
+            field `position`.
+        step: From a random key, a state and `ask` to the next state, and to what is kept with the
+            draw: statistics by name, in a NamedTuple or a dict, or None.
+
+    Example:
+        >>> from typing import NamedTuple
+        >>> from dpmcmc import Sampler
+        >>> class State(NamedTuple):
+        ...     position: float
+        >>> still = Sampler(
+        ...     init=lambda rng_key, position, ask: State(position),
+        ...     step=lambda rng_key, state, ask: (state, None),
+        ... )
+        >>> still.init(None, 1.5, None)
+        State(position=1.5)
+    """
+
+    init: Callable[[Key, Position, Ask], State]
     step: Callable[[Key, State, Ask], tuple[State, Info]]
 
 

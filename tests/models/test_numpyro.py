@@ -406,7 +406,9 @@ def test_what_could_not_be_tried_is_told():
             jnp.where(y > 1e6, -((y - numpyro.sample("mean", dist.Normal())) ** 2), -jnp.inf).sum(),
         )
 
-    with pytest.warns(UserWarning, match="nobody tried whether those of rows add up"):
+    with pytest.warns(
+        UserWarning, match="could not be checked whether the log-likelihoods of rows add up"
+    ):
         models.from_numpyro(far, NUMBERS)
 
 

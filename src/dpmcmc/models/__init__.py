@@ -1,5 +1,6 @@
-"""Models: what one row contributes to the log-likelihood. Each is a function that returns a
-`Model`.
+"""Models: what one row contributes to the log-likelihood, and the prior.
+
+Each is a function that returns a `Model`.
 
 `logistic`, `linear`, `robust_linear` and `poisson` are regressions; `binomial`, `categorical` and
 `poisson_rate` (module `counts`) and `gaussian` estimate one quantity and have sufficient

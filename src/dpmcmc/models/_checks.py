@@ -17,8 +17,9 @@ def temperature(value: float) -> float:
 
 
 def row(given, *shapes: tuple[int, ...]) -> None:
-    """Refuse, when a model is first traced, a row of other shapes: broadcasting would make a wrong
-    likelihood of it.
+    """Refuse a row of other shapes when a model is first traced.
+
+    Broadcasting would make a wrong likelihood of it.
     """
     parts = given if len(shapes) > 1 and isinstance(given, (tuple, list)) else [given]
     if [
@@ -40,7 +41,7 @@ def if_known(cells, log_likelihood):
     depend on the cell.
     """
     is_missing = jnp.isnan(cells)
-    if is_missing.ndim:  # GPU kernels know no reduction, not even of one number
+    if is_missing.ndim:  # GPU kernels have no reduction, not even of one number
         is_missing = jnp.any(is_missing)
     return jnp.where(is_missing, jnp.nan, log_likelihood)
 

@@ -18,8 +18,8 @@ from dpmcmc.types import Array, Linear, Row
 
 def predictor(position: Array, features: Array, intercept: bool) -> Array:
     """z of one row. Under `vmap` over rows and positions it is a single matrix product."""
-    slope = jnp.dot(features, position[int(intercept) :], precision=HIGHEST)
-    return slope + position[0] if intercept else slope
+    product = jnp.dot(features, position[int(intercept) :], precision=HIGHEST)
+    return product + position[0] if intercept else product
 
 
 def linear(log_likelihood: Callable[[Array, Row], Array], intercept: bool) -> Linear:

@@ -20,6 +20,8 @@ to be chosen.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +30,11 @@ from dpmcmc.types import Array, Model
 
 
 def banana(
-    variances, curvature: float, shift: float = 0.0, vertex: float = 0.0, prior_scale=1.0
+    variances: Any,
+    curvature: float,
+    shift: float = 0.0,
+    vertex: float = 0.0,
+    prior_scale: Any = 1.0,
 ) -> Model:
     """A Gaussian bent along a parabola, on rows of shape (d,).
 
@@ -64,7 +70,8 @@ def banana(
     )
 
 
-def parabola(curvature: float, shift: float, vertex: float):
+def parabola(curvature: float, shift: float, vertex: float) -> Callable[[Array], Array]:
+    """The function by which the second entry is bent, of the first."""
     for name, value in (("curvature", curvature), ("shift", shift), ("vertex", vertex)):
         if not math.isfinite(value):
             raise ValueError(
@@ -73,7 +80,8 @@ def parabola(curvature: float, shift: float, vertex: float):
     return lambda first: curvature * (first - vertex) ** 2 + shift
 
 
-def checked_variances(variances) -> np.ndarray:
+def checked_variances(variances: Any) -> np.ndarray:
+    """Two or more variances, or a ValueError."""
     array = np.asarray(variances, dtype=float)
     if array.ndim != 1 or len(array) < 2 or not (np.isfinite(array).all() and (array > 0).all()):
         raise ValueError(

@@ -27,8 +27,8 @@ category.
 shorter than sqrt(2), and than 1 when K = 2, so |log-ratio| <= sqrt(2) |theta' - theta|.
 
 **Family.** The statistic is e_y less the center 1/K, of length (1 - 1/K)^(1/2). The natural
-parameter is the logarithm of p less its mean over the categories: of all that give the same
-log-ratios it moves least, so the least noise reaches them.
+parameter is the logarithm of p less its mean over the categories: of all natural parameters that
+give the same log-ratios it moves least, so log-ratios have the least noise.
 
 # `poisson_rate`: the rate behind counts.
 
@@ -46,6 +46,8 @@ statistic, at most M/2 away from M/2.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,7 +62,8 @@ def binomial(num_trials: int = 1, successes: float = 1.0, failures: float = 1.0)
 
     Args:
         num_trials: The number of trials behind each count.
-        successes, failures: The prior is Beta(successes, failures); (1, 1) is uniform.
+        successes: The a of the prior Beta(a, b); a = b = 1 is uniform.
+        failures: The b of the prior.
 
     Returns:
         The model.
@@ -110,7 +113,7 @@ def binomial(num_trials: int = 1, successes: float = 1.0, failures: float = 1.0)
     )
 
 
-def categorical(num_categories: int, concentration=1.0) -> Model:
+def categorical(num_categories: int, concentration: Any = 1.0) -> Model:
     """The probabilities of categories, on rows of single codes 0, ..., num_categories - 1.
 
     Args:
@@ -175,6 +178,7 @@ def _unit_vector(row: Array, num_categories: int, dtype) -> Array:
 
 
 def category_logits(position: Array) -> Array:
+    """The logits of all categories: that of the last one is 0."""
     return jnp.append(position, jnp.zeros((), position.dtype))
 
 
@@ -182,7 +186,8 @@ def _log_probabilities(position: Array) -> Array:
     return jax.nn.log_softmax(category_logits(position))
 
 
-def checked_concentration(concentration, num_categories: int) -> np.ndarray:
+def checked_concentration(concentration: Any, num_categories: int) -> np.ndarray:
+    """One positive number for each category."""
     return _checks.positive_vector(
         "concentration", concentration, num_categories, "the prior is Dirichlet(concentration)"
     )
@@ -197,7 +202,8 @@ def poisson_rate(max_count: int, prior_shape: float = 1.0, prior_rate: float = 1
         max_count: Larger counts are clipped to this one. Choose it from public knowledge, well
             above the rate: clipping biases the posterior, and the noise of a
             `SufficientStatistic` grows with it.
-        prior_shape, prior_rate: The rate's prior is Gamma(prior_shape, prior_rate).
+        prior_shape: The shape of the rate's prior, a Gamma law.
+        prior_rate: The rate of that prior.
 
     Returns:
         The model.

@@ -12,8 +12,8 @@ float32 a constant costs digits. With W the inverse of S's Cholesky factor it is
 / 2.
 
 **Bound.** The gradient S^-1 (x - theta) has no bound over all of R^d. If every row lies in the ball
-of radius R around 0, so does their mean, and little is lost by restricting the prior to that ball;
-then, the ball being convex,
+of radius R around 0, so does their mean, and restricting the prior to that ball changes the
+posterior little. The ball is convex, so then
 
     |log-ratio| <= |S^-1 (x - theta)| |theta' - theta| <= 2 R / (smallest eigenvalue of S) |theta' -
     theta|,
@@ -25,6 +25,8 @@ theta, log-partition theta . S^-1 theta / 2.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +40,9 @@ from dpmcmc.types import Array, Family, Model
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
-def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None = None) -> Model:
+def gaussian(
+    covariance: Any, prior_scale: Any = 1.0, prior_mean: Any = 0.0, radius: float | None = None
+) -> Model:
     """The mean of Gaussian rows of shape (d,) whose covariance is known.
 
     Args:
@@ -64,11 +68,7 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
     dimension = len(covariance)
     scale = _checks.prior_scale(prior_scale, dimension)
     center = _checks.vector("prior_mean", prior_mean, dimension, "it is the prior's mean")
-    whitener = (
-        np.reciprocal(np.sqrt(covariance))
-        if covariance.ndim == 1
-        else np.linalg.inv(np.linalg.cholesky(covariance))
-    )
+    whitener = _whitener(covariance)
 
     def log_likelihood(position: Array, row: Array) -> Array:
         _checks.row(row, (dimension,))
@@ -111,7 +111,8 @@ def gaussian(covariance, prior_scale=1.0, prior_mean=0.0, radius: float | None =
     )
 
 
-def checked_covariance(covariance) -> np.ndarray:
+def checked_covariance(covariance: Any) -> np.ndarray:
+    """A covariance as given, (d, d) or (d,) variances, or a ValueError."""
     array = np.asarray(covariance, dtype=float)
     if array.ndim == 1 and array.size and np.isfinite(array).all() and (array > 0).all():
         return array
@@ -126,6 +127,13 @@ def checked_covariance(covariance) -> np.ndarray:
             "covariance"
         )
     return array
+
+
+def _whitener(covariance: np.ndarray) -> np.ndarray:
+    """The inverse of the Cholesky factor; of variances the vector on its diagonal."""
+    if covariance.ndim == 1:
+        return np.reciprocal(np.sqrt(covariance))
+    return np.linalg.inv(np.linalg.cholesky(covariance))
 
 
 def _bound(covariance: np.ndarray, radius: float | None) -> float | None:

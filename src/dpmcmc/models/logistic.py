@@ -27,6 +27,7 @@ factor of at most e^|z' - z|: the `self_concordance` of :cite:t:`bach2010self` i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +40,7 @@ from dpmcmc.types import Array, Kinds, Model, Row
 def logistic(
     num_features: int,
     radius: float,
-    prior_scale=1.0,
+    prior_scale: Any = 1.0,
     intercept: bool = False,
     names: Sequence[str] | None = None,
 ) -> Model:

@@ -87,7 +87,7 @@ def _bound(
     B = position_bound / scale
     A = R + B
     w, step = np.linspace(R, A + B, num_points, retstep=True)
-    # E^700: no overflow, and p there is nothing
+    # At e^700 nothing overflows, and p is 0 to all digits
     p = 1 / (1 + np.exp(np.minimum((w**2 - A**2) / 2, 700.0)))
     length = np.hypot((1 - p) * A + p * w, p * w)
     hessian = max(2.0, (B**2 + (A + B) ** 2) / 4)

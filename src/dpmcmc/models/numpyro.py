@@ -1,10 +1,13 @@
-"""A NumPyro model as a `Model`. Its latent sites, unconstrained, are the position; its observed
-sites are what rows say.
+"""A NumPyro model as a `Model`.
 
-NumPyro's models are of whole tables. Here one is called on tables of a single row, so that what it
-says of a row cannot depend on other rows. That gives the same posterior if the log-likelihood of a
-table is the sum of its rows' and no prior is computed from rows: both are tried on made-up rows,
-and refused otherwise. An observed site that no row has a part in is one more prior.
+Its latent sites without their constraints are the position, and its observed sites are the
+log-likelihood.
+
+A NumPyro model is a function of a whole table. Here it is called on tables of a single row, so that
+the log-likelihood of a row cannot depend on other rows. The posterior is the same if the
+log-likelihood of a table is the sum over its rows, and no prior is computed from rows. Both are
+checked on made-up rows, and refused if they fail. An observed site that does not depend on the rows
+is one more factor of the prior.
 """
 
 from __future__ import annotations
@@ -22,32 +25,58 @@ import numpy as np
 
 from dpmcmc.types import Array, Model, Position, Row
 
-MANY = 24  # made-up rows: groups have several, and lags of some length a row to refer to
-# Of their numbers; whole ones are below the third
-SPREADS = (0.0, 1.0, 2), (-2.0, 2.0, 3), (0.0, 100.0, 30)
+# Made-up rows: enough that groups have several, and that a row can refer to some rows before it.
+NUM_ROWS = 24
+# Of made-up tables: the least and the largest number, and a bound that whole numbers stay below.
+RANGES = ((0.0, 1.0, 2), (-2.0, 2.0, 3), (0.0, 100.0, 30))
 DEPENDENT = (
-    "the log-likelihood of made-up rows is not the sum of theirs, one by one: rows must be "
-    "independent, given the parameters. "
-    "Scale columns by public limits and not by their own mean or their group's, fill in what is "
-    "missing beforehand, refer to no "
-    "other row; mind shapes that broadcast, as (n, 1) with (n,)"
+    "the log-likelihood of several made-up rows is not the sum of those of single rows: rows must "
+    "be independent, given the parameters. Scale columns by public limits and not by their own "
+    "mean or their group's, fill in missing cells beforehand, and do not refer to other rows; "
+    "check for shapes that broadcast, as (n, 1) with (n,)"
 )
 CONCRETE = (
-    "this model looks at what cells hold before JAX computes: use jnp and not np, a public number "
-    "for max(y) or for how many "
-    "values there are, jnp.where for `if` and handlers.mask for a choice of rows"
+    "this model uses the values of cells while JAX traces it: use jnp and not np, a public number "
+    "for max(y) or for the number of different values, jnp.where for `if`, and handlers.mask to "
+    "choose rows"
 )
 
 
 def from_numpyro(program: Callable[..., Any], rows: Any) -> Model:
-    """The posterior of a NumPyro model that is called on a table: program(*rows), program(**rows)
-    for a dict, else program(rows).
+    """The posterior of a NumPyro model.
 
-    Of `rows` only shapes and types are used: the arrays that the curator gets will do. What else
-    the program knows is public. Positions are unconstrained, site after site as in the program, so
-    that zeros are a place to start. Draws come with the constraints, and with those `deterministic`
-    sites that are not about a row. No bound is proved: if you have one, say
-    `model._replace(lipschitz=...)`.
+    Positions are unconstrained, site after site as in the program, and zeros are a possible start.
+    Draws have their constraints, and come with the `deterministic` sites that do not depend on a
+    row. Everything that the program uses besides its arguments is public.
+
+    No bound is proved. If you have proved one, use `model._replace(lipschitz=...)`.
+
+    Args:
+        program: A NumPyro model of a table: called as program(*rows) if `rows` is a tuple or list,
+            as program(**rows) if it is a dict, and else as program(rows).
+        rows: The arrays that the curator gets, or anything with their shapes and types: nothing
+            else of them is used.
+
+    Returns:
+        The model of one row.
+
+    Raises:
+        ValueError: The program has no parameter or no observed site, a discrete parameter, or one
+            for each row; or its log-likelihood is not a sum over rows, or a prior depends on rows.
+        TypeError: `program` is not a function.
+        ImportError: NumPyro is not installed.
+
+    Example:
+        >>> import numpy as np
+        >>> import numpyro
+        >>> from numpyro import distributions as dist
+        >>> from dpmcmc import models
+        >>> def program(y):
+        ...     mean = numpyro.sample("mean", dist.Normal(0.0, 2.0))
+        ...     with numpyro.plate("rows", len(y)):
+        ...         numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        >>> models.from_numpyro(program, np.zeros(100, np.float32)).dimension
+        1
     """
     _check_rows(rows)
     if not callable(program):
@@ -56,13 +85,13 @@ def from_numpyro(program: Callable[..., Any], rows: Any) -> Model:
         )
     try:
         parts, names = _parts_of(program, rows)
-        is_tried = _check_sum(parts, rows)
+        is_checked = _check_sum(parts, rows)
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
         raise ValueError(CONCRETE) from error
-    if not is_tried:
+    if not is_checked:
         warnings.warn(
-            "no made-up row has a finite log-likelihood, so that nobody tried whether those of "
-            "rows add up",
+            "it could not be checked whether the log-likelihoods of rows add up: that of no "
+            "made-up row is finite",
             stacklevel=2,
         )
 
@@ -80,18 +109,20 @@ def from_numpyro(program: Callable[..., Any], rows: Any) -> Model:
 
 @dataclass(frozen=True)
 class _Parts:
-    """A program, taken apart."""
+    """A program, split into a prior and a log-likelihood."""
 
-    call: Callable[[Any], Any]  # on a table
-    blank: Any  # a table of one made-up row, where it does not matter
+    call: Callable[[Any], Any]  # of a table
+    blank: Any  # a table of one made-up row, for what does not depend on rows
     shapes: Mapping[str, tuple[int, ...]]  # of the latent sites without their constraints
-    said: Sequence[str]  # observed sites that are about rows
+    row_sites: Sequence[str]  # observed sites that depend on the rows
 
     @property
     def dimension(self) -> int:
+        """The length of a flat position."""
         return sum(map(math.prod, self.shapes.values()))
 
     def by_site(self, position: Position) -> dict[str, Array]:
+        """The parts of a flat position, by the name of their latent site."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes.values()])
         pieces = jnp.split(jnp.asarray(position), ends[:-1])
         return {
@@ -100,34 +131,35 @@ class _Parts:
         }
 
     def log_prior(self, position: Position, table: Any = None) -> Array:
-        """With the Jacobian of the constraints."""
-        with _unchecked() as numpyro:
+        """The prior's log-density, with the Jacobian of the constraints."""
+        with _without_validation() as numpyro:
             return -numpyro.infer.util.potential_energy(
                 *self._public(table), self.by_site(position)
             )
 
     def values(self, position: Position, table: Any = None) -> dict[str, Array]:
-        """Of latent and of deterministic sites."""
-        with _unchecked() as numpyro:
+        """The values of latent and of deterministic sites."""
+        with _without_validation() as numpyro:
             return numpyro.infer.util.constrain_fn(
                 *self._public(table), self.by_site(position), return_deterministic=True
             )
 
     def _public(self, table: Any) -> tuple[Callable, tuple, dict]:
-        """The program without what it says of rows, and its arguments."""
+        """The program without its observed sites that depend on rows, and its arguments."""
         return (
-            _numpyro().handlers.block(self.call, hide=self.said),
+            _numpyro().handlers.block(self.call, hide=self.row_sites),
             (self.blank if table is None else table,),
             {},
         )
 
     def log_likelihood(self, position: Position, table: Any) -> Array:
-        with _unchecked() as numpyro:
+        """The log-likelihood of all rows of a table."""
+        with _without_validation() as numpyro:
             latent = {
                 name: value for name, value in self.values(position).items() if name in self.shapes
             }
             exposed = numpyro.handlers.block(
-                numpyro.handlers.substitute(self.call, latent), expose=self.said
+                numpyro.handlers.substitute(self.call, latent), expose=self.row_sites
             )
             return numpyro.infer.util.log_density(exposed, (table,), {}, {})[0]
 
@@ -141,9 +173,10 @@ def _numpyro() -> Any:
 
 
 @contextlib.contextmanager
-def _unchecked() -> Iterator[Any]:
-    """NumPyro without its looks at values: made-up rows may be impossible ones, and of others
-    nothing is told.
+def _without_validation() -> Iterator[Any]:
+    """NumPyro without its checks of values.
+
+    Made-up rows may have values that are not possible, and a warning could show a real one.
     """
     numpyro = _numpyro()
     with warnings.catch_warnings(action="ignore"), numpyro.validation_enabled(False):
@@ -151,18 +184,18 @@ def _unchecked() -> Iterator[Any]:
 
 
 def _parts_of(program: Callable[..., Any], rows: Any) -> tuple[_Parts, list[str]]:
-    """The program taken apart, and the names of what is drawn."""
+    """The parts of a program, and the names of what its draws hold."""
 
     def on_table(table: Any) -> Any:
         if isinstance(table, Mapping):
             return program(**table)
         return program(*table) if isinstance(table, tuple | list) else program(table)
 
-    with _unchecked() as numpyro:
+    with _without_validation() as numpyro:
         call = numpyro.handlers.seed(on_table, 0)
         blank = _made_up(rows, [1.0])
         sites = _sites_of(call, blank)
-        _check_sites(sites, _of_many(_sites_of, call, _made_up(rows, [1.0, 1.0])))
+        _check_sites(sites, _of_several(_sites_of, call, _made_up(rows, [1.0, 1.0])))
         shapes = {name: site.free_shape for name, site in sites.items() if site.is_latent}
         position = _position(np.random.default_rng(0), sum(map(math.prod, shapes.values())))
         alone = {
@@ -170,17 +203,17 @@ def _parts_of(program: Callable[..., Any], rows: Any) -> tuple[_Parts, list[str]
             for name, site in sites.items()
             if site.is_observed
         }
-        said = [
+        row_sites = [
             name
             for name, part in alone.items()
-            if _sees_rows(_at(position, part.log_likelihood), rows)
+            if _depends_on_rows(_at(position, part.log_likelihood), rows)
         ]
-        if not said:
+        if not row_sites:
             raise ValueError(
                 "no observed site is computed from the arguments of this model: rows come as "
                 "these, not from outside"
             )
-        parts = _Parts(call, blank, shapes, said)
+        parts = _Parts(call, blank, shapes, row_sites)
         _check_prior(jax.jit(_at(position, parts.log_prior)), rows)
         of_one, of_two = (
             jax.jit(_at(position, parts.values))(_made_up(rows, fill))
@@ -189,7 +222,7 @@ def _parts_of(program: Callable[..., Any], rows: Any) -> tuple[_Parts, list[str]
         # In the program's order
         drawn = [name for name in sites if name in of_one and _is_equal(of_one[name], of_two[name])]
         return parts, [
-            name for name in drawn if not _sees_rows(_at(position, parts.values, name), rows)
+            name for name in drawn if not _depends_on_rows(_at(position, parts.values, name), rows)
         ]
 
 
@@ -220,9 +253,7 @@ def _check_rows(rows: Any) -> None:
 
 
 def _made_up(rows: Any, fill: Sequence[float]) -> Any:
-    """A table of these columns that has nothing to do with the rows: each row is full of one
-    number.
-    """
+    """A table with these columns, each row filled with one number: nothing comes from `rows`."""
     return jax.tree.map(
         lambda leaf: jnp.asarray(
             np.stack([np.full(leaf.shape[1:], value, leaf.dtype) for value in fill])
@@ -231,7 +262,7 @@ def _made_up(rows: Any, fill: Sequence[float]) -> Any:
     )
 
 
-def _of_many(function: Callable[..., Any], *arguments: Any) -> Any:
+def _of_several(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):
@@ -245,28 +276,28 @@ def _of_many(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class _Site(NamedTuple):
-    """What is known of a site without a value for it."""
+    """What is known of a site from tracing alone."""
 
     kind: str
     shape: tuple[int, ...]
     is_latent: bool = False
     is_observed: bool = False
     is_discrete: bool = False
-    is_part: bool = False  # of a plate
+    is_subsampled: bool = False  # a plate of some of the rows
     free_shape: tuple[int, ...] = ()  # without the constraints
 
 
 def _sites_of(call: Callable[[Any], Any], table: Any) -> dict[str, _Site]:
     numpyro = _numpyro()
     sites = {}
-    begun = numpyro.handlers.trace(
+    traced = numpyro.handlers.trace(
         numpyro.handlers.substitute(call, substitute_fn=numpyro.infer.init_to_uniform)
     )
 
-    def look(table: Any) -> None:
-        sites.update({name: _site(numpyro, site) for name, site in begun.get_trace(table).items()})
+    def collect(table: Any) -> None:
+        sites.update({name: _site(numpyro, site) for name, site in traced.get_trace(table).items()})
 
-    jax.eval_shape(look, table)
+    jax.eval_shape(collect, table)
     return sites
 
 
@@ -275,7 +306,8 @@ def _site(numpyro: Any, site: Mapping[str, Any]) -> _Site:
     shape = jnp.shape(site["value"])
     if kind == "plate":
         size, subsample_size = site["args"]
-        return _Site(kind, shape, is_part=subsample_size not in (None, size) or shape != (size,))
+        is_subsampled = subsample_size not in (None, size) or shape != (size,)
+        return _Site(kind, shape, is_subsampled=is_subsampled)
     if kind != "sample":
         return _Site(kind, shape)
     if site["is_observed"] or site["fn"].is_discrete:
@@ -297,8 +329,7 @@ def _check_sites(sites: Mapping[str, _Site], of_two: Mapping[str, _Site]) -> Non
     if not num_latent or not num_observed:
         raise ValueError(
             f"this model has {num_latent} parameters and {num_observed} observed sites: it needs "
-            "both, "
-            "numpyro.sample(name, law) and numpyro.sample(name, law, obs=column)"
+            "both, numpyro.sample(name, law) and numpyro.sample(name, law, obs=column)"
         )
     if sites.keys() != of_two.keys():
         raise ValueError(
@@ -311,21 +342,21 @@ def _check_sites(sites: Mapping[str, _Site], of_two: Mapping[str, _Site]) -> Non
                 f"site {name!r} is a numpyro.{site.kind}, which has no prior: make it a "
                 "numpyro.sample"
             )
-        if site.is_part:
+        if site.is_subsampled:
             raise ValueError(
-                f"plate {name!r} takes a part of the rows: leave subsample_size out, and give the "
+                f"plate {name!r} takes some of the rows: leave subsample_size out, and give the "
                 "query a batch"
             )
         if site.is_latent and site.is_discrete:
             raise ValueError(
-                f"site {name!r} is discrete, and moves are not: sum it out, as "
+                f"site {name!r} is discrete, but samplers move continuously: sum it out, as "
                 "numpyro.distributions.Mixture does"
             )
         if site.is_latent and of_two[name].shape != site.shape:
             raise ValueError(
                 f"site {name!r} has a value for each row, which would be about one person: "
-                "integrate it out, or move it out of the "
-                "plate of the rows if it is one parameter for all"
+                "integrate it out, or move it out of the plate of the rows if it is one parameter "
+                "for all"
             )
 
 
@@ -333,20 +364,20 @@ def _check_prior(log_prior: Callable[[Any], Array], rows: Any) -> None:
     of_one, of_two = (float(log_prior(_made_up(rows, fill))) for fill in ([1.0], [1.0, 1.0]))
     if math.isnan(of_one):
         raise ValueError(
-            "the log-prior of this model is not a number: look for a logarithm, root or factor of "
-            "what has none"
+            "the log-prior of this model is not a number: search it for a logarithm or root of a "
+            "negative number"
         )
-    if not _same(of_one, of_two, abs(of_one)) or _sees_rows(log_prior, rows):
+    if not _nearly_equal(of_one, of_two, abs(of_one)) or _depends_on_rows(log_prior, rows):
         raise ValueError(
-            "a prior of this model is computed from the rows, or from how many there are: take "
+            "a prior of this model is computed from the rows, or from how many there are: use "
             "public numbers instead"
         )
 
 
-def _sees_rows(function: Callable[[Any], Array], rows: Any) -> bool:
+def _depends_on_rows(function: Callable[[Any], Array], rows: Any) -> bool:
     """Whether the value is computed from the table.
 
-    If it is, vmap over tables has a value for each and refuses `out_axes=None`.
+    If it is, vmap over tables has one value for each of them and refuses `out_axes=None`.
     """
     tables = jax.tree.map(lambda column: np.asarray(column)[:, None], _made_up(rows, [1.0, 0.5]))
     try:
@@ -357,44 +388,47 @@ def _sees_rows(function: Callable[[Any], Array], rows: Any) -> bool:
 
 
 def _check_sum(parts: _Parts, rows: Any) -> bool:
-    """Refuse a table that says something else than its rows do, one by one.
+    """Refuse a program whose log-likelihood of a table is not the sum over its rows.
 
-    False if no made-up row says anything.
+    False if it could not be checked: the log-likelihood of no made-up row is finite.
     """
-    each = jax.jit(jax.vmap(parts.log_likelihood, (None, 0)))
-    whole = jax.jit(parts.log_likelihood)
+    of_rows = jax.jit(jax.vmap(parts.log_likelihood, (None, 0)))
+    of_table = jax.jit(parts.log_likelihood)
 
     def terms_of(position: Position, table: Any) -> np.ndarray:
         return np.asarray(
-            each(position, jax.tree.map(lambda column: column[:, None], table)), float
+            of_rows(position, jax.tree.map(lambda column: column[:, None], table)), float
         )
 
-    is_tried = False
+    is_checked = False
     generator = np.random.default_rng(0)
-    for spread in SPREADS:
+    for limits in RANGES:
         position = _position(generator, parts.dimension)
-        table = _random_rows(generator, rows, *spread)
+        table = _random_rows(generator, rows, *limits)
         kept = np.flatnonzero(np.isfinite(terms_of(position, table)))
-        is_tried |= kept.size > 0
-        table = _rows_at(np.resize(kept, MANY) if kept.size else np.arange(MANY), table)
-        for tried in _with_gaps(table):
-            terms = terms_of(position, tried)
-            together = float(_of_many(whole, position, tried))
+        is_checked |= kept.size > 0
+        table = _rows_at(np.resize(kept, NUM_ROWS) if kept.size else np.arange(NUM_ROWS), table)
+        for checked_table in _with_gaps(table):
+            terms = terms_of(position, checked_table)
+            together = float(_of_several(of_table, position, checked_table))
             is_known = np.isfinite(together) or np.isfinite(terms.sum())
-            if is_known and not _same(float(terms.sum()), together, float(np.abs(terms).sum())):
+            if is_known and not _nearly_equal(
+                float(terms.sum()), together, float(np.abs(terms).sum())
+            ):
                 raise ValueError(DEPENDENT)
-    return is_tried
+    return is_checked
 
 
 def _random_rows(
     generator: np.random.Generator, rows: Any, low: float, high: float, below: int
 ) -> Any:
-    """Numbers between two, whole ones below a third: every column on its own, so that no order of
-    one is that of another.
+    """Random rows: numbers between `low` and `high`, whole numbers below `below`.
+
+    Every column is drawn by itself, so that no column has the order of another.
     """
 
     def column(leaf: Any) -> np.ndarray:
-        shape = (MANY, *leaf.shape[1:])
+        shape = (NUM_ROWS, *leaf.shape[1:])
         kind = np.dtype(leaf.dtype).kind
         drawn = (
             generator.uniform(low, high, shape)
@@ -411,7 +445,7 @@ def _rows_at(places: np.ndarray, table: Any) -> Any:
 
 
 def _with_gaps(table: Any) -> Iterator[Any]:
-    """The table, and for each column of numbers the table whose first row lacks it."""
+    """The table, and for each column of numbers the table with a NaN in its first row."""
     yield table
     columns, tree = jax.tree.flatten(table)
     for place, column in enumerate(columns):
@@ -424,6 +458,6 @@ def _is_equal(one: Array, other: Array) -> bool:
     return one.shape == other.shape and np.allclose(one, other, rtol=1e-4, equal_nan=True)
 
 
-def _same(one: float, other: float, scale: float) -> bool:
-    """But for rounding in float32."""
+def _nearly_equal(one: float, other: float, scale: float) -> bool:
+    """Whether two numbers are equal up to rounding in float32."""
     return one == other or abs(one - other) <= 1e-4 * scale + 1e-6

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -30,7 +31,7 @@ from dpmcmc.types import Array, Model, Row
 
 def poisson(
     num_features: int,
-    prior_scale=1.0,
+    prior_scale: Any = 1.0,
     intercept: bool = False,
     names: Sequence[str] | None = None,
     radius: float | None = None,
@@ -44,10 +45,10 @@ def poisson(
         prior_scale: Standard deviation of the normal priors, one for all or one for each.
         intercept: Whether z has an intercept; it then comes first in the position and in `names`.
         names: One name for each coefficient; without names they stay together.
-        radius, response_bound, position_radius: Give all three, or none. They declare |x| <= radius
-            and y <= response_bound and restrict the prior to the ball of `position_radius`: then
-            `lipschitz` and `hessian_bound` are proved. Start the chain inside. Without them choose a
-            clip.
+        radius: Declares |x| <= radius. Give this and the next two, or none of the three: with them
+            `lipschitz` and `hessian_bound` are proved, without them choose a clip.
+        response_bound: Declares 0 <= y <= response_bound.
+        position_radius: Restricts the prior to the ball of this radius. Start the chain inside.
 
     Returns:
         The model.

@@ -13,16 +13,16 @@ position is  c = (a, b) / s  and a number t that stands for the noise:
     Y / s = q = K0 + R' t / sqrt(2)
     every c_i ~ N(0, prior_scale^2),   t ~ N(0, 40^2),   independently,
 
-with K0 = 1.345: at zero no row is in the tails, where rows have no curvature, and a private start
-knows the way.
+with K0 = 1.345: at zero no row is in the tails, where its Hessian is 0, so a private start finds
+curvature there.
 
 So coefficients have their prior in units of the noise. Up to a constant a row's log-likelihood is
 
     log q - h(u),      u = q y / Y - v . c,
 
 and where q < 1 the logarithm is continued by its tangent. In these coordinates
-(:cite:p:`olsen1978note`) it is concave everywhere: there is one place to go to, and a slope that
-leads there from wherever one starts.
+(:cite:p:`olsen1978note`) it is concave everywhere: there is one maximum, and gradients lead to it
+from every start.
 
 The likelihood itself has its maximum at q >= 1: the mean over rows of h'(u) v is 0 there and that
 of h'(u) y / Y is 1 / q, so that of h'(u) u is 1; and |h'(u) y / Y| <= |h'(u)| has a mean of at most
@@ -41,10 +41,10 @@ All gradients have  w / max(q, 1)  in t in common. Around this center they are  
 within  K R' (3/2)^(1/2), which is 0.77 of the bound above, and 0 is within w: with a public number
 of rows that much less noise will do (`CenteredGradient`).
 
-Normal noise (linear.py) has no such bounds. K = 1.345 loses 7 % of what normal rows say, and those
-far off pull no harder than one at K; of normal noise s is 0.87 standard deviations. That t is in
-units of R' lets privacy noise, which is alike in all directions, leave s about as well known as the
-coefficients are, if s is a quarter of Y; the smaller it is, the less.
+Normal noise (linear.py) has no such bounds. If the noise is normal, K = 1.345 costs 7 % of the
+rows' information, and s is 0.87 of its standard deviation. A row far off has no more influence than
+one at K. Because t is in units of R', privacy noise, which is equal in all directions, leaves s
+about as well known as the coefficients if s is a quarter of Y, and less well if s is smaller.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +73,7 @@ def robust_linear(
     num_features: int,
     radius: float,
     response_bound: float,
-    prior_scale=10.0,
+    prior_scale: Any = 10.0,
     intercept: bool = False,
     names: Sequence[str] | None = None,
     threshold: float = HUBER,

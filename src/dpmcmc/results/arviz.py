@@ -1,6 +1,6 @@
 """The posterior as an ArviZ InferenceData, with its privacy statement.
 
-The one file that knows ArviZ.
+No other file imports ArviZ.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dpmcmc.types import statistics_of
 FINDINGS = "findings"  # an attribute: as JSON
 # An attribute of a parameter: the prior's standard deviation of each of its entries
 PRIOR_SD = "prior_sd"
-# An attribute: ArviZ sorts variables by name, and so may who writes them again
+# An attribute: ArviZ sorts variables by name, and so may other programs that write the file again
 ORDER = "parameter_order"
 STATISTICS = {"is_accepted": "acceptance", "log_ratio": "log_ratio", "is_divergent": "diverging"}
 
@@ -56,12 +56,11 @@ def from_draws(
     checks: Callable[[Any], list[Finding]] | None = None,
     log_prior: Callable[[Any], Any] | None = None,
 ):
-    """Positions (chains, draws, d) and released statistics (chains, draws, ...) -> InferenceData
-    with named parameters.
+    """Positions (chains, draws, d) and released statistics as an InferenceData.
 
-    `attributes` are further ones of the posterior, `units` those of parameters by name. Here, and
-    nowhere else, the draws are compared with the `limits`: what is found is kept with the
-    `findings` that were made before, and with those that `checks` makes of the result.
+    Parameters have their names. `attributes` are texts to keep, `units` those of parameters by
+    name. The draws are compared with the `limits` here and nowhere else. The findings of that are
+    kept with the `findings` made before, and with those that `checks` makes of the result.
     """
     named = _named(positions, unravel)
     result = _inference_data(named, info, num_warmup)
@@ -74,15 +73,15 @@ def from_draws(
     }
     result.attrs.update(facts)
     result.posterior.attrs.update({**facts, ORDER: json.dumps(list(named))})
-    found = list(findings)
+    made = list(findings)
     if log_prior is not None:
-        found += unless_it_fails(
+        made += unless_it_fails(
             _keep_prior_widths, result, log_prior, unravel, positions[:, num_warmup:]
         )
     if checks is not None:
-        found += unless_it_fails(_checked, checks, result)
-    found += unless_it_fails(_of_chains, result, limits, severity=Severity.SEVERE)
-    result.posterior.attrs[FINDINGS] = to_text(found, limits._asdict())
+        made += unless_it_fails(_checked, checks, result)
+    made += unless_it_fails(_of_chains, result, limits, severity=Severity.SEVERE)
+    result.posterior.attrs[FINDINGS] = to_text(made, limits._asdict())
     return result
 
 
@@ -96,11 +95,11 @@ def _of_chains(result: Any, limits: Limits) -> list[Finding]:
 
 
 def _checked(checks: Callable[[Any], list[Finding]], result: Any) -> list[Finding]:
-    """What a check of somebody's own finds: anything but findings could not be saved."""
-    found = list(checks(result))
-    if not all(isinstance(each, Finding) for each in found):
+    """The findings of a user's own check. Anything else could not be saved."""
+    made = list(checks(result))
+    if not all(isinstance(each, Finding) for each in made):
         raise TypeError("checks must return a list of dpmcmc.Finding")
-    return found
+    return made
 
 
 def _keep_prior_widths(
@@ -108,20 +107,35 @@ def _keep_prior_widths(
 ) -> list[Finding]:
     mean = np.mean(positions, axis=(0, 1), dtype=float)
     for name, widths in prior_widths(log_prior, unravel, mean).items():
-        if widths.size:  # an attribute of no number cannot be written
+        if widths.size:  # an empty attribute cannot be written
             result.posterior[name].attrs[PRIOR_SD] = np.ravel(widths)
     return []
 
 
 def findings(result: Any) -> list[Finding]:
-    """What was found about a run, before, during and after it: a severe finding means that its
-    draws must not be relied on.
+    """The findings about a run, made before, during and after it.
+
+    After a severe finding the draws must not be relied on.
+
+    Args:
+        result: A posterior, from `dpmcmc.sample` or `dpmcmc.load`.
+
+    Returns:
+        The findings; of several runs put together by ArviZ, those of all.
+
+    Raises:
+        ValueError: The posterior is not of this library, or has no attributes any more.
+
+    Example:
+        >>> import dpmcmc
+        >>> dpmcmc.findings(record.to_arviz()) == list(record.findings)
+        True
     """
-    return [finding for found, _ in _judgements(result) for finding in found]
+    return [finding for kept, _ in _judgements(result) for finding in kept]
 
 
 def limits_of(result: Any) -> Limits:
-    """What all parameters must have reached when the result was made; of several runs the laxest."""
+    """The limits that the draws were compared with; of several runs the least strict ones."""
     kept = [Limits(**limits) for _, limits in _judgements(result)]
     return Limits(max(each.r_hat for each in kept), min(each.ess for each in kept))
 
@@ -132,7 +146,7 @@ def _judgements(result: Any) -> list[tuple[list[Finding], dict[str, float]]]:
     if FINDINGS not in attributes:
         raise ValueError(
             "there are no findings here: dpmcmc has not made this posterior, or its attributes "
-            "were lost"
+            "were removed"
         )
     return [
         from_text(text)
@@ -141,9 +155,7 @@ def _judgements(result: Any) -> list[tuple[list[Finding], dict[str, float]]]:
 
 
 def put_in_order(result: Any, names: list[str]) -> None:
-    """Variables in the order of the model: put side by side, as for a position, they must not be
-    permuted.
-    """
+    """Sort the variables in the order of the model, as a position has them."""
     for group in ("posterior", "warmup_posterior"):
         if (there := getattr(result, group, None)) is not None:
             setattr(
@@ -162,7 +174,7 @@ def put_in_order(result: Any, names: list[str]) -> None:
 def _describe(result: Any, attributes: Mapping[str, str], units: Mapping[str, str]) -> None:
     result.posterior.attrs.update(attributes)
     for name, unit in units.items():
-        # Xarray takes `units` that have a "since" in them for times
+        # Not `units`: xarray would read units with the word "since" as times
         result.posterior[name].attrs["unit"] = unit
 
 
@@ -175,12 +187,12 @@ def rehearse(
     attributes: Mapping[str, str],
     units: Mapping[str, str],
 ) -> None:
-    """Fail now, with zeros of these shapes, rather than after the budget is spent.
+    """Make a result of zeros, so that what fails does so before the budget is spent.
 
-    With a path they are written beside it once.
+    With a path it is also written once, beside the path.
     """
     _check_info(info)
-    arviz_library()  # its own failure is none of these draws'
+    arviz_library()  # if ArviZ itself is missing, the error says so
     positions, infos = jax.tree.map(
         lambda leaf: np.zeros((num_chains, 2, *leaf.shape), leaf.dtype), (position, info)
     )
@@ -188,7 +200,7 @@ def rehearse(
         result = _inference_data(_named(positions, unravel), infos, num_warmup=1)
         named = jax.eval_shape(unravel, position)
         for name, value in named.items():
-            # Of a list the axes would be taken for chains and draws
+            # The axes of a list would be taken for chains and draws
             if not hasattr(value, "shape"):
                 raise ValueError(f"{name!r} is a {type(value).__name__}")
         if not named:
@@ -223,7 +235,7 @@ def rehearse(
 
 
 def _check_info(info: Any) -> None:
-    """Refuse statistics that a posterior has no place for. They are shapes still."""
+    """Refuse statistics that a posterior cannot hold. Only their shapes are known yet."""
     if not (info in (None, ()) or isinstance(info, Mapping) or hasattr(info, "_asdict")):
         kind = "an array" if hasattr(info, "shape") else f"a {type(info).__name__}"
         raise TypeError(
@@ -265,7 +277,7 @@ def _inference_data(named: Mapping[str, np.ndarray], info: Any, num_warmup: int)
         for name, values in statistics_of(info).items()
     }
     with warnings.catch_warnings():
-        # Few draws in many chains look to ArviZ like swapped axes.
+        # ArviZ takes few draws in many chains for swapped axes.
         warnings.filterwarnings("ignore", "More chains", UserWarning)
         return arviz_library().from_dict(
             posterior=_part(named, slice(num_warmup, None)),
@@ -279,53 +291,64 @@ def _inference_data(named: Mapping[str, np.ndarray], info: Any, num_warmup: int)
 
 
 def _wide(values: np.ndarray) -> np.ndarray:
-    """Floats as float64: sums of thousands of draws in float32, as ArviZ would take them, are off
-    by a standard deviation.
-    """
+    """Floats as float64: ArviZ's sums of thousands of float32 draws have too large an error."""
     return values.astype(np.float64) if values.dtype.kind == "f" else values
 
 
 def statement_of(result: Any) -> str:
-    """The privacy statement of a posterior, as text."""
+    """The privacy statement of a posterior, as text.
+
+    Args:
+        result: A posterior, from `dpmcmc.sample` or `dpmcmc.load`.
+
+    Returns:
+        The statement.
+
+    Raises:
+        ValueError: The posterior is not of this library, or holds draws of several runs, which one
+            statement does not cover.
+
+    Example:
+        >>> import dpmcmc
+        >>> print(dpmcmc.statement_of(record.to_arviz()).splitlines()[1])
+          Promise:   (0.2605, 1e-06)-differential privacy
+    """
     text = getattr(getattr(result, "posterior", None), "attrs", {}).get(PRINTED)
     if text is None:
         raise ValueError(
             "there is no privacy statement here: dpmcmc has not made this posterior, or its "
-            "attributes were lost"
+            "attributes were removed"
         )
     check_is_one_run(result)
     return text
 
 
 def check_is_one_run(result: Any) -> None:
-    """Refuse draws of several runs under the statement of one: a bill that is shared is about all
-    of them.
-    """
+    """Refuse draws of several runs under the statement of one, unless they share one bill."""
     groups = [
         getattr(result, name) for name in ("posterior", "warmup_posterior") if hasattr(result, name)
     ]
     attributes = result.posterior.attrs
-    told = attributes.get(NUM_DRAWS)
-    if told is None or is_one_promise(attributes, str(attributes.get("accountant")).split(", ")):
+    stated = attributes.get(NUM_DRAWS)
+    if stated is None or is_one_promise(attributes, str(attributes.get("accountant")).split(", ")):
         return
-    found = sum(group.sizes.get("chain", 1) * group.sizes.get("draw", 1) for group in groups)
-    if found > told or JOINED in attributes:
+    present = sum(group.sizes.get("chain", 1) * group.sizes.get("draw", 1) for group in groups)
+    if present > stated or JOINED in attributes:
         here = (
-            f"there are {found} draws here"
-            if found > told
+            f"there are {present} draws here"
+            if present > stated
             else "draws of several runs were put together here"
         )
         raise ValueError(
-            f"{here}, and the statement is about a run of {told}: what others cost is not on its "
-            "bill. Keep "
-            "them apart, each with its own statement (their epsilons and deltas add up), or share "
-            "one budget from the first run on"
+            f"{here}, and the statement is about a run of {stated}: what others cost is not on its "
+            "bill. Keep them apart, each with its own statement (their epsilons and deltas add "
+            "up), or share one budget from the first run on"
         )
 
 
 def summary_table(result: Any):
-    """The same as a data frame, in full precision."""
-    with _quiet():  # of truth values there are no differences
+    """ArviZ's table of the parameters as a data frame, in full precision."""
+    with _quiet():  # `astype`: truth values cannot be subtracted
         return arviz_library().summary(
             result.posterior.astype(float),
             var_names=names_of(result),
@@ -338,15 +361,13 @@ def names_of(result: Any) -> list[str]:
     """The parameters in the order of the model."""
     order = json.loads(result.posterior.attrs.get(ORDER, "[]"))
     there = list(result.posterior.data_vars)
-    # Some may be new, or gone
+    # Some may have been added or removed since
     return [name for name in dict.fromkeys([*order, *there]) if name in there]
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """ArviZ complains about chains that are too short for a figure: the figures show that by
-    themselves.
-    """
+    """Without ArviZ's warnings about short chains: the numbers themselves show that."""
     disabled = logging.root.manager.disable
     try:
         logging.disable(logging.WARNING)
@@ -366,23 +387,24 @@ def write_draft(result: Any, path: str | Path) -> Path:
         with contextlib.suppress(OSError):
             draft.unlink()
         if isinstance(error, OSError) and error.errno is not None:
-            # HDF5 says the same in its own words, with flags and addresses.
+            # HDF5's own message has flags and addresses in it.
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
     return draft
 
 
-def arviz_library():
+def arviz_library() -> Any:
+    """ArviZ, imported when it is first used."""
     with warnings.catch_warnings():
-        # It announces its next major version, which the requirements exclude.
+        # It warns of its next major version, which the requirements exclude.
         warnings.simplefilter("ignore", FutureWarning)
         try:
             import arviz
         except OSError as error:  # it makes a folder of its own when it is imported
             raise OSError(
                 "ArviZ, which keeps the draws, cannot be imported: it writes to a cache folder, "
-                f"which failed ({error}). Set HOME "
-                "or XDG_CACHE_HOME to a folder that can be written"
+                f"which failed ({error}). Set HOME or XDG_CACHE_HOME to a folder that can be "
+                "written"
             ) from error
     return arviz
 

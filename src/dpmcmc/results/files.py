@@ -1,4 +1,4 @@
-"""Posteriors in files: NetCDF, written so that no reader sees half of one."""
+"""Posteriors in NetCDF files, which are replaced at once: no reader ever has half of one."""
 
 from __future__ import annotations
 
@@ -26,12 +26,29 @@ EMPTY = (
 
 
 def save(result: Any, path: str | Path) -> None:
-    """Write NetCDF; the file is replaced at once, so a reader never sees half of it."""
+    """Write a posterior to a NetCDF file, with its statement and its findings.
+
+    The file is replaced at once, so a reader never has half of it.
+
+    Args:
+        result: A posterior, from `dpmcmc.sample` or `dpmcmc.load`.
+        path: The file. If there is one, it is replaced.
+
+    Raises:
+        ValueError: The folder does not exist, or the posterior holds draws of several runs, which
+            one statement does not cover.
+
+    Example:
+        >>> import dpmcmc
+        >>> dpmcmc.save(record.to_arviz(), "people.nc")
+        >>> dpmcmc.load("people.nc").posterior.sizes["draw"]
+        10
+    """
     if not Path(path).absolute().parent.is_dir():
         raise ValueError(f"{path} {NO_FOLDER}")
     if hasattr(result, "posterior"):
         check_is_one_run(result)
-        # Of several runs ArviZ makes lists of what is said of all.
+        # If ArviZ has joined several runs, it has made lists of the attributes of both.
         result.attrs.update(
             {
                 name: result.posterior.attrs[name]
@@ -43,9 +60,7 @@ def save(result: Any, path: str | Path) -> None:
 
 @contextlib.contextmanager
 def claimed(path: str | Path | None) -> Iterator[None]:
-    """Have the path for oneself: an empty file stands there until draws do, so that no other run
-    writes to it.
-    """
+    """Make an empty file at the path until there are draws, so that no other run writes to it."""
     if path is None:
         yield
         return
@@ -63,9 +78,7 @@ def claimed(path: str | Path | None) -> Iterator[None]:
 
 
 def why_not_new(path: str | Path) -> str | None:
-    """What stands where a posterior is to be written, or what is missing there, and what to do
-    about it.
-    """
+    """Why no new posterior can be written to the path, and what to do; None if it can."""
     if not Path(path).absolute().parent.is_dir():
         return NO_FOLDER
     if not Path(path).exists():
@@ -75,8 +88,25 @@ def why_not_new(path: str | Path) -> str | None:
     return "exists: name another file, a posterior that was paid for is not replaced"
 
 
-def load(path: str | Path):
-    """Read what `save` wrote."""
+def load(path: str | Path) -> Any:
+    """Read a posterior that `save`, `Record.save` or a run with `path=` wrote.
+
+    Args:
+        path: The NetCDF file.
+
+    Returns:
+        An ArviZ InferenceData, with its privacy statement and its findings.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is empty or holds no posterior.
+
+    Example:
+        >>> import dpmcmc
+        >>> dpmcmc.save(record.to_arviz(), "people.nc")
+        >>> list(dpmcmc.load("people.nc").posterior.data_vars)
+        ['probability']
+    """
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path} is no file")
     if Path(path).stat().st_size == 0:

@@ -1,4 +1,4 @@
-"""Figures for people. The one file that knows matplotlib."""
+"""Figures. No other file imports matplotlib."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-MOST_ROWS, MOST_POINTS = 16, 1000  # of a figure of chains
+# The largest figure of chains
+MOST_ROWS = 16
+MOST_POINTS = 1000
 COLOURS = ("#1f5fa8", "#d9822b", "#4f9a5b", "#8457a8")
 MANY_COLOURS = (*COLOURS, "#b5403f", "#5b6770", "#c78bb0")
 MARKERS = "os^vDXP"
@@ -18,10 +20,11 @@ MARKERS = "os^vDXP"
 def against_reference(
     results: Mapping[float, Any], reference: Mapping[str, Any], title: str, path: str | Path
 ) -> None:
-    """Private posteriors, by epsilon, beside the one without privacy, (mean, sd) by parameter: 90 %
-    intervals in its sds.
+    """Draw 90 % intervals of private posteriors, by epsilon, beside the one without privacy.
+
+    The latter is given by (mean, sd) of each parameter, and is the unit of the axis.
     """
-    # Not pyplot: nothing is shown, and the caller's backend is left alone
+    # Not pyplot, which would show a window or change the caller's backend
     from matplotlib.figure import Figure
 
     names = list(reference)
@@ -36,8 +39,15 @@ def against_reference(
             low, high = np.quantile(draws, [0.05, 0.95])
             height = row + 0.3 * (index - (len(results) - 1) / 2)
             colour = COLOURS[index % len(COLOURS)]
-            axes.plot([low, high], [height, height], color=colour, linewidth=3, solid_capstyle="round", zorder=3,
-                      label=f"private, ε = {epsilon:g}, 90 %" if row == 0 else None)  # fmt: skip
+            axes.plot(
+                [low, high],
+                [height, height],
+                color=colour,
+                linewidth=3,
+                solid_capstyle="round",
+                zorder=3,
+                label=f"private, ε = {epsilon:g}, 90 %" if row == 0 else None,
+            )
             axes.plot(
                 draws.mean(),
                 height,
@@ -59,8 +69,9 @@ def against_reference(
 
 
 def chains(draws: Mapping[str, np.ndarray]) -> bytes:
-    """All draws (chain, draw) of each parameter as a histogram, and the way of every chain beside
-    it: a PNG file.
+    """A PNG of all draws (chain, draw) of each parameter.
+
+    A histogram, and beside it the path of each chain.
     """
     from matplotlib.figure import Figure
 
@@ -72,7 +83,7 @@ def chains(draws: Mapping[str, np.ndarray]) -> bytes:
         label = row[0]
         values = np.asarray(row[1], float)
         finite = values[np.isfinite(values)]
-        # Else there are no numbers for the bins
+        # If all values are equal, there are no bins
         if finite.size and np.ptp(finite) > 1e-9 * np.max(np.abs(finite)):
             histogram.hist(finite, bins=40, color="0.75")
         for index, chain in enumerate(values):
@@ -99,15 +110,23 @@ def chains(draws: Mapping[str, np.ndarray]) -> bytes:
 
 
 class Panel(NamedTuple):
-    """Curves with what they spread over, such as the repeats of an experiment."""
+    """Curves, each with the values of repeats of an experiment.
+
+    Attributes:
+        title: The title above.
+        label: The label of the axis below.
+        curves: By name: places (points,) and values (points, repeats).
+        least: The best value that is possible, drawn as a line.
+        is_high: The values differ by orders of magnitude.
+        is_wide: The places do.
+    """
 
     title: str
-    label: str  # of the axis below
-    # By name: places (points,) and values (points, repeats)
+    label: str
     curves: Mapping[str, tuple[Any, np.ndarray]]
-    least: float | None = None  # the best that there is
-    is_high: bool = False  # the values differ by orders of magnitude
-    is_wide: bool = False  # so do the places
+    least: float | None = None
+    is_high: bool = False
+    is_wide: bool = False
 
 
 def medians(
@@ -128,16 +147,7 @@ def medians(
             yscale="log" if panel.is_high else "linear",
         )
         axes.set_title(panel.title, loc="left", fontsize=11)
-        for number, (name, (at, values)) in enumerate(panel.curves.items()):
-            low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=1)  # a NaN is not drawn
-            # No bar hides another
-            aside = (
-                0 if panel.is_wide else 0.006 * np.ptp(at) * (number - (len(panel.curves) - 1) / 2)
-            )
-            axes.errorbar(
-                np.asarray(at) + aside, middle, (middle - low, high - middle), color=MANY_COLOURS[number], marker=MARKERS[number],
-                markersize=5, linewidth=1.4, elinewidth=0.8, label=name,
-            )  # fmt: skip
+        _draw_curves(axes, panel)
         if panel.least is not None:
             axes.axhline(
                 panel.least, color="0.3", linestyle=":", linewidth=1.2, label="exact draws"
@@ -156,3 +166,22 @@ def medians(
         }
         figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(path, dpi=110)
+
+
+def _draw_curves(axes: Any, panel: Panel) -> None:
+    middle_place = (len(panel.curves) - 1) / 2
+    for number, (name, (at, values)) in enumerate(panel.curves.items()):
+        low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=1)  # a NaN is not drawn
+        # Moved a little, so that no bar hides another
+        aside = 0 if panel.is_wide else 0.006 * np.ptp(at) * (number - middle_place)
+        axes.errorbar(
+            np.asarray(at) + aside,
+            middle,
+            (middle - low, high - middle),
+            color=MANY_COLOURS[number],
+            marker=MARKERS[number],
+            markersize=5,
+            linewidth=1.4,
+            elinewidth=0.8,
+            label=name,
+        )

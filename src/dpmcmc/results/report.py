@@ -1,7 +1,6 @@
-"""One page about a posterior, for people who would rather look than compute: a single HTML file
-that needs nothing else.
+"""One page about a posterior: a single HTML file that needs nothing else.
 
-All that is on it comes from the draws and their statement, so the page is as safe to publish as the
+Everything on it comes from the draws and their statement, so the page is as safe to publish as the
 posterior.
 """
 
@@ -32,12 +31,10 @@ COLUMNS = {
 }
 GLOSSARY = (
     "<b>sd</b>: the posterior standard deviation. <b>94 % from … to</b>: the shortest interval "
-    "with 94 % of the draws. "
-    "<b>Effective draws</b>: how many independent draws would estimate the mean as well. "
-    "<b>R-hat</b>: how much the chains "
-    "disagree; 1 is perfect. <b>Note</b>: “prior” marks a parameter whose standard deviation is "
-    "more than "
-    f"{summary.LIKE_PRIOR:g} of the prior's: the data add little to what was assumed about it."
+    "with 94 % of the draws. <b>Effective draws</b>: how many independent draws would estimate the "
+    "mean as well. <b>R-hat</b>: how much the chains disagree; 1 is perfect. <b>Note</b>: “prior” "
+    f"marks a parameter whose standard deviation is more than {summary.LIKE_PRIOR:g} of the "
+    "prior's: the data add little to what was assumed about it."
 )
 CHECK = (
     "The bill is in the file of the posterior: <code>dpmcmc account ledger FILE</code> computes "
@@ -46,7 +43,8 @@ CHECK = (
 CHECKED = f"{CHECK} For this page it was, and is reproduced."
 FORGED = "DO NOT BELIEVE THE PROMISE: it is not what its own bill amounts to"
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto;
+  padding: 0 1rem }
 h1 { margin-bottom: .2rem } h2 { margin-top: 2.2rem }
 .good, .bad { border-left: .4rem solid; padding: .6rem 1rem; margin: 1rem 0 }
 .good { border-color: #4f9a5b; background: #eef6ef }
@@ -64,23 +62,31 @@ img { max-width: 100% }
 
 
 def report(result: Any, path: str | Path, title: str = "A posterior") -> None:
-    """Write one HTML page: whether to rely on the draws, the parameters, a figure of the chains,
-    what was promised.
+    """Write one HTML page about a posterior.
 
-    Parameters
-    ----------
-    result
-        a posterior, from `dpmcmc.sample` or `dpmcmc.load`.
-    path
-        the file to write, with the ending .html; one that is there is replaced.
-    title
-        the headline.
+    It says whether to rely on the draws, and has the parameters, a figure of the chains, and the
+    privacy statement.
+
+    Args:
+        result: A posterior, from `dpmcmc.sample` or `dpmcmc.load`.
+        path: The file to write, with the ending .html. If there is a page, it is replaced.
+        title: The headline.
+
+    Raises:
+        ValueError: The path has another ending, or the file there is not a page.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import dpmcmc
+        >>> dpmcmc.report(record.to_arviz(), "people.html", title="People")
+        >>> Path("people.html").read_text()[:15]
+        '<!DOCTYPE html>'
     """
     write(path, title, sections(result))
 
 
 def write(path: str | Path, title: str, parts: Iterable[str]) -> None:
-    """A page of these parts, which are HTML."""
+    """Write a page of these parts, which are HTML."""
     if Path(path).suffix.lower() not in (".html", ".htm") or (
         Path(path).is_file() and not _is_page(path)
     ):
@@ -88,10 +94,11 @@ def write(path: str | Path, title: str, parts: Iterable[str]) -> None:
             f"{path} would be replaced by a web page, and is none: name a new file that ends in "
             ".html"
         )
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
+    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    head = f"<head>{meta}<title>{escape(title)}</title><style>{STYLE}</style></head>"
     body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
-    page = f'{DOCTYPE}\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n'
-    # Of file names that are no text
+    page = f'{DOCTYPE}\n<html lang="en">{head}\n<body>\n{body}\n</body></html>\n'
+    # "replace": file names in the text may have bytes that are not UTF-8
     Path(path).write_text(page, encoding="utf-8", errors="replace")
 
 
@@ -101,16 +108,16 @@ def _is_page(path: str | Path) -> bool:
 
 
 def sections(result: Any) -> list[str]:
-    """What there is to say about one posterior."""
+    """The parts of the page about one posterior."""
     statement = arviz.statement_of(result)
     attributes = result.posterior.attrs
-    doubts = verify.doubts(attributes)
-    is_private = not doubts and math.isfinite(float(attributes["epsilon"]))
+    objections = verify.doubts(attributes)
+    is_private = not objections and math.isfinite(float(attributes["epsilon"]))
     plan, reading = (escape(attributes.get(name, "")) for name in ("plan", "reading"))
     draws = summary.scalars(result)
     return [
         *(f"<p>{escape(line)}</p>" for line in _promise(attributes)),
-        _box("bad", FORGED, doubts) if doubts else "",
+        _box("bad", FORGED, objections) if objections else "",
         _verdict(result),
         "<h2>Parameters</h2>",
         _table(result, [values.attrs.get("unit", "") for values in draws.values()]),
@@ -122,25 +129,27 @@ def sections(result: Any) -> list[str]:
             "all draws, and the chains step by step",
         ),
         f"<h2>How it was made</h2><pre>{plan}</pre>" if plan else "",
-        f'<h2>What was promised</h2><pre>{escape(statement)}</pre><p class="small">{CHECKED if is_private else CHECK}</p>',
+        f"<h2>What was promised</h2><pre>{escape(statement)}</pre>"
+        f'<p class="small">{CHECKED if is_private else CHECK}</p>',
     ]
 
 
 def image(png: bytes, text: str) -> str:
-    """A picture as part of a page; the text is for those who do not see it."""
+    """A picture as part of a page, with a text for readers who cannot see it."""
     return (
         f'<img alt="{escape(text)}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
     )
 
 
 def _promise(attributes: Any) -> list[str]:
-    """The promise, the unit and what it means; of several owners the weakest promise, then all of
-    it for each.
+    """The promise, the unit, and what they mean.
+
+    If there are several owners: the weakest promise, and then the promise of each.
     """
     try:
         stated = statements.from_json(parsed(attributes[statements.ATTRIBUTE]))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        return []  # `verify.doubts` finds this too, and the page shows it
+        return []  # the verifier reports this too, and the page shows its report
     if isinstance(stated, statements.Statement):
         return [_one_space(line) for line in stated.promise()]
     facts = stated.facts()
@@ -158,11 +167,11 @@ def _one_space(line: str) -> str:
 
 
 def _verdict(result: Any) -> str:
-    """Whether to rely on the draws: by what was found when the result was made."""
-    found = arviz.findings(result)
-    notes = [each.text for each in found if not each.is_severe]
+    """Whether to rely on the draws, by the findings made with the result."""
+    findings = arviz.findings(result)
+    notes = [each.text for each in findings if not each.is_severe]
     after = _box("note", "Notes", notes) if notes else ""
-    if reasons := [each.text for each in found if each.is_severe]:
+    if reasons := [each.text for each in findings if each.is_severe]:
         return _box("bad", DO_NOT_RELY, reasons) + after
     limits = arviz.limits_of(result)
     is_several = result.posterior.sizes["chain"] > 1

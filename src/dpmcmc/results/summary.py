@@ -1,4 +1,4 @@
-"""The table of the parameters, for people."""
+"""The table of the parameters, as text."""
 
 from __future__ import annotations
 
@@ -10,21 +10,32 @@ import numpy as np
 from dpmcmc.diagnostics.chains import entries
 from dpmcmc.results.arviz import PRIOR_SD, names_of, summary_table
 
-# Of the prior's standard deviation: a posterior that is wider comes mostly from the prior
+# A posterior wider than this part of the prior's standard deviation comes mostly from the prior
 LIKE_PRIOR = 0.7
 
 
 def summary(result: Any) -> str:
-    """ArviZ's table of the parameters: mean, spread, interval, effective sample size, R-hat.
+    """ArviZ's table of the parameters: mean, standard deviation, interval, effective draws, R-hat.
 
-    The note "prior" marks parameters whose spread is mostly the prior's: the rows say little about
-    them.
+    The note "prior" marks a parameter whose standard deviation is close to the prior's: the data
+    add little to what was assumed about it.
+
+    Args:
+        result: A posterior, from `dpmcmc.sample` or `dpmcmc.load`.
+
+    Returns:
+        The table as text.
+
+    Example:
+        >>> import dpmcmc
+        >>> print(dpmcmc.summary(record.to_arviz()).split()[:3])
+        ['mean', 'sd', 'hdi_3%']
     """
     return rounded_table(result).to_string()
 
 
 def rounded_table(result: Any):
-    """The same as a data frame of texts, each number with the digits that matter."""
+    """The table as a data frame of texts, each number with its significant digits."""
     table = summary_table(result)
     is_like_prior = table["sd"].to_numpy() > LIKE_PRIOR * prior_sds(result)
     return table.apply(_rounded, axis=1).assign(note=np.where(is_like_prior, "prior", ""))
@@ -41,19 +52,15 @@ def prior_sds(result: Any) -> np.ndarray:
 
 
 def scalars(result: Any) -> dict[str, Any]:
-    """The draws (chain, draw) of every line of the summary, an entry of a vector by itself: label
-    -> DataArray.
-    """
-    found: dict[str, Any] = {}
+    """The draws (chain, draw) of every line of the summary, by its label."""
+    draws: dict[str, Any] = {}
     for name in names_of(result):
-        found.update(entries(name, result.posterior[name].transpose("chain", "draw", ...)))
-    return found
+        draws.update(entries(name, result.posterior[name].transpose("chain", "draw", ...)))
+    return draws
 
 
 def _rounded(row: Any) -> Any:
-    """A line of the summary as text: to two digits of the standard deviation, whatever the units of
-    the parameter.
-    """
+    """A line of the summary as text, with two digits of the standard deviation."""
     digits = max(0, 1 - math.floor(math.log10(row["sd"]))) if 0 < row["sd"] < math.inf else 3
     places = {
         "mcse_mean": digits + 1,

@@ -1,4 +1,4 @@
-"""What is refused of the arguments of a run, before anything is traced."""
+"""Checks of the arguments of a run, before anything is traced."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ ORDER = (
 
 
 def check_texts(name: str, texts: Any) -> None:
+    """Refuse anything but a dict of texts."""
     if not isinstance(texts, Mapping) or not all(
         isinstance(text, str) for pair in texts.items() for text in pair
     ):
@@ -28,7 +29,8 @@ def check_texts(name: str, texts: Any) -> None:
         )
 
 
-def initial_positions(position, num_chains: int, model):
+def initial_positions(position: Any, num_chains: int, model: Any) -> np.ndarray:
+    """Where each chain starts: shape (num_chains, d)."""
     dimension = model.dimension
     try:
         positions = np.asarray(jnp.asarray(position))
@@ -57,15 +59,16 @@ def initial_positions(position, num_chains: int, model):
 
 
 def check_not_traced(*values: Any) -> None:
+    """Refuse a run inside a transformation of JAX."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values)):
         raise TypeError(
             "sample was called inside jit, vmap or another transformation, where no budget can be "
-            "spent: call it outside, with "
-            "num_chains= for chains side by side"
+            "spent: call it outside, with num_chains= for chains side by side"
         )
 
 
 def check_roles(rng_key: Any, sampler: Any, curator: Any, start: Any) -> None:
+    """Refuse arguments of other types, or in another order."""
     if (
         not jax.dtypes.issubdtype(getattr(rng_key, "dtype", None), jax.dtypes.prng_key)
         or rng_key.shape != ()
@@ -75,16 +78,16 @@ def check_roles(rng_key: Any, sampler: Any, curator: Any, start: Any) -> None:
             "jax.random.key(0)"
         )
     if not (isinstance(sampler, Sampler) or (callable(sampler) and start is not None)):
-        told = ""
+        hint = ""
         if callable(sampler):
-            told = (
+            hint = (
                 " (a function is called with what start= returns, which is missing: a recipe has "
-                "it in **recipe.options; to go on "
-                "from where another run has ended give recipe.continued instead)"
+                "it in **recipe.options; to go on from where another run has ended give "
+                "recipe.continued instead)"
             )
         elif hasattr(sampler, "sampler"):
-            told = " (give recipe.sampler and **recipe.options)"
-        raise TypeError(f"the sampler is a {type(sampler).__name__}{told}: {ORDER}")
+            hint = " (give recipe.sampler and **recipe.options)"
+        raise TypeError(f"the sampler is a {type(sampler).__name__}{hint}: {ORDER}")
     if start is not None and not callable(start):
         raise TypeError(
             f"start is a {type(start).__name__}: it must be a private start, such as "
@@ -95,7 +98,7 @@ def check_roles(rng_key: Any, sampler: Any, curator: Any, start: Any) -> None:
 
 
 def check_warmup(warmup: float) -> None:
-    """Refuse a share of the draws that is none."""
+    """Refuse a share of the draws outside [0, 1)."""
     if not isinstance(warmup, numbers.Real) or not 0 <= warmup < 1:
         raise ValueError(
             f"warmup={warmup!r} must lie in [0, 1): it is the share of the draws kept apart"
@@ -113,7 +116,7 @@ def check_one_beginning(start: Any, initial_position: Any) -> None:
 
 
 def check_output(progress: Any, checks: Any) -> None:
-    """Refuse what cannot be shown or called once the budget is spent."""
+    """Refuse options of the output that would fail after the budget is spent."""
     if checks is not None and not callable(checks):
         raise TypeError(
             f"checks is a {type(checks).__name__}: it must be a function from the result to a list "

@@ -1,8 +1,8 @@
-"""A plan at work: have it granted, then run it block after block, chains side by side.
+"""Have a plan granted, then run it block after block, chains side by side.
 
-After each block its draws are kept, progress is shown and an interrupt is honoured, there and
-nowhere else; a curator, or one of several owners, that runs out or withdraws ends the run there
-too. The bill is paid before the first block; nothing is refunded.
+After each block, and only there, its draws are kept, progress is shown and an interrupt takes
+effect. The run also ends there if a curator, or one of several owners, has no budget left or
+withdraws its rows. The bill is paid before the first block; nothing is refunded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dpmcmc.run.plan import Plan
 
 NEARLY_ALL = 0.95
-# Times as many steps, each of half the length of those before, where steps ask nothing
+# If steps ask nothing: how many times as many steps, each half as long as those before
 REFINEMENTS = 4, 16, 64
 
 
@@ -60,22 +60,32 @@ def run(
 
 @dataclass
 class Execution:
-    """A granted run and the draws it has so far."""
+    """A granted run and the draws it has so far.
+
+    Attributes:
+        plan: The plan of the run.
+        grant: The curator's grant.
+        checks: The caller's function from a result to further findings, or None.
+        findings: The findings so far.
+        num_done: The number of steps so far.
+        refinement: How many times as many steps as planned were taken.
+        is_warned: Whether a warning was shown that the draws cannot be saved.
+        next_save: The earliest time of the next save.
+        draws: The draws of each block.
+    """
 
     plan: Plan
     grant: Any
     checks: Callable[[Any], list[Finding]] | None
-    findings: list[Finding]  # so far
+    findings: list[Finding]
     num_done: int = 0
-    refinement: int = 1  # how many times as many steps were taken
+    refinement: int = 1
     is_warned: bool = False
     next_save: float = 0.0
     draws: list[Any] = field(default_factory=list)
 
     def go(self, starter, runners, bar: Progress, interrupts: list) -> Record:
-        """Run to the end, or as far as it gets: draws that were paid for are returned, or come with
-        the error.
-        """
+        """Run to the end, or until an error: the draws are returned, or are in the error."""
         try:
             ending = self._run(starter, runners, bar, interrupts)
         except KeyboardInterrupt:
@@ -146,17 +156,17 @@ class Execution:
         bar: Progress,
         interrupts: list,
     ) -> None:
-        """More and shorter steps, which cost nothing, until the chains agree; these take the place
-        of the draws before.
+        """Take more and shorter steps, which cost nothing, until the chains agree.
+
+        Their draws replace those before.
         """
         first_step += sum(self.plan.sizes)
         for times in REFINEMENTS:
             result = self.record()
             num_draws = result.num_draws
             is_converged = not any(each.code in diagnostics.UNCONVERGED for each in result.findings)
-            if (
-                is_converged or num_draws < 2 * self.plan.limits.ess
-            ):  # so few are never worth that many
+            has_too_few = num_draws < 2 * self.plan.limits.ess  # at any number of steps
+            if is_converged or has_too_few:
                 return
             bar.say(
                 f"the chains do not agree yet: they go on with {times} times as many steps, at no "
@@ -176,16 +186,14 @@ class Execution:
             self.refinement = times
 
     def _save_so_far(self, bar: Progress) -> None:
-        """Unless the last time was so shortly before that saving would take most of the time: a
-        kill loses no more than that.
-        """
+        """Save the draws, unless saving would then take most of the time of the run."""
         start = time.monotonic()
         if self.plan.settings.path is None or start < self.next_save:
             return
         try:
             self._save(self.record(self._ended("unfinished", "is unfinished")))
         except Exception as error:
-            # A full disk may have room again: the draws are safe here, the last attempt counts
+            # A full disk may have room again later: the draws are still in memory
             if not self.is_warned:
                 path = self.plan.settings.path
                 why = in_brief(error)
@@ -199,7 +207,7 @@ class Execution:
         result = None
         model = self.plan.curator.model
         try:
-            # A sampler of one's own may name its statistics as it likes.
+            # The statistics of a user's own sampler may have any names, so this check may fail
             findings += unless_it_fails(
                 diagnostics.of_draws,
                 model,
@@ -251,7 +259,7 @@ class Execution:
         return num_kept * self.plan.settings.thin
 
     def record(self, *findings: Finding) -> Record:
-        """The draws so far, judged, with all that was found and promised."""
+        """The draws so far, compared with their limits, with findings and statement."""
         plan = self.plan
         model = plan.curator.model
         positions, info = jax.tree.map(
@@ -281,7 +289,7 @@ def _arviz_of(record: Record | None) -> Any:
 
 
 def _every(times: int, num_before: int, drawn: Any) -> Any:
-    """Every `times`-th draw, where so many came before these."""
+    """Every `times`-th draw, counted over the `num_before` draws before and these."""
     first = (times - 1 - num_before) % times
     return jax.tree.map(lambda leaf: np.asarray(leaf)[first::times], drawn)
 
@@ -299,19 +307,16 @@ def _declared(model, queries: Queries) -> list[str]:
 
 
 def _unspent(budget: Any, statement: Any) -> list[Finding]:
-    """Where the budget allows no further step, and yet a good part of epsilon is left."""
+    """A note if the budget allows no further step although much of epsilon is left."""
     if not isinstance(budget, Budget) or not statement.epsilon < NEARLY_ALL * budget.epsilon:
         return []
     return [
         note(
             "budget-left",
             f"The run spends epsilon={statement.epsilon:.4g} of {budget.epsilon:g}, and no further "
-            "draw "
-            "fits: either each draw costs much, or the deviation of rounded noise from perfect "
-            "noise "
-            "has used up its part of delta (then a larger delta allows more steps, a larger "
-            "epsilon "
-            "none).",
+            "draw fits: either each draw costs much, or the deviation of rounded noise from "
+            "perfect noise has used up its part of delta (then a larger delta allows more steps, "
+            "a larger epsilon none).",
             epsilon=statement.epsilon,
             budget=budget.epsilon,
         )

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[list[int]]:
-    """Note Ctrl-C, and the signal to terminate, in the list that is yielded, instead of raising
-    them.
+    """Collect Ctrl-C and the signal to terminate in the yielded list, instead of raising them.
 
-    Raised at a bad moment they would lose a block, or all draws while these are saved, and in the
-    compiler they end the process. They are held only where Python would raise them: in the main
-    thread, and if nobody else handles them. A process that was told to terminate does so at the
-    end.
+    An exception at the wrong moment would discard a block, or all draws while these are saved, and
+    in the compiler it ends the process. Signals are held only where Python would raise them: in the
+    main thread, and if no other handler is set. After a signal to terminate, the process terminates
+    at the end.
     """
     held: list[int] = []
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}

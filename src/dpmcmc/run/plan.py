@@ -30,12 +30,24 @@ from dpmcmc.run.record import Record
 from dpmcmc.types import Ask, Key, Position, Sampler
 from dpmcmc.types import Plan as Queries
 
-NUM_BLOCKS = 20  # about so many, so that progress moves and an interrupt loses little
+# About this many blocks, so that progress is shown often and an interrupt costs few draws
+NUM_BLOCKS = 20
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How long a run is, where it begins, and where its draws go: the options of `sample`."""
+    """How long a run is, where it begins, and where its draws go.
+
+    Attributes:
+        num_steps: Steps per chain; None takes as many as the budget allows.
+        num_chains: How many chains.
+        thin: Keep every thin-th step.
+        warmup: The share of the draws, from the first on, that is kept apart as warm-up.
+        start: A private start, or None.
+        path: A new NetCDF file, or None.
+        attributes: Texts to keep with the posterior.
+        units: The units of parameters, by name.
+    """
 
     num_steps: int | None = None
     num_chains: int = 4
@@ -49,23 +61,43 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A run that has been traced, billed on paper and checked.
+    """A run that has been traced, whose bill has been made and checked.
 
     Nothing is compiled, and nothing is spent. A plan may be run again: each run is billed.
+
+    Attributes:
+        curator: Who holds the rows.
+        settings: The options of the run.
+        keys: The random key of each chain.
+        positions: Where each chain starts.
+        begin: The traced start.
+        blocks: The traced blocks, by their number of steps.
+        sizes: The numbers of steps of all blocks, in their order.
+        queries: How often each query is asked in the whole run.
+        asked: The queries of one step, or of the start if a step asks none: the law of the draws
+            depends on these.
+        bill: What each query costs: a tuple of entries, or for several owners a dict by name.
+        findings: Findings about the settings and the model.
+        limits: What the draws will be compared with.
+
+    Example:
+        >>> import dpmcmc
+        >>> planned = dpmcmc.plan(key, recipe, curator, num_steps=20)
+        >>> round(planned.epsilon, 4), planned.num_steps
+        (0.2605, 20)
     """
 
     curator: Any
     settings: Settings
     keys: Any
     positions: Any
-    begin: Any  # the traced start
-    blocks: Mapping[int, Any]  # the traced blocks, by their size
-    sizes: list[int]  # of all blocks, in their order
-    queries: Queries  # of the whole run: how often each query is asked
-    # In a step, or if that asks nothing at the start: what the law of the draws rests on
+    begin: Any
+    blocks: Mapping[int, Any]
+    sizes: list[int]
+    queries: Queries
     asked: Queries
-    bill: Any  # what each query costs: a tuple of entries, of several owners by their names
-    findings: list[Finding]  # of the settings and the model
+    bill: Any
+    findings: list[Finding]
     limits: diagnostics.Limits
 
     @property
@@ -75,16 +107,25 @@ class Plan:
 
     @functools.cached_property
     def statement(self) -> Statement | FederatedStatement:
-        """What the run would promise."""
+        """The privacy statement that the run would have."""
         return self.curator.expected_statement(self.queries)
 
     @property
     def epsilon(self) -> float:
-        """The epsilon of the promise; of several owners the largest."""
+        """The epsilon of the statement; of several owners the largest."""
         return self.statement.facts()["epsilon"]
 
     def to_json(self) -> dict[str, Any]:
-        """All that the plan says, as JSON."""
+        """The length of the run, its statement and its findings, as JSON.
+
+        Returns:
+            A dict of texts, numbers, lists and dicts.
+
+        Example:
+            >>> import dpmcmc
+            >>> dpmcmc.plan(key, recipe, curator, num_steps=20).to_json()["num_chains"]
+            2
+        """
         return {
             "num_steps": self.num_steps,
             "num_chains": len(self.keys),
@@ -107,22 +148,28 @@ class Plan:
     ) -> Record:
         """Have the plan granted, which spends its bill, and run it.
 
-        The curator checks the plan once more, under a lock: another run may have spent since.
+        The curator checks the plan once more, under a lock: another run may have used the budget in
+        the meantime.
 
         Args:
-            progress: show the progress, and each finding as it is made, on standard error. "bar"
-                shows the progress alone; `False` neither: findings then go to the log.
-            checks: a function from the ArviZ result to findings of one's own about it.
+            progress: True shows the progress, and each finding as it is made, on standard error.
+                "bar" shows the progress only. False shows neither: findings then go to the log.
+            checks: A function from the ArviZ result to further findings about it.
 
         Returns:
-            The record: draws, released statistics, statement and findings.
+            The record, with draws, released statistics, statement and findings.
 
         Raises:
-            BudgetExceeded: the plan does not fit what is left of the budget by now.
-            RunFailed: the run broke off after it was paid for; `.posterior` has its draws.
+            BudgetExceeded: The plan costs more than is left of the budget by now.
+            RunFailed: The run ended with an error after it was paid for; `.posterior` has its
+                draws.
 
         Example:
-            >>> record = plan(jax.random.key(0), recipe, curator).run()  # doctest: +SKIP
+            >>> import dpmcmc
+            >>> planned = dpmcmc.plan(key, recipe, curator, num_steps=20)
+            >>> record = planned.run(progress=False)
+            >>> record.num_draws
+            20
         """
         arguments.check_output(progress, checks)
         return execute.run(self, progress, checks)
@@ -138,22 +185,25 @@ def plan(
     """Trace a run, make its bill, and check it against the budget. Nothing is spent.
 
     Args:
-        rng_key: the public key of the chains, from `jax.random.key`.
-        sampler: a `Sampler`, a function of what `start=` returns, or a recipe, whose options then
-            hold unless they are given here.
-        curator: who holds the rows: a `Curator`, or a `Federation` of several.
-        initial_position: where the chains start; `None` is 0. A public choice.
-        **options: num_steps, num_chains, thin, warmup, start, path, attributes and units, as those
-            of `sample`.
+        rng_key: The public key of the chains, from `jax.random.key`.
+        sampler: A `Sampler`, a function of what `start` returns, or a recipe, whose options are
+            used unless they are given here.
+        curator: Who holds the rows: a `Curator`, or a `Federation` of several.
+        initial_position: Where the chains start; None is 0. A public choice.
+        **options: Any of num_steps, num_chains, thin, warmup, start, path, attributes and units, as
+            `sample` takes them.
 
     Returns:
-        The plan: `.bill`, `.epsilon`, `.findings`, `.statement`, and `.run()`.
+        The plan, with `bill`, `epsilon`, `findings`, `statement` and the method `run`.
 
     Raises:
-        BudgetExceeded: the run costs more than is left of the budget.
+        BudgetExceeded: The run costs more than is left of the budget.
 
     Example:
-        >>> print(plan(jax.random.key(0), recipe, curator))  # doctest: +SKIP
+        >>> import dpmcmc
+        >>> planned = dpmcmc.plan(key, recipe, curator, num_steps=20)
+        >>> print(str(planned).splitlines()[0])
+        20 steps of 2 chains: nothing is spent yet
     """
     if hasattr(sampler, "sampler") and hasattr(sampler, "options"):
         options = {**sampler.options, **options}
@@ -179,44 +229,50 @@ def sample(
     attributes: Mapping[str, str] = MappingProxyType({}),
     units: Mapping[str, str] = MappingProxyType({}),
     checks: Callable[[Any], list[Finding]] | None = None,
-):
-    """Draw from the posterior, within the curator's budget: `plan`, `Plan.run` and
-    `Record.to_arviz` in one call.
+) -> Any:
+    """Draw from the posterior, within the curator's budget.
+
+    This is `plan`, `Plan.run` and `Record.to_arviz` in one call.
 
     Args:
-        rng_key: the public key of the chains, from ``jax.random.key``. The privacy noise never
-            comes from it.
-        sampler: a `Sampler`, or a function of what `start` returns.
-        curator: who holds the rows: a `Curator`, or a `Federation` of several.
-        initial_position: where the chains start: shape (d,) for all, or (num_chains, d). A public
+        rng_key: The public key of the chains, from `jax.random.key`. The privacy noise never comes
+            from it.
+        sampler: A `Sampler`, or a function of what `start` returns.
+        curator: Who holds the rows: a `Curator`, or a `Federation` of several.
+        initial_position: Where the chains start: shape (d,) for all, or (num_chains, d). A public
             choice, not computed from the rows.
-        num_steps: steps per chain; ``None`` takes as many as the budget allows.
-        num_chains: how many chains; they share the budget.
-        thin: keep every thin-th step.
-        warmup: this share of the draws, from the start, is kept apart as warm-up.
-        progress: show the progress, and each finding as it is made, on standard error. "bar" shows
-            the progress alone; ``False`` neither: findings then go to the log. `findings` reads
-            them from the result.
-        start: a private start, such as `newton_start`, run once from `initial_position` for all
+        num_steps: Steps per chain; None takes as many as the budget allows.
+        num_chains: How many chains; they share the budget.
+        thin: Keep every thin-th step.
+        warmup: The share of the draws, from the first on, that is kept apart as warm-up.
+        progress: True shows the progress, and each finding as it is made, on standard error. "bar"
+            shows the progress only. False shows neither: findings then go to the log. `findings`
+            reads them from the result.
+        start: A private start, such as `newton_start`, run once from `initial_position` for all
             chains and billed with the run. Chains begin at its `position`; `sampler` may then be a
             function of what it returns: ``lambda start: hmc(..., start.precision)``.
-        path: a new NetCDF file, written again and again while the run goes on, so that even a
-            killed process loses few draws.
-        attributes: texts to keep with the posterior, as its attributes: "plan" is shown by
+        path: A new NetCDF file, written repeatedly during the run, so that few draws are missing if
+            the process is killed.
+        attributes: Texts to keep with the posterior, as its attributes: "plan" is shown by
             `report`.
-        units: those of the parameters, by name, for the readers of the posterior.
-        checks: a function from the result to findings of one's own about it: they are kept with
-            the others.
+        units: The units of parameters, by name, for the readers of the posterior.
+        checks: A function from the result to further findings about it, which are kept with the
+            others.
 
     Returns:
         An ArviZ InferenceData with its privacy statement.
 
     Raises:
-        BudgetExceeded: the run costs more than is left of the budget; nothing is spent.
-        RunFailed: the run broke off after it was paid for; `.posterior` has its draws.
+        BudgetExceeded: The run costs more than is left of the budget; nothing is spent.
+        RunFailed: The run ended with an error after it was paid for; `.posterior` has its draws.
 
     Example:
-        >>> posterior = sample(jax.random.key(0), sampler, curator, start)  # doctest: +SKIP
+        >>> import dpmcmc
+        >>> posterior = dpmcmc.sample(
+        ...     key, recipe.sampler, curator, [0.0], num_steps=20, num_chains=2, progress=False
+        ... )
+        >>> dict(posterior.posterior.sizes)
+        {'chain': 2, 'draw': 10}
     """
     arguments.check_output(progress, checks)
     settings = Settings(num_steps, num_chains, thin, warmup, start, path, attributes, units)
@@ -227,7 +283,7 @@ def sample(
 def _planned(
     rng_key: Key, sampler: Any, curator: Any, initial_position: Any, settings: Settings
 ) -> Plan:
-    """What would be refused after the budget is spent is refused here."""
+    """Trace, bill and check a run: all refusals happen here, before the budget is spent."""
     keys, positions = _beginning(rng_key, sampler, curator, initial_position, settings)
     thin = whole("thin", settings.thin)
     begin = curator.trace(begin_program(sampler, settings.start), keys, positions)

@@ -16,14 +16,17 @@ from dpmcmc.types import Position, Sampler
 
 
 def begin_program(sampler: Sampler | Callable[[Any], Sampler], start: Callable | None = None):
-    """(ask, keys, positions) -> (what the private start learned, the chains' first states)."""
+    """A function from (ask, keys, positions) to the chains' first states.
+
+    It also returns what the private start has found, or None.
+    """
 
     def begin(ask, keys, positions):
-        # Steps fold in 0, 1, 2, ...; the start folds in the indices they never reach.
+        # Steps fold in 0, 1, 2, ...; the start folds in the two largest indices.
         learned = None
         if start is not None:
-            found = start(jax.random.fold_in(keys[0], 2**32 - 2), positions[0], ask)
-            learned = _checked_state("start", found, positions[0])
+            returned = start(jax.random.fold_in(keys[0], 2**32 - 2), positions[0], ask)
+            learned = _checked_state("start", returned, positions[0])
             positions = jnp.broadcast_to(learned.position, positions.shape)
         own_keys = jax.vmap(lambda key: jax.random.fold_in(key, 2**32 - 1))(keys)
         init = _made(sampler, learned).init
@@ -37,7 +40,7 @@ def begin_program(sampler: Sampler | Callable[[Any], Sampler], start: Callable |
 def _first_state(returned: Any, position: Position) -> Any:
     """The state that a chain begins with.
 
-    Its numbers have a type of their own: in a loop that of a plain 0 would change.
+    Its numbers get a fixed type: that of a plain 0 would change in a loop.
     """
     return jax.tree.map(
         lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)),
@@ -46,8 +49,9 @@ def _first_state(returned: Any, position: Position) -> Any:
 
 
 def block_program(sampler: Sampler | Callable[[Any], Sampler], num_steps: int, thin: int = 1):
-    """(ask, keys, learned, states, first step) -> (states, (positions, info) of every thin-th
-    step).
+    """A function from (ask, keys, learned, states, first step) to (states, draws).
+
+    The draws are (positions, info) of every thin-th step.
     """
 
     def block(ask, keys, learned, states, first_step):
@@ -78,10 +82,10 @@ def _made(sampler: Sampler | Callable[[Any], Sampler], learned: Any) -> Sampler:
 
 def _checked_step(returned: Any) -> tuple[Any, Any]:
     if type(returned) is not tuple or len(returned) != 2:
-        told = (
+        problem = (
             f"{len(returned)} values" if type(returned) is tuple else f"a {type(returned).__name__}"
         )
-        raise TypeError(f"the sampler's step returned {told}: return (state, info)")
+        raise TypeError(f"the sampler's step returned {problem}: return (state, info)")
     return _checked_state("step", returned[0]), returned[1]
 
 
@@ -92,10 +96,10 @@ def _checked_state(name: str, state: Any, position: Position | None = None) -> A
         raise TypeError(f"the state that {who} returned is {kind}: it needs a field `position`")
     shape = getattr(state.position, "shape", None)
     if position is not None and shape != position.shape:
-        told = f"is a {type(state.position).__name__}" if shape is None else f"has shape {shape}"
+        problem = f"is a {type(state.position).__name__}" if shape is None else f"has shape {shape}"
         raise TypeError(
-            f"the position in the state that {who} returned {told}: it must be an array of the "
-            f"model's shape, {position.shape}. "
-            "Keep what else the chain has, such as other replicas, in other fields"
+            f"the position in the state that {who} returned {problem}: it must be an array of the "
+            f"model's shape, {position.shape}. Keep what else the chain has, such as other "
+            "replicas, in other fields"
         )
     return state

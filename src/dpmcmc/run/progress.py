@@ -1,4 +1,4 @@
-"""Progress made of released values only: a bar in a terminal, plain lines elsewhere."""
+"""Progress, made from released values only: a bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class Progress:
-    """Shows how many of the steps are done and, if the sampler released it, how many moves were
-    accepted.
-    """
+    """Shows how many steps are done and, if it is released, the share of accepted moves."""
 
     def __init__(self, num_steps: int, is_shown: bool = True, shows_findings: bool = True) -> None:
         self.num_steps = num_steps
@@ -48,6 +46,7 @@ class Progress:
             self.bar.stop()
 
     def advance(self, num_steps: int, info: Any) -> None:
+        """Show that a block is done."""
         self.done += num_steps
         if (is_accepted := statistics_of(info).get("is_accepted")) is not None:
             self.accepted.append(float(np.mean(is_accepted)))
@@ -62,22 +61,21 @@ class Progress:
             self.say(f"{self.done} of {self.num_steps} steps{self._acceptance()}")
 
     def say(self, text: str) -> None:
+        """Print a line, if progress is shown."""
         if self.is_shown:
             print(f"dpmcmc: {text}", file=sys.stderr)
 
     def warn(self, findings: Iterable[Finding]) -> None:
-        """Show the findings that were not shown before: each note by itself, the severe ones
-        together.
-        """
+        """Show the findings not shown before: one line a note, and one for all severe ones."""
         new = [finding for finding in findings if finding not in self.warned]
         self.warned += new
         for line in in_lines(new) if self.shows_findings else ():
             self.tell(line)
 
     def tell(self, text: str) -> None:
-        """For those who look at no progress, too.
+        """Print a line, or log it if progress is not shown.
 
-        Never an error, as warnings can be: it would lose the draws.
+        Not a Python warning, which can be turned into an error: the draws would be discarded.
         """
         if self.is_shown:
             self.say(text)

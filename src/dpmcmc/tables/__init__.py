@@ -1,4 +1,4 @@
-"""Files and data frames -> rows, by what is declared in public. No error shows a cell."""
+"""From files and data frames to rows, by public declarations. No error shows a cell."""
 
 from dpmcmc.tables.columns import corners, indicators, labels, persons, scaled, simplex
 from dpmcmc.tables.files import read_columns

@@ -1,4 +1,4 @@
-"""The cells of a column: what text, number or date each of them is."""
+"""The cells of a column as texts, numbers or dates."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def as_days(cells: Cells) -> np.ndarray:
 
 
 def as_cells(cells: Cells, has_dates: bool = False) -> np.ndarray:
-    """A column as an array of numbers, text or whatever has cells to be read as text."""
-    # One cell for each entry of a list, whatever it is: a cell that is a list itself must not show
-    # by an axis more.
+    """A column as an array of numbers, texts, or objects that are read as text."""
+    # A list becomes an array with one cell for each entry: a cell that is itself a list must not
+    # become visible as a further axis.
     if isinstance(cells, str | bytes):
         raise ValueError(
             "a column is an array or a list of cells, not a text: give the column itself"
@@ -46,43 +46,41 @@ def as_cells(cells: Cells, has_dates: bool = False) -> np.ndarray:
         )
     array = np.asarray(cells) if hasattr(cells, "__array__") else np.fromiter(cells, object)
     kinds = "biufUSO" + "M" * has_dates
-    # With a time zone pandas makes objects of times
+    # Times with a time zone become objects, but the column of pandas still has the kind "M"
     kind = getattr(getattr(cells, "dtype", None), "kind", "O")
     if array.ndim != 1 or array.dtype.kind not in kinds or (kind in "mM" and kind not in kinds):
         axes = "" if array.ndim == 1 else f" with {array.ndim} axes"
-        # The whole dtype of texts would show how long the longest is
+        # Not the whole dtype: that of texts shows the length of the longest one
         kind = array.dtype.type.__name__
         raise ValueError(
             f"a column of type {kind}{axes} cannot be used: it must hold numbers or text, one per "
-            "row, or dates "
-            "where its bounds are dates, such as 2021-03-04"
+            "row, or dates where its bounds are dates, such as 2021-03-04"
         )
     return array
 
 
 def is_none(cell: Any) -> bool:
-    """None, or no time: pandas has it for what is missing among dates."""
+    """Whether a cell is None, or "not a time", which marks missing dates."""
     return cell is None or (
         type(cell).__name__ in ("NaTType", "datetime64", "timedelta64") and str(cell) == "NaT"
     )
 
 
 def text_of(cell: Any) -> str:
-    """A cell as text, without blanks around it."""
+    """A cell as text, without spaces around it."""
     try:
         if isinstance(cell, np.floating):
-            # As the column has it where all its cells are numbers: 0.1 in float32 is another number
-            # than "0.1"
+            # The same number as in a column of numbers: 0.1 in float32 is not the number "0.1"
             cell = float(cell)
         return (
             cell.decode("utf-8", "surrogateescape") if isinstance(cell, bytes) else str(cell)
         ).strip()
-    except Exception:  # Python prints no integer of 5000 digits
+    except Exception:  # Python refuses to print an integer of 5000 digits
         return ""
 
 
 def number_of(text: str) -> float:
-    """A text as a number, 1 or 0 for true or false, NaN for any other."""
+    """A text as a number: true is 1, false is 0, and what is not a number is NaN."""
     try:
         return float(text)
     except ValueError:
@@ -90,7 +88,7 @@ def number_of(text: str) -> float:
 
 
 def days_of(text: str) -> float:
-    """An ISO date, perhaps with a time, as days since 1970-01-01; of a time zone the local time."""
+    """An ISO date, perhaps with a time, as days since 1970-01-01. Time zones are ignored."""
     try:
         if not _DATE.match(text):
             return math.nan

@@ -1,12 +1,12 @@
 """Numbers within public bounds, made from the cells of columns.
 
-A bad cell must not show: not as an error, not as a missing row, not as a count. So a cell outside
-its bounds is moved to the nearer one, and a cell that is missing or not a number becomes a NaN: its
-row is then ignored (its log-likelihood term is 0), so the posterior is about the complete rows.
-(Any number in its place would be a made-up observation: of a skewed column the middle of its bounds
-lies far from all others, and moved slopes by several standard deviations. A `SufficientStatistic`
-alone knows all rows together, and takes a NaN for its center: fill in what is missing there.)
-Errors name files, column names and declared types, never cells.
+A bad cell must not become visible: not as an error, not as a missing row, not as a count. So a cell
+outside its bounds is moved to the nearer one, and a cell that is missing or not a number becomes a
+NaN. Its row is then ignored (its log-likelihood term is 0), so the posterior is about the complete
+rows. Any number in its place would be a made-up observation: in a skewed column the middle of the
+bounds is far from all other cells, and changed coefficients by several standard deviations. The one
+exception is `SufficientStatistic`, which takes the center of the statistic for a NaN: fill in
+missing cells before you use it. Errors name files, column names and declared types, never cells.
 """
 
 from __future__ import annotations
@@ -21,21 +21,39 @@ import numpy as np
 from dpmcmc.tables.cells import Cells, as_cells, as_days, as_numbers, is_none, number_of, text_of
 from dpmcmc.tables.declared import Bounds, DateBounds, checked_bounds
 
-MISSING = ("", ".", "?", "na", "n/a", "nan", "<na>", "null")  # of names of persons, in any case
+# Names of persons that count as missing, in upper or lower case
+MISSING = ("", ".", "?", "na", "n/a", "nan", "<na>", "null")
 
 
 def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[Any, Any]]) -> np.ndarray:
-    """The columns that have bounds, in that order, with the bounds moved to -1 and 1: shape (rows,
-    k), float32.
+    """Numbers or dates, scaled so that their public bounds are -1 and 1.
 
-    A row is then no longer than sqrt(k), the `radius` to give to a regression, and a coefficient is
-    per half the width of the bounds. A cell that is missing or no number is a NaN, and its row says
-    nothing (to a `SufficientStatistic` it would say the center: fill it in first). `columns`: a
-    dict of arrays, or a DataFrame.
+    The length of a row is then at most sqrt(k), which is the `radius` of a regression, and a
+    coefficient is the effect of half the width of the bounds. A cell outside its bounds is moved to
+    the nearer one. A cell that is missing or not a number becomes a NaN, and its row is ignored. (A
+    `SufficientStatistic` takes its center instead: fill in missing cells before you use it.)
 
-    Bounds that are dates, as in ``("1940-01-01", "2010-12-31")``, make a column one of dates: ISO
-    texts such as 2021-03-04 or 2021-03-04 10:30 (of a time zone the local time is taken), or dates
-    of Python, NumPy or pandas.
+    If the bounds are dates, as in ``("1940-01-01", "2010-12-31")``, so are the cells: ISO texts
+    such as 2021-03-04 or 2021-03-04 10:30 (with a time zone, the local time counts), or dates of
+    Python, NumPy or pandas.
+
+    Args:
+        columns: The table, as a dict of columns or a DataFrame.
+        bounds: The lower and the upper bound of each column to take, by name. Public: do not
+            compute them from the rows.
+
+    Returns:
+        One column for each of the k bounds, in their order, of shape (rows, k) and type float32.
+
+    Raises:
+        TypeError: An argument is not a dict or a DataFrame.
+        ValueError: A column is missing, bounds are not two finite numbers or dates, or columns have
+            different numbers of rows.
+
+    Example:
+        >>> from dpmcmc import tables
+        >>> tables.scaled({"age": [20, 40, 99, "?"]}, {"age": (20, 60)}).ravel().tolist()
+        [-1.0, 0.0, 1.0, nan]
     """
     if not isinstance(bounds, Mapping):
         raise TypeError(
@@ -54,7 +72,7 @@ def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[Any, Any]]) 
         )
     missing = [name for name in limits if name not in columns]
     if missing:
-        # Those that are there are not named: a frame read without a header has a row for names.
+        # The error does not name the other columns: without a header, names are cells of a row.
         raise ValueError(
             f"no column {', '.join(map(repr, missing))}, of those that the bounds name"
         )
@@ -64,7 +82,7 @@ def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[Any, Any]]) 
             f"the columns {', '.join(map(repr, limits))} have different numbers of rows: they must "
             "agree"
         )
-    # Whether a cell is too large or too small for its type must not show
+    # A warning would show that a cell is too large or too small for its type
     with np.errstate(all="ignore"):
         within = [
             (column - pair.middle) / pair.half
@@ -74,19 +92,33 @@ def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[Any, Any]]) 
 
 
 def numbers(cells: Cells, bounds: Bounds) -> np.ndarray:
-    """Every cell as a number within the bounds (float64), a date as days since 1970-01-01, or a
-    NaN.
-    """
+    """Every cell as a number within the bounds, or a NaN: float64; dates are days since 1970."""
     values = as_days(cells) if isinstance(bounds, DateBounds) else as_numbers(cells)
     return np.clip(values, bounds.low, bounds.high)
 
 
 def labels(cells: Cells, positive: Any = None, negative: Any = None) -> np.ndarray:
-    """1 for a cell that equals `positive`, 0 for one that equals `negative`, as text or number, and
-    NaN for any other.
+    """Labels of two public levels as 1 and 0.
 
-    Both levels are declared, or none: then they are 1 and 0, or true and false. A label of another
-    spelling is a missing one, and its row is ignored.
+    A cell equals a level as text or as a number. Any other cell becomes a NaN, also one of another
+    spelling, and its row is ignored.
+
+    Args:
+        cells: The column.
+        positive: The level that becomes 1. Give both levels, or none if they are 1 and 0, or true
+            and false.
+        negative: The level that becomes 0.
+
+    Returns:
+        Shape (rows,), float32.
+
+    Raises:
+        ValueError: One level is given without the other.
+
+    Example:
+        >>> from dpmcmc import tables
+        >>> tables.labels(["yes", "no", "Yes"], positive="yes", negative="no").tolist()
+        [1.0, 0.0, nan]
     """
     if (positive is None) != (negative is None):
         raise ValueError(
@@ -111,11 +143,25 @@ def _equals(cells: Cells, level: Any) -> np.ndarray:
 
 
 def indicators(cells: Cells, levels: Sequence[Any]) -> np.ndarray:
-    """For each of the public `levels` but the first, whether a cell equals it: shape (rows,
-    len(levels) - 1), float32.
+    """For each public level except the first, whether a cell equals it.
 
-    A row is then no longer than 1. A cell that is none of the levels makes NaNs, and its row is
+    The length of a row is at most 1. A cell that is none of the levels becomes NaNs, and its row is
     ignored.
+
+    Args:
+        cells: The column.
+        levels: The public levels. Coefficients are compared with the first of them.
+
+    Returns:
+        Shape (rows, len(levels) - 1), float32.
+
+    Raises:
+        ValueError: There are fewer than two different levels.
+
+    Example:
+        >>> from dpmcmc import tables
+        >>> tables.indicators(["a", "b", "c"], levels=("a", "b", "c")).tolist()
+        [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
     """
     values = [
         text_of(level) if math.isnan(number_of(text_of(level))) else number_of(text_of(level))
@@ -127,18 +173,32 @@ def indicators(cells: Cells, levels: Sequence[Any]) -> np.ndarray:
             f"levels={levels!r} must be two different values or more: each is compared with the "
             "first"
         )
-    found = np.stack([_equals(cells, level) for level in levels], axis=1)
-    return np.where(found.any(axis=1, keepdims=True), found[:, 1:], np.nan).astype(np.float32)
+    equals = np.stack([_equals(cells, level) for level in levels], axis=1)
+    return np.where(equals.any(axis=1, keepdims=True), equals[:, 1:], np.nan).astype(np.float32)
 
 
 def corners(cells: Cells, levels: Sequence[Any]) -> np.ndarray:
-    """A cell that equals a public level as a corner of the simplex, `simplex(len(levels))`: shape
-    (rows, len(levels) - 1), float32.
+    """For each cell the corner of a regular simplex that stands for its public level.
 
-    Better than `indicators` beside an intercept: where levels are equally common these columns are
-    uncorrelated, with each other and with the intercept, and noise that is alike in all directions
-    hides none of them more than others. No row is longer than 1. A cell that is none of the levels
-    makes NaNs, and its row is ignored.
+    Use it rather than `indicators` beside an intercept: if levels are equally common, these columns
+    are uncorrelated with each other and with the intercept, so noise that is equal in all
+    directions affects all of them equally. The length of a row is at most 1. A cell that is none of
+    the levels becomes NaNs, and its row is ignored.
+
+    Args:
+        cells: The column.
+        levels: The public levels, in the order of the corners of `simplex(len(levels))`.
+
+    Returns:
+        Shape (rows, len(levels) - 1), float32.
+
+    Raises:
+        ValueError: There are fewer than two different levels.
+
+    Example:
+        >>> from dpmcmc import tables
+        >>> tables.corners(["a", "b"], levels=("a", "b")).round(3).tolist()
+        [[1.0], [-1.0]]
     """
     others = indicators(cells, levels)
     return (simplex(len(levels)) @ np.stack([1 - others.sum(axis=1), *others.T])).T.astype(
@@ -147,10 +207,24 @@ def corners(cells: Cells, levels: Sequence[Any]) -> np.ndarray:
 
 
 def simplex(num_corners: int) -> np.ndarray:
-    """The corners of a regular simplex around 0, as columns (num_corners - 1, num_corners), of
-    length 1 but for a rounding.
+    """The corners of a regular simplex around 0, of length 1 up to rounding.
 
-    From coefficients b to what level j adds to the middle of all levels:  b @ simplex(...)[:, j].
+    With coefficients b, the effect of level j against the mean of all levels is
+    b @ simplex(num_corners)[:, j].
+
+    Args:
+        num_corners: The number of corners, one for each level.
+
+    Returns:
+        The corners as columns, of shape (num_corners - 1, num_corners).
+
+    Raises:
+        ValueError: There are fewer than two corners.
+
+    Example:
+        >>> from dpmcmc import tables
+        >>> tables.simplex(3).round(3).tolist()
+        [[0.866, -0.866, 0.0], [0.5, 0.5, -1.0]]
     """
     if num_corners < 2:
         raise ValueError(f"num_corners={num_corners!r} must be at least 2: one for each level")
@@ -162,16 +236,29 @@ def simplex(num_corners: int) -> np.ndarray:
     corners = (
         rows / np.sqrt(places * (places + 1))[:, None] * math.sqrt(num_corners / (num_corners - 1))
     )
-    return corners * (1 - 2.0**-22)  # so that in float32 none is longer
+    return corners * (1 - 2.0**-22)  # so that no length is above 1 in float32
 
 
 def persons(cells: Cells) -> np.ndarray:
-    """A column that names persons as whole numbers, the same for the same name; -1 where it names
-    nobody: `Curator(persons=)`.
+    """Names of persons as whole numbers, for `Curator(persons=...)`.
 
-    Names are text, or whole numbers in an array or a list. Those of a DataFrame must be text (read
-    the column with ``dtype=str``): there one missing cell makes fractions of all other numbers, and
-    then large ones are alike.
+    Names are text, or whole numbers in an array or a list. Names in a DataFrame must be text (read
+    the column with ``dtype=str``): there, one missing cell turns all other numbers into floats, and
+    large ones are then rounded to the same number.
+
+    Args:
+        cells: The column with a name for each row.
+
+    Returns:
+        One number for each row, the same for the same name, and -1 where no person is named.
+
+    Raises:
+        ValueError: The names are numbers that may have been rounded.
+
+    Example:
+        >>> from dpmcmc import tables
+        >>> tables.persons(["ann", "bob", "ann", ""]).tolist()
+        [0, 1, 0, -1]
     """
     is_array = isinstance(cells, np.ndarray)
     array = as_cells(cells)
@@ -183,16 +270,17 @@ def persons(cells: Cells) -> np.ndarray:
         )
     has_numbers = array.dtype.kind in "iu" or isinstance(cells, list | tuple)
     known: dict[str, int] = {}
-    found = [
+    numbers_of_rows = [
         known.setdefault(name, len(known)) if name else -1
         for name in (_name(cell, has_numbers) for cell in array)
     ]
-    return np.array(found, np.int64)
+    return np.array(numbers_of_rows, np.int64)
 
 
 def _name(cell: Any, has_numbers: bool) -> str:
-    """Whom a cell names: "" for nobody, as one that is no text does, because what else it is may
-    hang on other cells.
+    """The name in a cell, "" for nobody.
+
+    A cell that is not text names nobody, because its type may depend on other cells.
     """
     is_number = has_numbers and isinstance(cell, int | np.integer) and not isinstance(cell, bool)
     text = text_of(cell) if is_number or isinstance(cell, str | bytes) else ""

@@ -1,4 +1,4 @@
-"""What is declared of columns in public: their bounds, their levels and their names."""
+"""Public declarations about columns: their bounds, their levels and their names."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class Bounds(NamedTuple):
 
     @property
     def middle(self) -> float:
+        """The middle between them."""
         return self.low / 2 + self.high / 2
 
     @property
@@ -27,11 +28,12 @@ class Bounds(NamedTuple):
 
     @property
     def words(self) -> str:
+        """Both limits, for people."""
         return f"{self.low:g} and {self.high:g}"
 
     @property
     def step(self) -> str:
-        """What a coefficient is about: a change by so much."""
+        """The change that a coefficient is the effect of."""
         return "1"
 
 
@@ -52,7 +54,7 @@ class DateBounds(Bounds):
 
 def parse_bounds(text: str) -> dict[str, Bounds]:
     """``age=21:64,"income, yearly"=0:1e5,birth=1940-01-01:2010-12-31`` -> bounds by column."""
-    found: dict[str, Bounds] = {}
+    bounds: dict[str, Bounds] = {}
     for part in filter(None, _split(text, ",")):
         *names, last = _split(part, "=")
         name = _unquoted("=".join(names))
@@ -60,32 +62,30 @@ def parse_bounds(text: str) -> dict[str, Bounds]:
         if not name or len(limits) != 2 or _kind_of(limits) is None:
             raise ValueError(
                 f"bounds {part!r} must read COLUMN=LOW:HIGH, two numbers or two dates, as in "
-                "age=21:64 or "
-                "birth=1940-01-01:2010-12-31"
+                "age=21:64 or birth=1940-01-01:2010-12-31"
             )
-        if name in found:
+        if name in bounds:
             raise ValueError(f"column {name!r} has two bounds: give one")
-        found[name] = checked_bounds(name, limits)
-    return found
+        bounds[name] = checked_bounds(name, limits)
+    return bounds
 
 
 def parse_levels(text: str) -> dict[str, tuple[str, ...]]:
     """``sex=female/male,region="North, East"/South`` -> levels by column."""
-    found: dict[str, tuple[str, ...]] = {}
+    levels_of: dict[str, tuple[str, ...]] = {}
     for part in filter(None, _split(text, ",")):
         name, *values = _split(part, "=")
         name = _unquoted(name)
         levels = tuple(_unquoted(value) for value in _split("=".join(values), "/"))
         is_clear = len(levels) > 1 and all(levels) and len(set(levels)) == len(levels)
-        if not name or not is_clear or name in found:
+        if not name or not is_clear or name in levels_of:
             raise ValueError(
                 f"levels {part!r} must read COLUMN=ONE/TWO/..., two different values or more, and "
-                "each column "
-                "once; put a name or value with one of , = / in quotes, as in "
+                "each column once; put a name or value with one of , = / in quotes, as in "
                 'region="North, East"/South'
             )
-        found[name] = levels
-    return found
+        levels_of[name] = levels
+    return levels_of
 
 
 def parse_names(text: str) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """The parts between separators, but for separators in quotes."""
+    """The parts between separators that are not in quotes."""
     if text.count('"') % 2:
         raise ValueError(
             f"{text!r} leaves a quote open: put names and values with one of , = / in quotes, and "
@@ -105,7 +105,7 @@ def _split(text: str, separator: str) -> list[str]:
 
 
 def _unquoted(text: str) -> str:
-    """A part as it is meant: what is in quotes without them, and one quote for two."""
+    """A part without its quotes, and with one quote for a doubled one."""
     line = text.replace("\n", " ").replace("\r", " ")  # as in a script
     return re.sub(r'"((?:[^"]|"")*)"', lambda quoted: quoted[1].replace('""', '"'), line).strip()
 
@@ -113,7 +113,8 @@ def _unquoted(text: str) -> str:
 def checked_bounds(name: str, limits: Any) -> Bounds:
     """Two limits as the bounds of a column, or a ValueError that names it."""
     if isinstance(limits, Bounds):
-        kind, (low, high) = type(limits), limits
+        kind = type(limits)
+        low, high = limits
     else:
         kind, (low, high) = _kind_of(limits) or (Bounds, (math.nan, math.nan))
     if not (math.isfinite(low) and math.isfinite(high) and low < high):

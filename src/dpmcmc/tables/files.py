@@ -34,10 +34,11 @@ import numpy as np
 
 from dpmcmc.tables.cells import Cells
 
-# endings of files
+# Endings of files
 TEXT = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 ARRAYS = (".npy", ".npz")
-CONVERTERS = {  # of other files, the function of pandas that reads them
+# The functions of pandas that read other files
+CONVERTERS = {
     ".xlsx": "read_excel",
     ".xls": "read_excel",
     ".ods": "read_excel",
@@ -52,9 +53,27 @@ CONVERTERS = {  # of other files, the function of pandas that reads them
 def read_columns(
     path: str | Path, names: Sequence[str] | None, delimiter: str | None = None
 ) -> dict[str, Cells]:
-    """The cells of the named columns, all columns if no names are given; equally many in each.
+    """Read columns of a .csv, .tsv, .npy or .npz file; .csv and .tsv may be compressed (.gz).
 
-    Without a `delimiter` it is the one of the file's ending: a tab for .tsv, a comma for .csv.
+    Args:
+        path: The file.
+        names: The columns to read; `None` reads all.
+        delimiter: One character between cells of a text file; by default a tab for .tsv and a comma
+            for .csv.
+
+    Returns:
+        The cells of each column by name, equally many in each.
+
+    Raises:
+        ValueError: The file has another ending, no header, or not these columns. No error shows a
+            cell.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from dpmcmc import tables
+        >>> written = Path("people.csv").write_text("age,city\\n41,Oslo\\n29,Bergen\\n")
+        >>> tables.read_columns("people.csv", names=["age"])
+        {'age': ['41', '29']}
     """
     path = Path(path)
     name = path.name.lower()
@@ -62,19 +81,19 @@ def read_columns(
         return _read_csv(path, names, delimiter_of(path) if delimiter is None else delimiter)
     if not name.endswith(ARRAYS):
         raise ValueError(
-            f"{path.name} must end with one of {', '.join(TEXT + ARRAYS)}{_way_out(path)}"
+            f"{path.name} must end with one of {', '.join(TEXT + ARRAYS)}{_conversion(path)}"
         )
     arrays = _read_arrays(path)
     return _chosen(arrays, names, path, f"; it has {', '.join(arrays)}")
 
 
 def delimiter_of(path: Path) -> str:
-    """What stands between the cells of a file with this ending."""
+    """The character between the cells of a file with this ending."""
     return "\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ","
 
 
-def _way_out(path: Path) -> str:
-    """How to make a CSV file of another kind of file, where pandas can."""
+def _conversion(path: Path) -> str:
+    """How to convert another kind of file to CSV, if pandas can read it."""
     reader = CONVERTERS.get(path.suffix.lower())
     if reader is None:
         return ""
@@ -115,17 +134,15 @@ def _read_rows(
     if twice := [name for name in names or () if header.count(name) > 1]:
         raise ValueError(
             f"{path.name} names {', '.join(map(repr, twice))} more than once: it is not clear "
-            "which "
-            "is meant"
+            "which is meant"
         )
-    # The others are not named: the first line may be a row, of a file without a header.
+    # The error does not name the other columns: without a header, the first line is a row.
     places = _chosen(
         single,
         names,
         path,
         " in its first line: is it spelled like that there, and does that line name the columns, "
-        f"separated by {delimiter!r}, "
-        "and end with a line feed?",
+        f"separated by {delimiter!r}, and end with a line feed?",
     )
     cells: dict[str, list[str]] = {name: [] for name in places}
     for row in rows:
@@ -137,16 +154,16 @@ def _read_rows(
 
 
 class _Quotes:
-    """How a CSV file with this delimiter is taken apart.
+    """Splits a CSV file with this delimiter into rows and cells.
 
-    (The csv module ends a row at a lone carriage return.)
+    The csv module of Python is not used, because it ends a row at a lone carriage return.
     """
 
     def __init__(self, delimiter: str) -> None:
         end = re.escape(delimiter)
         self._delimiter = delimiter
-        # Of a text with a delimiter before every cell. A cell may begin with a quoted part, which
-        # the end of the text closes, too.
+        # Both patterns are for a text with a delimiter before every cell. A cell may begin with a
+        # quoted part, which the end of the text also closes.
         self._cell = re.compile(rf'{end}(?:"([^"]*+(?:""[^"]*+)*+)"?+)?+([^{end}]*+)')
         self._well_formed = re.compile(rf'(?:{end}(?:"[^"]*+(?:""[^"]*+)*+"|[^"{end}]*+))++')
 
@@ -159,13 +176,14 @@ class _Quotes:
         return [quoted.replace('""', '"') + rest for quoted, rest in cells]
 
     def rows(self, lines: Iterator[str]) -> Iterator[list[str] | None]:
-        """The rows of a well-formed export. None if one has several lines and the file turns out to
-        be none.
+        """The rows of a well-formed export.
 
-        Of a file whose rows have one line each this is what `cells` makes of every line,
-        well-formed or not.
+        None, and then nothing more, if a row has several lines and the file is not well-formed. If
+        all rows have one line, this is the same as `cells` of every line, well-formed or not.
         """
-        is_well_formed, has_long_rows, num_cells = True, False, None
+        is_well_formed = True
+        has_long_rows = False
+        num_cells = None
         for line in lines:
             row = line
             if '"' in line:
@@ -194,15 +212,15 @@ class _Quotes:
 
 
 def _opened(path: Path) -> IO[str]:
-    # A byte that is no text must not show either; what differs in one stays different. Only a line
-    # feed ends a line.
+    # Bytes that are not text must not raise an error either, and cells that differ in such a byte
+    # stay different. Only a line feed ends a line.
     if path.name.lower().endswith(".gz"):
         return gzip.open(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="\n")
     return path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n")
 
 
 def _printable(name: str) -> str:
-    """A name that can be printed."""
+    """The name without bytes that cannot be printed."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

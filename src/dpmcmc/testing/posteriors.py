@@ -1,6 +1,11 @@
-"""Exact tempered posteriors, computed from the rows, and independent draws of them."""
+"""Exact tempered posteriors, computed from the rows, and independent draws of them.
+
+**Not private**: for tests and figures only.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +19,34 @@ from dpmcmc.models.gaussian import HIGHEST, checked_covariance
 from dpmcmc.types import Array, Key
 
 
-def gaussian_posterior(rows, covariance, prior_scale=1.0, prior_mean=0.0, temperature: float = 1.0):
-    """The exact tempered posterior's (mean, covariance). **Not private**: it reads the rows; for
-    tests and figures.
+def gaussian_posterior(
+    rows: Any,
+    covariance: Any,
+    prior_scale: Any = 1.0,
+    prior_mean: Any = 0.0,
+    temperature: float = 1.0,
+) -> tuple[Array, Array]:
+    """The exact posterior of `models.gaussian`, perhaps tempered.
 
-    It is the posterior of the model without `radius`; with one, condition it on the ball.
+    It is the posterior of the model without `radius`. With one, condition it on the ball. **Not
+    private**: it reads the rows.
+
+    Args:
+        rows: Rows of shape (n, d).
+        covariance: Shape (d, d), or variances of shape (d,).
+        prior_scale: Standard deviation of the normal prior, one for all entries or one for each.
+        prior_mean: Mean of the prior, one number or one for each entry.
+        temperature: The power of the likelihood; 1 is the posterior itself.
+
+    Returns:
+        Mean (d,) and covariance (d, d).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from dpmcmc import testing
+        >>> mean, _ = testing.gaussian_posterior(jnp.ones((9, 2)), [1.0, 1.0])
+        >>> [round(float(value), 3) for value in mean]
+        [0.9, 0.9]
     """
     covariance = checked_covariance(covariance)
     dimension = len(covariance)
@@ -41,11 +69,37 @@ def gaussian_posterior(rows, covariance, prior_scale=1.0, prior_mean=0.0, temper
 
 
 def draw_gaussian_posterior(
-    rng_key: Key, num_draws: int, rows, covariance, prior_scale=1.0, prior_mean=0.0, temperature=1.0
-):
-    """Independent draws (num_draws, d) of `gaussian_posterior`.
+    rng_key: Key,
+    num_draws: int,
+    rows: Any,
+    covariance: Any,
+    prior_scale: Any = 1.0,
+    prior_mean: Any = 0.0,
+    temperature: float = 1.0,
+) -> Array:
+    """Independent draws of `gaussian_posterior`.
 
-    **Not private**: for tests and figures.
+    **Not private**: it reads the rows.
+
+    Args:
+        rng_key: A key of `jax.random.key`.
+        num_draws: How many draws to make.
+        rows: Rows of shape (n, d).
+        covariance: Shape (d, d), or variances of shape (d,).
+        prior_scale: Standard deviation of the normal prior, one for all entries or one for each.
+        prior_mean: Mean of the prior, one number or one for each entry.
+        temperature: The power of the likelihood; 1 is the posterior itself.
+
+    Returns:
+        Draws of shape (num_draws, d).
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> from dpmcmc import testing
+        >>> rows = jnp.ones((9, 2))
+        >>> testing.draw_gaussian_posterior(jax.random.key(0), 5, rows, [1.0, 1.0]).shape
+        (5, 2)
     """
     mean, posterior_covariance = gaussian_posterior(
         rows, covariance, prior_scale, prior_mean, temperature
@@ -56,12 +110,34 @@ def draw_gaussian_posterior(
 
 
 def linear_posterior(
-    rows, noise_scale: float, prior_scale=1.0, intercept: bool = False, temperature: float = 1.0
-):
-    """The exact tempered posterior's (mean, covariance). **Not private**: it reads the rows; for
-    tests and figures.
+    rows: Any,
+    noise_scale: float,
+    prior_scale: Any = 1.0,
+    intercept: bool = False,
+    temperature: float = 1.0,
+) -> tuple[Array, Array]:
+    """The exact posterior of `models.linear`, perhaps tempered.
 
-    It is the posterior of the model without `position_radius`; with one, condition it on the ball.
+    It is the posterior of the model without `position_radius`. With one, condition it on the
+    ball. **Not private**: it reads the rows.
+
+    Args:
+        rows: Rows (x, y).
+        noise_scale: The standard deviation of y around z.
+        prior_scale: Standard deviation of the normal priors, one for all or one for each.
+        intercept: Whether z has an intercept; it then comes first.
+        temperature: The power of the likelihood; 1 is the posterior itself.
+
+    Returns:
+        Mean (d,) and covariance (d, d).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from dpmcmc import testing
+        >>> rows = (jnp.ones((9, 1)), jnp.ones(9))
+        >>> mean, covariance = testing.linear_posterior(rows, noise_scale=1.0)
+        >>> round(float(mean[0]), 3), round(float(covariance[0, 0]), 3)
+        (0.9, 0.1)
     """
     temperature = _checks.temperature(temperature)
     features, response = map(jnp.asarray, rows)
@@ -75,22 +151,42 @@ def linear_posterior(
     weight = temperature / noise_scale**2
     cross = jnp.dot(design.T, design, precision=HIGHEST)
     covariance = jnp.linalg.inv(weight * cross + jnp.diag(jnp.asarray(scale**-2, design.dtype)))
-    slope = weight * jnp.dot(design.T, response, precision=HIGHEST)
-    return jnp.dot(covariance, slope, precision=HIGHEST), covariance
+    shift = weight * jnp.dot(design.T, response, precision=HIGHEST)
+    return jnp.dot(covariance, shift, precision=HIGHEST), covariance
 
 
 def draw_linear_posterior(
     rng_key: Key,
     num_draws: int,
-    rows,
+    rows: Any,
     noise_scale: float,
-    prior_scale=1.0,
+    prior_scale: Any = 1.0,
     intercept: bool = False,
     temperature: float = 1.0,
 ) -> Array:
-    """Independent draws (num_draws, dimension) of `linear_posterior`.
+    """Independent draws of `linear_posterior`.
 
-    **Not private**: for tests and figures.
+    **Not private**: it reads the rows.
+
+    Args:
+        rng_key: A key of `jax.random.key`.
+        num_draws: How many draws to make.
+        rows: Rows (x, y).
+        noise_scale: The standard deviation of y around z.
+        prior_scale: Standard deviation of the normal priors, one for all or one for each.
+        intercept: Whether z has an intercept; it then comes first.
+        temperature: The power of the likelihood; 1 is the posterior itself.
+
+    Returns:
+        Draws of shape (num_draws, d).
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> from dpmcmc import testing
+        >>> rows = (jnp.ones((9, 1)), jnp.ones(9))
+        >>> testing.draw_linear_posterior(jax.random.key(0), 5, rows, noise_scale=1.0).shape
+        (5, 1)
     """
     mean, covariance = linear_posterior(rows, noise_scale, prior_scale, intercept, temperature)
     normals = jax.random.normal(rng_key, (num_draws, len(mean)), mean.dtype)
@@ -98,14 +194,31 @@ def draw_linear_posterior(
 
 
 def binomial_posterior(
-    rows,
+    rows: Any,
     num_trials: int = 1,
     successes: float = 1.0,
     failures: float = 1.0,
     temperature: float = 1.0,
-):
-    """(a, b): the exact tempered posterior of p is Beta(a, b). **Not private**: it reads the rows;
-    for tests and figures.
+) -> tuple[float, float]:
+    """The exact posterior of `models.binomial`, perhaps tempered.
+
+    **Not private**: it reads the rows.
+
+    Args:
+        rows: Counts of shape (n,).
+        num_trials: The number of trials behind each count.
+        successes: The first parameter of the Beta prior.
+        failures: The second one.
+        temperature: The power of the likelihood; 1 is the posterior itself.
+
+    Returns:
+        The a and b of the posterior of the success probability, which is Beta(a, b).
+
+    Example:
+        >>> import numpy as np
+        >>> from dpmcmc import testing
+        >>> testing.binomial_posterior(np.array([1, 0, 1]))
+        (3.0, 2.0)
     """
     temperature = _checks.temperature(temperature)
     total = float(np.sum(np.asarray(rows), dtype=np.float64))
@@ -117,13 +230,35 @@ def binomial_posterior(
 def draw_binomial_posterior(
     rng_key: Key,
     num_draws: int,
-    rows,
+    rows: Any,
     num_trials: int = 1,
     successes: float = 1.0,
     failures: float = 1.0,
     temperature: float = 1.0,
 ) -> Array:
-    """Independent draws (num_draws, 1) of theta. **Not private**: for tests and figures."""
+    """Independent draws of the position of `models.binomial`.
+
+    **Not private**: it reads the rows.
+
+    Args:
+        rng_key: A key of `jax.random.key`.
+        num_draws: How many draws to make.
+        rows: Counts of shape (n,).
+        num_trials: The number of trials behind each count.
+        successes: The first parameter of the Beta prior.
+        failures: The second one.
+        temperature: The power of the likelihood; 1 is the posterior itself.
+
+    Returns:
+        Log-odds of shape (num_draws, 1).
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> from dpmcmc import testing
+        >>> testing.draw_binomial_posterior(jax.random.key(0), 5, jnp.array([1, 0, 1])).shape
+        (5, 1)
+    """
     a, b = binomial_posterior(rows, num_trials, successes, failures, temperature)
     key_success, key_failure = jax.random.split(rng_key)
     # The logarithm of a gamma draw does not underflow where a beta draw would round to 0 or 1.
@@ -135,11 +270,26 @@ def draw_binomial_posterior(
 
 
 def categorical_posterior(
-    rows, num_categories: int, concentration=1.0, temperature: float = 1.0
+    rows: Any, num_categories: int, concentration: Any = 1.0, temperature: float = 1.0
 ) -> np.ndarray:
-    """The concentration of the exact tempered posterior of p, a Dirichlet.
+    """The exact posterior of `models.categorical`, perhaps tempered.
 
     **Not private**: it reads the rows.
+
+    Args:
+        rows: Codes of shape (n,).
+        num_categories: The number K of categories.
+        concentration: Of the Dirichlet prior: one number, or one for each category.
+        temperature: The power of the likelihood; 1 is the posterior itself.
+
+    Returns:
+        The concentration of the posterior of the probabilities, a Dirichlet law, of shape (K,).
+
+    Example:
+        >>> import numpy as np
+        >>> from dpmcmc import testing
+        >>> testing.categorical_posterior(np.array([0, 2, 2]), num_categories=3).tolist()
+        [2.0, 1.0, 3.0]
     """
     temperature = _checks.temperature(temperature)
     counts = np.array([np.sum(np.asarray(rows) == category) for category in range(num_categories)])
@@ -149,12 +299,34 @@ def categorical_posterior(
 def draw_categorical_posterior(
     rng_key: Key,
     num_draws: int,
-    rows,
+    rows: Any,
     num_categories: int,
-    concentration=1.0,
+    concentration: Any = 1.0,
     temperature: float = 1.0,
 ) -> Array:
-    """Independent draws (num_draws, K - 1) of theta. **Not private**: for tests and figures."""
+    """Independent draws of the position of `models.categorical`.
+
+    **Not private**: it reads the rows.
+
+    Args:
+        rng_key: A key of `jax.random.key`.
+        num_draws: How many draws to make.
+        rows: Codes of shape (n,).
+        num_categories: The number K of categories.
+        concentration: Of the Dirichlet prior: one number, or one for each category.
+        temperature: The power of the likelihood; 1 is the posterior itself.
+
+    Returns:
+        Log-ratios to the last category, of shape (num_draws, K - 1).
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> from dpmcmc import testing
+        >>> rows = jnp.array([0, 2, 2])
+        >>> testing.draw_categorical_posterior(jax.random.key(0), 5, rows, 3).shape
+        (5, 2)
+    """
     posterior = categorical_posterior(rows, num_categories, concentration, temperature)
     # The logarithm of a gamma draw does not underflow where a Dirichlet draw would round to 0.
     gammas = jax.random.loggamma(
@@ -164,10 +336,26 @@ def draw_categorical_posterior(
 
 
 def poisson_rate_posterior(
-    rows, prior_shape: float = 1.0, prior_rate: float = 1.0, temperature: float = 1.0
-):
-    """(shape, rate): the exact tempered posterior of r is Gamma(shape, rate). **Not private**: it
-    reads the rows.
+    rows: Any, prior_shape: float = 1.0, prior_rate: float = 1.0, temperature: float = 1.0
+) -> tuple[float, float]:
+    """The exact posterior of `models.poisson_rate`, perhaps tempered.
+
+    **Not private**: it reads the rows.
+
+    Args:
+        rows: Counts of shape (n,).
+        prior_shape: The shape of the Gamma prior.
+        prior_rate: Its rate.
+        temperature: The power of the likelihood; 1 is the posterior itself.
+
+    Returns:
+        The shape and rate of the posterior of the rate, a Gamma law.
+
+    Example:
+        >>> import numpy as np
+        >>> from dpmcmc import testing
+        >>> testing.poisson_rate_posterior(np.array([2, 3]))
+        (6.0, 3.0)
     """
     temperature = _checks.temperature(temperature)
     total = float(np.sum(np.asarray(rows), dtype=np.float64))
@@ -177,12 +365,33 @@ def poisson_rate_posterior(
 def draw_poisson_rate_posterior(
     rng_key: Key,
     num_draws: int,
-    rows,
+    rows: Any,
     prior_shape: float = 1.0,
     prior_rate: float = 1.0,
     temperature: float = 1.0,
 ) -> Array:
-    """Independent draws (num_draws, 1) of theta. **Not private**: for tests and figures."""
+    """Independent draws of the position of `models.poisson_rate`.
+
+    **Not private**: it reads the rows.
+
+    Args:
+        rng_key: A key of `jax.random.key`.
+        num_draws: How many draws to make.
+        rows: Counts of shape (n,).
+        prior_shape: The shape of the Gamma prior.
+        prior_rate: Its rate.
+        temperature: The power of the likelihood; 1 is the posterior itself.
+
+    Returns:
+        Logarithms of the rate, of shape (num_draws, 1).
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> from dpmcmc import testing
+        >>> testing.draw_poisson_rate_posterior(jax.random.key(0), 5, jnp.array([2, 3])).shape
+        (5, 1)
+    """
     shape, rate = poisson_rate_posterior(rows, prior_shape, prior_rate, temperature)
     return jax.random.loggamma(rng_key, shape, (num_draws, 1)) - np.log(rate)
 
@@ -190,17 +399,42 @@ def draw_poisson_rate_posterior(
 def draw_banana_posterior(
     rng_key: Key,
     num_draws: int,
-    rows,
-    variances,
+    rows: Any,
+    variances: Any,
     curvature: float,
     shift: float = 0.0,
     vertex: float = 0.0,
-    prior_scale=1.0,
+    prior_scale: Any = 1.0,
     temperature: float = 1.0,
 ) -> Array:
-    """Exact, independent draws (num_draws, d) of the tempered posterior.
+    """Exact, independent draws of the posterior of `models.banana`, perhaps tempered.
 
-    **Not private**: for tests and figures.
+    **Not private**: it reads the rows.
+
+    Args:
+        rng_key: A key of `jax.random.key`.
+        num_draws: How many draws to make.
+        rows: Rows of shape (n, d).
+        variances: The d >= 2 variances of a row's entries.
+        curvature: The a of the parabola.
+        shift: The parabola's b.
+        vertex: The parabola's m.
+        prior_scale: Standard deviation of the straightened position's prior.
+        temperature: The power of the likelihood; 1 is the posterior itself.
+
+    Returns:
+        Draws of shape (num_draws, d).
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> from dpmcmc import testing
+        >>> rows = jnp.ones((9, 2))
+        >>> draws = testing.draw_banana_posterior(
+        ...     jax.random.key(0), 5, rows, [1.0, 1.0], curvature=2.0
+        ... )
+        >>> draws.shape
+        (5, 2)
     """
     bend = parabola(curvature, shift, vertex)
     draws = draw_gaussian_posterior(
@@ -212,14 +446,32 @@ def draw_banana_posterior(
 def draw_circle_posterior(
     rng_key: Key,
     num_draws: int,
-    rows,
+    rows: Any,
     sharpness: float,
     radius: float | None = None,
     temperature: float = 1.0,
 ) -> Array:
-    """Exact, independent draws (num_draws, 2) of the tempered posterior.
+    """Exact, independent draws of the posterior of `models.circle`, perhaps tempered.
 
-    **Not private**: for tests and figures.
+    **Not private**: it reads the rows.
+
+    Args:
+        rng_key: A key of `jax.random.key`.
+        num_draws: How many draws to make.
+        rows: Rows of shape (n,).
+        sharpness: The a of the log-likelihood.
+        radius: The declared bound of |r|, if the model has it.
+        temperature: The power of the likelihood; 1 is the posterior itself.
+
+    Returns:
+        Draws of shape (num_draws, 2).
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> from dpmcmc import testing
+        >>> testing.draw_circle_posterior(jax.random.key(0), 5, jnp.ones(9), sharpness=1.0).shape
+        (5, 2)
     """
     sharpness = positive("sharpness", sharpness, "it is the a in -a (x^2 + y^2 - r^2)^2")
     temperature = _checks.temperature(temperature)
@@ -236,17 +488,33 @@ def draw_circle_posterior(
 
 
 def mixture_posterior(
-    rows,
+    rows: Any,
     variance: float = 2.0,
     position_bound: float = 3.0,
     temperature: float = 1.0,
     num_points: int = 100,
-):
-    """The tempered posterior on a grid: (axis, probabilities), with entry [i, j] the cell around
-    (axis[i], axis[j]).
+) -> tuple[Array, Array]:
+    """The posterior of `models.mixture` on a grid, perhaps tempered.
 
-    The axis holds the midpoints of `num_points` equal cells. **Not private**: it reads the rows;
-    for tests and figures.
+    **Not private**: it reads the rows.
+
+    Args:
+        rows: Rows of shape (n,).
+        variance: The variance of each component.
+        position_bound: Half the side of the square on which the prior is flat.
+        temperature: The power of the likelihood; 1 is the posterior itself.
+        num_points: The number of cells along each side of the square.
+
+    Returns:
+        The midpoints of `num_points` equal cells, and the probabilities (num_points, num_points)
+            where entry [i, j] is that of the cell around (midpoints[i], midpoints[j]).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from dpmcmc import testing
+        >>> midpoints, probabilities = testing.mixture_posterior(jnp.ones(9), num_points=4)
+        >>> midpoints.tolist()
+        [-2.25, -0.75, 0.75, 2.25]
     """
     temperature = _checks.temperature(temperature)
     num_points = whole(
