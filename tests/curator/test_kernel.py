@@ -433,7 +433,7 @@ def test_what_the_kernels_do_not_know_takes_the_other_path(model, dtype):
     assert abs(ratios(model, rows, *points(2, 3), 1.0)).max() > 0
 
 
-@pytest.mark.parametrize("trace", [layouts.log_likelihood, layouts.slope])
+@pytest.mark.parametrize("trace", [layouts.log_likelihood, layouts.derivative])
 def test_what_runs_in_a_kernel_is_looked_at_again(trace):
     """A function may say something else than when the curator was made."""
 

@@ -1,4 +1,4 @@
-r"""How many rows can be used, and of which kind they are: exact counts with Gaussian noise.
+"""How many rows can be used, and of which kind they are: exact counts with Gaussian noise.
 
 Each row adds 1 to the count of at most one kind: a row is given one whole number, which equals at
 most one place. So a person with a rows adds a vector v of whole numbers of at least 0 with the sum
@@ -9,8 +9,8 @@ most k rows, v . w >= 0 and so
 
     |v - w|^2 = |v|^2 + |w|^2 - 2 v . w <= 2 k^2,
 
-which is reached when all rows change from one kind to another. When k rows are added or removed the
-counts move by at most k.
+which is attained when all rows change from one kind to another. When k rows are added or removed
+the counts move by at most k.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 from dpmcmc.accounting import costs
 from dpmcmc.checks import check_sizes
-from dpmcmc.curator.noise.noisy_sums import noisy, vector_distance
+from dpmcmc.curator.noise.noisy_sums import noisy, vector_tv_error
 from dpmcmc.curator.sums.exact_sum import BITS, Table, once, sum_counted, sum_row_vectors
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.types import Answer, Model, Neighbours, Unit
@@ -32,12 +32,27 @@ from dpmcmc.types import Answer, Model, Neighbours, Unit
 
 @dataclass(frozen=True)
 class Count:
-    """Release the number of rows of each of the model's `kinds` (of one kind, if it has none), with
-    noise N(0, s^2) on each.
+    """The number of rows of each of the model's `kinds`, with Gaussian noise on each.
 
-    s = noise_multiplier * (sqrt(2) when a row is replaced, 1 when one is added or removed) * rows
-    per person. A row is counted if its log-likelihood at the position is finite: all others have no
-    say about the parameters.
+    A model without `kinds` has one kind. The noise has the standard deviation s =
+    noise_multiplier * (sqrt(2) when a row is replaced, 1 when one is added or removed) * rows per
+    person. A row is counted if its log-likelihood at the position is finite: all others contribute
+    nothing to the posterior.
+
+    Attributes:
+        noise_multiplier: Standard deviation of the noise, divided by the sensitivity of the
+            counts.
+
+    Raises:
+        ValueError: The noise multiplier is not positive and finite.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> query = queries.Count(noise_multiplier=10.0)
+        >>> round(query.cost(Unit()).rho(), 4)
+        0.005
+        >>> round(query.deviation(Unit()), 2)
+        14.14
     """
 
     released: ClassVar[str] = "numbers of rows that can be used, with Gaussian noise"
@@ -54,10 +69,17 @@ class Count:
         return noisy(key, total, self._integer_sigma(rows.unit), 2.0**-BITS)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
-        return costs.Gaussian(self.noise_multiplier, vector_distance(self._integer_sigma(unit)))
+        return costs.Gaussian(self.noise_multiplier, vector_tv_error(self._integer_sigma(unit)))
 
     def deviation(self, unit: Unit) -> float:
-        """The standard deviation of the noise on each count."""
+        """The standard deviation of the noise on each count.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The standard deviation, in rows.
+        """
         return self.noise_multiplier * count_sensitivity(unit)
 
     def _integer_sigma(self, unit: Unit) -> float:

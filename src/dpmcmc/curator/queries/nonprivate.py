@@ -1,12 +1,13 @@
-"""Queries without noise, for baselines: what the samplers would do if privacy were no concern.
-**Not private at any price.**
+"""Queries without noise, for baselines: what the samplers would do without privacy.
 
-With them the private samplers are the classic ones: `penalty` is random-walk Metropolis, `hmc` is
-Hamiltonian Monte Carlo, `accept_walk` is Metropolis or Barker, `sgld` is Langevin dynamics. A clip,
-where one is given, is the private query's own: what clipping does can then be separated from what
-noise does. Without a clip the rows' values are added in float64.
+**Not private at any price.** With them the private samplers are the classic ones: `penalty` is
+random-walk Metropolis, `hmc` is Hamiltonian Monte Carlo, `accept_walk` is Metropolis or Barker,
+`sgld` is Langevin dynamics. A clip, where one is given, is the private query's own: what clipping
+does can then be separated from what noise does. Without a clip the rows' values are added in
+float64.
 
-A curator with a budget refuses them; without one its statement says epsilon = infinity, and why.
+A curator with a budget refuses them. Without one its statement has epsilon = infinity, and the
+reason.
 """
 
 from __future__ import annotations
@@ -39,8 +40,22 @@ from dpmcmc.types import Answer, Model, Unit
 
 @dataclass(frozen=True)
 class NonPrivateRatio:
-    """Release  T sum_i r_i,  r_i = log p(x_i|proposal) - log p(x_i|position), clipped to clip *
-    |proposal - position| if given.
+    """The log-ratio of a proposed move, without noise: NOT private.
+
+    Released is  T sum_i r_i,  r_i = log p(x_i|proposal) - log p(x_i|position), clipped to clip *
+    |proposal - position| if a clip is given.
+
+    Attributes:
+        clip: The most that one row contributes, per unit of the move's length; None does not clip.
+        temperature: T, the power of the likelihood.
+
+    Raises:
+        ValueError: A number is not positive and finite.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> queries.NonPrivateRatio().cost(Unit())
+        NonPrivate(reason='the exact log-ratio is released, without noise')
     """
 
     released: ClassVar[str] = "log-likelihood ratios of proposed moves, WITHOUT NOISE"
@@ -70,10 +85,23 @@ class NonPrivateRatio:
 
 @dataclass(frozen=True)
 class NonPrivateAccept:
-    """Release one coin of probability a(l), l = T sum_i r_i + the public part, each r_i clipped to
-    +-bound if it is given.
+    """The accept bit of any test, Metropolis' too, without a bound on what it reveals: NOT private.
 
-    Any test will do, Metropolis' too. Asked with (position, proposal, log_ratio), as `Accept` is.
+    Released is one coin of probability a(l), l = T sum_i r_i + the public part, each r_i clipped to
+    +-bound if it is given. Asked with (position, proposal, log_ratio), as `Accept` is.
+
+    Attributes:
+        test: The acceptance test.
+        bound: The most that one row contributes to the log-ratio; None does not clip.
+        temperature: T, the power of the likelihood.
+
+    Raises:
+        ValueError: A number is not positive and finite, or `test` is not an acceptance test.
+
+    Example:
+        >>> from dpmcmc import Metropolis, Unit, queries
+        >>> queries.NonPrivateAccept(Metropolis()).cost(Unit()).rho()
+        inf
     """
 
     released: ClassVar[str] = "accept bits of proposed moves, WITHOUT A BOUND ON WHAT THEY REVEAL"
@@ -86,7 +114,7 @@ class NonPrivateAccept:
     def __post_init__(self) -> None:
         _check(self, "bound")
         if self.bound is not None:
-            accept.check_reach(self.temperature * self.bound)
+            accept.check_row_bound(self.temperature * self.bound)
         if not hasattr(self.test, "probability"):
             raise ValueError(
                 f"test={self.test!r} must be an acceptance test: Metropolis(), Barker(), ..."
@@ -118,10 +146,24 @@ class NonPrivateAccept:
 
 @dataclass(frozen=True)
 class NonPrivateGradient:
-    """Release  (T / q) sum_i g_i,  g_i the gradient of row i's log-likelihood, shortened to length
-    `clip` if it is given.
+    """The gradient of the log-likelihood, without noise: NOT private.
 
-    The sum is over all rows, q = 1, or over a random batch that has each row with probability q.
+    Released is  (T / q) sum_i g_i,  g_i the gradient of row i's log-likelihood, shortened to length
+    `clip` if it is given. The sum is over all rows, q = 1, or over a random batch that has each row
+    with probability q.
+
+    Attributes:
+        clip: The largest length of one row's gradient; None does not clip.
+        batch: The random batch that is read; None reads all rows.
+        temperature: T, the power of the likelihood.
+
+    Raises:
+        ValueError: A number is not positive and finite, or `batch` is not a batch.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> queries.NonPrivateGradient().cost(Unit())
+        NonPrivate(reason='the exact gradient is released, without noise')
     """
 
     released: ClassVar[str] = "gradients of the log-likelihood, WITHOUT NOISE"
@@ -167,8 +209,9 @@ def _ratio_sum(model: Model, table: Table, position, proposal):
 
 
 def _gradient_sum(model: Model, table: Table, position, slots):
-    """The float64 sum of the gradients of all rows, or of the counted slots; a NaN entry counts as
-    zero.
+    """The float64 sum of the gradients of all rows, or of the counted slots.
+
+    A NaN entry counts as zero.
     """
     position = jnp.asarray(position, table.dtype)
     add = _float_sum(
@@ -183,8 +226,9 @@ def _gradient_sum(model: Model, table: Table, position, slots):
 
 
 def _float_sum(values: Callable[[Any], Any], table: Table):
-    """(rows, is_counted) -> the float64 sum of the counted rows' values, made in the precision of
-    the rows.
+    """(rows, is_counted) -> the float64 sum of the counted rows' values.
+
+    The values are computed in the precision of the rows.
     """
 
     def add(rows, is_counted):
