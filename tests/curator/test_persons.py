@@ -152,7 +152,7 @@ def test_what_is_refused(persons, budget, error, why):
 @pytest.mark.parametrize(
     "budget, unit, error, why",
     [
-        (VISITS, VISITS.unit, ValueError, "a Budget says itself whom it protects"),
+        (VISITS, VISITS.unit, ValueError, "a Budget has its own unit"),
         (None, Neighbours.ADD_OR_REMOVE_ONE, TypeError, "unit is a Neighbours: it must be a Unit"),
         (None, Unit(rows_per_person=0), ValueError, "rows_per_person=0 must be a whole number"),
     ],

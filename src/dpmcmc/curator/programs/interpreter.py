@@ -81,7 +81,7 @@ def total_plan(*parts: tuple[Mapping[Query, int], int]) -> Plan:
 class Interpreter:
     """Goes through a traced program, equation by equation.
 
-    A domain says what a value is: how constants and literals are read, and what an ask, an
+    A domain decides what a value is: how constants and literals are read, and what an ask, an
     operation without asks, and a jit, scan or cond with asks inside return.
     """
 
@@ -288,10 +288,10 @@ class _Answering(Interpreter):
 
 
 def _by_itself(equation, inputs: list, debug_info) -> list:
-    """What one equation returns, as a program of its own: versions of JAX differ in how they
-    evaluate an equation alone.
+    """What one equation returns, as a program of its own.
 
-    `debug_info` says where the program around it was written.
+    Versions of JAX differ in how they evaluate an equation alone. `debug_info` has the place where
+    the program around it was written.
     """
     atoms = [
         (atom, value)
@@ -306,10 +306,9 @@ def _by_itself(equation, inputs: list, debug_info) -> list:
 
 
 def _scan_parts(equation, inputs: list) -> tuple[list, list, list]:
-    """What a loop is given: the same for every turn, carried on, and sliced, whose rank inside is
-    one less.
+    """What a loop is given: the same for every turn, carried on, and sliced.
 
-    No two versions of JAX name them alike.
+    The rank of what is sliced is one less inside. No two versions of JAX name them alike.
     """
     jaxpr = open_jaxpr(equation.params["jaxpr"])
     num_carry = sum(
