@@ -55,7 +55,7 @@ def always_double(function: Callable[..., Any]) -> Callable[..., Any]:
             jax.tree.map(lambda batched: 0 if batched else None, part) for part in is_batched
         )
         with jax.enable_x64(True):
-            found = always_double(jax.vmap(function, axes, axis_size=size))(*arguments)
-        return found, jax.tree.map(lambda _: True, found)
+            results = always_double(jax.vmap(function, axes, axis_size=size))(*arguments)
+        return results, jax.tree.map(lambda _: True, results)
 
     return one

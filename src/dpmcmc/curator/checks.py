@@ -82,7 +82,7 @@ def first_of_each(persons: Any, num_rows: int, unit: Unit) -> np.ndarray:
     """
     if unit.is_count_public:
         raise ValueError(
-            "persons= leaves rows out, and the number of rows is public here: say how many of a "
+            "persons= leaves rows out, and the number of rows is public here: give how many of a "
             "person's rows to use, with Budget(..., rows_per_person=), or have the number private, "
             "with neighbours=Neighbours.ADD_OR_REMOVE_ONE"
         )
@@ -197,16 +197,16 @@ def check_model(model: Model, row: Any) -> None:
 
 def _check_prior(model: Model, position: Any) -> None:
     try:
-        found = jax.eval_shape(model.log_prior, position)
+        returned = jax.eval_shape(model.log_prior, position)
     except Exception as error:
         raise ValueError(
             f"the model's log_prior does not take a position of {model.dimension} numbers, the "
             f"model's dimension ({in_brief(error)})"
         ) from error
-    if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
+    if getattr(returned, "shape", None) != () or not jnp.issubdtype(returned.dtype, jnp.floating):
         raise ValueError(
             "the model's log_prior must return one floating-point scalar, it returned "
-            f"{_kind_of(found)}: sum it"
+            f"{_kind_of(returned)}: sum it"
         )
 
 
@@ -217,18 +217,18 @@ def _check_center(model: Model, position: Any) -> None:
             "one, within the other"
         )
     try:
-        found = position if model.center is None else jax.eval_shape(model.center, position)
+        returned = position if model.center is None else jax.eval_shape(model.center, position)
     except Exception as error:
         raise ValueError(
             f"the model's center does not take a position of {model.dimension} numbers, or needs "
             f"its values in Python ({in_brief(error)})"
         ) from error
-    if getattr(found, "shape", None) != position.shape or not jnp.issubdtype(
-        found.dtype, jnp.floating
+    if getattr(returned, "shape", None) != position.shape or not jnp.issubdtype(
+        returned.dtype, jnp.floating
     ):
         raise ValueError(
             f"the model's center must return {model.dimension} numbers, it returned "
-            f"{_kind_of(found)}"
+            f"{_kind_of(returned)}"
         )
 
 
@@ -240,16 +240,17 @@ def _check_kinds(kinds: Kinds, row: Any) -> None:
         raise ValueError(
             f"kinds.names={names!r} must be a tuple of 1 to {MAX_DIMENSION} different texts"
         )
-    found = _check_without_side_effects("kinds.of_row", kinds.of_row, row)
-    if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.integer):
+    returned = _check_without_side_effects("kinds.of_row", kinds.of_row, row)
+    if getattr(returned, "shape", None) != () or not jnp.issubdtype(returned.dtype, jnp.integer):
         raise ValueError(
-            f"kinds.of_row must return one integer for one row, it returned {_kind_of(found)}"
+            f"kinds.of_row must return one integer for one row, it returned {_kind_of(returned)}"
         )
 
 
-def _check_features(model: Model, found: Any) -> None:
+def _check_features(model: Model, returned: Any) -> None:
     """Noise is added to one number for each entry of the position, and to no more."""
-    parts, is_tuple = (found, True) if isinstance(found, tuple | list) else ([found], False)
+    is_tuple = isinstance(returned, tuple | list)
+    parts = returned if is_tuple else [returned]
     is_in_vectors = is_tuple and all(len(getattr(part, "shape", ())) == 1 for part in parts)
     if not is_in_vectors or sum(part.shape[0] for part in parts) != model.dimension:
         raise ValueError(
@@ -277,25 +278,25 @@ def _check_indices(name: str, model: Model, *zeros: Any) -> None:
 
 
 def _check_scalar(name: str, function: Callable[..., Any], *arguments: Any) -> None:
-    found = _check_without_side_effects(name, function, *arguments)
-    if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
+    returned = _check_without_side_effects(name, function, *arguments)
+    if getattr(returned, "shape", None) != () or not jnp.issubdtype(returned.dtype, jnp.floating):
         raise ValueError(
             f"{name} must return one floating-point scalar for one row, it returned "
-            f"{_kind_of(found)}: sum what belongs to a row"
+            f"{_kind_of(returned)}: sum what belongs to a row"
         )
 
 
-def _kind_of(found: Any) -> str:
+def _kind_of(returned: Any) -> str:
     return (
-        f"{found.dtype} of shape {found.shape}"
-        if hasattr(found, "shape")
-        else f"a {type(found).__name__}"
+        f"{returned.dtype} of shape {returned.shape}"
+        if hasattr(returned, "shape")
+        else f"a {type(returned).__name__}"
     )
 
 
 def _check_without_side_effects(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        traced, found = jax.make_jaxpr(function, return_shape=True)(*arguments)
+        traced, returned = jax.make_jaxpr(function, return_shape=True)(*arguments)
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
         raise ValueError(
             f"{name} needs a number in Python that is known only when it runs (in an if, float() "
@@ -309,9 +310,9 @@ def _check_without_side_effects(name: str, function: Callable[..., Any], *argume
             f"({in_brief(error)})"
         ) from error
     check_apart(name, traced.jaxpr)
-    if has_rules(traced.jaxpr):  # for derivatives, too: they are seen where derivatives are taken
+    if has_rules(traced.jaxpr):  # for derivatives, too: they appear where derivatives are taken
         for derivative in (jax.grad, jax.hessian):
             with contextlib.suppress(Exception):  # one that cannot be taken is not
                 traced = jax.make_jaxpr(derivative(function))(*arguments)
             check_apart(f"the derivative of {name}", traced.jaxpr)
-    return found
+    return returned

@@ -212,7 +212,9 @@ class _Counting(Interpreter):
         return self.fresh_numbers(equation)
 
     def cond(self, equation, inputs: list) -> list:
-        path, counts, used_before = self.path, self.counts, set(self.used_keys)
+        path = self.path
+        counts = self.counts
+        used_before = set(self.used_keys)
         used_after = set(used_before)
         most: Counter[Query] = Counter()
         for index, branch in enumerate(equation.params["branches"]):

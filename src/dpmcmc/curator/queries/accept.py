@@ -39,7 +39,7 @@ from dpmcmc.curator.noise import coins, stream
 from dpmcmc.curator.queries.log_ratio import log_ratio_sum, move_length
 from dpmcmc.curator.sums.exact_sum import BITS, Table
 from dpmcmc.errors import UnsupportedQuery
-from dpmcmc.types import Answer, Model, Unit
+from dpmcmc.types import Answer, Array, Model, Unit
 
 CLAMP = 64.0  # Barker's a(64) and a(-64) differ from 1 and 0 by 2^-92
 PENALTY_TV_ERROR = 2 * coins.REAL_TV_ERROR
@@ -107,13 +107,42 @@ class Accept:
                 "Penalty(sigma)"
             )
 
-    def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
+    def answer(
+        self,
+        key: Array,
+        model: Model,
+        rows: Table,
+        position: Array,
+        proposal: Array,
+        log_ratio: Array,
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+            log_ratio: The public part of the log-ratio.
+
+        Returns:
+            The accept bit.
+        """
         bound = jnp.asarray(self.bound, jnp.float64)
         total = log_ratio_sum(model, rows, position, proposal, bound)
         clamped = clamped_log_ratio(total, log_ratio, self.temperature * bound / 2.0**BITS)
         return decide(clamped, noise_of(key, self.test), jnp.all(jnp.isfinite(proposal)))
 
     def cost(self, unit: Unit) -> costs.AcceptBit:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         range_ = self.temperature * self.bound * unit.sensitivity
         if isinstance(self.test, Penalty):
             return costs.AcceptBit(
@@ -160,7 +189,28 @@ class PenaltyAccept:
         check_sizes(self, "clip", "noise_multiplier", "max_move", "temperature")
         check_row_bound(self.temperature * self.clip * self.max_move * SHORTEST)
 
-    def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
+    def answer(
+        self,
+        key: Array,
+        model: Model,
+        rows: Table,
+        position: Array,
+        proposal: Array,
+        log_ratio: Array,
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+            log_ratio: The public part of the log-ratio.
+
+        Returns:
+            The accept bit.
+        """
         move = move_length(position, proposal)
         is_allowed = (move > 0) & (move <= self.max_move)
         bound = self.clip * jnp.where(
@@ -172,6 +222,14 @@ class PenaltyAccept:
         return decide(clamped, penalty_noise(key, sigma), is_allowed)
 
     def cost(self, unit: Unit) -> costs.AcceptBit:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         range_ = self.temperature * self.clip * self.max_move * unit.sensitivity
         test = Penalty(self.noise_multiplier * range_)
         # Divided by the noise, rounding weighs most at the shortest move.
@@ -205,9 +263,9 @@ def penalty_noise(key, sigma):
     return sigma * coins.normal(key_normal) - sigma**2 / 2 + coins.exponential(key_exponential)
 
 
-def decide(log_ratio, found, is_allowed) -> Answer:
+def decide(log_ratio, noise, is_allowed) -> Answer:
     """The accept bit l + X > 0; a move that is not allowed is rejected."""
-    return Answer((found > -log_ratio) & is_allowed, jnp.zeros(()))
+    return Answer((noise > -log_ratio) & is_allowed, jnp.zeros(()))
 
 
 def toss(key, probability, is_allowed) -> Answer:

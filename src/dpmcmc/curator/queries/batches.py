@@ -260,10 +260,10 @@ def map_drawn(values, table: Table, draws: Draws):
     rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), *taken)
     order, is_real = _order(table, draws, bounds)
     if table.occupied is not None:
-        found = jnp.concatenate(
+        occupied = jnp.concatenate(
             [_take(piece, own) for piece, own in zip(table.occupied, places, strict=True)]
         )
-        is_real = is_real & (_take(found, order) != 0)
+        is_real = is_real & (_take(occupied, order) != 0)
     # Many pieces and few draws: the filling would be most of the work
     if num_pieces * width > 2 * most:
         rows = jax.tree.map(functools.partial(_take, places=order), rows)
@@ -278,8 +278,8 @@ def map_drawn(values, table: Table, draws: Draws):
     )
     key = stream.random_words(draws.key, (num_devices, 8))[device]
     mixed = _random_order(stream.random_words(key, (num_places, 2 * ORDER_PASSES)))
-    found = values(jax.tree.map(functools.partial(_take, places=mixed), rows))
-    return _take(found, _inverse(mixed)[order]), is_real
+    results = values(jax.tree.map(functools.partial(_take, places=mixed), rows))
+    return _take(results, _inverse(mixed)[order]), is_real
 
 
 def _order(table: Table, draws: Draws, bounds):
@@ -332,11 +332,11 @@ def gather(table: Table, slots):
     size = table.piece_size
 
     def pick(*pieces):
-        found = None
+        chosen = None
         for index, leaf in enumerate(pieces):
             taken = jnp.asarray(leaf)[jnp.clip(local - index * size, 0, size - 1)]
-            found = taken if index == 0 else _choose(local >= index * size, taken, found)
-        return found
+            chosen = taken if index == 0 else _choose(local >= index * size, taken, chosen)
+        return chosen
 
     is_here = (local >= 0) & (local < len(table.pieces) * size)
     is_real = slots < table.num_rows if table.occupied is None else pick(*table.occupied) != 0

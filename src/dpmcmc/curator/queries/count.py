@@ -27,7 +27,7 @@ from dpmcmc.checks import check_sizes
 from dpmcmc.curator.noise.noisy_sums import noisy, vector_tv_error
 from dpmcmc.curator.sums.exact_sum import BITS, Table, once, sum_counted, sum_row_vectors
 from dpmcmc.curator.sums.rowwise import rowwise
-from dpmcmc.types import Answer, Model, Neighbours, Unit
+from dpmcmc.types import Answer, Array, Model, Neighbours, Unit
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,31 @@ class Count:
     def __post_init__(self) -> None:
         check_sizes(self, "noise_multiplier")
 
-    def answer(self, key, model: Model, rows: Table, position) -> Answer:
+    def answer(self, key: Array, model: Model, rows: Table, position: Array) -> Answer:
         # On a fine grid rounded noise is near its ideal law
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+        """
         total = count_sum(model, rows, position) << BITS
         return noisy(key, total, self._integer_sigma(rows.unit), 2.0**-BITS)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.Gaussian(self.noise_multiplier, vector_tv_error(self._integer_sigma(unit)))
 
     def deviation(self, unit: Unit) -> float:
@@ -100,8 +119,8 @@ def count_sum(model: Model, table: Table, position):
     places = jnp.arange(num_kinds, dtype=jnp.int32)
 
     def block_sum(rows, is_counted):
-        found = row_places(model, rows, table, position)
-        return sum_counted((found[:, None] == places).astype(jnp.int32), is_counted)
+        kinds = row_places(model, rows, table, position)
+        return sum_counted((kinds[:, None] == places).astype(jnp.int32), is_counted)
 
     return sum_row_vectors(block_sum, table, max(num_kinds, model.dimension))
 
@@ -112,10 +131,10 @@ def row_places(model: Model, rows, table: Table, position):
     def find():
         # The model is traced in the precision of the rows, as for all other queries.
         with jax.enable_x64(table.is_double):
-            found = rowwise(model.log_likelihood, (None, 0))(
+            log_likelihoods = rowwise(model.log_likelihood, (None, 0))(
                 jnp.asarray(position, table.dtype), rows
             )
             places = 0 if model.kinds is None else rowwise(model.kinds.of_row)(rows)
-            return jnp.where(jnp.isfinite(found), places, -1).astype(jnp.int32)
+            return jnp.where(jnp.isfinite(log_likelihoods), places, -1).astype(jnp.int32)
 
     return once(find, table.num_rows)

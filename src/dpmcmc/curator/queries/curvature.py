@@ -20,7 +20,7 @@ from dpmcmc.checks import check_sizes
 from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_tv_error
 from dpmcmc.curator.sums.exact_sum import BITS, Table, ball_integers, sum_counted, sum_row_vectors
 from dpmcmc.curator.sums.rowwise import rowwise
-from dpmcmc.types import Answer, Model, Unit
+from dpmcmc.types import Answer, Array, Model, Unit
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,21 @@ class Curvature:
     def __post_init__(self) -> None:
         check_sizes(self, "clip", "noise_multiplier")
 
-    def answer(self, key, model: Model, rows: Table, position) -> Answer:
+    def answer(self, key: Array, model: Model, rows: Table, position: Array) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+
+        Raises:
+            ValueError: The model has too large a dimension.
+        """
         upper = np.triu_indices(model.dimension)
         if len(upper[0]) > MAX_DIMENSION:
             raise ValueError(
@@ -78,6 +92,14 @@ class Curvature:
         return Answer(half + half.T - jnp.diag(jnp.diag(half)), flat.variance)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.Gaussian(
             self.noise_multiplier, vector_tv_error(integer_sigma(self.noise_multiplier, unit))
         )

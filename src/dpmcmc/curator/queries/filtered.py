@@ -75,7 +75,31 @@ class FilteredAccept:
     def __post_init__(self) -> None:
         check_sizes(self, "clip", "rho", "temperature")
 
-    def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
+    def answer(
+        self,
+        key: Array,
+        model: Model,
+        rows: Table,
+        position: Array,
+        proposal: Array,
+        log_ratio: Array,
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+            log_ratio: The public part of the log-ratio.
+
+        Returns:
+            The accept bit.
+
+        Raises:
+            UnsupportedQuery: The rows are on several devices, or of several owners.
+        """
         if rows.charge is None or rows.axis is not None:
             raise UnsupportedQuery(
                 f"{self} needs its rows on one device, with one owner: the running sum is kept in "
@@ -114,6 +138,14 @@ class FilteredAccept:
         )
 
     def cost(self, unit: Unit) -> costs.ZCDP:
+        """What all its bits in one grant reveal together.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.ZCDP(self.rho)
 
 

@@ -138,7 +138,21 @@ class BatchRatio:
         check_sizes(self, "clip", "noise_multiplier", "temperature")
         _check_batch(self.batch, smallest=2)
 
-    def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
+    def answer(
+        self, key: Array, model: Model, rows: Table, position: Array, proposal: Array
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+        """
         bound = self.clip * move_length(position, proposal)
         key_noise, key_batch = stream.random_words(key, (2, 8))
         slots = self.batch.draw(key_batch, rows)
@@ -190,6 +204,17 @@ class BatchRatio:
         return 1 + self.batch.size * 2.0**-17
 
     def cost(self, unit: Unit) -> costs.SubsampledGaussian:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+
+        Raises:
+            UnsupportedQuery: A person may have several rows.
+        """
         return batches.subsampled_cost(
             self.batch,
             unit,
@@ -264,15 +289,36 @@ class BatchBarker:
         """What each row's log-ratio is clipped to."""
         return self._scale() * math.sqrt(self.batch.size) / (self.batch.of * self.temperature)
 
-    def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
+    def answer(
+        self,
+        key: Array,
+        model: Model,
+        rows: Table,
+        position: Array,
+        proposal: Array,
+        log_ratio: Array,
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+            log_ratio: The public part of the log-ratio.
+
+        Returns:
+            The accept bit.
+        """
         key_normal, key_correction, key_batch = stream.random_words(key, (3, 8))
         slots = self.batch.draw(key_batch, rows)
         sums = batch_sums(model, rows, position, proposal, self.bound, self.batch.size, *slots)
         mean, variance = self.noisy_log_ratio(sums, log_ratio)
-        found = jnp.sqrt(variance) * coins.normal(key_normal) + draw(
+        noise = jnp.sqrt(variance) * coins.normal(key_normal) + draw(
             key_correction, self.correction
         )
-        return decide(mean, found, jnp.all(jnp.isfinite(proposal)))
+        return decide(mean, noise, jnp.all(jnp.isfinite(proposal)))
 
     def noisy_log_ratio(self, sums: BatchSums, log_ratio: Array) -> tuple[Array, Array]:
         """Mean and variance of the normal law that the cost is about: l* + c and s^2 - v*.
@@ -298,7 +344,19 @@ class BatchBarker:
         return mean, self.noise_variance - per_spread * sums.spread.astype(jnp.float64)
 
     def cost(self, unit: Unit) -> costs.DPBarker:
-        """The same for both relations: an absent row is a row with v = 0."""
+        """What one release reveals.
+
+        It is the same for both relations: an absent row is a row with v = 0.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+
+        Raises:
+            UnsupportedQuery: A person may have several rows.
+        """
         batches.refuse_several_rows(unit)
         return costs.DPBarker(
             self.batch.size, self.batch.of, distance=coins.REAL_TV_ERROR + batches.TV_ERROR

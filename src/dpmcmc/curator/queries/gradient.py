@@ -41,7 +41,7 @@ from dpmcmc.curator.sums.exact_sum import (
 )
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.errors import UnsupportedQuery
-from dpmcmc.types import Answer, Model, Unit
+from dpmcmc.types import Answer, Array, Model, Unit
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,21 @@ class Gradient:
         check_sizes(self, "clip", "noise_multiplier", "temperature")
         batches.check(self.batch)
 
-    def answer(self, key, model: Model, rows: Table, position) -> Answer:
+    def answer(self, key: Array, model: Model, rows: Table, position: Array) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+
+        Raises:
+            ValueError: The model has too large a dimension.
+        """
         _check_dimension(model)
         bits = _bits(model, rows)
         key_noise, key_batch = stream.random_words(key, (2, 8))
@@ -108,6 +122,17 @@ class Gradient:
         return noisy(key_noise, total, integer_sigma(self.noise_multiplier, rows.unit, bits), grid)
 
     def cost(self, unit: Unit) -> costs.Gaussian | costs.SubsampledGaussian:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+
+        Raises:
+            UnsupportedQuery: With a batch, a person may have several rows.
+        """
         tv_error = _tv_error(self.noise_multiplier, unit)
         if self.batch is None:
             return costs.Gaussian(self.noise_multiplier, distance=tv_error)
@@ -148,7 +173,21 @@ class CenteredGradient:
     def __post_init__(self) -> None:
         check_sizes(self, "clip", "noise_multiplier")
 
-    def answer(self, key, model: Model, rows: Table, position) -> Answer:
+    def answer(self, key: Array, model: Model, rows: Table, position: Array) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+
+        Raises:
+            ValueError: The model has no `center`, or too large a dimension.
+        """
         _check_dimension(model)
         if model.center is None:
             raise ValueError(
@@ -166,6 +205,17 @@ class CenteredGradient:
         return answer._replace(value=answer.value + rows.capacity * center.astype(jnp.float64))
 
     def cost(self, unit: Unit) -> costs.Gaussian:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+
+        Raises:
+            UnsupportedQuery: The number of rows is private.
+        """
         if not unit.is_count_public:
             raise UnsupportedQuery(
                 f"{self} adds the center once for each row, and their number is private here: use "
@@ -258,12 +308,11 @@ def row_integers(model: Model, rows, num_rows, position, clip: float, center=Non
         # The model is traced in the precision of the rows, so that constants in it do not double
         # the work.
         with jax.enable_x64(position.dtype == jnp.float64):
-            found = rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows)
-            return (
-                found
-                if center is None
-                else jnp.where(jnp.isnan(found).any(axis=1, keepdims=True), 0, found) - center
-            )
+            each = rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows)
+            if center is None:
+                return each
+            is_missing = jnp.isnan(each).any(axis=1, keepdims=True)
+            return jnp.where(is_missing, 0, each) - center
 
     return ball_integers(gradients, clip, num_rows)
 

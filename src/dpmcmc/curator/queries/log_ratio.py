@@ -19,7 +19,7 @@ from dpmcmc.curator.sums import fused
 from dpmcmc.curator.sums.clipping import clip_to_unit
 from dpmcmc.curator.sums.exact_sum import BITS, Table, fixed_point, sum_rows
 from dpmcmc.curator.sums.rowwise import rowwise
-from dpmcmc.types import Answer, Model, Unit
+from dpmcmc.types import Answer, Array, Model, Unit
 
 
 def unit_ratios(model: Model, table: Table, rows, position, proposal, bound):
@@ -86,7 +86,21 @@ class LogRatio:
     def __post_init__(self) -> None:
         check_sizes(self, "clip", "noise_multiplier", "temperature")
 
-    def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
+    def answer(
+        self, key: Array, model: Model, rows: Table, position: Array, proposal: Array
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+        """
         bound = self.clip * move_length(position, proposal)
         total = log_ratio_sum(model, rows, position, proposal, bound)
         return noisy(
@@ -97,6 +111,14 @@ class LogRatio:
         )
 
     def cost(self, unit: Unit) -> costs.Gaussian:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.Gaussian(
             self.noise_multiplier,
             gaussian.gaussian_tv_error(integer_sigma(self.noise_multiplier, unit)),

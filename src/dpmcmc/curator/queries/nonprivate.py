@@ -35,7 +35,7 @@ from dpmcmc.curator.sums.exact_sum import (
     sum_row_vectors,
 )
 from dpmcmc.curator.sums.rowwise import rowwise
-from dpmcmc.types import Answer, Model, Unit
+from dpmcmc.types import Answer, Array, Model, Unit
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,21 @@ class NonPrivateRatio:
     def __post_init__(self) -> None:
         _check(self, "clip")
 
-    def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
+    def answer(
+        self, key: Array, model: Model, rows: Table, position: Array, proposal: Array
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+        """
         if self.clip is None:
             total = _ratio_sum(model, rows, position, proposal)
         else:
@@ -80,6 +94,14 @@ class NonPrivateRatio:
         return Answer(self.temperature * total, jnp.zeros(()))
 
     def cost(self, unit: Unit) -> costs.NonPrivate:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.NonPrivate("the exact log-ratio is released, without noise")
 
 
@@ -120,7 +142,28 @@ class NonPrivateAccept:
                 f"test={self.test!r} must be an acceptance test: Metropolis(), Barker(), ..."
             )
 
-    def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
+    def answer(
+        self,
+        key: Array,
+        model: Model,
+        rows: Table,
+        position: Array,
+        proposal: Array,
+        log_ratio: Array,
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+            log_ratio: The public part of the log-ratio.
+
+        Returns:
+            The accept bit.
+        """
         if self.bound is None:
             total = self.temperature * _ratio_sum(
                 model, rows, position, proposal
@@ -139,6 +182,14 @@ class NonPrivateAccept:
         )
 
     def cost(self, unit: Unit) -> costs.NonPrivate:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.NonPrivate(
             "the accept bit is offered as a baseline, without a bound on what it reveals"
         )
@@ -178,7 +229,18 @@ class NonPrivateGradient:
         _check(self, "clip")
         batches.check(self.batch)
 
-    def answer(self, key, model: Model, rows: Table, position) -> Answer:
+    def answer(self, key: Array, model: Model, rows: Table, position: Array) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+        """
         _, key_batch = stream.random_words(key, (2, 8))
         slots = None if self.batch is None else self.batch.draw(key_batch, rows)
         if self.clip is None:
@@ -189,6 +251,14 @@ class NonPrivateGradient:
         return Answer(self.temperature / rate * total, jnp.zeros(()))
 
     def cost(self, unit: Unit) -> costs.NonPrivate:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.NonPrivate("the exact gradient is released, without noise")
 
 

@@ -38,7 +38,7 @@ from dpmcmc.curator.sums.exact_sum import (
     sum_row_vectors,
 )
 from dpmcmc.curator.sums.rowwise import rowwise
-from dpmcmc.types import Answer, Family, Model, Neighbours, Unit
+from dpmcmc.types import Answer, Array, Family, Model, Neighbours, Unit
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,21 @@ class SufficientStatistic:
     def __post_init__(self) -> None:
         check_sizes(self, "noise_multiplier", "temperature")
 
-    def answer(self, key, model: Model, rows: Table, position) -> Answer:
+    def answer(self, key: Array, model: Model, rows: Table, position: Array) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+
+        Raises:
+            ValueError: The model has no `family`, or its parts do not fit together.
+        """
         family = _family(model, rows)
         total = statistic_sum(family, rows) if rows.statistic is None else rows.statistic
         sigma = self._integer_sigma(rows.unit)
@@ -99,6 +113,14 @@ class SufficientStatistic:
         )
 
     def cost(self, unit: Unit) -> costs.Gaussian:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.Gaussian(self.noise_multiplier, vector_tv_error(self._integer_sigma(unit)))
 
     def _integer_sigma(self, unit: Unit) -> float:

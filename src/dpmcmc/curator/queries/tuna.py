@@ -63,7 +63,7 @@ from dpmcmc.curator.queries.accept import (
 )
 from dpmcmc.curator.queries.log_ratio import log_ratio_sum, unit_ratios
 from dpmcmc.curator.sums.exact_sum import BITS, Table, fixed_point, once, sum_counted
-from dpmcmc.types import Answer, Model, Unit, traits
+from dpmcmc.types import Answer, Array, Model, Unit, traits
 
 LARGE = 2**17  # entries of a batch
 MAX_RATIO = 50.0  # beyond, reading fewer rows costs more than it saves
@@ -103,13 +103,45 @@ class TunaBarker:
     def __post_init__(self) -> None:
         _check(self)
 
-    def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
+    def answer(
+        self,
+        key: Array,
+        model: Model,
+        rows: Table,
+        position: Array,
+        proposal: Array,
+        log_ratio: Array,
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+            log_ratio: The public part of the log-ratio.
+
+        Returns:
+            The accept bit.
+        """
         key_batch, key_coin = stream.random_words(key, (2, 8))
         total = batch_ratio(key_batch, self, model, rows, position, proposal)
         clamped = clamped_log_ratio(total, log_ratio, _grid(self))
         return decide(clamped, noise_of(key_coin, Barker()), jnp.all(jnp.isfinite(proposal)))
 
     def cost(self, unit: Unit) -> costs.MinibatchBarker:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+
+        Raises:
+            UnsupportedQuery: A person may have several rows.
+        """
         batches.refuse_several_rows(unit)
         bound = self.temperature * self.bound
         rounding = ROUNDING + 2 * coins.COIN_TV_ERROR * bound * (1 + self.ratio) ** 3 / self.ratio
@@ -156,12 +188,37 @@ class TunaRatio:
         _check(self)
         check_sizes(self, "noise_multiplier")
 
-    def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
+    def answer(
+        self, key: Array, model: Model, rows: Table, position: Array, proposal: Array
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+        """
         key_batch, key_noise = stream.random_words(key, (2, 8))
         total = batch_ratio(key_batch, self, model, rows, position, proposal)
         return noisy(key_noise, total, self.noise_multiplier * 2.0**BITS, _grid(self))
 
     def cost(self, unit: Unit) -> costs.PoissonMixture:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+
+        Raises:
+            UnsupportedQuery: A person may have several rows.
+        """
         batches.refuse_several_rows(unit)
         rate = _rate(self) * (1 + batches.RATE_ROUNDING)
         weight = math.log1p(self.ratio)
@@ -201,7 +258,28 @@ class TunaMetropolis:
     def __post_init__(self) -> None:
         _check(self)
 
-    def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
+    def answer(
+        self,
+        key: Array,
+        model: Model,
+        rows: Table,
+        position: Array,
+        proposal: Array,
+        log_ratio: Array,
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+            log_ratio: The public part of the log-ratio.
+
+        Returns:
+            The accept bit.
+        """
         key_batch, key_coin = stream.random_words(key, (2, 8))
         total = batch_ratio(key_batch, self, model, rows, position, proposal)
         probability = Metropolis().probability(
@@ -210,6 +288,14 @@ class TunaMetropolis:
         return toss(key_coin, probability, jnp.all(jnp.isfinite(proposal)))
 
     def cost(self, unit: Unit) -> costs.NonPrivate:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.NonPrivate(
             "Metropolis' test accepts with certainty where the ratio is above one, so a rejection "
             "can rule a table out"
@@ -257,7 +343,28 @@ class PublishedFastMH:
         check_sizes(self, "epsilon", "delta", "max_batch")
         whole("max_batch", self.max_batch)
 
-    def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
+    def answer(
+        self,
+        key: Array,
+        model: Model,
+        rows: Table,
+        position: Array,
+        proposal: Array,
+        log_ratio: Array,
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+            log_ratio: The public part of the log-ratio.
+
+        Returns:
+            The accept bit.
+        """
         key_batch, key_noise, key_coin = stream.random_words(key, (3, 8))
         total, number = _batch(key_batch, self, model, rows, position, proposal)
         is_small = number < self.max_batch
@@ -304,6 +411,14 @@ class PublishedFastMH:
         )
 
     def cost(self, unit: Unit) -> costs.NonPrivate:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.NonPrivate(
             "DP-Fast MH as published: its proof bounds acceptances only, and a rejection can rule "
             "a table out; its bounds and batch sizes are read off the rows; its penalty is "
@@ -338,11 +453,11 @@ def keep_probability(integer_term, ratio: float):
 def _batch(key, query, model: Model, table: Table, position, proposal):
     """The integer sum, and how many draws it took (not for release)."""
     draws = batches.repeated_draws(key, table, _rate(query))
-    found, is_real = batches.map_drawn(
+    log_ratios, is_real = batches.map_drawn(
         _by_chains(model, table, position, proposal, query.bound), table, draws
     )
     # What is tossed for is what is added
-    terms = once(lambda: term(found, query.ratio), table.num_rows)
+    terms = once(lambda: term(log_ratios, query.ratio), table.num_rows)
     is_kept = coins.coin_of(draws.words, keep_probability(terms, query.ratio))
     total = sum_counted(terms, is_real & is_kept)
     return table.over_devices(total), draws.ends[-1]

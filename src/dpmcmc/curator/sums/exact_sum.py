@@ -231,9 +231,9 @@ def once(make: Callable[[], Any], num_rows):
     added in another. What comes out of a loop it cannot compute again, and it does not know that
     this one runs once.
     """
-    found = jax.eval_shape(make)
+    made = jax.eval_shape(make)
     number = jnp.where(num_rows < 0, 2, 1)
-    return lax.fori_loop(0, number, lambda _, __: make(), jnp.zeros(found.shape, found.dtype))
+    return lax.fori_loop(0, number, lambda _, __: make(), jnp.zeros(made.shape, made.dtype))
 
 
 def ball_integers(vectors: Callable[[], Array], bound: float, num_rows: Array) -> Array:
@@ -256,8 +256,8 @@ def ball_integers(vectors: Callable[[], Array], bound: float, num_rows: Array) -
         >>> def integers(vectors):
         ...     return queries.ball_integers(lambda: vectors, 4.0, len(vectors))
         >>> with jax.enable_x64(True):
-        ...     found = jax.jit(integers)(np.array([[0.0, 2.0], [9.0, 0.0]]))
-        >>> np.round(found / 2**queries.BITS, 2).tolist()
+        ...     shortened = jax.jit(integers)(np.array([[0.0, 2.0], [9.0, 0.0]]))
+        >>> np.round(shortened / 2**queries.BITS, 2).tolist()
         [[0.0, 0.5], [1.0, 0.0]]
     """
     return shrink_to_ball(once(lambda: fixed_point(clip_to_unit_ball(vectors(), bound)), num_rows))
@@ -379,6 +379,6 @@ def sum_blocks(block_sum: Callable[[Any, Any], Any], rows: Any, is_counted, bloc
         )
         return block_sum(part, mask & (first + jnp.arange(block, dtype=jnp.int32) >= start))
 
-    found = jax.eval_shape(one, 0)
-    zero = jnp.zeros(found.shape, found.dtype)
+    block_total = jax.eval_shape(one, 0)
+    zero = jnp.zeros(block_total.shape, block_total.dtype)
     return lax.fori_loop(0, -(-size // block), lambda index, total: total + one(index), zero)

@@ -102,8 +102,8 @@ def _for_all_chains(one_pass: Callable[..., Any], most: int):
             whole = jax.tree.map(at_every_chain, (points, data), tuple(in_batched))
             return lax.map(lambda arguments: run(*arguments), whole), True
         of_chains = map(at_every_chain, points, in_batched[0])
-        found = run([leaf.reshape(-1, *leaf.shape[2:]) for leaf in of_chains], data)
-        return found.reshape(axis_size, -1, *found.shape[1:]), True
+        results = run([leaf.reshape(-1, *leaf.shape[2:]) for leaf in of_chains], data)
+        return results.reshape(axis_size, -1, *results.shape[1:]), True
 
     return run
 
@@ -112,8 +112,8 @@ def _sum(table: Table, layout: Layout, one_pass, points, parts: Sequence[Any]):
     """The sum over all pieces, on all devices, for a single chain's points."""
 
     def all_pieces(points, data):
-        found = [one_pass(*points, *part, real) for part, real in zip(*data, strict=True)]
-        return functools.reduce(jnp.add, found)
+        parts_of_sum = [one_pass(*points, *part, real) for part, real in zip(*data, strict=True)]
+        return functools.reduce(jnp.add, parts_of_sum)
 
     real = list(table.occupied or map(table.num_real, range(len(parts))))
     total = _for_all_chains(all_pieces, layout.most_chains)(

@@ -181,13 +181,13 @@ def _gradient_kernel(scale, program: Program, derivative: Traced, high_ref, low_
             return _coefficients(derivatives, factor, limit, scale), features
 
     def body(step, total):
-        found, features = integers(step.astype(jnp.int32))
+        coefficients, features = integers(step.astype(jnp.int32))
         if is_one:
             # What one thread has loaded is added first: the rest, which goes across threads, is
             # left for the end.
-            products = found.astype(jnp.int64)[None, :] * features.astype(jnp.int64)
+            products = coefficients.astype(jnp.int64)[None, :] * features.astype(jnp.int64)
             return total + jnp.sum(products.reshape(width, -1, LOADED), axis=2)
-        wide = (features.astype(jnp.float64), found.astype(jnp.float64))
+        wide = (features.astype(jnp.float64), coefficients.astype(jnp.float64))
         dimensions = (((1,), (0,)), ((), ()))
         return total + lax.dot_general(
             *wide, dimensions, precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float64

@@ -147,9 +147,9 @@ def row_scales(linear: Linear, rows, bits: int, is_double: bool, block: int) -> 
     def fill(index, scales):
         first = jnp.minimum(index * block, size - block)
         part = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, block), rows)
-        found = _block_scales(linear, part, bits, is_double)
+        of_block = _block_scales(linear, part, bits, is_double)
         return jax.tree.map(
-            lambda old, new: lax.dynamic_update_slice_in_dim(old, new, first, 0), scales, found
+            lambda old, new: lax.dynamic_update_slice_in_dim(old, new, first, 0), scales, of_block
         )
 
     empty = Scales(
