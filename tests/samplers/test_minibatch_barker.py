@@ -541,7 +541,8 @@ def test_uniform_noise_is_caught():
 SHARDED = """
 import jax, numpy as np, sys
 sys.path.insert(0, ".")
-from dpmcmc import TunaBarker, accept_walk, random_walk
+from dpmcmc import accept_walk, random_walk
+from dpmcmc.queries import TunaBarker
 from dpmcmc.curator.sums import exact_sum
 from tests.curator import test_exactness as t
 sampler = accept_walk(t.MODEL.log_prior, TunaBarker(0.1, 2.0), random_walk(0.04))
