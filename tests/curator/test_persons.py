@@ -128,7 +128,7 @@ def test_the_statement_says_that_it_was_enforced(budget):
 @pytest.mark.parametrize(
     "persons, budget, error, why",
     [
-        (PERSONS, Budget(1.0, 1e-6), ValueError, "the number of rows is public here: give how many"),
+        (PERSONS, Budget(1.0, 1e-6), ValueError, "number of rows is public here: give how many"),
         (PERSONS, None, ValueError, "the number of rows is public here"),
         (PERSONS, VISITS, ValueError, "persons and rows have different lengths"),
         (np.arange(41), VISITS, ValueError, "persons and rows have different lengths"),

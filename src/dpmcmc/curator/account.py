@@ -99,7 +99,7 @@ class Account:
         """
         items = tuple(plan.items())
         billed, bill = self._last_bill
-        # By identity: what a query of somebody else's calls equal decides nothing
+        # Compared by identity: a query of another author may define equality in its own way
         is_same = len(billed) == len(items) and all(
             ours is theirs and count == counted
             for (ours, count), (theirs, counted) in zip(billed, items, strict=True)

@@ -45,17 +45,17 @@ from dpmcmc.types import Answer, Plan, Query, is_standing
 Find = Callable[..., Answer]
 
 
-def count_queries(closed_jaxpr) -> Plan:
+def count_queries(closed_jaxpr: Any) -> Plan:
     """How often each query is asked when the traced program runs once.
 
     Args:
-        closed_jaxpr: the trace of the program.
+        closed_jaxpr: The trace of the program.
 
     Returns:
         The number of asks of each query: read only, for the program will be billed for it.
 
     Raises:
-        UnboundedQueries: where the number of asks is not fixed, or one key serves two of them.
+        UnboundedQueries: The number of asks is not fixed, or one key serves two of them.
     """
     counting = _Counting()
     counting.run(closed_jaxpr, [object() for _ in closed_jaxpr.jaxpr.invars])

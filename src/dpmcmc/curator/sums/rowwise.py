@@ -205,7 +205,7 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
 def _is_nothing(equation: Any) -> bool:
     """Whether it is an array without entries.
 
-    One that has some holds what was in memory before, whosesoever it was.
+    One that has entries holds what was in memory before, from any program.
     """
     return equation.primitive.name == "empty" and all(
         atom.aval.size == 0 for atom in equation.outvars
