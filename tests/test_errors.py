@@ -257,7 +257,7 @@ TYPES = [
     (lambda: Federation(tiny.make_curator()), "a federation is of several curators"),
     (
         lambda: tiny.run(sampler=penalty(tiny.log_prior, Bare(), tiny.WALK)),
-        "Bare has no `cost`: a query says what it costs",
+        "Bare has no `cost`: a query needs `cost`, what it costs",
     ),
     (
         lambda: tiny.run(sampler=penalty(tiny.log_prior, Thawed(), tiny.WALK)),
@@ -512,7 +512,7 @@ RUNS = [
     ({"sampler": Sampler(tiny.PENALTY.init, while_loop_step)}, UnboundedQueries, "inside `while` cannot be counted: use scan"),
     ({"sampler": Sampler(tiny.PENALTY.init, twice_step)}, UnboundedQueries, "a random key is used for two asks"),
     ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, ())), "num_steps": None}, ValueError,
-     "any number of steps fits: say num_steps"),
+     "any number of steps fits: give num_steps"),
     ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, state.position))}, TypeError,
      "the sampler's info is an array: return a NamedTuple or a dict of arrays, or None"),
     ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, {"of": {"a": state.position}}))}, TypeError,

@@ -1,5 +1,6 @@
-"""What models are computed in: double precision in a program that otherwise has single, whatever is
-switched on around it.
+"""What models are computed in: double precision in a program that otherwise has single precision.
+
+This holds whatever is switched on around it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ def is_double(rows: Any) -> bool:
 
 @contextlib.contextmanager
 def own_settings(double: bool = True) -> Iterator[None]:
-    """Double precision, and none of JAX's switches for finding bugs: a NaN in a row would raise an
-    error, and so be shown.
+    """Double precision, and none of JAX's switches for finding bugs.
+
+    With them a NaN in a row would raise an error, and so be shown.
     """
     off = (
         switch(False)
@@ -53,7 +55,7 @@ def always_double(function: Callable[..., Any]) -> Callable[..., Any]:
             jax.tree.map(lambda batched: 0 if batched else None, part) for part in is_batched
         )
         with jax.enable_x64(True):
-            found = always_double(jax.vmap(function, axes, axis_size=size))(*arguments)
-        return found, jax.tree.map(lambda _: True, found)
+            results = always_double(jax.vmap(function, axes, axis_size=size))(*arguments)
+        return results, jax.tree.map(lambda _: True, results)
 
     return one

@@ -1,5 +1,4 @@
-"""The queries that a curator answers; and for authors of new ones, exact sums over rows and noise on
-them.
+"""The queries that a curator answers, and what authors of new ones need.
 
 A query is a frozen dataclass with two methods: `answer`, what is computed on the rows, and `cost`,
 what that reveals. It may have the attributes of `dpmcmc.types.Traits`. The usual way is in three
@@ -9,10 +8,10 @@ steps, each a function of this module:
     integers of all rows             ->  `sum_rows`                 their exact sum
     the sum                          ->  `integer_sigma`, `noisy`   an `Answer`
 
-and `cost` names the law of the noise, with `gaussian_distance` (of one number) or `vector_distance`
-(of a vector) as its distance from the ideal law. **What is written in a query is part of the
-curator: nobody checks it.** The statement names such a query as its author's word, and
-`dpmcmc.audit.query` can refute it.
+and `cost` names the law of the noise, with `gaussian_tv_error` (of one number) or `vector_tv_error`
+(of a vector) as its total-variation error. **What is written in a query is part of the curator:
+nobody checks it.** The statement names such a query as its author's word, and `dpmcmc.audit.query`
+can refute it.
 
 Example:
     The number of rows above zero less those below, with noise. (Rows that are vectors fail in
@@ -20,7 +19,8 @@ Example:
 
     >>> import dataclasses
     >>> from typing import ClassVar
-    >>> import jax, jax.numpy as jnp
+    >>> import jax
+    >>> import jax.numpy as jnp
     >>> import numpy as np
     >>> import dpmcmc
     >>> from dpmcmc import queries
@@ -44,7 +44,7 @@ Example:
     ...
     ...     def cost(self, unit):
     ...         sigma = queries.integer_sigma(self.noise_multiplier, unit)
-    ...         return costs.Gaussian(self.noise_multiplier, queries.gaussian_distance(sigma))
+    ...         return costs.Gaussian(self.noise_multiplier, queries.gaussian_tv_error(sigma))
     >>> rows = np.linspace(-1, 3, 1000, dtype=np.float32)
     >>> model = dpmcmc.models.gaussian([1.0], radius=3.0)
     >>> budget = dpmcmc.Budget(epsilon=1, delta=1e-6)
@@ -60,8 +60,8 @@ Example:
 """
 
 from dpmcmc.checks import check_sizes
-from dpmcmc.curator.noise.gaussian import discrete_gaussian, gaussian_distance, gaussian_sigma
-from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_distance
+from dpmcmc.curator.noise.gaussian import discrete_gaussian, gaussian_sigma, gaussian_tv_error
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_tv_error
 from dpmcmc.curator.noise.stream import random_words
 from dpmcmc.curator.queries.accept import Accept, PenaltyAccept
 from dpmcmc.curator.queries.batches import FixedBatch, PoissonBatch
@@ -125,8 +125,8 @@ __all__ = [
     "clip_to_unit_ball",
     "discrete_gaussian",
     "fixed_point",
-    "gaussian_distance",
     "gaussian_sigma",
+    "gaussian_tv_error",
     "integer_sigma",
     "noisy",
     "random_words",
@@ -134,5 +134,5 @@ __all__ = [
     "sum_counted",
     "sum_row_vectors",
     "sum_rows",
-    "vector_distance",
+    "vector_tv_error",
 ]

@@ -47,8 +47,8 @@ ONE, TWO, THREE = [(2,)], [(2,), (2,)], [(2,), (2,), ()]
 
 # The total-variation error of integer noise, of one number when a row is replaced
 FULL = 2**BITS
-GRID = gaussian.gaussian_distance(3.0 * 2 * FULL)
-OF_BATCH = gaussian.gaussian_distance(BatchRatio(1.0, 3.0, FIXED)._integer_sigma())
+GRID = gaussian.gaussian_tv_error(3.0 * 2 * FULL)
+OF_BATCH = gaussian.gaussian_tv_error(BatchRatio(1.0, 3.0, FIXED)._integer_sigma())
 
 
 class Case(NamedTuple):
@@ -66,22 +66,22 @@ class Case(NamedTuple):
 
 ALL = [
     Case(LogRatio(1.0, 3.0), TWO, GRID),
-    Case(BatchRatio(1.0, 3.0, FIXED), TWO, OF_BATCH + batches.DISTANCE, 0.5),
-    Case(TunaRatio(0.1, 3.0), TWO, gaussian.gaussian_distance(3.0 * FULL) + batches.DISTANCE, 0.2),
+    Case(BatchRatio(1.0, 3.0, FIXED), TWO, OF_BATCH + batches.TV_ERROR, 0.5),
+    Case(TunaRatio(0.1, 3.0), TWO, gaussian.gaussian_tv_error(3.0 * FULL) + batches.TV_ERROR, 0.2),
     # Of a vector for as many entries as it may have
     Case(Gradient(1.0, 3.0), ONE, MAX_DIMENSION * GRID),
-    Case(Gradient(1.0, 3.0, POISSON), ONE, MAX_DIMENSION * GRID + batches.DISTANCE, 0.1),
-    Case(Gradient(1.0, 3.0, FIXED), ONE, MAX_DIMENSION * GRID + batches.DISTANCE, 0.5),
+    Case(Gradient(1.0, 3.0, POISSON), ONE, MAX_DIMENSION * GRID + batches.TV_ERROR, 0.1),
+    Case(Gradient(1.0, 3.0, FIXED), ONE, MAX_DIMENSION * GRID + batches.TV_ERROR, 0.5),
     Case(CenteredGradient(1.0, 3.0), ONE, MAX_DIMENSION * GRID),
     Case(Curvature(1.0, 3.0), ONE, MAX_DIMENSION * GRID),
     Case(SufficientStatistic(3.0), ONE, MAX_DIMENSION * GRID),
-    Case(Count(3.0), ONE, MAX_DIMENSION * gaussian.gaussian_distance(3.0 * 2**0.5 * FULL)),
+    Case(Count(3.0), ONE, MAX_DIMENSION * gaussian.gaussian_tv_error(3.0 * 2**0.5 * FULL)),
     Case(Accept(Barker(), 1.0), THREE),
     Case(Accept(LazyBarker(0.5), 1.0), THREE),
     Case(PenaltyAccept(1.0, 1.0, 1.0), THREE),
     Case(FilteredAccept(1.0, 1.0), THREE),
-    Case(TunaBarker(0.1), THREE, batches.DISTANCE),
-    Case(BatchBarker(FIXED), THREE, coins.REAL_DISTANCE + batches.DISTANCE),
+    Case(TunaBarker(0.1), THREE, batches.TV_ERROR),
+    Case(BatchBarker(FIXED), THREE, coins.REAL_TV_ERROR + batches.TV_ERROR),
     # Not private, or not by the accounting that is published for it
     Case(NonPrivateRatio(), TWO),
     Case(NonPrivateGradient(), ONE),

@@ -1,4 +1,4 @@
-"""How many rows a batch draws: what a table or a buffer leaves out is no more than `DISTANCE`
+"""How many rows a batch draws: what a table or a buffer leaves out is no more than `TV_ERROR`
 charges for.
 """
 

@@ -221,8 +221,8 @@ def test_a_larger_budget_buys_more_bits():
 @pytest.mark.parametrize("query, rounding, distance", [
     (Accept(Barker(), 0.02), accept.ROUNDING, 0.0),
     (Accept(LazyBarker(0.5), 0.02), accept.ROUNDING, 0.0),
-    (Accept(Penalty(2.0), 0.02), accept.rounding(2.0), 2 * coins.REAL_DISTANCE),
-    (PenaltyAccept(1.0, 50.0, 0.02), accept.rounding(2.0) / SHORTEST, 2 * coins.REAL_DISTANCE),
+    (Accept(Penalty(2.0), 0.02), accept.rounding(2.0), 2 * coins.REAL_TV_ERROR),
+    (PenaltyAccept(1.0, 50.0, 0.02), accept.rounding(2.0) / SHORTEST, 2 * coins.REAL_TV_ERROR),
 ], ids=["barker", "lazy", "penalty", "moves"])  # fmt: skip
 def test_bits_are_charged_for_rounding_and_barkers_costs_nothing_of_delta(
     query, rounding, distance
@@ -295,6 +295,6 @@ def test_a_grid_too_fine_for_the_prior_is_refused(make, least):
     """95 % of the draws of an exponential prior were negative."""
     make(least)
     with pytest.raises(
-        ValueError, match="is lost in rounding beside the prior's: choose a larger bound"
+        ValueError, match="is too small beside the prior's rounding: choose a larger bound"
     ):
         make(0.9 * least)

@@ -97,7 +97,8 @@ SHARDED = """
 import itertools, jax, jax.numpy as jnp, numpy as np, sys
 sys.path.insert(0, ".")
 from tests.curator import test_exactness as t
-from dpmcmc import Curator, Gradient, LogRatio, PoissonBatch
+from dpmcmc import Curator
+from dpmcmc.queries import Gradient, LogRatio, PoissonBatch
 from dpmcmc.curator.sums import exact_sum, layouts
 exact_sum.TARGET_PIECE = int(sys.argv[1])
 layouts.INTERPRET = sys.argv[2] == "fused"
@@ -169,7 +170,8 @@ def test_capacity_pads_without_changing_the_sums():
 
 FAST = """
 import jax, jax.numpy as jnp, numpy as np
-from dpmcmc import Budget, Curator, Gradient, models
+from dpmcmc import Budget, Curator, models
+from dpmcmc.queries import Gradient
 features = np.zeros((100, 2), np.float32)
 features[7] = np.inf
 curator = Curator((features, np.ones(100, np.float32)), models.logistic(2, radius=1.0), Budget(8, 1e-6))
@@ -226,8 +228,8 @@ RESIDENT = """
 import sys; sys.path.insert(0, ".")
 import gc, os, threading, time
 import jax, jax.numpy as jnp, numpy as np
-from dpmcmc import *
-from dpmcmc import models
+from dpmcmc import Curator, models, penalty, random_walk
+from dpmcmc.queries import LogRatio
 from tests.curator.test_exactness import block_executable
 
 def resident():

@@ -385,7 +385,7 @@ def test_langevin_from_a_private_start_with_three_owners():
 POOR = UNITS["south"]["budget"]
 
 
-def test_the_poorest_owner_sets_the_number_of_steps():
+def test_the_smallest_budget_sets_the_number_of_steps():
     alone = {name: owner.max_steps({}, {tiny.RATIO: 2}) for name, owner in owners().items()}
     federation = Federation(owners())
     assert alone["south"] < min(alone["north"], alone["west"])
@@ -764,7 +764,7 @@ def test_owners_that_were_checked_are_not_changed():
 def test_errors_of_other_libraries_are_left_as_they_are():
     """Some take more than a text, and could not be built again with the owner's name."""
     error = UnicodeDecodeError("utf-8", b"", 0, 1, "no text")
-    with pytest.raises(UnicodeDecodeError) as caught, federations._told_by("north"):
+    with pytest.raises(UnicodeDecodeError) as caught, federations._named("north"):
         raise error
     assert caught.value is error
 

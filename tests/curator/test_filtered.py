@@ -161,7 +161,7 @@ def test_the_bill_is_rho_once():
     sampler = accept_walk(MODEL.log_prior, QUERY, random_walk(0.1))
     with pytest.raises(BudgetExceeded):
         sample(jax.random.key(0), sampler, curator, np.zeros(2), num_steps=10, progress=False)
-    with pytest.raises(ValueError, match="say num_steps"):
+    with pytest.raises(ValueError, match="give num_steps"):
         sample(jax.random.key(0), sampler, curator, np.zeros(2), progress=False)
 
 
@@ -286,7 +286,7 @@ def test_refusals():
     with pytest.raises(BudgetExceeded, match="the budget is epsilon=1: choose a smaller rho"):
         curator.check({FilteredAccept(1.0, 5.0): 1})
     with pytest.raises(
-        ValueError, match=r"\(a filter is paid once\), so any number of steps fits: say num_steps"
+        ValueError, match=r"\(a filter is paid once\), so any number of steps fits: give num_steps"
     ):
         curator.max_steps({}, {QUERY: 1})
     curator = Curator(ROWS, MODEL, None, devices=jax.devices()[:1])

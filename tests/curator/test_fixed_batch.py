@@ -544,7 +544,7 @@ def test_costs():
             2.0,
             unit.neighbours,
         )
-        assert 0.1 < cost.rate < 0.1 + 1e-12 and batches.DISTANCE < cost.distance < 1e-17
+        assert 0.1 < cost.rate < 0.1 + 1e-12 and batches.TV_ERROR < cost.distance < 1e-17
     assert ratio.cost(REPLACE) == BatchRatio(7.0, 2.0, FixedBatch(10, 100), 3.0).cost(REPLACE)
     barker = BatchBarker(FixedBatch(50, 1000), 0.1)
     for unit in (REPLACE, ADD):
@@ -555,7 +555,7 @@ def test_costs():
             1000,
             "tight",
         )
-        assert cost.distance == coins.REAL_DISTANCE + batches.DISTANCE < 1e-19
+        assert cost.distance == coins.REAL_TV_ERROR + batches.TV_ERROR < 1e-19
     assert barker.cost(REPLACE) == BatchBarker(FixedBatch(50, 1000), 2.0, 1.5).cost(REPLACE)
     for query in (ratio, barker):
         with pytest.raises(UnsupportedQuery, match="rows_per_person=2"):

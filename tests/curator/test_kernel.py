@@ -433,7 +433,7 @@ def test_what_the_kernels_do_not_know_takes_the_other_path(model, dtype):
     assert abs(ratios(model, rows, *points(2, 3), 1.0)).max() > 0
 
 
-@pytest.mark.parametrize("trace", [layouts.log_likelihood, layouts.slope])
+@pytest.mark.parametrize("trace", [layouts.log_likelihood, layouts.derivative])
 def test_what_runs_in_a_kernel_is_looked_at_again(trace):
     """A function may say something else than when the curator was made."""
 
@@ -522,7 +522,8 @@ WITHOUT_PALLAS = """
 import sys
 import jax, numpy as np
 import dpmcmc
-from dpmcmc import Accept, Barker, Gradient
+from dpmcmc import Barker
+from dpmcmc.queries import Accept, Gradient
 
 rows = np.zeros((8, 2), np.float32), np.zeros(8, np.float32)
 curator = dpmcmc.Curator(rows, dpmcmc.models.logistic(2, 1.0), None)

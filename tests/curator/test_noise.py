@@ -210,7 +210,7 @@ def test_the_stated_distance_is_an_upper_bound_and_not_far(sigma):
     """
     law, variance = exact_law(gaussian._multipliers(sigma)), gaussian.gaussian_sigma(sigma) ** 2
     assert variance - 1 / 12 >= sigma**2
-    stated = gaussian.gaussian_distance(sigma)
+    stated = gaussian.gaussian_tv_error(sigma)
     # Its terms cancel in part, which is not used
     assert 0.03 * stated < total_variation(law, variance - 1 / 12) < stated
     assert total_variation(law, variance) > 100 * stated
@@ -271,7 +271,7 @@ def test_no_noise_is_far_from_its_law():
         3.778 * 2.0**31,
     ]
     assert (
-        max(gaussian.gaussian_distance(float(sigma)) - 1 / (100 * sigma**4) for sigma in sigmas)
+        max(gaussian.gaussian_tv_error(float(sigma)) - 1 / (100 * sigma**4) for sigma in sigmas)
         < 3e-33
     )
     assert max(gaussian.gaussian_sigma(float(sigma)) / sigma for sigma in sigmas) < 1 + 1e-11
@@ -280,7 +280,7 @@ def test_no_noise_is_far_from_its_law():
 @pytest.mark.parametrize("sigma", [10.0, 31.9, 2.0**58])
 def test_noise_too_small_for_the_grid_or_too_large_for_its_integers_is_refused(sigma):
     with pytest.raises(ValueError, match="noise multiplier"):
-        gaussian.gaussian_distance(sigma)
+        gaussian.gaussian_tv_error(sigma)
 
 
 def test_coins_fall_as_often_as_they_should():
@@ -309,7 +309,7 @@ def test_a_coins_probability_is_within_its_stated_distance(test):
     with mpmath.workdps(50):
         exact = [_reference(test, mpmath.mpf(float(l))) for l in log_ratios]
         worst = max(abs(mpmath.mpf(float(f)) - e) for f, e in zip(found, exact, strict=True))
-    assert worst + mpmath.mpf(2) ** -62 < coins.COIN_DISTANCE
+    assert worst + mpmath.mpf(2) ** -62 < coins.COIN_TV_ERROR
 
 
 def _reference(test, l):

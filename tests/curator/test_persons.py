@@ -128,7 +128,7 @@ def test_the_statement_says_that_it_was_enforced(budget):
 @pytest.mark.parametrize(
     "persons, budget, error, why",
     [
-        (PERSONS, Budget(1.0, 1e-6), ValueError, "the number of rows is public here: say how many"),
+        (PERSONS, Budget(1.0, 1e-6), ValueError, "number of rows is public here: give how many"),
         (PERSONS, None, ValueError, "the number of rows is public here"),
         (PERSONS, VISITS, ValueError, "persons and rows have different lengths"),
         (np.arange(41), VISITS, ValueError, "persons and rows have different lengths"),
@@ -152,7 +152,7 @@ def test_what_is_refused(persons, budget, error, why):
 @pytest.mark.parametrize(
     "budget, unit, error, why",
     [
-        (VISITS, VISITS.unit, ValueError, "a Budget says itself whom it protects"),
+        (VISITS, VISITS.unit, ValueError, "a Budget has its own unit"),
         (None, Neighbours.ADD_OR_REMOVE_ONE, TypeError, "unit is a Neighbours: it must be a Unit"),
         (None, Unit(rows_per_person=0), ValueError, "rows_per_person=0 must be a whole number"),
     ],

@@ -383,14 +383,14 @@ def test_costs():
     query = TunaBarker(0.02, 4.0, temperature=0.5)
     for unit in (Unit(), ADD):
         cost = query.cost(unit)
-        assert cost == MinibatchBarker(0.01, 4.0, distance=batches.DISTANCE, rounding=cost.rounding)
+        assert cost == MinibatchBarker(0.01, 4.0, distance=batches.TV_ERROR, rounding=cost.rounding)
         assert ROUNDING < cost.rounding < 2 * ROUNDING and 0 < cost.distance < 1e-20
         ratio = TunaRatio(0.02, 2.0, ratio=4.0, temperature=0.5).cost(unit)
         rate = 0.0125 * (1 + batches.RATE_ROUNDING)
         assert ratio == PoissonMixture(
             rate, math.log(5.0), 2 * math.log(5.0), unit.neighbours, distance=ratio.distance
         )
-        assert batches.DISTANCE < ratio.distance < 1e-19
+        assert batches.TV_ERROR < ratio.distance < 1e-19
 
 
 GRID = np.linspace(-40, 40, 8001)
@@ -442,7 +442,7 @@ def test_a_larger_budget_buys_more_steps():
     cost = TunaBarker(0.02).cost(Unit())
     steps = [calibrate.steps({cost: 1}, epsilon, 1e-6) for epsilon in (8.0, 12.0)]
     assert steps[1] > 1.8 * steps[0]
-    coin = dataclasses.replace(cost, distance=cost.distance + 2 * coins.COIN_DISTANCE)
+    coin = dataclasses.replace(cost, distance=cost.distance + 2 * coins.COIN_TV_ERROR)
     assert calibrate.steps({coin: 1}, 12.0, 1e-6) < steps[0]
     noisy = TunaRatio(0.02, 10.0, ratio=0.1).cost(Unit())
     assert calibrate.steps({noisy: 1}, 12.0, 1e-6) > 1.5 * calibrate.steps({noisy: 1}, 8.0, 1e-6)
@@ -541,7 +541,8 @@ def test_uniform_noise_is_caught():
 SHARDED = """
 import jax, numpy as np, sys
 sys.path.insert(0, ".")
-from dpmcmc import TunaBarker, accept_walk, random_walk
+from dpmcmc import accept_walk, random_walk
+from dpmcmc.queries import TunaBarker
 from dpmcmc.curator.sums import exact_sum
 from tests.curator import test_exactness as t
 sampler = accept_walk(t.MODEL.log_prior, TunaBarker(0.1, 2.0), random_walk(0.04))

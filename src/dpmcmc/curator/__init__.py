@@ -5,7 +5,8 @@ In the order of the flow:
     owner, federation   hold the rows, grant runs and run them; several owners are a federation
     checks              refuse rows, models and points, by public facts only
     placement           where the rows lie: pieces, slots, devices
-    account, records    the bill of an owner, and what was granted, out of reach of user code
+    account, records    the bill of an owner, and what was granted, where user code cannot
+                        change it
     programs/           the `asked` operation; one interpreter of traces, which counts the asks and
                         then answers them; tracing and compiling; side effects
     sums/               row -> clip -> integer -> exact sum: of any model, of one with a linear

@@ -1,9 +1,8 @@
-"""The account of one table: its budget, what was spent of it, and the promise that goes with a
-bill. It knows no row.
+"""The account of one table: its budget, what was spent of it, and what is promised for a bill.
 
-A plan says how often each query is asked. Its bill says what each of them costs for the unit of
-privacy (`bill.entries`), and the account decides whether the bill fits what is left. Either one
-bill gets the whole budget, or several share it by a filter.
+It knows no row. A plan is how often each query is asked. Its bill is what each of them costs for
+the unit of privacy (`bill.entries`), and the account decides whether the bill fits what is left.
+Either one bill gets the whole budget, or several share it by a filter.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Account:
         self.unit = unit
         self.capacity = capacity
         self.shared_by = shared_by
-        self.is_enforced = is_enforced  # that nobody has more rows than the unit says
+        self.is_enforced = is_enforced  # that nobody has more rows than the unit allows
         self.lock = threading.Lock()  # one grant at a time, from the check to what is written down
         self.ledger = Ledger.open(self._facts(), path)
         self.filter: filters.Filter | None = None
@@ -82,12 +81,16 @@ class Account:
     def _facts(self) -> dict[str, Any]:
         """What must not change from one opening of the ledger to the next."""
         budget = None if self.budget is None else [self.budget.epsilon, self.budget.delta]
-        return {"budget": budget, "neighbours": self.unit.neighbours.value, "rows_per_person": self.unit.rows_per_person,
-                "capacity": self.capacity, "shared_by": self.shared_by,
-                "persons": "enforced" if self.is_enforced else None}  # fmt: skip
+        return {
+            "budget": budget,
+            "neighbours": self.unit.neighbours.value,
+            "rows_per_person": self.unit.rows_per_person,
+            "capacity": self.capacity,
+            "shared_by": self.shared_by,
+            "persons": "enforced" if self.is_enforced else None,
+        }
 
     # -- whether a plan may be granted
-    # -------------------------------------------------------------------------------------
 
     def bill(self, plan: Plan) -> tuple[Entry, ...]:
         """What the plan costs, entry by entry, made once for the same queries and counts.
@@ -96,7 +99,7 @@ class Account:
         """
         items = tuple(plan.items())
         billed, bill = self._last_bill
-        # By identity: what a query of somebody else's calls equal decides nothing
+        # Compared by identity: a query of another author may define equality in its own way
         is_same = len(billed) == len(items) and all(
             ours is theirs and count == counted
             for (ours, count), (theirs, counted) in zip(billed, items, strict=True)
@@ -112,8 +115,7 @@ class Account:
             if isinstance(entry.cost, NonPrivate):
                 raise UnsupportedQuery(
                     f"{entry.query} is not private at any budget ({entry.cost.reason}): to run it "
-                    "as a baseline, promise nothing, "
-                    "with Curator(rows, model, None)"
+                    "as a baseline, promise nothing, with Curator(rows, model, None)"
                 )
         return bill
 
@@ -133,8 +135,8 @@ class Account:
                 )
                 raise BudgetExceeded(
                     f"the run costs epsilon={spent.epsilon:.4g} at delta={self.budget.delta:.3g} "
-                    f"(by {spent.method}), "
-                    f"the budget is epsilon={self.budget.epsilon:.4g}: {way_out}"
+                    f"(by {spent.method}), the budget is epsilon={self.budget.epsilon:.4g}: "
+                    f"{way_out}"
                 )
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
@@ -148,7 +150,7 @@ class Account:
                 if self.budget is None
                 else "nothing is billed by the step (a filter is paid once)"
             )
-            raise ValueError(f"{why}, so any number of steps fits: say num_steps")
+            raise ValueError(f"{why}, so any number of steps fits: give num_steps")
         if self.filter is None:
             return calibrate.steps(each, self.budget.epsilon, self.budget.delta, initial=first)
         return self.filter.steps(each, first)
@@ -168,16 +170,16 @@ class Account:
         return self.filter.left / self.filter.total if self.filter.total > 0 else 0.0
 
     def check_consent(self) -> None:
-        """Refuse to run anything, whatever was granted, once the rows were withdrawn or in a copy
-        of the process.
+        """Refuse to run anything, whatever was granted, once nothing may be run.
+
+        That is so once the rows were withdrawn, and in a copy of the process.
         """
         if self.is_withdrawn:
             raise BudgetExceeded("the rows were withdrawn: nothing more is run on them")
         if os.getpid() != self._process:
             raise BudgetExceeded(
                 "this process is a copy (a fork) of the one that made the curator, and would spend "
-                "its budget once more: make a "
-                "curator here, with a ledger= that all processes share"
+                "its budget once more: make a curator here, with a ledger= that all processes share"
             )
 
     def _check_open(self) -> None:
@@ -186,16 +188,16 @@ class Account:
         if self.budget is not None and self.filter is None and self.ledger.grants:
             raise BudgetExceeded(
                 "this curator has given its one grant and is closed; to share a budget among "
-                "several runs, create it with "
-                "shared_by='gaussian-dp' (all queries Gaussian) or 'zcdp'"
+                "several runs, create it with shared_by='gaussian-dp' (all queries Gaussian) or "
+                "'zcdp'"
             )
 
-    # -- what is said about a bill
-    # -----------------------------------------------------------------------------------------
+    # -- the statement that goes with a bill
 
     def statement(self, plan: Plan, bill: tuple[Entry, ...], is_secret_fixed: bool) -> Statement:
-        """The promise that goes with the bill of this plan: none, if somebody knows the secret that
-        the noise is made of.
+        """The promise that goes with the bill of this plan.
+
+        There is none if somebody knows the secret that the noise is made of.
         """
         epsilon, method, second_epsilon, second_method = self._claim(bill, is_secret_fixed)
         generator = (
@@ -233,7 +235,7 @@ class Account:
                 *limits,
                 TIME,
             ),
-            notes=(*notes, *doubtful_delta(self.budget, self.capacity)),
+            notes=(*notes, *delta_warnings(self.budget, self.capacity)),
         )
 
     def _declared(self) -> list[str]:
@@ -255,7 +257,7 @@ class Account:
             else [CHOICES]
         )
         if self.budget is None:
-            return limits  # where it says that other runs add to it
+            return limits  # here the statement has a line about other runs
         return [
             *limits,
             OTHER_RELEASES.format(
@@ -307,9 +309,7 @@ def unit_of(budget: Budget | None, unit: Unit | None = None) -> Unit:
     if unit is None:
         return Unit() if budget is None else budget.unit
     if budget is not None:
-        raise ValueError(
-            "unit= is for curators without a budget: a Budget says itself whom it protects"
-        )
+        raise ValueError("unit= is for curators without a budget: a Budget has its own unit")
     if not isinstance(unit, Unit):
         raise TypeError(
             f"unit is a {type(unit).__name__}: it must be a Unit, such as "
@@ -325,9 +325,10 @@ def _not_ours(plan: Plan) -> list[str]:
     ]
 
 
-def doubtful_delta(budget: Budget | None, capacity: int) -> list[str]:
-    """Warnings of a delta within which one random row could be released: above 1/n where n is
-    public.
+def delta_warnings(budget: Budget | None, capacity: int) -> list[str]:
+    """Warnings of a delta within which one random row could be released: above 1/n.
+
+    Where n is private, the capacity stands for it.
     """
     if budget is None or budget.delta <= budget.rows_per_person / capacity:
         return []
@@ -340,8 +341,9 @@ def doubtful_delta(budget: Budget | None, capacity: int) -> list[str]:
 def _spent(
     costs: tuple[tuple[Any, int], ...], delta: float, most: float | None
 ) -> accountants.Spent:
-    """What the costs amount to; a bill that is far over `most` is given without what the noise
-    lacks to be ideal.
+    """What the costs amount to.
+
+    A bill that is far over `most` is given without the noise's total-variation error.
     """
     try:
         return accountants.epsilon(dict(costs), delta)

@@ -1,4 +1,4 @@
-"""Checks at the door: of rows, models and points, by public facts only."""
+"""Checks of rows, models and points, by public facts only."""
 
 from __future__ import annotations
 
@@ -35,15 +35,13 @@ def as_column(leaf: Any) -> np.ndarray:
         # round in another way.
         raise TypeError(
             f"rows in a {type(leaf).__name__} have a type that may depend on their cells: declare "
-            "it, with "
-            "np.asarray(column, np.float32), or make rows with dpmcmc.tables.scaled"
+            "it, with np.asarray(column, np.float32), or make rows with dpmcmc.tables.scaled"
         )
     array = np.asarray(leaf)
     if array.ndim == 0:
         raise ValueError(
             "rows must be arrays with a leading axis, one entry per row; a scalar was given (a "
-            "list counts as a tuple of scalars: "
-            "make it an array with np.asarray)"
+            "list counts as a tuple of scalars: make it an array with np.asarray)"
         )
     if array.dtype.kind == "f":
         with np.errstate(all="ignore"):  # whether a wider number overflowed must not show
@@ -77,18 +75,16 @@ def count_rows(leaves: Any, unit: Unit) -> int:
 
 
 def first_of_each(persons: Any, num_rows: int, unit: Unit) -> np.ndarray:
-    """Which rows are used: of every person the first `rows_per_person`, of nobody (a negative
-    number) none.
+    """Which rows are used: of every person the first `rows_per_person`, of nobody none.
 
-    Which rows of a person are used hangs on no other person's rows: so one person changes no more
-    than these.
+    Nobody is a negative number. Which rows of a person are used depends on no other person's rows:
+    so one person changes no more than these.
     """
     if unit.is_count_public:
         raise ValueError(
-            "persons= leaves rows out, and the number of rows is public here: say how many of a "
-            "person's rows to use, with "
-            "Budget(..., rows_per_person=), or have the number private, with "
-            "neighbours=Neighbours.ADD_OR_REMOVE_ONE"
+            "persons= leaves rows out, and the number of rows is public here: give how many of a "
+            "person's rows to use, with Budget(..., rows_per_person=), or have the number private, "
+            "with neighbours=Neighbours.ADD_OR_REMOVE_ONE"
         )
     if (
         not isinstance(persons, np.ndarray | jax.Array)
@@ -137,10 +133,10 @@ def check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
 
 
 def check_points(query: Query, points: Sequence[Any], dimension: int) -> None:
-    """Refuse points that are not what a query is asked with: one or two positions, then perhaps the
-    public part of the log-ratio.
+    """Refuse points that are not what a query is asked with.
 
-    Points of any other shape could make many answers of one ask, with one and the same noise.
+    That is one or two positions, then perhaps the public part of the log-ratio. Points of any other
+    shape could make many answers of one ask, with one and the same noise.
     """
     shapes = [(dimension,), (dimension,), ()]
     kinds = [(point.shape, str(point.dtype)) for point in points]
@@ -151,10 +147,8 @@ def check_points(query: Query, points: Sequence[Any], dimension: int) -> None:
     if not (1 <= len(points) <= len(shapes) and is_known):
         raise ValueError(
             f"{query} was asked with {kinds}: ask with a position, or a position and a proposal, "
-            "or these and a log-ratio. "
-            f"Positions are float32 or float64 of shape ({dimension},), the log-ratio is a scalar; "
-            "for several asks use vmap, "
-            "with a key each"
+            f"or these and a log-ratio. Positions are float32 or float64 of shape ({dimension},), "
+            "the log-ratio is a scalar; for several asks use vmap, with a key each"
         )
 
 
@@ -165,11 +159,10 @@ def check_kind(query: Query, points: Sequence[Any]) -> None:
     except TypeError:
         raise ValueError(
             f"{query} cannot be asked with {len(points)} points: log-ratios go with penalty, "
-            "accept bits with accept_walk, either "
-            "as the test of hmc, gradients with sgld, sgnht and hmc, statistics with "
-            "exponential_penalty. Asked by yourself, "
-            "gradients and statistics take a position, log-ratios also a proposal, accept bits "
-            "also the public log-ratio"
+            "accept bits with accept_walk, either as the test of hmc, gradients with sgld, sgnht "
+            "and hmc, statistics with exponential_penalty. Asked by yourself, gradients and "
+            "statistics take a position, log-ratios also a proposal, accept bits also the public "
+            "log-ratio"
         ) from None
 
 
@@ -204,17 +197,16 @@ def check_model(model: Model, row: Any) -> None:
 
 def _check_prior(model: Model, position: Any) -> None:
     try:
-        found = jax.eval_shape(model.log_prior, position)
+        returned = jax.eval_shape(model.log_prior, position)
     except Exception as error:
         raise ValueError(
             f"the model's log_prior does not take a position of {model.dimension} numbers, the "
-            "model's dimension "
-            f"({in_brief(error)})"
+            f"model's dimension ({in_brief(error)})"
         ) from error
-    if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
+    if getattr(returned, "shape", None) != () or not jnp.issubdtype(returned.dtype, jnp.floating):
         raise ValueError(
             "the model's log_prior must return one floating-point scalar, it returned "
-            f"{_kind_of(found)}: sum it"
+            f"{_kind_of(returned)}: sum it"
         )
 
 
@@ -225,19 +217,18 @@ def _check_center(model: Model, position: Any) -> None:
             "one, within the other"
         )
     try:
-        found = position if model.center is None else jax.eval_shape(model.center, position)
+        returned = position if model.center is None else jax.eval_shape(model.center, position)
     except Exception as error:
         raise ValueError(
             f"the model's center does not take a position of {model.dimension} numbers, or needs "
-            "its values in Python "
-            f"({in_brief(error)})"
+            f"its values in Python ({in_brief(error)})"
         ) from error
-    if getattr(found, "shape", None) != position.shape or not jnp.issubdtype(
-        found.dtype, jnp.floating
+    if getattr(returned, "shape", None) != position.shape or not jnp.issubdtype(
+        returned.dtype, jnp.floating
     ):
         raise ValueError(
             f"the model's center must return {model.dimension} numbers, it returned "
-            f"{_kind_of(found)}"
+            f"{_kind_of(returned)}"
         )
 
 
@@ -249,28 +240,29 @@ def _check_kinds(kinds: Kinds, row: Any) -> None:
         raise ValueError(
             f"kinds.names={names!r} must be a tuple of 1 to {MAX_DIMENSION} different texts"
         )
-    found = _check_without_side_effects("kinds.of_row", kinds.of_row, row)
-    if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.integer):
+    returned = _check_without_side_effects("kinds.of_row", kinds.of_row, row)
+    if getattr(returned, "shape", None) != () or not jnp.issubdtype(returned.dtype, jnp.integer):
         raise ValueError(
-            f"kinds.of_row must return one integer for one row, it returned {_kind_of(found)}"
+            f"kinds.of_row must return one integer for one row, it returned {_kind_of(returned)}"
         )
 
 
-def _check_features(model: Model, found: Any) -> None:
+def _check_features(model: Model, returned: Any) -> None:
     """Noise is added to one number for each entry of the position, and to no more."""
-    parts, is_tuple = (found, True) if isinstance(found, tuple | list) else ([found], False)
+    is_tuple = isinstance(returned, tuple | list)
+    parts = returned if is_tuple else [returned]
     is_in_vectors = is_tuple and all(len(getattr(part, "shape", ())) == 1 for part in parts)
     if not is_in_vectors or sum(part.shape[0] for part in parts) != model.dimension:
         raise ValueError(
             f"linear.features must return a tuple of vectors with {model.dimension} entries in "
-            "all, the model's dimension: it "
-            f"returned {', '.join(map(_kind_of, parts))}"
+            f"all, the model's dimension: it returned {', '.join(map(_kind_of, parts))}"
         )
 
 
 def _check_indices(name: str, model: Model, *zeros: Any) -> None:
-    """Refuse an index that is out of range: JAX takes the last entry instead, NumPy says so. On
-    zeros, not on rows.
+    """Refuse an index that is out of range, where JAX takes the last entry and NumPy raises.
+
+    It is checked on zeros, not on rows.
     """
     try:
         with np.errstate(all="ignore"):
@@ -286,30 +278,30 @@ def _check_indices(name: str, model: Model, *zeros: Any) -> None:
 
 
 def _check_scalar(name: str, function: Callable[..., Any], *arguments: Any) -> None:
-    found = _check_without_side_effects(name, function, *arguments)
-    if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
+    returned = _check_without_side_effects(name, function, *arguments)
+    if getattr(returned, "shape", None) != () or not jnp.issubdtype(returned.dtype, jnp.floating):
         raise ValueError(
             f"{name} must return one floating-point scalar for one row, it returned "
-            f"{_kind_of(found)}: sum what belongs to a row"
+            f"{_kind_of(returned)}: sum what belongs to a row"
         )
 
 
-def _kind_of(found: Any) -> str:
+def _kind_of(returned: Any) -> str:
     return (
-        f"{found.dtype} of shape {found.shape}"
-        if hasattr(found, "shape")
-        else f"a {type(found).__name__}"
+        f"{returned.dtype} of shape {returned.shape}"
+        if hasattr(returned, "shape")
+        else f"a {type(returned).__name__}"
     )
 
 
 def _check_without_side_effects(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        traced, found = jax.make_jaxpr(function, return_shape=True)(*arguments)
+        traced, returned = jax.make_jaxpr(function, return_shape=True)(*arguments)
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
         raise ValueError(
             f"{name} needs a number in Python that is known only when it runs (in an if, float() "
-            "or a function of NumPy or SciPy): "
-            "use jnp.where, and functions of jax.numpy and jax.scipy"
+            "or a function of NumPy or SciPy): use jnp.where, and functions of jax.numpy and "
+            "jax.scipy"
         ) from error
     except Exception as error:
         row = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", arguments[-1])
@@ -318,9 +310,9 @@ def _check_without_side_effects(name: str, function: Callable[..., Any], *argume
             f"({in_brief(error)})"
         ) from error
     check_apart(name, traced.jaxpr)
-    if has_rules(traced.jaxpr):  # for derivatives, too: they are seen where derivatives are taken
+    if has_rules(traced.jaxpr):  # for derivatives, too: they appear where derivatives are taken
         for derivative in (jax.grad, jax.hessian):
             with contextlib.suppress(Exception):  # one that cannot be taken is not
                 traced = jax.make_jaxpr(derivative(function))(*arguments)
             check_apart(f"the derivative of {name}", traced.jaxpr)
-    return found
+    return returned

@@ -13,30 +13,55 @@ from dpmcmc.types import Budget, Model, Unit
 class Facts:
     """Public facts of one owner, as they are now. None of them comes from the rows.
 
+    Attributes:
+        dimension: The length of a position.
+        lipschitz: A proved bound of a row's log-ratio, per unit of move; None where there is none.
+        hessian_bound: A proved bound of the Frobenius norm of a row's Hessian.
+        spread: A proved bound of a row's gradient's distance from the model's center.
+        self_concordance: A proved bound of the third derivative relative to the second.
+        declared: What was declared of every row, in words.
+        unit: Whom the promise protects.
+        capacity: A bound on the number of rows.
+        budget: The promise; None where nothing is promised.
+        shared_by: How several runs share the budget; None where they do not.
+        share_left: The share of the budget that is left, from 0 to 1.
+
     Example:
-        >>> curator.facts.share_left  # doctest: +SKIP
+        >>> import numpy as np
+        >>> import dpmcmc
+        >>> rows = np.linspace(-1, 1, 10, dtype=np.float32)[:, None]
+        >>> model = dpmcmc.models.gaussian([1.0], radius=2.0)
+        >>> curator = dpmcmc.Curator(rows, model, dpmcmc.Budget(epsilon=1.0, delta=1e-6))
+        >>> facts = curator.facts
+        >>> facts.num_rows
+        10
+        >>> facts.share_left
         1.0
     """
 
-    dimension: int  # of a position
-    lipschitz: float | None  # proved bounds of the model; None where there is none
+    dimension: int
+    lipschitz: float | None
     hessian_bound: float | None
     spread: float | None
     self_concordance: float | None
-    declared: str  # what was declared of every row, in words
-    unit: Unit  # whom the promise protects
-    capacity: int  # a bound on the number of rows
+    declared: str
+    unit: Unit
+    capacity: int
     budget: Budget | None
-    shared_by: str | None  # how several runs share the budget
-    share_left: float  # what part of the budget is left
+    shared_by: str | None
+    share_left: float
 
     @property
     def num_rows(self) -> int | None:
-        """The number of rows, or a bound on it, where it is public; `None` where it is private."""
+        """The number of rows where it is public; None where it is private."""
         return self.capacity if self.unit.is_count_public else None
 
     def to_json(self) -> dict[str, Any]:
-        """The facts as JSON."""
+        """The facts as JSON.
+
+        Returns:
+            One field for each attribute, and "num_rows".
+        """
         budget = None if self.budget is None else [self.budget.epsilon, self.budget.delta]
         named = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         unit = {
@@ -57,12 +82,12 @@ def facts_of(
     """The facts of a model and an account.
 
     Args:
-        model: its dimension and its proved bounds.
-        unit: whom the promise protects.
-        capacity: the public bound on the number of rows.
-        budget: the promise, if there is one.
-        shared_by: how several runs share the budget.
-        share_left: what part of it is left.
+        model: Its dimension and its proved bounds.
+        unit: Whom the promise protects.
+        capacity: The public bound on the number of rows.
+        budget: The promise, if there is one.
+        shared_by: How several runs share the budget.
+        share_left: The share of it that is left.
 
     Returns:
         The facts, without the model's functions.

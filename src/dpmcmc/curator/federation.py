@@ -6,9 +6,9 @@ own secret and in its own unit, and
 
     value = sum_j value_j,      variance = sum_j variance_j
 
-is the answer that a sampler sees: it runs unchanged. The promise to owner j's rows is the one that
-j's curator would make alone, for its noise is in full whatever the others add. An accept bit is one
-owner's coin and does not add: such queries are refused.
+is the answer that a sampler is given: it runs unchanged. The promise to owner j's rows is the one
+that j's curator would make alone, for its noise is in full whatever the others add. An accept bit
+is one owner's coin and does not add: such queries are refused.
 
 All owners are here in one process, and one compiled program has the rows, the numbers of rows and
 the secrets of all of them as arguments. Its bill is read off once and is the bill of every owner.
@@ -53,13 +53,30 @@ class Federation:
 
     A run is granted by all owners or by none; one that withdraws ends it.
 
-    Parameters
-    ----------
-    owners
-        the curators by name, or in a row: then their names are 1, 2, 3, ... They may differ in
-        budget, unit, capacity, ledger and in how their budget is shared; positions and rows have
-        the same shapes everywhere. The first one's model names the parameters and says where the
-        prior allows chains to start; a bound is proved if it is for all owners, the largest.
+    Args:
+        owners: The curators by name, or in a row: then their names are 1, 2, 3, ... They may differ
+            in budget, unit, capacity, ledger and in how their budget is shared; positions and rows
+            have the same shapes everywhere. The first one's model names the parameters and has the
+            prior from which chains start; a bound is proved if it is for all owners, the largest.
+
+    Raises:
+        TypeError: An owner is not a `Curator`.
+        ValueError: The owners do not fit together, or two of them share what each needs for itself.
+
+    Example:
+        >>> import numpy as np
+        >>> import dpmcmc
+        >>> rows = np.linspace(-1, 1, 10, dtype=np.float32)[:, None]
+        >>> model = dpmcmc.models.gaussian([1.0], radius=2.0)
+        >>> north = dpmcmc.Curator(rows, model, dpmcmc.Budget(epsilon=1.0, delta=1e-6))
+        >>> south = dpmcmc.Curator(-rows, model, dpmcmc.Budget(epsilon=2.0, delta=1e-6))
+        >>> federation = dpmcmc.Federation({"north": north, "south": south})
+        >>> federation.budget["south"].epsilon
+        2.0
+        >>> plan = {dpmcmc.queries.Gradient(clip=2.0, noise_multiplier=50.0): 9}
+        >>> grant = federation.grant(plan)
+        >>> south.num_grants
+        1
     """
 
     def __init__(self, owners: Mapping[str, Curator] | Sequence[Curator]) -> None:
@@ -100,7 +117,7 @@ class Federation:
 
     @property
     def budget(self) -> dict[str, Budget | None]:
-        """Every owner's own."""
+        """The budget of every owner, by name."""
         return {name: owner.budget for name, owner in self.owners.items()}
 
     @property
@@ -111,8 +128,21 @@ class Federation:
     # What may be asked
 
     def trace(self, program: Program, *arguments: Any) -> Traced:
-        """Trace the program at the shapes of `arguments` and read off its bill, the same for each
-        owner. No row is touched.
+        """Trace the program at the shapes of its arguments and read off its bill.
+
+        The bill is the same for each owner. No row is touched.
+
+        Args:
+            program: The program: program(ask, *arguments), a pure JAX function.
+            *arguments: Its arguments, or their shapes.
+
+        Returns:
+            The traced program, whose `plan` is the number of asks of each query.
+
+        Raises:
+            UnboundedQueries: The number of asks is not fixed, or one key serves two of them.
+            UnsupportedQuery: A query cannot be asked of several owners, or not in this way.
+            TypeError: The program needs a value in Python that is known only when it runs.
         """
         stored = _together(
             [(owner._rows, owner._num_rows, SECRET_SHAPE) for owner in self.owners.values()]
@@ -120,32 +150,84 @@ class Federation:
         return trace(self, program, stored, arguments)
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
-        """The largest number of steps whose bill, with `initial`, every owner can afford."""
+        """The largest number of steps whose bill, with `initial`, every owner can afford.
+
+        Args:
+            initial: The queries that are asked once.
+            per_step: The queries that every step asks.
+
+        Returns:
+            The number of steps.
+
+        Raises:
+            BudgetExceeded: An owner can grant nothing more, or `initial` alone does not fit.
+            ValueError: Any number of steps fits.
+        """
         return self.limit(initial, per_step)[0]
 
     def limit(self, initial: Plan, per_step: Plan) -> tuple[int, str]:
-        """`max_steps`, and in words the owner that sets it."""
+        """`max_steps`, and in words the owner that sets it.
+
+        Args:
+            initial: The queries that are asked once.
+            per_step: The queries that every step asks.
+
+        Returns:
+            The number of steps, and what sets it.
+
+        Raises:
+            BudgetExceeded: An owner can grant nothing more, or `initial` alone does not fit.
+            ValueError: Any number of steps fits.
+        """
         fits = {}
         for name, owner in self.owners.items():
             # An owner that promises nothing sets no limit, unless nobody does.
             if owner.budget is not None or not any(self.budget.values()):
-                with _told_by(name):
+                with _named(name):
                     fits[name] = owner.max_steps(initial, per_step)
-        poorest = min(fits, key=lambda name: fits[name])
-        return fits[poorest], f"owner {poorest} with {self.owners[poorest].what_is_left()}"
+        limiting = min(fits, key=lambda name: fits[name])
+        return fits[limiting], f"owner {limiting} with {self.owners[limiting].what_is_left()}"
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan that one of the owners would not grant now. Spends nothing."""
+        """Refuse a plan that one of the owners would not grant now. Spends nothing.
+
+        Args:
+            plan: The number of asks of each query.
+
+        Raises:
+            BudgetExceeded: The plan does not fit what is left of a budget.
+            UnsupportedQuery: A query has no bound that a promise needs.
+        """
         for name, owner in self.owners.items():
-            with _told_by(name):
+            with _named(name):
                 owner.check(plan)
 
     def bill(self, plan: Plan) -> dict[str, tuple[Entry, ...]]:
-        """What the plan costs each owner, by name. Spends nothing."""
+        """What the plan costs each owner, by name. Spends nothing.
+
+        Args:
+            plan: The number of asks of each query.
+
+        Returns:
+            For each owner one entry for each query.
+
+        Raises:
+            UnsupportedQuery: A query has no bound that a promise needs.
+        """
         return {name: owner.bill(plan) for name, owner in self.owners.items()}
 
     def expected_statement(self, plan: Plan) -> FederatedStatement:
-        """What each owner would promise for a grant of this plan. Spends nothing."""
+        """What each owner would promise for a grant of this plan. Spends nothing.
+
+        Args:
+            plan: The number of asks of each query.
+
+        Returns:
+            The statements of all owners.
+
+        Raises:
+            UnsupportedQuery: A query has no bound that a promise needs.
+        """
         return FederatedStatement(
             {
                 name: _of_several(owner.expected_statement(plan))
@@ -154,7 +236,18 @@ class Federation:
         )
 
     def grant(self, plan: Plan) -> FederatedGrant:
-        """Bill the whole plan at once, to every owner or to none. Nothing is refunded."""
+        """Bill the whole plan at once, to every owner or to none. Nothing is refunded.
+
+        Args:
+            plan: The number of asks of each query.
+
+        Returns:
+            The grant, which runs programs that ask no more than the plan.
+
+        Raises:
+            BudgetExceeded: The plan does not fit what is left of a budget.
+            UnsupportedQuery: A query has no bound that a promise needs.
+        """
         self.check(plan)
         grants = dict(zip(self.owners, bill_all(list(self.owners.values()), plan), strict=True))
         grant = FederatedGrant()
@@ -166,14 +259,27 @@ class Federation:
     def answer(
         self, held: Mapping[str, Held], words: Any, query: Query, points: Any, place: int
     ) -> Answer:
-        """How they answer together, in float64."""
+        """How they answer together, in float64.
+
+        Args:
+            held: What every owner answers from, of `hold`.
+            words: The words of the ask's key and lane.
+            query: The query.
+            points: The positions, and perhaps the public part of the log-ratio.
+            place: The number of the ask in the program.
+
+        Returns:
+            The sum of the owners' answers.
+
+        Raises:
+            UnsupportedQuery: The answers of several owners do not add.
+        """
         _check_adds(query)
         if isinstance(query, SufficientStatistic) and self._other_family is not None:
             raise UnsupportedQuery(
                 f"the family of owner {self._other_family} differs from the first one's, in its "
-                "center or otherwise, so that "
-                "their statistics do not add up to one: give both the same limits, or ask LogRatio "
-                "with `penalty`"
+                "center or otherwise, so that their statistics do not add up to one: give both the "
+                "same limits, or ask LogRatio with `penalty`"
             )
         return add(
             [
@@ -183,8 +289,15 @@ class Federation:
         )
 
     def hold(self, rows: Any, nums_rows: Any, secrets: Any) -> dict[str, Held]:
-        """What every owner answers from, inside a program that has their rows and secrets as
-        arguments.
+        """What every owner answers from, inside a compiled program.
+
+        Args:
+            rows: Every owner's rows, as arguments of the program.
+            nums_rows: Every owner's number of rows, as arguments of the program.
+            secrets: Every owner's secret of the run, as arguments of the program.
+
+        Returns:
+            The table and the secret of every owner, by name.
         """
         mine = zip(self.owners.items(), rows, nums_rows, secrets, strict=True)
         return {name: owner.hold(*own) for (name, owner), *own in mine}
@@ -199,7 +312,22 @@ class _Granted(NamedTuple):
 
 
 class FederatedGrant(Handle):
-    """Every owner's grant of one plan, each with a secret of its own."""
+    """Every owner's grant of one plan, each with a secret of its own.
+
+    It is made by `Federation.grant`.
+
+    Example:
+        >>> import numpy as np
+        >>> import dpmcmc
+        >>> rows = np.linspace(-1, 1, 10, dtype=np.float32)[:, None]
+        >>> model = dpmcmc.models.gaussian([1.0], radius=2.0)
+        >>> north = dpmcmc.Curator(rows, model, dpmcmc.Budget(epsilon=1.0, delta=1e-6))
+        >>> south = dpmcmc.Curator(-rows, model, dpmcmc.Budget(epsilon=2.0, delta=1e-6))
+        >>> federation = dpmcmc.Federation({"north": north, "south": south})
+        >>> grant = federation.grant({dpmcmc.queries.Count(noise_multiplier=50.0): 1})
+        >>> sorted(grant.statement().owners)
+        ['north', 'south']
+    """
 
     __slots__ = ()
 
@@ -207,6 +335,17 @@ class FederatedGrant(Handle):
         """Run a compiled program once.
 
         Its asks are taken off every owner's grant, or off none, before a row is touched.
+
+        Args:
+            executable: The program, compiled for the federation that has given out this grant.
+            *arguments: Its arguments.
+
+        Returns:
+            What the program returns.
+
+        Raises:
+            BudgetExceeded: The program asks more than is left, or rows were withdrawn.
+            PrivacyRefusal: The program or the grant is not of this federation.
         """
         granted = _granted_of(self)
         program = compiled_by(granted.federation, executable)
@@ -214,13 +353,23 @@ class FederatedGrant(Handle):
         with granted.lock:
             for name, grant in granted.grants.items():
                 records[name] = granted_of(grant)
-                with _told_by(name):
+                with _named(name):
                     records[name].check(program.plan)
             held = [record.take(program.plan) for record in records.values()]
         return execute(program.compiled, _together(held), arguments)
 
     def statement(self, *notes: str) -> FederatedStatement:
-        """What each owner promised, with its bill."""
+        """What each owner promised, with its bill.
+
+        Args:
+            *notes: Lines to add to the notes of each statement.
+
+        Returns:
+            The statements of all owners.
+
+        Raises:
+            PrivacyRefusal: The grant was not given out by a federation.
+        """
 
         grants = _granted_of(self).grants
         return FederatedStatement(
@@ -251,7 +400,7 @@ def add(answers: Sequence[Answer]) -> Answer:
 def _answer_of(
     name: str, owner: Curator, held: Held, words, query: Query, points, place: int
 ) -> Answer:
-    with _told_by(name):
+    with _named(name):
         return owner.answer(held, words, query, points, place)
 
 
@@ -261,7 +410,7 @@ def _together(held: Sequence[tuple[Any, Any, Any]]) -> tuple[Any, Any, Any]:
 
 
 @contextlib.contextmanager
-def _told_by(name: str) -> Iterator[None]:
+def _named(name: str) -> Iterator[None]:
     """Put the owner's name before what it refuses."""
     try:
         yield
@@ -271,17 +420,15 @@ def _told_by(name: str) -> Iterator[None]:
         raise type(refusal)(f"owner {name}: {refusal}") from refusal
 
 
-# -- checks at the door: public facts only
-# -----------------------------------------------------------------------------------
+# -- checks of the owners, by public facts only
 
 
 def _check_adds(query: Query) -> None:
     if not traits(query).adds:
         raise UnsupportedQuery(
             f"{query} cannot be asked of several owners: their answers would have to add, and an "
-            "accept bit is one owner's coin; "
-            "ask LogRatio instead, with `penalty` or as the test of `hmc` (a query of your own "
-            "whose answers add says adds = True)"
+            "accept bit is one owner's coin; ask LogRatio instead, with `penalty` or as the test "
+            "of `hmc` (a query of your own whose answers add needs adds = True)"
         )
 
 
@@ -307,16 +454,16 @@ def _check_owners(owners: Mapping[str, Curator]) -> None:
         _check_owner(name, owner)
     for name, owner in others:
         _check_shapes(first, (name, owner))
-    _check_apart(
+    _check_different(
         "are the same curator", {name: id(owner._account) for name, owner in owners.items()}
     )
     paths = {name: owner._account.ledger.path for name, owner in owners.items()}
-    _check_apart(
+    _check_different(
         "keep one ledger file",
         {name: path.resolve() for name, path in paths.items() if path is not None},
     )
     secrets = {name: owner._fixed_secret for name, owner in owners.items()}
-    _check_apart(
+    _check_different(
         "have the same fixed secret, so their noise would be the same",
         {
             name: np.asarray(secret, np.uint32).tobytes()
@@ -390,9 +537,10 @@ def _largest(bounds: Sequence[float | None]) -> float | None:
     return max(known) if len(known) == len(bounds) else None
 
 
-def _check_apart(words: str, facts: Mapping[str, Any]) -> None:
-    seen: dict[Any, str] = {}
+def _check_different(words: str, facts: Mapping[str, Any]) -> None:
+    owner_of: dict[Any, str] = {}
     for name, fact in facts.items():
-        if fact in seen:
-            raise ValueError(f"owners {seen[fact]} and {name} {words}: each owner needs its own")
-        seen[fact] = name
+        if fact in owner_of:
+            other = owner_of[fact]
+            raise ValueError(f"owners {other} and {name} {words}: each owner needs its own")
+        owner_of[fact] = name

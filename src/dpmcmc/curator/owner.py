@@ -1,5 +1,6 @@
-"""The curator: it alone holds the rows. It reads the bill off a program, grants it within the
-budget, and runs it.
+"""The curator: it alone holds the rows.
+
+It reads the bill off a program, grants it within the budget, and runs it.
 
     traced     = curator.trace(program, *arguments)   its bill: traced.plan; shapes are enough
     executable = traced.compile()                     with the answers in their places, or a refusal
@@ -35,7 +36,7 @@ from dpmcmc.accounting.bill import Entry, checked, total_costs
 from dpmcmc.accounting.ledger import record_all
 from dpmcmc.accounting.statement import Statement
 from dpmcmc.curator import checks
-from dpmcmc.curator.account import Account, doubtful_delta, unit_of
+from dpmcmc.curator.account import Account, delta_warnings, unit_of
 from dpmcmc.curator.facts import Facts, facts_of
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.placement import AXIS, place
@@ -64,40 +65,47 @@ from dpmcmc.types import Answer, Budget, Model, Plan, Query, Unit, is_standing
 class Curator:
     """Holds rows and answers queries about them, within one budget.
 
-    Parameters
-    ----------
-    rows
-        an array, or a pytree of arrays with a common leading axis. They are copied. The arrays'
-        types are public: floats are taken as they are (half and extended precision as float32),
-        integers and booleans as 32-bit integers, larger ones as the largest.
-    model
-        says what one row contributes.
-    budget
-        the promise. ``None`` promises nothing, and every statement says so.
-    capacity
-        a public bound on the number of rows. Needed when that number is private: under
-        add-or-remove, or with several rows per person (then persons times rows per person).
-        Otherwise the number of rows is public and is the capacity.
-    persons
-        whose row each is, as whole numbers (`tables.persons` makes them of a column): only the
-        first ``rows_per_person`` rows of each are used, and none of a negative one, which stands
-        for nobody. Without it the bound is declared, and nobody checks.
-    shared_by
-        ``None``: one grant, accounted as tightly as we can, then the curator is closed.
-        ``"gaussian-dp"`` or ``"zcdp"``: several grants, each chosen after seeing the last, share
-        the budget under this filter, which is fixed here (or ``"renyi"``, which is kinder to accept
-        bits of the penalty test and of the lazy one).
-    ledger
-        a file that keeps the spends, so that another process opening the same table goes on where
-        this one stopped.
-    devices
-        spread the rows over these devices.
-    unit
-        whom noise and figures are for where there is no budget to say it, such as ``budget.unit``
-        of one that there could be. One row that is replaced, if left out.
-    fixed_secret
-        512 bits that replace the operating system's, for tests and figures only: the statement then
-        promises nothing.
+    Args:
+        rows: An array, or a pytree of arrays with a common leading axis. They are copied. The
+            arrays' types are public: floats are taken as they are (half and extended precision as
+            float32), integers and booleans as 32-bit integers, larger ones as the largest.
+        model: What one row contributes.
+        budget: The promise. None promises nothing, and so does every statement.
+        capacity: A public bound on the number of rows. Needed when that number is private: under
+            add-or-remove, or with several rows per person (then persons times rows per person).
+            Otherwise the number of rows is public and is the capacity.
+        persons: Whose row each is, as whole numbers (`tables.persons` makes them of a column): only
+            the first `rows_per_person` rows of each are used, and none of a negative one, which
+            stands for nobody. Without it the bound is declared, and nobody checks.
+        shared_by: How several grants share the budget. None allows one grant, accounted as tightly
+            as we can; then the curator is closed. With "gaussian-dp", "zcdp" or "renyi" several
+            grants, each chosen after seeing the results of the last, share the budget under this
+            filter, which is fixed here ("renyi" costs less for accept bits of the penalty test and
+            of the lazy one).
+        ledger: A file that keeps the spends, so that another process opening the same table goes on
+            where this one stopped.
+        devices: The devices over which the rows are spread.
+        unit: Whom noise and figures are for where there is no budget, such as the `budget.unit` of
+            one that there could be. One row that is replaced, if left out.
+        fixed_secret: 512 bits that replace the operating system's, for tests and figures only: the
+            statement then promises nothing.
+
+    Raises:
+        TypeError: The rows, the model or the budget are of the wrong kind.
+        ValueError: An argument is out of its range, or the model does not take such rows.
+
+    Example:
+        >>> import numpy as np
+        >>> import dpmcmc
+        >>> rows = np.linspace(-1, 1, 10, dtype=np.float32)[:, None]
+        >>> model = dpmcmc.models.gaussian([1.0], radius=2.0)
+        >>> curator = dpmcmc.Curator(rows, model, dpmcmc.Budget(epsilon=1.0, delta=1e-6))
+        >>> curator.capacity
+        10
+        >>> plan = {dpmcmc.queries.Gradient(clip=2.0, noise_multiplier=50.0): 9}
+        >>> grant = curator.grant(plan)
+        >>> grant.statement().epsilon < 1.0
+        True
     """
 
     def __init__(
@@ -126,7 +134,7 @@ class Curator:
             leaves = jax.tree.map(lambda leaf: leaf[is_used], leaves)
         num_rows = checks.count_rows(leaves, unit)
         capacity = checks.check_capacity(num_rows, capacity, unit)
-        for warning in doubtful_delta(budget, capacity):
+        for warning in delta_warnings(budget, capacity):
             warnings.warn(warning, stacklevel=2)
         self._mesh = (
             None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
@@ -150,8 +158,8 @@ class Curator:
     def __reduce__(self) -> NoReturn:
         raise PrivacyRefusal(
             "a curator cannot be pickled or copied: make one where it is needed. Its rows would go "
-            "with it, and its budget would "
-            "be there twice; processes that share a budget share a ledger="
+            "with it, and its budget would be there twice; processes that share a budget share a "
+            "ledger="
         )
 
     # Read only: a promise does not change once it was made.
@@ -163,7 +171,7 @@ class Curator:
 
     @property
     def budget(self) -> Budget | None:
-        """The promise."""
+        """The promise; None promises nothing."""
         return self._account.budget
 
     @property
@@ -196,15 +204,27 @@ class Curator:
 
     @property
     def num_grants(self) -> int:
-        """How many runs were billed so far: all that the ledger has."""
+        """The number of grants so far: all that the ledger has."""
         return len(self._account.ledger.grants)
 
     # What may be asked
 
     def trace(self, program: Program, *arguments: Any) -> Traced:
-        """Trace the program at the shapes of `arguments` and read off its bill.
+        """Trace the program at the shapes of its arguments and read off its bill.
 
         No row is touched.
+
+        Args:
+            program: The program: program(ask, *arguments), a pure JAX function.
+            *arguments: Its arguments, or their shapes.
+
+        Returns:
+            The traced program, whose `plan` is the number of asks of each query.
+
+        Raises:
+            UnboundedQueries: The number of asks is not fixed, or one key serves two of them.
+            UnsupportedQuery: A query cannot be asked in this way.
+            TypeError: The program needs a value in Python that is known only when it runs.
         """
         stored = self._rows, self._num_rows, SECRET_SHAPE
         return trace(
@@ -212,56 +232,131 @@ class Curator:
         )
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
-        """The largest number of steps whose bill, with `initial`, fits the budget that is left."""
+        """The largest number of steps whose bill, with `initial`, fits the budget that is left.
+
+        Args:
+            initial: The queries that are asked once.
+            per_step: The queries that every step asks.
+
+        Returns:
+            The number of steps.
+
+        Raises:
+            BudgetExceeded: Nothing more can be granted, or `initial` alone does not fit.
+            ValueError: Any number of steps fits.
+        """
         return self._account.max_steps(initial, per_step)
 
     def limit(self, initial: Plan, per_step: Plan) -> tuple[int, str]:
-        """`max_steps`, and in words what sets it."""
+        """`max_steps`, and in words what sets it.
+
+        Args:
+            initial: The queries that are asked once.
+            per_step: The queries that every step asks.
+
+        Returns:
+            The number of steps, and what sets it.
+
+        Raises:
+            BudgetExceeded: Nothing more can be granted, or `initial` alone does not fit.
+            ValueError: Any number of steps fits.
+        """
         return self.max_steps(initial, per_step), self.what_is_left()
 
     def what_is_left(self) -> str:
-        """The budget in words, or what is left of one that several grants share."""
+        """The budget in words, or what is left of one that several grants share.
+
+        Returns:
+            A part of a sentence.
+        """
         return self._account.what_is_left()
 
     @property
     def share_left(self) -> float:
-        """What part of the budget is left for further grants: of mu^2 where it is shared by
-        "gaussian-dp".
+        """The share of the budget that is left for further grants, from 0 to 1.
+
+        It is a share of mu^2 where the budget is shared by "gaussian-dp".
         """
         return self._account.share_left
 
     def grant(self, plan: Plan) -> Grant:
-        """Bill the whole plan at once. Nothing is refunded."""
+        """Bill the whole plan at once. Nothing is refunded.
+
+        Args:
+            plan: The number of asks of each query.
+
+        Returns:
+            The grant, which runs programs that ask no more than the plan.
+
+        Raises:
+            BudgetExceeded: The plan does not fit what is left of the budget.
+            UnsupportedQuery: A query has no bound that the promise needs.
+        """
         (grant,) = bill_all([self], plan)
         return grant
 
     def withdraw(self) -> None:
-        """Have no further program run on these rows: a run in progress ends with its block. Nothing
-        is refunded.
+        """Have no further program run on these rows: a run in progress ends with its block.
 
-        For another thread than the one that samples, such as ``threading.Timer(3600,
-        curator.withdraw).start()``.
+        Nothing is refunded. It is for another thread than the one that samples, such as
+        `threading.Timer(3600, curator.withdraw).start()`.
         """
         self._account.is_withdrawn = True
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan that would not be granted now. Spends nothing."""
+        """Refuse a plan that would not be granted now. Spends nothing.
+
+        Args:
+            plan: The number of asks of each query.
+
+        Raises:
+            BudgetExceeded: The plan does not fit what is left of the budget.
+            UnsupportedQuery: A query has no bound that the promise needs.
+        """
         self._account.check(plan)
 
     def bill(self, plan: Plan) -> tuple[Entry, ...]:
-        """What the plan costs, entry by entry. Spends nothing."""
+        """What the plan costs, entry by entry. Spends nothing.
+
+        Args:
+            plan: The number of asks of each query.
+
+        Returns:
+            One entry for each query: its cost, and how often it is asked.
+
+        Raises:
+            UnsupportedQuery: A query has no bound that the promise needs.
+        """
         return self._account.bill(plan)
 
     def expected_statement(self, plan: Plan) -> Statement:
-        """What a grant of this plan would promise. Spends nothing."""
+        """What a grant of this plan would promise. Spends nothing.
+
+        Args:
+            plan: The number of asks of each query.
+
+        Returns:
+            The statement.
+
+        Raises:
+            UnsupportedQuery: A query has no bound that the promise needs.
+        """
         is_secret_fixed = self._fixed_secret is not None
         return self._account.statement(plan, self.bill(plan), is_secret_fixed)
 
     # How it is answered
 
     def hold(self, stored: Any, num_rows: Any, secret: Any, axis: str | None = None) -> Held:
-        """What this owner answers from, inside a program that has its rows and its secret as
-        arguments.
+        """What this owner answers from, inside a compiled program.
+
+        Args:
+            stored: The rows, as an argument of the program.
+            num_rows: The number of rows, as an argument of the program.
+            secret: The secret of the run, as an argument of the program.
+            axis: The name of the device axis when the rows are spread over several devices.
+
+        Returns:
+            The table and the secret.
         """
         charge = charging(lambda: self._meter)
         rows, occupied, device = stored
@@ -274,7 +369,22 @@ class Curator:
         ), secret
 
     def answer(self, held: Held, words: Any, query: Query, points: Any, place: int) -> Answer:
-        """How this owner answers, in float64."""
+        """How this owner answers, in float64.
+
+        Args:
+            held: What it answers from, of `hold`.
+            words: The words of the ask's key and lane.
+            query: The query.
+            points: The positions, and perhaps the public part of the log-ratio.
+            place: The number of the ask in the program.
+
+        Returns:
+            The answer.
+
+        Raises:
+            ValueError: The points are not those that the query is asked with.
+            TypeError: The query does not return an `Answer`.
+        """
         checks.check_points(query, points, self.model.dimension)
         checks.check_kind(query, points)
         table, secret = held
@@ -357,8 +467,9 @@ class Granted:
                 )
 
     def take(self, plan: Plan) -> tuple[Any, Any, Any]:
-        """Take a checked program's asks off the grant; return what it runs on: rows, their number,
-        the secret.
+        """Take a checked program's asks off the grant.
+
+        It returns what the program runs on: the rows, their number, and the secret.
         """
         self.left.subtract(
             {query: count for query, count in plan.items() if not is_standing(query)}
@@ -370,13 +481,39 @@ class Granted:
 class Grant(Handle):
     """A billed plan, and the fresh secret that its answers are made with.
 
-    What is left of it is kept in `records`.
+    It is made by `Curator.grant`; what is left of it is kept in `records`.
+
+    Example:
+        >>> import numpy as np
+        >>> import dpmcmc
+        >>> rows = np.linspace(-1, 1, 10, dtype=np.float32)[:, None]
+        >>> model = dpmcmc.models.gaussian([1.0], radius=2.0)
+        >>> curator = dpmcmc.Curator(rows, model, dpmcmc.Budget(epsilon=1.0, delta=1e-6))
+        >>> grant = curator.grant({dpmcmc.queries.Count(noise_multiplier=50.0): 1})
+        >>> curator.num_grants
+        1
+        >>> grant.statement("a first count").notes[-1]
+        'a first count'
     """
 
     __slots__ = ()
 
     def run(self, executable: Executable, *arguments: Any) -> Any:
-        """Run a compiled program once. Its asks are taken off the grant before a row is touched."""
+        """Run a compiled program once.
+
+        Its asks are taken off the grant before a row is touched.
+
+        Args:
+            executable: The program, compiled for the curator that has given out this grant.
+            *arguments: Its arguments.
+
+        Returns:
+            What the program returns.
+
+        Raises:
+            BudgetExceeded: The program asks more than is left, or the rows were withdrawn.
+            PrivacyRefusal: The program or the grant is not of this curator.
+        """
         granted = granted_of(self)
         curator = granted.curator
         program = compiled_by(granted.curator, executable)
@@ -386,7 +523,17 @@ class Grant(Handle):
             return execute(program.compiled, granted.take(program.plan), arguments)
 
     def statement(self, *notes: str) -> Statement:
-        """What this grant promised, with its bill."""
+        """What this grant promised, with its bill.
+
+        Args:
+            *notes: Lines to add to the statement's notes.
+
+        Returns:
+            The statement.
+
+        Raises:
+            PrivacyRefusal: The grant was not given out by a curator.
+        """
         statement = granted_of(self).statement
         return dataclasses.replace(statement, notes=statement.notes + notes)
 
@@ -397,7 +544,6 @@ def granted_of(grant: Grant) -> Granted:
 
 
 # -- what one owner and several have in common
-# -------------------------------------------------------------------------------
 
 
 def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
@@ -415,7 +561,7 @@ def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
         owner.check(plan)
     accounts = [owner._account for owner in owners]
     bills = [account.bill(plan) for account in accounts]
-    # Everything that can fail comes before the ledger: after it, the draws must not be lost.
+    # Everything that can fail comes before the ledger: after it, the draws must be delivered.
     statements = [
         owner._account.statement(plan, bill, owner._fixed_secret is not None)
         for owner, bill in zip(owners, bills, strict=True)

@@ -1,8 +1,7 @@
-"""Where the rows lie: cut into pieces of one shape, in random slots if their number is private, on
-one device or on several.
+"""Where the rows lie: cut into pieces of one shape, on one device or on several.
 
-The shapes follow from the public capacity and the model, never from the rows (`exact_sum` says
-why).
+If their number is private, they lie in random slots. The shapes follow from the public capacity and
+the model, never from the rows (for the reason see `exact_sum`).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def place(
 ) -> Placed:
     """Copy the rows to the devices of the mesh, if there is one.
 
-    `slots` says where in the table each row goes, so that no row has another slot for the absence
+    `slots` has the slot of each row in the table, so that no row has another slot for the absence
     of one before it. None, where the number of rows is public: they have the first slots, in their
     order.
     """

@@ -1,5 +1,4 @@
-"""What was traced, compiled or granted is kept here, and not in the object that was given out for
-it.
+"""What was traced, compiled or granted is kept here, not in the object that was given out for it.
 
 A caller gets a `Handle`. Fields of it that could be replaced, a constructor or a copy would make
 another one, such as a program with an empty bill or a grant that nobody has billed. So a handle has
@@ -35,8 +34,9 @@ def keep(handle: Handle, record: Any) -> None:
 
 
 def record_of(handle: Any, kind: type[Record], wanted: str) -> Record:
-    """The record that the handle stands for; `wanted` names, in an error, what should have been
-    given.
+    """The record that the handle stands for.
+
+    `wanted` names, in an error, what should have been given.
     """
     record = _records.get(handle) if isinstance(handle, Handle) else None
     if not isinstance(record, kind):

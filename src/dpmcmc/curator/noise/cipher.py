@@ -56,8 +56,9 @@ def _has_kernel() -> bool:
 
 
 def _one_round(number, words):
-    """Rounds of the columns and of the diagonals take turns: row r of the words is turned by r
-    places, to and fro.
+    """Rounds of the columns and of the diagonals take turns.
+
+    Row r of the words is turned by r places, to and fro.
     """
     mixed = jnp.concatenate(_quarter_rounds(*jnp.split(words, 4, axis=-1)), axis=-1)
     return jnp.take(mixed, jnp.asarray(_TURNS)[number % 2], axis=-1)
@@ -77,8 +78,9 @@ def _rotate(words, bits):
 
 
 def _chacha20_by_words(key, counters):
-    """The same, each of the 16 words of all blocks an array of its own: long loops without
-    shuffles.
+    """The same, each of the 16 words of all blocks an array of its own.
+
+    This makes long loops without shuffles.
     """
     words = [*CONSTANTS, *key, *jnp.moveaxis(counters, -1, 0)]
     start = tuple(jnp.broadcast_to(word, counters.shape[:-1]) for word in words)

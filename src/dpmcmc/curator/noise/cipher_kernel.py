@@ -15,8 +15,9 @@ from dpmcmc.curator.noise.cipher import CONSTANTS, double_round
 
 
 def chacha20_kernel(key, counters, interpret: bool = False):
-    """The words of `cipher.chacha20`. XLA would start several kernels for each of the ten double
-    rounds.
+    """The words of `cipher.chacha20`.
+
+    XLA would start several kernels for each of the ten double rounds.
     """
     flat = counters.reshape(-1, 4)
     block = min(128, 1 << (len(flat) - 1).bit_length())

@@ -20,18 +20,19 @@ from jax.scipy import special
 
 from dpmcmc.curator.noise import stream
 
-# A coin's probability is off by at most this: rounding of the probability, and 62-bit uniforms
-COIN_DISTANCE = 2.0**-48
+# The total-variation error of a coin is at most this: from rounding its probability, and from
+# uniforms of 62 bits
+COIN_TV_ERROR = 2.0**-48
 # Of real numbers: four units in the last place of the largest value, when the compiled functions
 # are right to two.
 LOGISTIC_ERROR = 64 * 2.0**-50
 EXPONENTIAL_ERROR = 134 * 2.0**-50
 NORMAL_ERROR = 17 * 2.0**-50
-REAL_DISTANCE = 2.0**-141  # the probability that an exponential or a normal is further off
+REAL_TV_ERROR = 2.0**-141  # the probability that an exponential or a normal is further off
 
 
 def coin(key, probability):
-    """True with the given (float64) probability, up to `COIN_DISTANCE`."""
+    """True with the given (float64) probability, up to `COIN_TV_ERROR`."""
     return coin_of(stream.random_words(key, (2,)), probability)
 
 

@@ -23,7 +23,7 @@ two masses at x is, up to a constant,
 (E_y: t weighted by e^(-y t)). The terms in x^2 / w^4 cancel, and x^2 / (288 w^4 s^2) - x^2 / (720
 w^6) - x^4 / (2880 w^8) is left, less than 0.006 / w^4 on average: the two are within 1 / (100 s^4)
 of each other in total variation. Rounding is post-processing, so the exact Gaussian accounting
-applies, for w, up to `gaussian_distance`.
+applies, for w, up to `gaussian_tv_error`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,36 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.curator.noise import stream
+from dpmcmc.types import Array
 
 BASE = 32  # standard deviation of the tabulated discrete Gaussian
 
 
-def discrete_gaussian(key, shape, sigma: float):
-    """Integer noise: D(s) with s the `gaussian_sigma(sigma)` just above sqrt(sigma^2 + 1/12).
-    int64.
+def discrete_gaussian(key: Array, shape: tuple[int, ...], sigma: float) -> Array:
+    """Integer noise: draws of the discrete Gaussian D(s).
+
+    s is `gaussian_sigma(sigma)`, just above sqrt(sigma^2 + 1/12).
+
+    Args:
+        key: Eight secret words, as `Query.answer` is given them, or a part of them.
+        shape: The shape of the draws.
+        sigma: The standard deviation that is asked for: at least 32, below 2^58.
+
+    Returns:
+        Independent draws, of type int64.
+
+    Raises:
+        ValueError: sigma is out of its range.
+
+    Example:
+        >>> import jax
+        >>> import numpy as np
+        >>> from dpmcmc import queries
+        >>> key = np.arange(8, dtype=np.uint32)
+        >>> with jax.enable_x64(True):
+        ...     draws = jax.jit(lambda key: queries.discrete_gaussian(key, (1000,), 100.0))(key)
+        >>> bool(90 < np.std(np.asarray(draws)) < 110)
+        True
     """
     multipliers = np.array(_multipliers(sigma), np.int64)
     words = stream.random_words(key, (*shape, len(multipliers), 4))
@@ -56,13 +79,43 @@ def discrete_gaussian(key, shape, sigma: float):
 
 
 def gaussian_sigma(sigma: float) -> float:
-    """The standard deviation that `discrete_gaussian` really has: above the one asked for."""
+    """The standard deviation that `discrete_gaussian` really has: above the one asked for.
+
+    Args:
+        sigma: The standard deviation that is asked for: at least 32, below 2^58.
+
+    Returns:
+        The standard deviation of the draws.
+
+    Raises:
+        ValueError: sigma is out of its range.
+
+    Example:
+        >>> from dpmcmc import queries
+        >>> 100.0 < queries.gaussian_sigma(100.0) < 105.0
+        True
+    """
     return BASE * math.sqrt(sum(a * a for a in _multipliers(sigma)))
 
 
-def gaussian_distance(sigma: float) -> float:
-    """Total variation distance of one `discrete_gaussian` from a rounded Gaussian of at least the
-    sigma asked for, from above.
+def gaussian_tv_error(sigma: float) -> float:
+    """The total-variation error of one draw of `discrete_gaussian`, from above.
+
+    It is compared with a rounded Gaussian of at least the standard deviation asked for.
+
+    Args:
+        sigma: The standard deviation that is asked for: at least 32, below 2^58.
+
+    Returns:
+        A bound on the total-variation error.
+
+    Raises:
+        ValueError: sigma is out of its range.
+
+    Example:
+        >>> from dpmcmc import queries
+        >>> queries.gaussian_tv_error(1e6) < 1e-25
+        True
     """
     multipliers = _multipliers(sigma)
     smoothing = 0.0
@@ -78,8 +131,9 @@ def gaussian_distance(sigma: float) -> float:
 
 @functools.cache
 def _multipliers(sigma: float) -> tuple[int, ...]:
-    """Integers a_l, largest first, with BASE^2 sum a_l^2 >= sigma^2 + 1/12 and each small enough
-    for the rest to fill its gaps.
+    """Integers a_l, largest first, with BASE^2 sum a_l^2 >= sigma^2 + 1/12.
+
+    Each is small enough for the rest to fill its gaps.
     """
     if not BASE <= sigma < 2**58:
         raise ValueError(
@@ -109,8 +163,9 @@ def _survival_table() -> Tails:
 
 
 class Tails(NamedTuple):
-    """P(X >= j) of a whole number X for j = 1, 2, ..., as 127-bit integers in two words (the high
-    one of 63 bits).
+    """P(X >= j) of a whole number X for j = 1, 2, ..., as 127-bit integers in two words.
+
+    The high word has 63 bits.
     """
 
     high: np.ndarray
@@ -118,9 +173,9 @@ class Tails(NamedTuple):
 
 
 def tails(masses: Iterable[decimal.Decimal]) -> Tails:
-    """Of X with these chances of 0, 1, 2, ...
+    """The tails of X, given numbers proportional to its chances of 0, 1, 2, ...
 
-    but for a factor; iterated over, and rounded, in 80 digits.
+    The numbers are iterated over, and rounded, in 80 digits.
     """
     with decimal.localcontext() as context:
         context.prec = 80
@@ -133,8 +188,9 @@ def tails(masses: Iterable[decimal.Decimal]) -> Tails:
 
 
 def invert(words, table: Tails):
-    """X by inversion, int64, from four words along the last axis, without the last bit of the
-    second.
+    """X by inversion, int64, from four words along the last axis.
+
+    The last bit of the second word is not used.
     """
     high = stream.pairs_to_uint64(words[..., :2])[..., None] >> 1
     low = stream.pairs_to_uint64(words[..., 2:])[..., None]

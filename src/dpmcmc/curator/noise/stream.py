@@ -24,6 +24,7 @@ import numpy as np
 from jax import lax
 
 from dpmcmc.curator.noise import cipher
+from dpmcmc.types import Array
 
 GENERATOR = "ChaCha20, keyed by the operating system for every grant"
 
@@ -52,8 +53,9 @@ def random_order(number: int, fixed_secret: np.ndarray | None = None) -> np.ndar
 
 
 def ask_key(secret, words, query, points, place: int):
-    """The secret ChaCha20 key (8 words) of one ask, at this place of the program; `words` are those
-    of its key and its lane.
+    """The secret ChaCha20 key (8 words) of one ask, at this place of the program.
+
+    `words` are those of its key and its lane.
     """
     # The digest comes first and knows all shapes and types: so no two asks have the same message,
     # whoever chooses keys and points.
@@ -66,8 +68,24 @@ def ask_key(secret, words, query, points, place: int):
     return cipher.chacha20(secret[8:], total)[:8]
 
 
-def random_words(key, shape):
-    """Independent uniform 32-bit words."""
+def random_words(key: Array, shape: tuple[int, ...]) -> Array:
+    """Independent uniform 32-bit words.
+
+    Args:
+        key: Eight secret words, as `Query.answer` is given them, or a part of them.
+        shape: The shape of the words; one of shape (k, 8) is k independent keys.
+
+    Returns:
+        The words, of type uint32.
+
+    Example:
+        >>> import numpy as np
+        >>> from dpmcmc import queries
+        >>> key = np.arange(8, dtype=np.uint32)
+        >>> key_noise, key_coin = queries.random_words(key, (2, 8))
+        >>> key_noise.shape
+        (8,)
+    """
     size = math.prod(shape)
     counters = jnp.arange(-(-size // 16), dtype=jnp.uint32)[:, None]
     return (

@@ -2,7 +2,7 @@
 
 A program is traced where there are no rows. Each ask leaves an `asked` operation, which carries the
 query and has the shapes of its answer. `interpreter` counts these operations and later puts answers
-in their places. The rules below say what JAX may do with the operation: `vmap` makes lanes of it,
+in their places. The rules below are what JAX may do with the operation: `vmap` makes lanes of it,
 and everything that would hide it from the count is refused.
 
 Where equal keys cannot be recognized, the asks must not share their noise all the same: each ask
@@ -32,8 +32,9 @@ NUM_LANES = 2**32
 def asked(
     rng_key: Key, query: Query, points: tuple[Position, ...], place: int, trace: Callable[..., Any]
 ) -> Answer:
-    """Leave an operation in the trace that stands for an answer, with the shapes of trace(query,
-    rng_key, lane, *points).
+    """Leave an operation in the trace that stands for an answer.
+
+    It has the shapes of trace(query, rng_key, lane, *points).
     """
     if not jax.dtypes.issubdtype(getattr(rng_key, "dtype", None), jax.dtypes.prng_key):
         raise TypeError(
@@ -59,8 +60,9 @@ def _shapes(rng_key, lane, *points, shapes, side_effects, **_):
 
 
 def _batch(arguments, dims, *, query, maps, **params):
-    """The rule for vmap: still one ask, for all lanes. `maps` remembers the axes, to map the answer
-    over them when it is made.
+    """The rule for vmap: still one ask, for all lanes.
+
+    `maps` remembers the axes, to map the answer over them when it is made.
     """
     (size,) = {
         argument.shape[dim]
@@ -95,8 +97,7 @@ def _batch(arguments, dims, *, query, maps, **params):
 def _refuse_at_once(*arguments, query, **_):
     raise UnboundedQueries(
         f"{query} would be asked outside the program that was traced, and so on no bill: leave "
-        "jax.ensure_compile_time_eval out, "
-        "and let no callback ask"
+        "jax.ensure_compile_time_eval out, and let no callback ask"
     )
 
 
@@ -110,8 +111,7 @@ def _refuse_derivative(primals, tangents, *, query, **_):
 def _refuse_out_of_sight(*arguments, query, **_):
     raise UnboundedQueries(
         f"{query} is asked inside an operation that does not show what it does, and so on no bill: "
-        "use scan, cond, vmap, jit, "
-        "or fori_loop with a fixed number of turns"
+        "use scan, cond, vmap, jit, or fori_loop with a fixed number of turns"
     )
 
 

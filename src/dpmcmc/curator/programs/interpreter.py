@@ -45,17 +45,17 @@ from dpmcmc.types import Answer, Plan, Query, is_standing
 Find = Callable[..., Answer]
 
 
-def count_queries(closed_jaxpr) -> Plan:
+def count_queries(closed_jaxpr: Any) -> Plan:
     """How often each query is asked when the traced program runs once.
 
     Args:
-        closed_jaxpr: the trace of the program.
+        closed_jaxpr: The trace of the program.
 
     Returns:
         The number of asks of each query: read only, for the program will be billed for it.
 
     Raises:
-        UnboundedQueries: where the number of asks is not fixed, or one key serves two of them.
+        UnboundedQueries: The number of asks is not fixed, or one key serves two of them.
     """
     counting = _Counting()
     counting.run(closed_jaxpr, [object() for _ in closed_jaxpr.jaxpr.invars])
@@ -81,7 +81,7 @@ def total_plan(*parts: tuple[Mapping[Query, int], int]) -> Plan:
 class Interpreter:
     """Goes through a traced program, equation by equation.
 
-    A domain says what a value is: how constants and literals are read, and what an ask, an
+    A domain decides what a value is: how constants and literals are read, and what an ask, an
     operation without asks, and a jit, scan or cond with asks inside return.
     """
 
@@ -212,7 +212,9 @@ class _Counting(Interpreter):
         return self.fresh_numbers(equation)
 
     def cond(self, equation, inputs: list) -> list:
-        path, counts, used_before = self.path, self.counts, set(self.used_keys)
+        path = self.path
+        counts = self.counts
+        used_before = set(self.used_keys)
         used_after = set(used_before)
         most: Counter[Query] = Counter()
         for index, branch in enumerate(equation.params["branches"]):
@@ -288,10 +290,10 @@ class _Answering(Interpreter):
 
 
 def _by_itself(equation, inputs: list, debug_info) -> list:
-    """What one equation returns, as a program of its own: versions of JAX differ in how they
-    evaluate an equation alone.
+    """What one equation returns, as a program of its own.
 
-    `debug_info` says where the program around it was written.
+    Versions of JAX differ in how they evaluate an equation alone. `debug_info` has the place where
+    the program around it was written.
     """
     atoms = [
         (atom, value)
@@ -306,10 +308,9 @@ def _by_itself(equation, inputs: list, debug_info) -> list:
 
 
 def _scan_parts(equation, inputs: list) -> tuple[list, list, list]:
-    """What a loop is given: the same for every turn, carried on, and sliced, whose rank inside is
-    one less.
+    """What a loop is given: the same for every turn, carried on, and sliced.
 
-    No two versions of JAX name them alike.
+    The rank of what is sliced is one less inside. No two versions of JAX name them alike.
     """
     jaxpr = open_jaxpr(equation.params["jaxpr"])
     num_carry = sum(

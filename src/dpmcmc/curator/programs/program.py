@@ -1,5 +1,6 @@
-"""Programs: traced where there are no rows, then with the answers put in, compiled, and run on what
-their owners hold.
+"""Programs: traced where there are no rows, compiled with the answers put in, and run.
+
+They run on what their owners hold.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from dpmcmc.types import Answer, Plan, Query, is_standing
 Program = Callable[..., Any]
 Held = Any  # (table, secret) of one owner, or of several by name: a pytree
 SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
-# Whatever XLA_FLAGS says: with arithmetic that takes NaNs and infinities for impossible, a row that
-# has one escapes its clip.
+# Whatever is in XLA_FLAGS: arithmetic that takes NaNs and infinities for impossible would let a row
+# that has one escape its clip.
 EXACTLY = {"xla_cpu_enable_fast_math": False}
 MOST_PROGRAMS = 32  # that are kept, for further runs of the same shapes
 _PROGRAMS: dict[Any, Any] = {}
@@ -37,16 +38,31 @@ _COMPILING = threading.Lock()
 
 
 class Executable(Handle):
-    """A compiled program.
+    """A compiled program, made by `Traced.compile`.
 
     Its bill is the one that was read off what is compiled: both are kept in `records`.
+
+    Example:
+        >>> import jax
+        >>> import numpy as np
+        >>> import dpmcmc
+        >>> rows = np.linspace(-1, 1, 10, dtype=np.float32)[:, None]
+        >>> model = dpmcmc.models.gaussian([1.0], radius=2.0)
+        >>> curator = dpmcmc.Curator(rows, model, dpmcmc.Budget(epsilon=1.0, delta=1e-6))
+        >>> query = dpmcmc.queries.Count(noise_multiplier=50.0)
+        >>> def program(ask, rng_key, position):
+        ...     return ask(rng_key, query, position)
+        >>> traced = curator.trace(program, jax.random.key(0), np.zeros(1, np.float32))
+        >>> executable = traced.compile()
+        >>> executable.plan == {query: 1}
+        True
     """
 
     __slots__ = ()
 
     @property
     def plan(self) -> Plan:
-        """How often it asks each query."""
+        """The number of asks of each query."""
         return _compiled_of(self).plan
 
     @property
@@ -56,22 +72,49 @@ class Executable(Handle):
 
 
 class Traced(Handle):
-    """A traced program: what it asks and what it returns. Both are kept in `records`."""
+    """A traced program: what it asks and what it returns. Both are kept in `records`.
+
+    It is made by `Curator.trace`.
+
+    Example:
+        >>> import jax
+        >>> import numpy as np
+        >>> import dpmcmc
+        >>> rows = np.linspace(-1, 1, 10, dtype=np.float32)[:, None]
+        >>> model = dpmcmc.models.gaussian([1.0], radius=2.0)
+        >>> curator = dpmcmc.Curator(rows, model, dpmcmc.Budget(epsilon=1.0, delta=1e-6))
+        >>> query = dpmcmc.queries.Count(noise_multiplier=50.0)
+        >>> def program(ask, rng_key, position):
+        ...     return ask(rng_key, query, position)
+        >>> traced = curator.trace(program, jax.random.key(0), np.zeros(1, np.float32))
+        >>> traced.plan == {query: 1}
+        True
+        >>> traced.shapes.value.shape
+        (1,)
+    """
 
     __slots__ = ()
 
     @property
     def plan(self) -> Plan:
-        """How often it asks each query."""
+        """The number of asks of each query."""
         return _traced_of(self).plan
 
     @property
     def shapes(self) -> Any:
-        """Of what it returns."""
+        """The shapes of what the program returns."""
         return _traced_of(self).shapes
 
     def compile(self) -> Executable:
-        """The program with the answers in their places, or a refusal."""
+        """Compile the program, with the answers in their places.
+
+        Returns:
+            The compiled program.
+
+        Raises:
+            PrivacyRefusal: The traced program was not made by a curator, or was changed.
+            UnboundedQueries: A query is asked inside an operation that hides it from the bill.
+        """
         traced = _traced_of(self)
         with own_settings():
             compiled = _compiled(traced)
@@ -136,13 +179,13 @@ def trace(
     arguments: tuple[Any, ...],
     spread: Callable[..., Any] | None = None,
 ) -> Traced:
-    """Trace the program where there are no rows and read off its bill; `owner` answers what it asks
-    once it is compiled.
+    """Trace the program where there are no rows and read off its bill.
 
-    Shapes are enough of what is stored (rows, numbers of rows, secrets), and of the arguments. On
-    several devices spread(run) is the same as run, on each of them.
+    `owner` answers what it asks once it is compiled. Shapes are enough of what is stored (rows,
+    numbers of rows, secrets), and of the arguments. On several devices spread(run) is the same as
+    run, on each of them.
     """
-    # The sampler is user code: it sees the precision its author set, not the curator's
+    # The sampler is user code: it has the precision that its author set, not the curator's
     is_user_double = in_double()
     with own_settings(is_user_double):
         shapes = jax.eval_shape(lambda *values: values, *arguments)
@@ -190,17 +233,16 @@ def _trace_asking(program: Callable[..., Any], shapes: tuple[Any, ...]) -> Any:
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
         raise TypeError(
             "the program needs a value in Python that is known only when it runs, such as an "
-            "answer or a draw (in an if, a while, "
-            "float() or a function of NumPy): use jnp.where or jax.lax.cond, and functions of "
-            "jax.numpy"
+            "answer or a draw (in an if, a while, float() or a function of NumPy): use jnp.where "
+            "or jax.lax.cond, and functions of jax.numpy"
         ) from error
     except NotImplementedError as error:
         if "vmap-of-cond" not in str(error):
             raise
         raise UnsupportedQuery(
             "a query with a running sum, or a callback, is inside a cond under vmap, where chains "
-            "may take different branches: ask "
-            "it outside, and use jnp.where on what the chain does with the answer"
+            "may take different branches: ask it outside, and use jnp.where on what the chain does "
+            "with the answer"
         ) from error
 
 
@@ -232,14 +274,13 @@ def check_query(query: Query) -> None:
     """Refuse one that cannot be on a bill."""
     if missing := [name for name in ("cost", "released") if not hasattr(query, name)]:
         raise TypeError(
-            f"{type(query).__name__} has no `{missing[0]}`: a query says what it costs and what it "
-            "releases"
+            f"{type(query).__name__} has no `{missing[0]}`: a query needs `cost`, what it "
+            "costs, and `released`, what it releases, in words"
         )
     if is_standing(query) and not is_ours(query):
         raise UnsupportedQuery(
             f"{type(query).__name__} is a standing query, billed once for all its asks, and nobody "
-            "would keep their sum: leave "
-            "is_standing out, or ask FilteredAccept"
+            "would keep their sum: leave is_standing out, or ask FilteredAccept"
         )
     try:
         hash(query)
@@ -276,11 +317,10 @@ def _respond(owner: Any, query: Query, place: int, held: Held, rng_key, lane, *p
 
 
 def without_side_effects(function: Callable[..., Any], *arguments: Any) -> Any:
-    """function(*arguments), refused if it prints or calls back to Python: the arguments are rows,
-    or depend on them.
+    """function(*arguments), refused if it prints or calls back to Python.
 
-    What runs is the trace that was checked. The function itself is called once, to be traced, and
-    sees shapes alone.
+    The arguments are rows, or depend on them. What runs is the trace that was checked. The function
+    itself is called once, to be traced, and is given shapes alone.
     """
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
     refuse_side_effects(traced.jaxpr)
@@ -294,19 +334,19 @@ def _unflattened(shapes: Any, leaves: list) -> Any:
 def refuse_side_effects(jaxpr: Any) -> None:
     """Refuse what is computed on rows if it prints.
 
-    Looked at here, where the rules for vmap and derivatives have been applied.
+    It is checked here, where the rules for vmap and derivatives have been applied.
     """
     if has_side_effects(jaxpr):
         raise ValueError(
             "the model prints or calls back to Python (perhaps in a rule for its derivatives), "
-            "which would show rows: leave "
-            "jax.debug and callbacks out of it"
+            "which would show rows: leave jax.debug and callbacks out of it"
         )
 
 
 def compiled_by(owner: Any, executable: Executable) -> _Compiled:
-    """What runs and what it costs, from our own record; refuses a program of another curator or
-    federation.
+    """What runs and what it costs, from our own record.
+
+    A program of another curator or federation is refused.
     """
     program = _compiled_of(executable)
     if program.owner is not owner:

@@ -1,5 +1,6 @@
-r"""Random batches of rows under `jit`: drawn from the secret stream, of a fixed shape, with work in
-proportion to the batch.
+"""Random batches of rows under `jit`, with work in proportion to the batch.
+
+They are drawn from the secret stream, and have a fixed shape.
 
 **Poisson.** Every row is in the batch with probability `rate`, independently. If  B ~ Poisson(-n
 log(1 - rate))  slots are drawn uniformly with replacement, each slot is drawn a Poisson number of
@@ -24,7 +25,7 @@ others stay. In a list of a Poisson number of draws those behind it would move u
 draws are put into places at random, all orders with the empty places equally likely: taking a row's
 draws out leaves the others where they are, at random as before.
 
-How far all this is from the ideal law is charged: `DISTANCE`.
+The total-variation error of all this is charged: `TV_ERROR`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from dpmcmc.checks import is_number, whole
 from dpmcmc.curator.noise import gaussian, stream
 from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.errors import UnsupportedQuery
-from dpmcmc.types import Unit
+from dpmcmc.types import Array, Unit
 
 TAIL_BITS = 80
 MAX_DRAWS = 2**24
@@ -55,7 +56,7 @@ COLUMNS = 16  # of float32, one line of a processor's cache
 PLACE_BITS, ORDER_PASSES = 24, 3
 # Tails of B, in a piece and in all, or a sequence that falls short; 127-bit probabilities; 128-bit
 # words cut into at most 2^31 slots; two places with the same 120 bits.
-DISTANCE = 4 * 2.0**-TAIL_BITS + MAX_DRAWS * (2.0**-127 + 2.0**-96) + MAX_DRAWS**2 * 2.0**-121
+TV_ERROR = 4 * 2.0**-TAIL_BITS + MAX_DRAWS * (2.0**-127 + 2.0**-96) + MAX_DRAWS**2 * 2.0**-121
 # A rate is a float64, and so is the mean of the number of draws that stands for it
 RATE_ROUNDING = 2.0**-40
 
@@ -69,18 +70,16 @@ def check(batch: Any) -> None:
 
 
 def subsampled_cost(
-    batch: PoissonBatch | FixedBatch, unit: Unit, noise_multiplier: float, noise_distance: float
+    batch: PoissonBatch | FixedBatch, unit: Unit, noise_multiplier: float, noise_tv_error: float
 ) -> costs.SubsampledGaussian:
-    """What Gaussian noise on the sum of a batch costs, with all that a drawn batch lacks to be an
-    ideal one.
-    """
+    """What Gaussian noise on the sum of a batch costs, with the batch's total-variation error."""
     refuse_several_rows(unit)
     return costs.SubsampledGaussian(
         batch.scheme,
         batch.rate * (1 + RATE_ROUNDING),
         noise_multiplier,
         unit.neighbours,
-        distance=noise_distance + DISTANCE,
+        distance=noise_tv_error + TV_ERROR,
     )
 
 
@@ -89,15 +88,26 @@ def refuse_several_rows(unit: Unit) -> None:
     if unit.rows_per_person > 1:
         raise UnsupportedQuery(
             f"rows_per_person={unit.rows_per_person}: a batch may hold several rows of one person, "
-            "which no bound here covers; "
-            "use a query that reads all rows (LogRatio, Accept, Gradient with batch=None), or one "
-            "row per person"
+            "which no bound here covers; use a query that reads all rows (LogRatio, Accept, "
+            "Gradient with batch=None), or one row per person"
         )
 
 
 @dataclass(frozen=True)
 class PoissonBatch:
-    """Every row with probability `rate`, independently."""
+    """A random batch that has every row with probability `rate`, independently.
+
+    Attributes:
+        rate: The probability, in (0, 0.5].
+
+    Raises:
+        ValueError: The rate is out of its range.
+
+    Example:
+        >>> from dpmcmc import queries
+        >>> queries.PoissonBatch(0.01)
+        PoissonBatch(rate=0.01)
+    """
 
     scheme: ClassVar[str] = "poisson"
 
@@ -111,8 +121,16 @@ class PoissonBatch:
             )
         object.__setattr__(self, "rate", float(self.rate))
 
-    def draw(self, key, table: Table):
-        """Slots and whether each counts."""
+    def draw(self, key: Array, table: Table) -> tuple[Array, Array]:
+        """The drawn slots, and whether each counts.
+
+        Args:
+            key: Eight secret words.
+            table: The rows.
+
+        Returns:
+            Slots of the table, and for each whether it counts.
+        """
         num_slots = table.num_slots if table.capacity is None else table.capacity
         mean = -num_slots * math.log1p(-self.rate)
         key_number, key_slots, key_places = stream.random_words(key, (3, 8))
@@ -126,12 +144,23 @@ class PoissonBatch:
 
 @dataclass(frozen=True)
 class FixedBatch:
-    """`size` of the `of` rows, all choices equally likely. `of` is public: n, or the capacity where
-    n is private.
+    """A random batch of `size` of the `of` rows, all choices equally likely.
 
     A batch without one slot has another in its place. So a row that is added or removed is swapped
     for another row in some batches, which moves a sum by twice what the row alone can:
     `costs.SubsampledGaussian` counts it.
+
+    Attributes:
+        size: The number of rows in the batch, at most half of all.
+        of: The public number of rows: n, or the capacity where n is private.
+
+    Raises:
+        ValueError: A number is not whole, or the size is out of its range.
+
+    Example:
+        >>> from dpmcmc import queries
+        >>> queries.FixedBatch(10, of=1000).rate
+        0.01
     """
 
     scheme: ClassVar[str] = "fixed"
@@ -150,10 +179,22 @@ class FixedBatch:
 
     @property
     def rate(self) -> float:
+        """The probability that a given row is in the batch."""
         return self.size / self.of
 
-    def draw(self, key, table: Table):
-        """Slots and whether each counts."""
+    def draw(self, key: Array, table: Table) -> tuple[Array, Array]:
+        """The drawn slots, and whether each counts.
+
+        Args:
+            key: Eight secret words.
+            table: The rows.
+
+        Returns:
+            Slots of the table, and for each whether it counts.
+
+        Raises:
+            ValueError: The table's capacity is not `of`.
+        """
         if self.of != table.capacity:
             raise ValueError(
                 f"of={self.of} must be the table's number of rows or declared capacity, "
@@ -199,11 +240,11 @@ def repeated_draws(key, table: Table, rate: float) -> Draws:
 
 
 def map_drawn(values, table: Table, draws: Draws):
-    """values(rows) for each draw, in the order of the list, and whether the draw has a row and this
-    device has it.
+    """values(rows) for each draw, in the order of the list, and whether the draw counts.
 
-    From each piece its own part of the list is fetched, filled up to `width` draws with the piece's
-    first row, which costs no access to memory; so `values` may see more rows than were drawn.
+    It counts if it has a row and this device has that row. From each piece its own part of the list
+    is fetched, filled up to `width` draws with the piece's first row, which costs no access to
+    memory; so `values` may be given more rows than were drawn.
     """
     num_pieces = len(table.pieces)
     width = draws.width
@@ -219,10 +260,10 @@ def map_drawn(values, table: Table, draws: Draws):
     rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), *taken)
     order, is_real = _order(table, draws, bounds)
     if table.occupied is not None:
-        found = jnp.concatenate(
+        occupied = jnp.concatenate(
             [_take(piece, own) for piece, own in zip(table.occupied, places, strict=True)]
         )
-        is_real = is_real & (_take(found, order) != 0)
+        is_real = is_real & (_take(occupied, order) != 0)
     # Many pieces and few draws: the filling would be most of the work
     if num_pieces * width > 2 * most:
         rows = jax.tree.map(functools.partial(_take, places=order), rows)
@@ -237,16 +278,15 @@ def map_drawn(values, table: Table, draws: Draws):
     )
     key = stream.random_words(draws.key, (num_devices, 8))[device]
     mixed = _random_order(stream.random_words(key, (num_places, 2 * ORDER_PASSES)))
-    found = values(jax.tree.map(functools.partial(_take, places=mixed), rows))
-    return _take(found, _inverse(mixed)[order]), is_real
+    results = values(jax.tree.map(functools.partial(_take, places=mixed), rows))
+    return _take(results, _inverse(mixed)[order]), is_real
 
 
 def _order(table: Table, draws: Draws, bounds):
-    """For each draw of the list, where its row is among those fetched, and whether there is one: of
-    this device, and not cut off.
+    """For each draw, where its row is among those fetched, and whether there is one.
 
-    Of tables whose rows are in their first slots this also says whether the slot has a row; for
-    others `map_drawn` looks it up.
+    There is one if it is on this device and was not cut off. Of tables whose rows are in their
+    first slots this is also whether the slot has a row; for others `map_drawn` finds it out.
     """
     listed = jnp.arange(draws.places.shape[0])
     piece = jnp.sum(listed[:, None] >= bounds[1:-1], axis=1)  # among this device's
@@ -259,7 +299,7 @@ def _order(table: Table, draws: Draws, bounds):
 
 
 def _take(leaf, places):
-    # The places are in range by their making; to say so saves a comparison for every entry.
+    # The places are in range by construction; declaring it saves a comparison for every entry.
     return jnp.asarray(leaf).at[places.astype(jnp.int32)].get(mode="promise_in_bounds")
 
 
@@ -292,11 +332,11 @@ def gather(table: Table, slots):
     size = table.piece_size
 
     def pick(*pieces):
-        found = None
+        chosen = None
         for index, leaf in enumerate(pieces):
             taken = jnp.asarray(leaf)[jnp.clip(local - index * size, 0, size - 1)]
-            found = taken if index == 0 else _choose(local >= index * size, taken, found)
-        return found
+            chosen = taken if index == 0 else _choose(local >= index * size, taken, chosen)
+        return chosen
 
     is_here = (local >= 0) & (local < len(table.pieces) * size)
     is_real = slots < table.num_rows if table.occupied is None else pick(*table.occupied) != 0
@@ -312,8 +352,9 @@ def _is_first(ordered):
 
 
 def _random_order(words):
-    """A permutation of the places, all equally likely, from six words along the last axis: sorted
-    by 120 bits, 40 at a time.
+    """A permutation of the places, all equally likely, from six words along the last axis.
+
+    The places are sorted by 120 bits, 40 at a time.
     """
     order = jnp.arange(words.shape[0], dtype=jnp.int32)
     places = order.astype(jnp.uint64)

@@ -43,7 +43,7 @@ CORRECTIONS = {
 
 
 def draw(key, correction: Correction):
-    """V."""
+    """One draw of V."""
     atoms, weights = np.array(correction.atoms).T
     key_atom, key_sign = stream.random_words(key, (2, 8))
     # How many of the cumulated weights are passed is the number of the atom.

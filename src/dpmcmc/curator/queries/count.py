@@ -1,4 +1,4 @@
-r"""How many rows can be used, and of which kind they are: exact counts with Gaussian noise.
+"""How many rows can be used, and of which kind they are: exact counts with Gaussian noise.
 
 Each row adds 1 to the count of at most one kind: a row is given one whole number, which equals at
 most one place. So a person with a rows adds a vector v of whole numbers of at least 0 with the sum
@@ -9,8 +9,8 @@ most k rows, v . w >= 0 and so
 
     |v - w|^2 = |v|^2 + |w|^2 - 2 v . w <= 2 k^2,
 
-which is reached when all rows change from one kind to another. When k rows are added or removed the
-counts move by at most k.
+which is attained when all rows change from one kind to another. When k rows are added or removed
+the counts move by at most k.
 """
 
 from __future__ import annotations
@@ -24,20 +24,35 @@ import jax.numpy as jnp
 
 from dpmcmc.accounting import costs
 from dpmcmc.checks import check_sizes
-from dpmcmc.curator.noise.noisy_sums import noisy, vector_distance
+from dpmcmc.curator.noise.noisy_sums import noisy, vector_tv_error
 from dpmcmc.curator.sums.exact_sum import BITS, Table, once, sum_counted, sum_row_vectors
 from dpmcmc.curator.sums.rowwise import rowwise
-from dpmcmc.types import Answer, Model, Neighbours, Unit
+from dpmcmc.types import Answer, Array, Model, Neighbours, Unit
 
 
 @dataclass(frozen=True)
 class Count:
-    """Release the number of rows of each of the model's `kinds` (of one kind, if it has none), with
-    noise N(0, s^2) on each.
+    """The number of rows of each of the model's `kinds`, with Gaussian noise on each.
 
-    s = noise_multiplier * (sqrt(2) when a row is replaced, 1 when one is added or removed) * rows
-    per person. A row is counted if its log-likelihood at the position is finite: all others have no
-    say about the parameters.
+    A model without `kinds` has one kind. The noise has the standard deviation s =
+    noise_multiplier * (sqrt(2) when a row is replaced, 1 when one is added or removed) * rows per
+    person. A row is counted if its log-likelihood at the position is finite: all others contribute
+    nothing to the posterior.
+
+    Attributes:
+        noise_multiplier: Standard deviation of the noise, divided by the sensitivity of the
+            counts.
+
+    Raises:
+        ValueError: The noise multiplier is not positive and finite.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> query = queries.Count(noise_multiplier=10.0)
+        >>> round(query.cost(Unit()).rho(), 4)
+        0.005
+        >>> round(query.deviation(Unit()), 2)
+        14.14
     """
 
     released: ClassVar[str] = "numbers of rows that can be used, with Gaussian noise"
@@ -48,16 +63,42 @@ class Count:
     def __post_init__(self) -> None:
         check_sizes(self, "noise_multiplier")
 
-    def answer(self, key, model: Model, rows: Table, position) -> Answer:
+    def answer(self, key: Array, model: Model, rows: Table, position: Array) -> Answer:
         # On a fine grid rounded noise is near its ideal law
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+        """
         total = count_sum(model, rows, position) << BITS
         return noisy(key, total, self._integer_sigma(rows.unit), 2.0**-BITS)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
-        return costs.Gaussian(self.noise_multiplier, vector_distance(self._integer_sigma(unit)))
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
+        return costs.Gaussian(self.noise_multiplier, vector_tv_error(self._integer_sigma(unit)))
 
     def deviation(self, unit: Unit) -> float:
-        """The standard deviation of the noise on each count."""
+        """The standard deviation of the noise on each count.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The standard deviation, in rows.
+        """
         return self.noise_multiplier * count_sensitivity(unit)
 
     def _integer_sigma(self, unit: Unit) -> float:
@@ -78,8 +119,8 @@ def count_sum(model: Model, table: Table, position):
     places = jnp.arange(num_kinds, dtype=jnp.int32)
 
     def block_sum(rows, is_counted):
-        found = row_places(model, rows, table, position)
-        return sum_counted((found[:, None] == places).astype(jnp.int32), is_counted)
+        kinds = row_places(model, rows, table, position)
+        return sum_counted((kinds[:, None] == places).astype(jnp.int32), is_counted)
 
     return sum_row_vectors(block_sum, table, max(num_kinds, model.dimension))
 
@@ -90,10 +131,10 @@ def row_places(model: Model, rows, table: Table, position):
     def find():
         # The model is traced in the precision of the rows, as for all other queries.
         with jax.enable_x64(table.is_double):
-            found = rowwise(model.log_likelihood, (None, 0))(
+            log_likelihoods = rowwise(model.log_likelihood, (None, 0))(
                 jnp.asarray(position, table.dtype), rows
             )
             places = 0 if model.kinds is None else rowwise(model.kinds.of_row)(rows)
-            return jnp.where(jnp.isfinite(found), places, -1).astype(jnp.int32)
+            return jnp.where(jnp.isfinite(log_likelihoods), places, -1).astype(jnp.int32)
 
     return once(find, table.num_rows)

@@ -1,5 +1,4 @@
-"""The noisy curvature: minus the Hessian of the log-likelihood, each row's clipped in Frobenius
-norm.
+"""The noisy curvature: minus the sum of the rows' Hessians, each clipped in Frobenius norm.
 
 One release of it, at a public point, is worth buying: for n rows its entries grow like n while the
 noise does not, so a small part of the budget gives a matrix that scales moves, masses and Newton
@@ -18,20 +17,33 @@ import numpy as np
 
 from dpmcmc.accounting import costs
 from dpmcmc.checks import check_sizes
-from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_distance
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_tv_error
 from dpmcmc.curator.sums.exact_sum import BITS, Table, ball_integers, sum_counted, sum_row_vectors
 from dpmcmc.curator.sums.rowwise import rowwise
-from dpmcmc.types import Answer, Model, Unit
+from dpmcmc.types import Answer, Array, Model, Unit
 
 
 @dataclass(frozen=True)
 class Curvature:
-    """Release  sum_i clip(-H_i) + noise,  H_i the Hessian of row i's log-likelihood, shortened to
-    Frobenius norm `clip`.
+    """The noisy curvature: minus the sum of the rows' Hessians, each clipped in Frobenius norm.
 
-    A symmetric (d, d) matrix. The noise on the diagonal has the standard deviation s =
-    noise_multiplier * (2 clip when a row is replaced, clip when one is added or removed) * rows per
-    person, off the diagonal s / sqrt(2); `variance` is s^2.
+    Released is  sum_i clip(-H_i) + noise,  H_i the Hessian of row i's log-likelihood: a symmetric
+    (d, d) matrix. The noise on the diagonal has the standard deviation s = noise_multiplier *
+    (2 clip when a row is replaced, clip when one is added or removed) * rows per person, off the
+    diagonal s / sqrt(2); `variance` is s^2.
+
+    Attributes:
+        clip: The largest Frobenius norm of one row's Hessian: a longer one is shortened to it.
+        noise_multiplier: Standard deviation of the noise, divided by the sensitivity of the sum.
+
+    Raises:
+        ValueError: A number is not positive and finite.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> query = queries.Curvature(clip=0.25, noise_multiplier=10.0)
+        >>> round(query.cost(Unit()).rho(), 4)
+        0.005
     """
 
     released: ClassVar[str] = (
@@ -47,7 +59,21 @@ class Curvature:
     def __post_init__(self) -> None:
         check_sizes(self, "clip", "noise_multiplier")
 
-    def answer(self, key, model: Model, rows: Table, position) -> Answer:
+    def answer(self, key: Array, model: Model, rows: Table, position: Array) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+
+        Raises:
+            ValueError: The model has too large a dimension.
+        """
         upper = np.triu_indices(model.dimension)
         if len(upper[0]) > MAX_DIMENSION:
             raise ValueError(
@@ -66,13 +92,21 @@ class Curvature:
         return Answer(half + half.T - jnp.diag(jnp.diag(half)), flat.variance)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.Gaussian(
-            self.noise_multiplier, vector_distance(integer_sigma(self.noise_multiplier, unit))
+            self.noise_multiplier, vector_tv_error(integer_sigma(self.noise_multiplier, unit))
         )
 
 
 def curvature_sum(model: Model, table: Table, position, clip: float):
-    """The exact integer sum of the rows' clipped, flattened Hessians / clip, in units of 2^-BITS."""
+    """The exact integer sum of the rows' clipped, flattened Hessians / clip on the grid 2^-BITS."""
     upper = np.triu_indices(model.dimension)
     position = jnp.asarray(position, table.dtype)
 

@@ -1,12 +1,11 @@
-"""Barker's accept bit with a range that follows the move: one query that is granted a whole rho,
-whatever the moves turn out to be.
+"""Barker's accept bit with a range that follows the move, until a granted rho is used up.
 
 A move of length m has the range  r = 2 T clip m  (half of it when a row is added or removed, times
 the rows per person), and its bit is r^2/8-zCDP. Moves are chosen on the way, so no number of steps
 has a cost known in advance. But the sum of r^2/8 so far is public, and a mechanism that stops
 before the sum exceeds rho is rho-zCDP as a whole :cite:p:`feldman2021individual`. The curator keeps
-the sum (`Meter`): an ask that would exceed it, and every later one, is answered "reject" without a
-look at the rows.
+the sum (`Meter`): an ask that would exceed it, and every later one, is answered "reject" without
+reading the rows.
 
 The meter lives beside the compiled program, which calls it with public numbers alone; several
 chains draw on one meter.
@@ -34,22 +33,35 @@ from dpmcmc.curator.queries.accept import ROUNDING, SMALLEST, clamped_log_ratio,
 from dpmcmc.curator.queries.log_ratio import log_ratio_sum, move_length
 from dpmcmc.curator.sums.exact_sum import BITS, Table
 from dpmcmc.errors import UnsupportedQuery
-from dpmcmc.types import Answer, Model, Query, Unit
+from dpmcmc.types import Answer, Array, Model, Query, Unit
 
-# More than rounding can take off a sum of charges: they reach the meter as float32
+# More than rounding can take off a sum of charges: the meter is given them as float32
 SLACK = 2.0**-20
 
 
 @dataclass(frozen=True)
 class FilteredAccept:
-    """Release accept bits of Barker's test, each row's log-ratio clipped to clip * |proposal -
-    position|, until `rho` is spent.
+    """Accept bits of Barker's test, each row's log-ratio clipped to the move, until `rho` is spent.
 
-    Asked with (position, proposal, log_ratio) like `Accept`. A row whose log-likelihood is
-    clip-Lipschitz is never clipped, and short moves cost little: the budget buys a fixed sum of
-    squared moves. A move to where the prior has no density is rejected whatever the rows say, and
-    costs nothing. An answer's variance is 0, or infinite for a bit that was not read off the rows
-    because the filter is used up.
+    Each row's log-ratio is clipped to clip * |proposal - position|. Asked with (position, proposal,
+    log_ratio) like `Accept`. A row whose log-likelihood is clip-Lipschitz is never clipped, and
+    short moves cost little: the budget buys a fixed sum of squared moves. A move to where the prior
+    has no density is rejected whatever the rows are, and costs nothing. An answer's variance is 0,
+    or infinite for a bit that does not depend on the rows because the filter is used up.
+
+    Attributes:
+        clip: The most that one row contributes, per unit of the move's length.
+        rho: The zero-concentrated differential privacy that all bits of one grant spend together.
+        temperature: The power of the likelihood, a public constant.
+
+    Raises:
+        ValueError: A number is not positive and finite.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> query = queries.FilteredAccept(clip=1.0, rho=0.5)
+        >>> query.cost(Unit()).rho()  # of all its bits in one grant
+        0.5
     """
 
     released: ClassVar[str] = "accept bits of proposed moves, until a filter stops them"
@@ -63,7 +75,31 @@ class FilteredAccept:
     def __post_init__(self) -> None:
         check_sizes(self, "clip", "rho", "temperature")
 
-    def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
+    def answer(
+        self,
+        key: Array,
+        model: Model,
+        rows: Table,
+        position: Array,
+        proposal: Array,
+        log_ratio: Array,
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+            log_ratio: The public part of the log-ratio.
+
+        Returns:
+            The accept bit.
+
+        Raises:
+            UnsupportedQuery: The rows are on several devices, or of several owners.
+        """
         if rows.charge is None or rows.axis is not None:
             raise UnsupportedQuery(
                 f"{self} needs its rows on one device, with one owner: the running sum is kept in "
@@ -85,8 +121,16 @@ class FilteredAccept:
         bit = decide(clamped, noise_of(key, Barker()), is_read)
         return Answer(bit.value, jnp.where(is_answered, 0.0, jnp.inf))
 
-    def charge_of(self, move, unit: Unit):
-        """The zCDP of one bit, rounded up."""
+    def charge_of(self, move: Array, unit: Unit) -> Array:
+        """The zCDP of one bit, rounded up.
+
+        Args:
+            move: The length of the move.
+            unit: Whom the promise protects.
+
+        Returns:
+            What the bit adds to the running sum.
+        """
         return (
             (self.temperature * self.clip * move * unit.sensitivity + ROUNDING) ** 2
             / 8
@@ -94,6 +138,14 @@ class FilteredAccept:
         )
 
     def cost(self, unit: Unit) -> costs.ZCDP:
+        """What all its bits in one grant reveal together.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.ZCDP(self.rho)
 
 
@@ -121,8 +173,9 @@ class Meter:
 
 
 def charging(meter):
-    """charge(query, key, amount) for a compiled program: asks whatever meter `meter()` returns when
-    the program runs.
+    """charge(query, key, amount) for a compiled program.
+
+    It asks whatever meter `meter()` returns when the program runs.
     """
 
     def charge(query: FilteredAccept, key, amount):
@@ -148,10 +201,10 @@ def charging(meter):
 
 
 def _sum_if(is_answered, row_sum, *arguments):
-    """row_sum(*arguments), or zero without reading a row; with several chains, without reading one
-    when none is answered.
+    """row_sum(*arguments), or zero without reading a row.
 
-    The rows are among the arguments: a rule for vmap outlives the trace that it would close over.
+    With several chains no row is read when none of them is answered. The rows are among the
+    arguments: a rule for vmap outlives the trace that it would close over.
     """
 
     @custom_vmap

@@ -4,22 +4,25 @@ Barker (approximate chains).
 Row i of the batch gives v_i = clip(r_i / B) in [-1, 1], r_i its log-ratio and B its bound. With S =
 sum v_i and Q = sum v_i^2,
 
-    l*  = (n T B / b) S                                             estimates the tempered log-ratio of all rows,
-    v*  = (n T B)^2 (1 - b/n) (Q - S^2 / b) / (b (b - 1))           estimates the variance of l*, both without bias
+    l*  = (n T B / b) S,
+    v*  = (n T B)^2 (1 - b/n) (Q - S^2 / b) / (b (b - 1)).
 
-(the papers divide by b instead of b - 1 and leave out the factor 1 - b/n of a draw without
+l* estimates the tempered log-ratio of all rows, and v* the variance of l*, both without bias (the
+papers divide by b instead of b - 1 and leave out the factor 1 - b/n of a draw without
 replacement).
 
 **One row.** Replace v by v' and let R be the sum of the others, |R| <= b - 1. Then
 
-    S changes by v - v',     Q - S^2 / b changes by (v - v') ((1 - 1/b)(v + v') - 2 R / b),
+    S            changes by  v - v',
+    Q - S^2 / b  changes by  (v - v') ((1 - 1/b)(v + v') - 2 R / b),
 
 the latter by at most (1 - 1/b) u (|v + v'| + 2), u = |v - v'|. As |v + v'| <= 2 - u, that is at
 most 4 (1 - 1/b), when all others agree and v changes its sign; when v' = 0 stands for an absent
 row, |v + v'| = u <= 1 and it is at most 3 (1 - 1/b). Both are attained, together with the largest
 change of S, so the sensitivity of l* - v* / 2 is exactly
 
-    2 g + 2 g h  (replace),     g + 3/2 g h  (add or remove),        g = n T B / b,  h = (1 - b/n) g.
+    2 g + 2 g h    (replace),
+    g + 3/2 g h    (add or remove),      g = n T B / b,  h = (1 - b/n) g.
 
 That is for one and the same batch. Between batches that differ in one slot a row is swapped for
 another, which is a replacement under both relations: at most twice the latter, as
@@ -47,7 +50,7 @@ from dpmcmc.curator.queries.accept import clamped_log_ratio, decide
 from dpmcmc.curator.queries.correction import CORRECTIONS, Correction, draw
 from dpmcmc.curator.queries.log_ratio import move_length, unit_ratios
 from dpmcmc.curator.sums.exact_sum import BITS, Table, fixed_point, once, sum_counted
-from dpmcmc.types import Answer, Model, Neighbours, Unit
+from dpmcmc.types import Answer, Array, Model, Neighbours, Unit
 
 # Constants that carry a bound are taken this much smaller, for their own rounding
 BELOW = 1 - 2.0**-50
@@ -59,7 +62,7 @@ BIT_BELOW = 1 - 2.0**-26
 
 
 class BatchSums(NamedTuple):
-    """What a batch says, in integers."""
+    """The two sums of a batch, in integers."""
 
     total: Any  # S, in units of 2^-BITS
     spread: Any  # b Q - S^2 on the coarse grid, in units of 2^-2c: from 0 to b^2 2^2c
@@ -89,20 +92,35 @@ def batch_sums(
 
 @dataclass(frozen=True)
 class BatchRatio:
-    """Release  l* - v* / 2 + N(0, s^2)  of a batch, for the `penalty` sampler
-    (:cite:p:`raisa2021thesis` section 3.4).
+    """The log-ratio of a batch, corrected and with Gaussian noise, for the `penalty` sampler.
 
-    Each row's log-ratio is clipped to B = clip * |proposal - position|. l* estimates T times the
-    log-ratio of all rows, T = temperature, and v* the variance of l*; subtracting v* / 2 here, as
-    the sampler subtracts s^2 / 2, corrects for the batch. s = noise_multiplier * the sensitivity at
-    this move (see the module), so the cost does not depend on the move. The sensitivity grows with
-    n T / b times the bound, and its part from v* with the square of that: temper, and keep moves
-    short.
+    Released is  l* - v* / 2 + N(0, s^2)  (:cite:p:`raisa2021thesis` section 3.4). Each row's
+    log-ratio is clipped to B = clip * |proposal - position|. l* estimates T times the log-ratio of
+    all rows, T = temperature, and v* the variance of l*; subtracting v* / 2 here, as the sampler
+    subtracts s^2 / 2, corrects for the batch. s = noise_multiplier * the sensitivity at this move
+    (see the module), so the cost does not depend on the move. The sensitivity grows with n T / b
+    times the bound, and its part from v* with the square of that: temper, and keep moves short.
 
     The chain is approximate: v* is itself an estimate, and l* only nearly normal. With v the
     variance of l* and k the skewness of the row ratios, a move far downhill is accepted about
     exp(v^2 / 4b - k v^(3/2) / 3 b^(1/2))  times as often as it should be: 1.0025 times for v = 1, b
     = 100 and rows without skewness or excess kurtosis.
+
+    Attributes:
+        clip: The most that one row contributes, per unit of the move's length.
+        noise_multiplier: Standard deviation of the noise, divided by the sensitivity.
+        batch: How many rows are drawn, of how many: at least 2.
+        temperature: T, the power of the likelihood, a public constant.
+
+    Raises:
+        ValueError: A number is not positive and finite, or the batch is too small.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> batch = queries.FixedBatch(10, of=1000)
+        >>> query = queries.BatchRatio(clip=1.0, noise_multiplier=3.0, batch=batch)
+        >>> round(query.cost(Unit()).rate, 4)  # the part of the rows in a batch
+        0.01
     """
 
     released: ClassVar[str] = (
@@ -120,7 +138,21 @@ class BatchRatio:
         check_sizes(self, "clip", "noise_multiplier", "temperature")
         _check_batch(self.batch, smallest=2)
 
-    def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
+    def answer(
+        self, key: Array, model: Model, rows: Table, position: Array, proposal: Array
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+        """
         bound = self.clip * move_length(position, proposal)
         key_noise, key_batch = stream.random_words(key, (2, 8))
         slots = self.batch.draw(key_batch, rows)
@@ -128,12 +160,21 @@ class BatchRatio:
         integer, grid = self.in_units_of_sensitivity(sums, bound, rows.unit)
         return noisy(key_noise, integer, self._integer_sigma(), grid)
 
-    def in_units_of_sensitivity(self, sums: BatchSums, bound, unit: Unit):
-        """(l* - v* / 2) / its sensitivity as an integer multiple of 2^-BITS, and what that unit is
-        worth.
+    def in_units_of_sensitivity(
+        self, sums: BatchSums, bound: Array, unit: Unit
+    ) -> tuple[Array, Array]:
+        """(l* - v* / 2) / its sensitivity as an integer multiple of 2^-BITS, and that unit's value.
 
         One row moves the integer by at most 2^BITS + `slack()`: the two weights are those of a
         mean, and what they multiply moves by at most `range_total` and `range_spread`.
+
+        Args:
+            sums: The sums of the batch.
+            bound: B, what each row's log-ratio is clipped to.
+            unit: Whom the promise protects.
+
+        Returns:
+            The integer, and what one step of it is worth.
         """
         size = self.batch.size
         of = self.batch.of
@@ -156,15 +197,29 @@ class BatchRatio:
 
         Both terms are below 2^BITS size and take fewer than 16 roundings in float64, on two tables:
         size 2^-17. Rounding to an integer adds at most 1.
+
+        Returns:
+            A bound on what rounding adds.
         """
         return 1 + self.batch.size * 2.0**-17
 
     def cost(self, unit: Unit) -> costs.SubsampledGaussian:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+
+        Raises:
+            UnsupportedQuery: A person may have several rows.
+        """
         return batches.subsampled_cost(
             self.batch,
             unit,
             self.noise_multiplier,
-            gaussian.gaussian_distance(self._integer_sigma()),
+            gaussian.gaussian_tv_error(self._integer_sigma()),
         )
 
     def _integer_sigma(self) -> float:
@@ -173,12 +228,12 @@ class BatchRatio:
 
 @dataclass(frozen=True)
 class BatchBarker:
-    """Release the accept bit of DP Barker (:cite:p:`heikkila2019differentially`;
-    :cite:p:`raisa2021thesis` Algorithm 3).
+    """The accept bit of DP Barker, on a random batch.
 
-    The move is accepted when  l* + c + N(0, s^2 - v*) + V > 0,  c the public part of the log-ratio,
-    s^2 = noise_variance (2 or 1.5) and V the `correction` that makes N(0, s^2) + V nearly logistic:
-    the batch brings the noise v*, the curator the rest.
+    (:cite:p:`heikkila2019differentially`; :cite:p:`raisa2021thesis` Algorithm 3.) The move is
+    accepted when  l* + c + N(0, s^2 - v*) + V > 0,  c the public part of the log-ratio, s^2 =
+    noise_variance (2 or 1.5) and V the `correction` that makes N(0, s^2) + V nearly logistic: the
+    batch brings the noise v*, the curator the rest.
 
     Each row's log-ratio is clipped to `bound`, about (s^2 b / 2)^(1/2) / (n T): then v* is at most
     s^2 / 2. Divided by (s^2 / 2)^(1/2), l* moves by at most 2 / b^(1/2) with one row, v* by at most
@@ -189,6 +244,23 @@ class BatchBarker:
     The chain is approximate. The correction moves the chance of accepting by at most 5.9e-4 (s^2 =
     2) or 2.8e-5 (s^2 = 1.5). Besides, l* is only nearly normal and v* an estimate, which matters as
     v* approaches its bound and for small batches.
+
+    Attributes:
+        batch: How many rows are drawn, of how many: at least 6.
+        temperature: T, the power of the likelihood, a public constant.
+        noise_variance: s^2, 2.0 or 1.5: the variance of batch and noise together.
+
+    Raises:
+        ValueError: A number is not positive and finite, the batch is too small, or there is no
+            correction for the noise variance.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> query = queries.BatchBarker(queries.FixedBatch(10, of=1000))
+        >>> query.cost(Unit()).batch
+        10
+        >>> round(query.bound, 4)
+        0.003
     """
 
     released: ClassVar[str] = "accept bits of proposed moves, tested on random batches"
@@ -217,18 +289,47 @@ class BatchBarker:
         """What each row's log-ratio is clipped to."""
         return self._scale() * math.sqrt(self.batch.size) / (self.batch.of * self.temperature)
 
-    def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
+    def answer(
+        self,
+        key: Array,
+        model: Model,
+        rows: Table,
+        position: Array,
+        proposal: Array,
+        log_ratio: Array,
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+            log_ratio: The public part of the log-ratio.
+
+        Returns:
+            The accept bit.
+        """
         key_normal, key_correction, key_batch = stream.random_words(key, (3, 8))
         slots = self.batch.draw(key_batch, rows)
         sums = batch_sums(model, rows, position, proposal, self.bound, self.batch.size, *slots)
         mean, variance = self.noisy_log_ratio(sums, log_ratio)
-        found = jnp.sqrt(variance) * coins.normal(key_normal) + draw(
+        noise = jnp.sqrt(variance) * coins.normal(key_normal) + draw(
             key_correction, self.correction
         )
-        return decide(mean, found, jnp.all(jnp.isfinite(proposal)))
+        return decide(mean, noise, jnp.all(jnp.isfinite(proposal)))
 
-    def noisy_log_ratio(self, sums: BatchSums, log_ratio):
-        """Mean and variance of the normal law that the cost is about: l* + c and s^2 - v*."""
+    def noisy_log_ratio(self, sums: BatchSums, log_ratio: Array) -> tuple[Array, Array]:
+        """Mean and variance of the normal law that the cost is about: l* + c and s^2 - v*.
+
+        Args:
+            sums: The sums of the batch.
+            log_ratio: c, the public part of the log-ratio.
+
+        Returns:
+            The mean and the variance.
+        """
         size = self.batch.size
         mean = clamped_log_ratio(
             sums.total, log_ratio, BIT_BELOW * self._scale() / math.sqrt(size) / 2.0**BITS
@@ -243,15 +344,28 @@ class BatchBarker:
         return mean, self.noise_variance - per_spread * sums.spread.astype(jnp.float64)
 
     def cost(self, unit: Unit) -> costs.DPBarker:
-        """The same for both relations: an absent row is a row with v = 0."""
+        """What one release reveals.
+
+        It is the same for both relations: an absent row is a row with v = 0.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+
+        Raises:
+            UnsupportedQuery: A person may have several rows.
+        """
         batches.refuse_several_rows(unit)
         return costs.DPBarker(
-            self.batch.size, self.batch.of, distance=coins.REAL_DISTANCE + batches.DISTANCE
+            self.batch.size, self.batch.of, distance=coins.REAL_TV_ERROR + batches.TV_ERROR
         )
 
     def _scale(self) -> float:
-        """n T bound / b^(1/2): such that neither l* moves too far nor v*, the unbiased one, can
-        exceed s^2 / 2.
+        """n T bound / b^(1/2): the largest for which l* and v* keep their bounds.
+
+        Neither does l* move too far nor can v*, the unbiased one, exceed s^2 / 2.
         """
         size = self.batch.size
         return math.sqrt(

@@ -1,5 +1,4 @@
-"""The noisy gradient: every row's gradient is clipped to a length, added exactly, and released with
-Gaussian noise.
+"""The noisy gradient: the sum of all rows' clipped gradients, added exactly, plus Gaussian noise.
 
 A row's gradient divided by the clip is shortened to the unit ball, made whole numbers on a grid,
 and its length is held to the bound in exact integers. Replacing a row then moves the integer sum by
@@ -27,7 +26,7 @@ from jax import lax
 from dpmcmc.accounting import costs
 from dpmcmc.checks import check_sizes
 from dpmcmc.curator.noise import stream
-from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_distance
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_tv_error
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.sums import fused, linear_rows
 from dpmcmc.curator.sums.exact_sum import (
@@ -42,19 +41,38 @@ from dpmcmc.curator.sums.exact_sum import (
 )
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.errors import UnsupportedQuery
-from dpmcmc.types import Answer, Model, Unit
+from dpmcmc.types import Answer, Array, Model, Unit
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """Release  (T / q) (sum_i clip(g_i) + N(0, s^2 I)),  g_i the gradient of row i's
-    log-likelihood, shortened to length `clip`.
+    """The noisy gradient of the log-likelihood, each row's gradient shortened to length `clip`.
+
+    Released is  (T / q) (sum_i clip(g_i) + N(0, s^2 I)),  g_i the gradient of row i's
+    log-likelihood.
 
     s = noise_multiplier * (2 clip when a row is replaced, clip when one is added or removed) * rows
     per person;  T = temperature, a public constant. The sum is over all rows, q = 1, or over a
     random batch that has each row with probability q. Noise and sum live on an integer grid of clip
     2^-30 or finer. With the model's `lipschitz` as the clip no row is shortened. A NaN gradient
     counts as zero. The answer's variance is that of the noise alone, in each coordinate.
+
+    Attributes:
+        clip: The largest length of one row's gradient: a longer one is shortened to it.
+        noise_multiplier: Standard deviation of the noise, divided by the sensitivity of the sum.
+        batch: The random batch that is read; None reads all rows.
+        temperature: T, the power of the likelihood.
+
+    Raises:
+        ValueError: A number is not positive and finite, or `batch` is not a batch.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> query = queries.Gradient(clip=1.0, noise_multiplier=5.0)
+        >>> round(query.cost(Unit()).rho(), 3)
+        0.02
+        >>> queries.Gradient(1.0, 5.0, batch=queries.PoissonBatch(0.5)).cost(Unit()).scheme
+        'poisson'
     """
 
     released: ClassVar[str] = (
@@ -72,7 +90,21 @@ class Gradient:
         check_sizes(self, "clip", "noise_multiplier", "temperature")
         batches.check(self.batch)
 
-    def answer(self, key, model: Model, rows: Table, position) -> Answer:
+    def answer(self, key: Array, model: Model, rows: Table, position: Array) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+
+        Raises:
+            ValueError: The model has too large a dimension.
+        """
         _check_dimension(model)
         bits = _bits(model, rows)
         key_noise, key_batch = stream.random_words(key, (2, 8))
@@ -90,19 +122,44 @@ class Gradient:
         return noisy(key_noise, total, integer_sigma(self.noise_multiplier, rows.unit, bits), grid)
 
     def cost(self, unit: Unit) -> costs.Gaussian | costs.SubsampledGaussian:
-        distance = _distance(self.noise_multiplier, unit)
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+
+        Raises:
+            UnsupportedQuery: With a batch, a person may have several rows.
+        """
+        tv_error = _tv_error(self.noise_multiplier, unit)
         if self.batch is None:
-            return costs.Gaussian(self.noise_multiplier, distance=distance)
-        return batches.subsampled_cost(self.batch, unit, self.noise_multiplier, distance)
+            return costs.Gaussian(self.noise_multiplier, distance=tv_error)
+        return batches.subsampled_cost(self.batch, unit, self.noise_multiplier, tv_error)
 
 
 @dataclass(frozen=True)
 class CenteredGradient:
-    """Release  n c + sum_i clip(g_i - c) + N(0, s^2 I),  c the model's `center` at the position: a
-    `Gradient` with less noise.
+    """The noisy gradient around the model's `center`: a `Gradient` with less noise.
 
-    s = 2 noise_multiplier clip. With the model's `spread` as the clip no row is shortened. The
+    Released is  n c + sum_i clip(g_i - c) + N(0, s^2 I),  c the model's `center` at the position,
+    and s = 2 noise_multiplier clip. With the model's `spread` as the clip no row is shortened. The
     number of rows n must be public: one row is replaced. A NaN gradient counts as zero.
+
+    Attributes:
+        clip: The largest distance of one row's gradient from the center: a farther one is moved to
+            it.
+        noise_multiplier: Standard deviation of the noise, divided by the sensitivity of the sum.
+
+    Raises:
+        ValueError: A number is not positive and finite.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> query = queries.CenteredGradient(clip=0.1, noise_multiplier=5.0)
+        >>> round(query.cost(Unit()).rho(), 3)
+        0.02
     """
 
     released: ClassVar[str] = Gradient.released
@@ -116,7 +173,21 @@ class CenteredGradient:
     def __post_init__(self) -> None:
         check_sizes(self, "clip", "noise_multiplier")
 
-    def answer(self, key, model: Model, rows: Table, position) -> Answer:
+    def answer(self, key: Array, model: Model, rows: Table, position: Array) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+
+        Raises:
+            ValueError: The model has no `center`, or too large a dimension.
+        """
         _check_dimension(model)
         if model.center is None:
             raise ValueError(
@@ -134,13 +205,24 @@ class CenteredGradient:
         return answer._replace(value=answer.value + rows.capacity * center.astype(jnp.float64))
 
     def cost(self, unit: Unit) -> costs.Gaussian:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+
+        Raises:
+            UnsupportedQuery: The number of rows is private.
+        """
         if not unit.is_count_public:
             raise UnsupportedQuery(
                 f"{self} adds the center once for each row, and their number is private here: use "
                 "Gradient"
             )
         return costs.Gaussian(
-            self.noise_multiplier, distance=_distance(self.noise_multiplier, unit)
+            self.noise_multiplier, distance=_tv_error(self.noise_multiplier, unit)
         )
 
 
@@ -152,14 +234,15 @@ def _check_dimension(model: Model) -> None:
         )
 
 
-def _distance(noise_multiplier: float, unit: Unit) -> float:
-    """Of the noise from its ideal law, on the coarsest grid, which is the farthest."""
-    return vector_distance(integer_sigma(noise_multiplier, unit))
+def _tv_error(noise_multiplier: float, unit: Unit) -> float:
+    """The total-variation error of the noise, on the coarsest grid, where it is largest."""
+    return vector_tv_error(integer_sigma(noise_multiplier, unit))
 
 
 def with_scales(table: Table, model: Model) -> Table:
-    """The table with what a linear predictor's short cut needs: computed once per program, if a
-    query there asks for it.
+    """The table with what a linear predictor's short cut needs.
+
+    It is computed once per program, if a query there asks for it.
     """
     if model.linear is None:
         return table
@@ -175,9 +258,7 @@ def with_scales(table: Table, model: Model) -> Table:
 
 
 def all_rows_sum(model: Model, table: Table, position, clip: float):
-    """The exact integer sum of all rows' clipped gradients / clip, on the grid of the table: shape
-    (d,).
-    """
+    """The exact integer sum of all rows' clipped gradients / clip, on the table's grid."""
     layout = fused.row_layout(model, table.pieces[0]) if table.scales else None
     if layout is not None:
         return fused.gradient_sum(
@@ -204,8 +285,9 @@ def batch_sum(model: Model, table: Table, position, clip: float, slots, is_count
 
 
 def clipped_sum(model: Model, table: Table, position, clip: float, slots):
-    """The sum of the clipped gradients of all rows, or of slots (and whether each counts), without
-    noise: float64.
+    """The sum of the clipped gradients without noise, in float64.
+
+    It is over all rows, or over slots (and whether each counts).
     """
     total = (
         all_rows_sum(model, table, position, clip)
@@ -216,22 +298,21 @@ def clipped_sum(model: Model, table: Table, position, clip: float, slots):
 
 
 def row_integers(model: Model, rows, num_rows, position, clip: float, center=None):
-    """Each row's clipped gradient / clip as integers on the grid 2^-BITS, of shape (rows, d) and
-    length at most 2^BITS.
+    """Each row's clipped gradient / clip as integers on the grid 2^-BITS.
 
-    With a center, of shape (d,): what the gradient is off from it.
+    The shape is (rows, d), and each length at most 2^BITS. With a center, of shape (d,), it is the
+    gradient's difference from the center.
     """
 
     def gradients():
         # The model is traced in the precision of the rows, so that constants in it do not double
         # the work.
         with jax.enable_x64(position.dtype == jnp.float64):
-            found = rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows)
-            return (
-                found
-                if center is None
-                else jnp.where(jnp.isnan(found).any(axis=1, keepdims=True), 0, found) - center
-            )
+            each = rowwise(jax.grad(model.log_likelihood), (None, 0))(position, rows)
+            if center is None:
+                return each
+            is_missing = jnp.isnan(each).any(axis=1, keepdims=True)
+            return jnp.where(is_missing, 0, each) - center
 
     return ball_integers(gradients, clip, num_rows)
 

@@ -19,13 +19,11 @@ from dpmcmc.curator.sums import fused
 from dpmcmc.curator.sums.clipping import clip_to_unit
 from dpmcmc.curator.sums.exact_sum import BITS, Table, fixed_point, sum_rows
 from dpmcmc.curator.sums.rowwise import rowwise
-from dpmcmc.types import Answer, Model, Unit
+from dpmcmc.types import Answer, Array, Model, Unit
 
 
 def unit_ratios(model: Model, table: Table, rows, position, proposal, bound):
-    """clip(log p(x_i|proposal) - log p(x_i|position), bound) / bound for each of these rows of the
-    table.
-    """
+    """clip(log p(x_i|proposal) - log p(x_i|position), bound) / bound for each of these rows."""
     position, proposal, bound = (
         jnp.asarray(value, table.dtype) for value in (position, proposal, bound)
     )
@@ -41,9 +39,7 @@ def unit_ratios(model: Model, table: Table, rows, position, proposal, bound):
 
 
 def log_ratio_sum(model: Model, table: Table, position, proposal, bound):
-    """The exact integer sum of clip(log p(x_i|proposal) - log p(x_i|position), bound) / bound, in
-    units of 2^-BITS.
-    """
+    """The exact integer sum of all rows' clipped log-ratios / bound, in units of 2^-BITS."""
     layout = fused.row_layout(model, table.pieces[0])
     if layout is not None:
         points = (jnp.asarray(value, jnp.float32) for value in (position, proposal, bound))
@@ -55,13 +51,29 @@ def log_ratio_sum(model: Model, table: Table, position, proposal, bound):
 
 @dataclass(frozen=True)
 class LogRatio:
-    """Release  T (sum_i clip(r_i, b) + N(0, s^2)),  r_i = log p(x_i|proposal) - log
+    """The noisy log-ratio of a proposed move: the sum of the rows' clipped log-ratios, plus noise.
+
+    Released is  T (sum_i clip(r_i, b) + N(0, s^2)),  r_i = log p(x_i|proposal) - log
     p(x_i|position).
 
     b = clip * |proposal - position|;  s = noise_multiplier * (2b when a row is replaced, b when one
     is added or removed), times the rows per person;  T = temperature, a public constant. Noise and
     sum live on the integer grid b 2^-30. The cost depends on neither the points nor the clip. A row
     whose log-likelihood is clip-Lipschitz in the position is never clipped.
+
+    Attributes:
+        clip: The most that one row contributes, per unit of the move's length.
+        noise_multiplier: Standard deviation of the noise, divided by the sensitivity of the sum.
+        temperature: T, the power of the likelihood.
+
+    Raises:
+        ValueError: A number is not positive and finite.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> query = queries.LogRatio(clip=1.0, noise_multiplier=5.0)
+        >>> round(query.cost(Unit()).rho(), 3)
+        0.02
     """
 
     released: ClassVar[str] = "log-likelihood ratios of proposed moves, with Gaussian noise"
@@ -74,7 +86,21 @@ class LogRatio:
     def __post_init__(self) -> None:
         check_sizes(self, "clip", "noise_multiplier", "temperature")
 
-    def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
+    def answer(
+        self, key: Array, model: Model, rows: Table, position: Array, proposal: Array
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+        """
         bound = self.clip * move_length(position, proposal)
         total = log_ratio_sum(model, rows, position, proposal, bound)
         return noisy(
@@ -85,9 +111,17 @@ class LogRatio:
         )
 
     def cost(self, unit: Unit) -> costs.Gaussian:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.Gaussian(
             self.noise_multiplier,
-            gaussian.gaussian_distance(integer_sigma(self.noise_multiplier, unit)),
+            gaussian.gaussian_tv_error(integer_sigma(self.noise_multiplier, unit)),
         )
 
 

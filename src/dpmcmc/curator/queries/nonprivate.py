@@ -1,12 +1,13 @@
-"""Queries without noise, for baselines: what the samplers would do if privacy were no concern.
-**Not private at any price.**
+"""Queries without noise, for baselines: what the samplers would do without privacy.
 
-With them the private samplers are the classic ones: `penalty` is random-walk Metropolis, `hmc` is
-Hamiltonian Monte Carlo, `accept_walk` is Metropolis or Barker, `sgld` is Langevin dynamics. A clip,
-where one is given, is the private query's own: what clipping does can then be separated from what
-noise does. Without a clip the rows' values are added in float64.
+**Not private at any price.** With them the private samplers are the classic ones: `penalty` is
+random-walk Metropolis, `hmc` is Hamiltonian Monte Carlo, `accept_walk` is Metropolis or Barker,
+`sgld` is Langevin dynamics. A clip, where one is given, is the private query's own: what clipping
+does can then be separated from what noise does. Without a clip the rows' values are added in
+float64.
 
-A curator with a budget refuses them; without one its statement says epsilon = infinity, and why.
+A curator with a budget refuses them. Without one its statement has epsilon = infinity, and the
+reason.
 """
 
 from __future__ import annotations
@@ -34,13 +35,27 @@ from dpmcmc.curator.sums.exact_sum import (
     sum_row_vectors,
 )
 from dpmcmc.curator.sums.rowwise import rowwise
-from dpmcmc.types import Answer, Model, Unit
+from dpmcmc.types import Answer, Array, Model, Unit
 
 
 @dataclass(frozen=True)
 class NonPrivateRatio:
-    """Release  T sum_i r_i,  r_i = log p(x_i|proposal) - log p(x_i|position), clipped to clip *
-    |proposal - position| if given.
+    """The log-ratio of a proposed move, without noise: NOT private.
+
+    Released is  T sum_i r_i,  r_i = log p(x_i|proposal) - log p(x_i|position), clipped to clip *
+    |proposal - position| if a clip is given.
+
+    Attributes:
+        clip: The most that one row contributes, per unit of the move's length; None does not clip.
+        temperature: T, the power of the likelihood.
+
+    Raises:
+        ValueError: A number is not positive and finite.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> queries.NonPrivateRatio().cost(Unit())
+        NonPrivate(reason='the exact log-ratio is released, without noise')
     """
 
     released: ClassVar[str] = "log-likelihood ratios of proposed moves, WITHOUT NOISE"
@@ -52,7 +67,21 @@ class NonPrivateRatio:
     def __post_init__(self) -> None:
         _check(self, "clip")
 
-    def answer(self, key, model: Model, rows: Table, position, proposal) -> Answer:
+    def answer(
+        self, key: Array, model: Model, rows: Table, position: Array, proposal: Array
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+        """
         if self.clip is None:
             total = _ratio_sum(model, rows, position, proposal)
         else:
@@ -65,15 +94,36 @@ class NonPrivateRatio:
         return Answer(self.temperature * total, jnp.zeros(()))
 
     def cost(self, unit: Unit) -> costs.NonPrivate:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.NonPrivate("the exact log-ratio is released, without noise")
 
 
 @dataclass(frozen=True)
 class NonPrivateAccept:
-    """Release one coin of probability a(l), l = T sum_i r_i + the public part, each r_i clipped to
-    +-bound if it is given.
+    """The accept bit of any test, Metropolis' too, without a bound on what it reveals: NOT private.
 
-    Any test will do, Metropolis' too. Asked with (position, proposal, log_ratio), as `Accept` is.
+    Released is one coin of probability a(l), l = T sum_i r_i + the public part, each r_i clipped to
+    +-bound if it is given. Asked with (position, proposal, log_ratio), as `Accept` is.
+
+    Attributes:
+        test: The acceptance test.
+        bound: The most that one row contributes to the log-ratio; None does not clip.
+        temperature: T, the power of the likelihood.
+
+    Raises:
+        ValueError: A number is not positive and finite, or `test` is not an acceptance test.
+
+    Example:
+        >>> from dpmcmc import Metropolis, Unit, queries
+        >>> queries.NonPrivateAccept(Metropolis()).cost(Unit()).rho()
+        inf
     """
 
     released: ClassVar[str] = "accept bits of proposed moves, WITHOUT A BOUND ON WHAT THEY REVEAL"
@@ -86,13 +136,34 @@ class NonPrivateAccept:
     def __post_init__(self) -> None:
         _check(self, "bound")
         if self.bound is not None:
-            accept.check_reach(self.temperature * self.bound)
+            accept.check_row_bound(self.temperature * self.bound)
         if not hasattr(self.test, "probability"):
             raise ValueError(
                 f"test={self.test!r} must be an acceptance test: Metropolis(), Barker(), ..."
             )
 
-    def answer(self, key, model: Model, rows: Table, position, proposal, log_ratio) -> Answer:
+    def answer(
+        self,
+        key: Array,
+        model: Model,
+        rows: Table,
+        position: Array,
+        proposal: Array,
+        log_ratio: Array,
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+            proposal: Where it may move to.
+            log_ratio: The public part of the log-ratio.
+
+        Returns:
+            The accept bit.
+        """
         if self.bound is None:
             total = self.temperature * _ratio_sum(
                 model, rows, position, proposal
@@ -111,6 +182,14 @@ class NonPrivateAccept:
         )
 
     def cost(self, unit: Unit) -> costs.NonPrivate:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.NonPrivate(
             "the accept bit is offered as a baseline, without a bound on what it reveals"
         )
@@ -118,10 +197,24 @@ class NonPrivateAccept:
 
 @dataclass(frozen=True)
 class NonPrivateGradient:
-    """Release  (T / q) sum_i g_i,  g_i the gradient of row i's log-likelihood, shortened to length
-    `clip` if it is given.
+    """The gradient of the log-likelihood, without noise: NOT private.
 
-    The sum is over all rows, q = 1, or over a random batch that has each row with probability q.
+    Released is  (T / q) sum_i g_i,  g_i the gradient of row i's log-likelihood, shortened to length
+    `clip` if it is given. The sum is over all rows, q = 1, or over a random batch that has each row
+    with probability q.
+
+    Attributes:
+        clip: The largest length of one row's gradient; None does not clip.
+        batch: The random batch that is read; None reads all rows.
+        temperature: T, the power of the likelihood.
+
+    Raises:
+        ValueError: A number is not positive and finite, or `batch` is not a batch.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> queries.NonPrivateGradient().cost(Unit())
+        NonPrivate(reason='the exact gradient is released, without noise')
     """
 
     released: ClassVar[str] = "gradients of the log-likelihood, WITHOUT NOISE"
@@ -136,7 +229,18 @@ class NonPrivateGradient:
         _check(self, "clip")
         batches.check(self.batch)
 
-    def answer(self, key, model: Model, rows: Table, position) -> Answer:
+    def answer(self, key: Array, model: Model, rows: Table, position: Array) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+        """
         _, key_batch = stream.random_words(key, (2, 8))
         slots = None if self.batch is None else self.batch.draw(key_batch, rows)
         if self.clip is None:
@@ -147,6 +251,14 @@ class NonPrivateGradient:
         return Answer(self.temperature / rate * total, jnp.zeros(()))
 
     def cost(self, unit: Unit) -> costs.NonPrivate:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
         return costs.NonPrivate("the exact gradient is released, without noise")
 
 
@@ -167,8 +279,9 @@ def _ratio_sum(model: Model, table: Table, position, proposal):
 
 
 def _gradient_sum(model: Model, table: Table, position, slots):
-    """The float64 sum of the gradients of all rows, or of the counted slots; a NaN entry counts as
-    zero.
+    """The float64 sum of the gradients of all rows, or of the counted slots.
+
+    A NaN entry counts as zero.
     """
     position = jnp.asarray(position, table.dtype)
     add = _float_sum(
@@ -183,8 +296,9 @@ def _gradient_sum(model: Model, table: Table, position, slots):
 
 
 def _float_sum(values: Callable[[Any], Any], table: Table):
-    """(rows, is_counted) -> the float64 sum of the counted rows' values, made in the precision of
-    the rows.
+    """(rows, is_counted) -> the float64 sum of the counted rows' values.
+
+    The values are computed in the precision of the rows.
     """
 
     def add(rows, is_counted):

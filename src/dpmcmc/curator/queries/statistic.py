@@ -1,5 +1,4 @@
-r"""The noisy sufficient statistic of an exponential family: added up once, released as often as it
-is asked for.
+"""The noisy sufficient statistic of an exponential family: summed once, released as often as asked.
 
 A row's centred statistic (S(x) - c) / R is computed in float64, moved to the unit ball, made whole
 numbers on the grid 2^-30, and its length is held to the bound in exact integers. The exact sum V of
@@ -29,7 +28,7 @@ import numpy as np
 from dpmcmc.accounting import costs
 from dpmcmc.checks import check_exact, check_sizes, positive
 from dpmcmc.curator.noise import gaussian
-from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, vector_distance
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, vector_tv_error
 from dpmcmc.curator.sums.exact_sum import (
     BITS,
     Table,
@@ -39,13 +38,15 @@ from dpmcmc.curator.sums.exact_sum import (
     sum_row_vectors,
 )
 from dpmcmc.curator.sums.rowwise import rowwise
-from dpmcmc.types import Answer, Family, Model, Neighbours, Unit
+from dpmcmc.types import Answer, Array, Family, Model, Neighbours, Unit
 
 
 @dataclass(frozen=True)
 class SufficientStatistic:
-    """Release  T (sum_i (S(x_i) - c) + N(0, s^2 I))  and, as one more entry at the end, T times the
-    number of rows.
+    """The noisy sum of the rows' sufficient statistics, and the number of rows.
+
+    Released is  T (sum_i (S(x_i) - c) + N(0, s^2 I))  and, as one more entry at the end, T times
+    the number of rows.
 
     S, its center c and its radius R are those of the model's `family`; T = temperature, a public
     constant. s = noise_multiplier * R * (2 when a row is replaced, sqrt(2) when one is added or
@@ -55,6 +56,19 @@ class SufficientStatistic:
     Every ask has fresh noise. Rows whose statistic is outside the ball are moved to it, those at
     its surface by at most (m + 16) 2^-28 of R; a NaN counts as the center. Asked with the chain's
     position, which sets the precision of the answer and nothing else.
+
+    Attributes:
+        noise_multiplier: Standard deviation of the noise, divided by the sensitivity of the sum.
+        temperature: T, the power of the likelihood.
+
+    Raises:
+        ValueError: A number is not positive and finite.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> query = queries.SufficientStatistic(noise_multiplier=5.0)
+        >>> round(query.cost(Unit()).rho(), 3)
+        0.02
     """
 
     released: ClassVar[str] = (
@@ -68,7 +82,21 @@ class SufficientStatistic:
     def __post_init__(self) -> None:
         check_sizes(self, "noise_multiplier", "temperature")
 
-    def answer(self, key, model: Model, rows: Table, position) -> Answer:
+    def answer(self, key: Array, model: Model, rows: Table, position: Array) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise and the coins.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+
+        Raises:
+            ValueError: The model has no `family`, or its parts do not fit together.
+        """
         family = _family(model, rows)
         total = statistic_sum(family, rows) if rows.statistic is None else rows.statistic
         sigma = self._integer_sigma(rows.unit)
@@ -85,16 +113,22 @@ class SufficientStatistic:
         )
 
     def cost(self, unit: Unit) -> costs.Gaussian:
-        return costs.Gaussian(self.noise_multiplier, vector_distance(self._integer_sigma(unit)))
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
+        return costs.Gaussian(self.noise_multiplier, vector_tv_error(self._integer_sigma(unit)))
 
     def _integer_sigma(self, unit: Unit) -> float:
         return self.noise_multiplier * joint_sensitivity(unit) * 2.0**BITS
 
 
 def joint_sensitivity(unit: Unit) -> float:
-    """How far one person can move a sum of vectors in the unit ball together with the number of
-    rows.
-    """
+    """How far one person can move a sum of unit-ball vectors together with the number of rows."""
     # math.sqrt(2) is above the square root of 2.
     return unit.rows_per_person * (
         2.0 if unit.neighbours is Neighbours.REPLACE_ONE else math.sqrt(2)
@@ -102,8 +136,9 @@ def joint_sensitivity(unit: Unit) -> float:
 
 
 def with_statistic(table: Table, model: Model) -> Table:
-    """The table with the sum of the model's statistic: computed once per program, if a query there
-    asks for it.
+    """The table with the sum of the model's statistic.
+
+    It is computed once per program, if a query there asks for it.
     """
     if model.family is None:
         return table
@@ -111,8 +146,9 @@ def with_statistic(table: Table, model: Model) -> Table:
 
 
 def statistic_sum(family: Family, table: Table):
-    """The exact integer sum of the rows' centred and clipped statistics / radius, in units of
-    2^-BITS: shape (m,).
+    """The exact integer sum of the rows' centred and clipped statistics / radius: shape (m,).
+
+    It is in units of 2^-BITS.
     """
 
     def block_sum(rows, is_counted):
@@ -122,8 +158,9 @@ def statistic_sum(family: Family, table: Table):
 
 
 def row_integers(family: Family, rows, num_rows):
-    """Each row's (S - c) / R as integers on the grid 2^-BITS, of shape (rows, m) and length at most
-    2^BITS.
+    """Each row's (S - c) / R as integers on the grid 2^-BITS.
+
+    The shape is (rows, m), and each length at most 2^BITS.
     """
 
     def centred():
@@ -137,9 +174,7 @@ def row_integers(family: Family, rows, num_rows):
 
 
 def same_family(one: Model, other: Model, row: Any) -> bool:
-    """Whether two families are the same but for their radius, as far as some positions and made-up
-    rows tell.
-    """
+    """Whether two families agree but for their radius, at some positions and on made-up rows."""
     positions = (
         np.modf(0.618 * np.arange(1, 1 + 3 * one.dimension))[0].reshape(3, -1).astype(np.float32)
     )
@@ -148,7 +183,7 @@ def same_family(one: Model, other: Model, row: Any) -> bool:
         row,
     )
 
-    def said(family: Family) -> list[np.ndarray]:
+    def values_of(family: Family) -> list[np.ndarray]:
         of_positions = jax.jit(
             jax.vmap(lambda position: (family.natural(position), family.log_partition(position)))
         )(positions)
@@ -163,8 +198,8 @@ def same_family(one: Model, other: Model, row: Any) -> bool:
 
     if one.family is None or other.family is None:
         return one.family is other.family
-    here = said(one.family)
-    there = said(other.family)
+    here = values_of(one.family)
+    there = values_of(other.family)
     return all(
         a.shape == b.shape and np.allclose(a, b, 1e-5, 1e-5, True)
         for a, b in zip(here, there, strict=True)
@@ -181,8 +216,8 @@ def _family(model: Model, table: Table) -> Family:
     if family is None:
         raise ValueError(
             "the model has no `family`, so its rows have no sufficient statistic with a public "
-            "bound: declare the bounds that "
-            "the model takes (radius=..., max_count=...), or use LogRatio"
+            "bound: declare the bounds that the model takes (radius=..., max_count=...), or use "
+            "LogRatio"
         )
     check_exact("radius", family.radius)
     positive("radius", family.radius)
@@ -193,8 +228,7 @@ def _family(model: Model, table: Table) -> Family:
     if len(shape) != 1 or natural != shape or np.shape(family.center) not in ((), shape):
         raise ValueError(
             f"statistic has shape {shape}, natural {natural} and center {np.shape(family.center)}: "
-            "they must be (m,), (m,), "
-            "and (m,) or a number"
+            "they must be (m,), (m,), and (m,) or a number"
         )
     if shape[0] >= MAX_DIMENSION:
         raise ValueError(

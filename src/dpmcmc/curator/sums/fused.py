@@ -1,9 +1,8 @@
-r"""One pass over the rows on a GPU, for models with a linear predictor: the rows are read once for
-all chains.
+"""One pass over the rows on a GPU, for models with a linear predictor.
 
-XLA makes several kernels of a query, and reads the rows again for every chain. Here one kernel
-(Pallas, on Triton) loads a tile of rows, multiplies it with the points of all chains, and takes
-every row through the model, the clip and the grid.
+The rows are read once for all chains. XLA makes several kernels of a query, and reads the rows
+again for every chain. Here one kernel (Pallas, on Triton) loads a tile of rows, multiplies it with
+the points of all chains, and takes every row through the model, the clip and the grid.
 
 The kernels are in `gpu_kernels`. Here it is decided whether they are used, and what they return is
 added up. This module does not import Pallas, so on a CPU nothing of it is loaded.
@@ -44,8 +43,9 @@ def is_on() -> bool:
 
 
 def row_layout(model: Model, rows: Any) -> Layout | None:
-    """The layout of a model's rows (arrays or shapes, with the leading axis), or None where the
-    other path must be taken.
+    """The layout of a model's rows, or None where the other path must be taken.
+
+    The rows are arrays or shapes, with the leading axis.
     """
     leaves = jax.tree.leaves(rows)
     if not is_on() or model.linear is None or is_double(rows):
@@ -79,10 +79,10 @@ def _compiles(linear: Linear, layout: Layout, leaves, structure) -> bool:
 
 
 def _for_all_chains(one_pass: Callable[..., Any], most: int):
-    """one_pass(points, data), points with a leading axis of chains, such that `vmap` over points
-    lengthens that axis, up to `most`.
+    """one_pass(points, data), points with a leading axis of chains, up to `most` of them.
 
-    JAX by itself would run a kernel for each chain, and read the rows for each.
+    `vmap` over points lengthens that axis. JAX by itself would run a kernel for each chain, and
+    read the rows for each.
     """
 
     @custom_vmap
@@ -102,8 +102,8 @@ def _for_all_chains(one_pass: Callable[..., Any], most: int):
             whole = jax.tree.map(at_every_chain, (points, data), tuple(in_batched))
             return lax.map(lambda arguments: run(*arguments), whole), True
         of_chains = map(at_every_chain, points, in_batched[0])
-        found = run([leaf.reshape(-1, *leaf.shape[2:]) for leaf in of_chains], data)
-        return found.reshape(axis_size, -1, *found.shape[1:]), True
+        results = run([leaf.reshape(-1, *leaf.shape[2:]) for leaf in of_chains], data)
+        return results.reshape(axis_size, -1, *results.shape[1:]), True
 
     return run
 
@@ -112,8 +112,8 @@ def _sum(table: Table, layout: Layout, one_pass, points, parts: Sequence[Any]):
     """The sum over all pieces, on all devices, for a single chain's points."""
 
     def all_pieces(points, data):
-        found = [one_pass(*points, *part, real) for part, real in zip(*data, strict=True)]
-        return functools.reduce(jnp.add, found)
+        parts_of_sum = [one_pass(*points, *part, real) for part, real in zip(*data, strict=True)]
+        return functools.reduce(jnp.add, parts_of_sum)
 
     real = list(table.occupied or map(table.num_real, range(len(parts))))
     total = _for_all_chains(all_pieces, layout.most_chains)(
@@ -131,7 +131,7 @@ def _by_columns(table: Table, layout: Layout):
 
 
 def ratio_sum(model: Model, table: Table, layout: Layout, position, proposal, bound):
-    """What `log_ratio_sum` promises."""
+    """The same as `log_ratio_sum`, by a kernel."""
     from dpmcmc.curator.sums import gpu_kernels
 
     assert model.linear is not None
@@ -146,7 +146,7 @@ def ratio_sum(model: Model, table: Table, layout: Layout, position, proposal, bo
 
 
 def gradient_sum(model: Model, table: Table, layout: Layout, position, clip: float, bits: int):
-    """What `all_rows_sum` promises, for a table with scales."""
+    """The same as `all_rows_sum`, by a kernel, for a table with scales."""
     from dpmcmc.curator.sums import gpu_kernels
 
     assert model.linear is not None and table.scales is not None

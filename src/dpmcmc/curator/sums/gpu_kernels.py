@@ -149,16 +149,16 @@ def _gradient_tiles(num_points: int) -> Tiles:
     return Tiles(32, 2, 16) if num_points <= 16 else Tiles(64, 4, 32)
 
 
-def _coefficients(slopes, factor, limit, scale):
+def _coefficients(derivatives, factor, limit, scale):
     """The rows' integers C: as in `linear_rows`, with which they agree to the last bit."""
-    wanted = slopes / factor * scale
+    wanted = derivatives / factor * scale
     wanted = jnp.where(jnp.isnan(wanted), 0.0, jnp.clip(wanted, -(2.0**22), 2.0**22)).astype(
         jnp.float32
     )
     return jnp.clip(round_half_even(wanted), -limit, limit)
 
 
-def _gradient_kernel(scale, program: Program, slope: Traced, high_ref, low_ref, out_ref):
+def _gradient_kernel(scale, program: Program, derivative: Traced, high_ref, low_ref, out_ref):
     """Out: (width, points) sums of C X in float64; for a single chain (width,) in int64."""
     tiles = program.tiles
     width = program.layout.width
@@ -177,17 +177,17 @@ def _gradient_kernel(scale, program: Program, slope: Traced, high_ref, low_ref, 
                 predictors = many_predictors(tile, high_ref[...], low_ref[...])
                 factor = factor[:, None]
                 limit = limit[:, None]
-            slopes = row_by_row(slope, [predictors, jnp.full(tiles.rows, 1.0)], leaves)
-            return _coefficients(slopes, factor, limit, scale), features
+            derivatives = row_by_row(derivative, [predictors, jnp.full(tiles.rows, 1.0)], leaves)
+            return _coefficients(derivatives, factor, limit, scale), features
 
     def body(step, total):
-        found, features = integers(step.astype(jnp.int32))
+        coefficients, features = integers(step.astype(jnp.int32))
         if is_one:
             # What one thread has loaded is added first: the rest, which goes across threads, is
             # left for the end.
-            products = found.astype(jnp.int64)[None, :] * features.astype(jnp.int64)
+            products = coefficients.astype(jnp.int64)[None, :] * features.astype(jnp.int64)
             return total + jnp.sum(products.reshape(width, -1, LOADED), axis=2)
-        wide = (features.astype(jnp.float64), found.astype(jnp.float64))
+        wide = (features.astype(jnp.float64), coefficients.astype(jnp.float64))
         dimensions = (((1,), (0,)), ((), ()))
         return total + lax.dot_general(
             *wide, dimensions, precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float64
@@ -205,7 +205,7 @@ def gradient_pass(
     num_points = 1 if len(positions) == 1 else max(8, layouts.power_of_two(len(positions)))
     tiles = _gradient_tiles(num_points)
     assert tiles.block <= longest_block(bits), "sums in float64 must stay below 2^53"
-    slope = layouts.slope(linear, layouts.row_of(piece, layout))
+    derivative = layouts.derivative(linear, layouts.row_of(piece, layout))
     scale = np.float32(2.0**bits / clip)
     with jax.enable_x64(False):
         inputs = split(padded(positions[:, np.array(layout.order)], num_points, layout.width))
@@ -217,7 +217,7 @@ def gradient_pass(
     with jax.enable_x64(True):
         kernel = functools.partial(_gradient_kernel, scale)
         out = jax.ShapeDtypeStruct(shape, dtype)
-        parts = call(kernel, slope, layout, tiles, piece, scales, real, inputs, out)
+        parts = call(kernel, derivative, layout, tiles, piece, scales, real, inputs, out)
         total = jnp.sum(parts.astype(jnp.int64), axis=0).reshape(layout.width, num_points)
         total = total[: len(layout.order), : len(positions)].T
         return jnp.zeros_like(total).at[:, np.array(layout.order)].set(total)

@@ -98,10 +98,10 @@ class Program(NamedTuple):
             if is_in_range is None
             else (index < num_columns) & is_in_range[None, :]
         )
-        found = _load(self.features.at[:, pallas.ds(step * rows, rows)], mask)
+        tile = _load(self.features.at[:, pallas.ds(step * rows, rows)], mask)
         for place, constant in enumerate(self.layout.constants, num_columns):
-            found = jnp.where(index == place, np.float32(constant), found)
-        return found
+            tile = jnp.where(index == place, np.float32(constant), tile)
+        return tile
 
 
 def _load(ref, mask):
@@ -174,13 +174,14 @@ def row_by_row(traced: Traced, inputs, leaves):
     if inputs[0].ndim == 2:
         function = jax.vmap(function, (0, *none))
     closed = jax.make_jaxpr(jax.vmap(function))(*inputs, *leaves)
-    (found,) = _evaluate(closed.jaxpr, closed.consts, [*inputs, *leaves])
-    return found
+    (values,) = _evaluate(closed.jaxpr, closed.consts, [*inputs, *leaves])
+    return values
 
 
 def _evaluate(jaxpr, constants, arguments) -> list:
-    """A traced function's values, with fused multiplication and addition, which this compiler does
-    not look for by itself.
+    """A traced function's values, with fused multiplication and addition.
+
+    This compiler does not fuse by itself.
     """
     known = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *arguments], strict=True))
     products: dict[Any, list] = {}
@@ -197,17 +198,17 @@ def _evaluate(jaxpr, constants, arguments) -> list:
         ]
         inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
         if name in ("jit", "pjit", "custom_jvp_call", "closed_call"):
-            found = _evaluate(inner.jaxpr, inner.consts, inputs)
+            outputs = _evaluate(inner.jaxpr, inner.consts, inputs)
         elif name == "add" and any(is_product):
             first = is_product.index(True)
             left, right = products[equation.invars[first]]
-            found = [_fma(left, right, inputs[1 - first])]
+            outputs = [_fma(left, right, inputs[1 - first])]
         else:
-            found = equation.primitive.bind(*inputs, **equation.params)
-            found = found if equation.primitive.multiple_results else [found]
+            outputs = equation.primitive.bind(*inputs, **equation.params)
+            outputs = outputs if equation.primitive.multiple_results else [outputs]
         if name == "mul" and out.aval.dtype == jnp.float32:
             products[out] = inputs
-        known.update(zip(equation.outvars, found, strict=True))
+        known.update(zip(equation.outvars, outputs, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 
@@ -216,7 +217,7 @@ def _fma(left, right, term):
     if layouts.INTERPRET or "cuda" not in backend.get_backend().platform_version.lower():
         return left * right + term
     shape = jnp.broadcast_shapes(*map(jnp.shape, (left, right, term)))
-    (found,) = triton.elementwise_inline_asm(
+    (result,) = triton.elementwise_inline_asm(
         "fma.rn.f32 $0, $1, $2, $3;",
         args=[
             jnp.broadcast_to(jnp.asarray(value, jnp.float32), shape)
@@ -226,12 +227,13 @@ def _fma(left, right, term):
         pack=1,
         result_shape_dtypes=[jax.ShapeDtypeStruct(shape, jnp.float32)],
     )
-    return found
+    return result
 
 
 def round_half_even(values):
-    """Round half to even, as integers, for values of at most 2^22: an addition whose last bit is 1,
-    and its bits.
+    """Round half to even, as integers, for values of at most 2^22.
+
+    It is an addition whose last bit is 1, and its bits.
     """
     return lax.bitcast_convert_type(values + ROUNDER, jnp.int32) - ROUNDER.view(np.int32)
 
@@ -241,10 +243,10 @@ def padded(points, number: int, width: int):
 
 
 def call(kernel, traced: Traced, layout: Layout, tiles: Tiles, piece, per_row, real, inputs, out):
-    """Run a kernel over all rows: what each program found, (programs, ...). `per_row` comes before
-    the traced leaves.
+    """Run a kernel over all rows and return the result of each program: (programs, ...).
 
-    `real` says which rows are: a number of the first ones, or one number for each.
+    `per_row` comes before the traced leaves. `real` has the rows that are real: a number of the
+    first ones, or one number for each.
     """
     zero = np.int32(0)
     leaves = jax.tree.leaves(piece)

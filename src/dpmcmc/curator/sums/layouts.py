@@ -1,5 +1,6 @@
-"""What `fused` kernels know of a model: where a row's features are, and its log-likelihood as a
-function of single numbers.
+"""What `fused` kernels need of a model: where a row's features are, and its log-likelihood.
+
+The log-likelihood is a function of single numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Layout(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Of a tile: a power of two."""
+        """The width of a tile: a power of two."""
         return max(16, power_of_two(len(self.order)))
 
     @property
@@ -114,12 +115,12 @@ def _trace(function: Callable[[Any, Any], Any], row, num_inputs: int) -> Traced:
 
 
 def log_likelihood(linear: Linear, row) -> Traced:
-    """That of one row, of its predictor."""
+    """The log-likelihood of one row, as a function of its predictor."""
     return _trace(lambda inputs, row: linear.log_likelihood(inputs[0], row), row, 1)
 
 
-def slope(linear: Linear, row) -> Traced:
-    """Its derivative in the predictor.
+def derivative(linear: Linear, row) -> Traced:
+    """The derivative of one row's log-likelihood in its predictor.
 
     The second input is 1: a constant there is more than the kernel's compiler takes.
     """
@@ -142,7 +143,7 @@ def row_of(piece, layout: Layout):
 
 
 def shapes(row) -> list[tuple[tuple[int, ...], Any]]:
-    """Shape and type of each leaf: what can be looked up in a cache."""
+    """Shape and type of each leaf: a key of a cache."""
     return [(leaf.shape, jnp.dtype(leaf.dtype)) for leaf in jax.tree.leaves(row)]
 
 

@@ -9,7 +9,7 @@ each row, so that the largest entry has about half of the grid's bits), and with
     |C X| <= |C| N <= 2^bits      for every row, whatever floating point did,
 
 and the sum of all C X is a product of a vector and a matrix. It is computed in float64 over blocks
-so short that no partial sum reaches 2^53: then it is exact, in any order, with or without fused
+so short that every partial sum is below 2^53: then it is exact, in any order, with or without fused
 multiplication, and the blocks are added as integers.
 """
 
@@ -53,7 +53,7 @@ PLACES = {"add", "lt", "select_n"}  # in integers: an index counted from the end
 
 
 class Scales(NamedTuple):
-    """What is known of each row's features."""
+    """What is needed of each row's features."""
 
     # From features to their integers; 0 for a row that must not count (no finite features, or all
     # of them zero)
@@ -62,12 +62,12 @@ class Scales(NamedTuple):
 
 
 def freeze_features(model: Model, row: Any) -> Model:
-    """The model, with features that are the same numbers wherever they are computed, or without the
-    short cut through them.
+    """The model with features that are the same numbers wherever they are computed.
 
-    N is found in one place of a program, and X in another. Compiled code may round a product and a
-    sum in two ways, so features that are computed may be two different vectors there; cells that
-    are only moved about, and constants, are not.
+    Where that cannot be had, the model is without the short cut through them. N is found in one
+    place of a program, and X in another. Compiled code may round a product and a sum in two ways,
+    so features that are computed may be two different vectors there; cells that are only moved
+    about, and constants, are not.
     """
     if model.linear is None:
         return model
@@ -108,8 +108,9 @@ def _moves_only(jaxpr) -> bool:
 
 
 def _is_move(equation) -> bool:
-    """Whether nothing is rounded: cells are moved, or become floating-point numbers one by one;
-    places are computed in integers.
+    """Whether nothing is rounded.
+
+    Cells are moved, or become floating-point numbers one by one; places are computed in integers.
     """
     name = equation.primitive.name
     inner = list(inner_jaxprs(equation))
@@ -146,9 +147,9 @@ def row_scales(linear: Linear, rows, bits: int, is_double: bool, block: int) -> 
     def fill(index, scales):
         first = jnp.minimum(index * block, size - block)
         part = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, block), rows)
-        found = _block_scales(linear, part, bits, is_double)
+        of_block = _block_scales(linear, part, bits, is_double)
         return jax.tree.map(
-            lambda old, new: lax.dynamic_update_slice_in_dim(old, new, first, 0), scales, found
+            lambda old, new: lax.dynamic_update_slice_in_dim(old, new, first, 0), scales, of_block
         )
 
     empty = Scales(
@@ -182,21 +183,22 @@ def _block_scales(linear: Linear, rows, bits: int, is_double: bool) -> Scales:
 def gradient_integers(
     linear: Linear, rows, scales: Scales, is_counted, position, clip: float, bits: int
 ):
-    """The exact sum of the counted rows' clipped gradients / clip in units of 2^-bits, for at most
-    `longest_block` rows.
+    """The exact sum of the counted rows' clipped gradients / clip in units of 2^-bits.
+
+    It takes at most `longest_block` rows.
     """
     with jax.enable_x64(position.dtype == jnp.float64):
         predictors = rowwise(linear.predictor, (None, 0))(position, rows)
-        slopes = rowwise(jax.grad(linear.log_likelihood), (0, 0))(predictors, rows)
+        derivatives = rowwise(jax.grad(linear.log_likelihood), (0, 0))(predictors, rows)
         limit = jnp.where(is_counted, scales.largest, 0)
-        coefficients = row_coefficients(slopes, scales.factor, limit, 2.0**bits / clip)
+        coefficients = row_coefficients(derivatives, scales.factor, limit, 2.0**bits / clip)
         integers = [_integers(part, scales.factor) for part in _features(linear, rows)]
     return jnp.concatenate([_exact_product(coefficients, part) for part in integers])
 
 
-def row_coefficients(slopes, factor, limit, scale):
+def row_coefficients(derivatives, factor, limit, scale):
     """The rows' integers C, at most `limit`."""
-    wanted = jnp.round(slopes / factor * scale)
+    wanted = jnp.round(derivatives / factor * scale)
     wanted = jnp.where(jnp.isnan(wanted), 0.0, jnp.clip(wanted, -(2.0**30), 2.0**30)).astype(
         jnp.int32
     )
@@ -218,15 +220,17 @@ def _features(linear: Linear, rows):
 
 
 def _integers(features, factor):
-    """Whole numbers, in the dtype of the features: an exact product and a rounding, so the same on
-    every path.
+    """Whole numbers, in the dtype of the features.
+
+    An exact product and a rounding make them, so they are the same on every path.
     """
     return jnp.where(factor[:, None] > 0, jnp.round(features * factor[:, None]), 0.0)
 
 
 def _power_of_two(exponent, dtype):
-    """2^exponent exactly, which exp2 is not; inf or 0 beyond the dtype. A product with it needs no
-    rounding, fused or not.
+    """2^exponent exactly, which exp2 is not; inf or 0 beyond the dtype.
+
+    A product with it needs no rounding, fused or not.
     """
     facts = jnp.finfo(dtype)
     bits = (

@@ -1,11 +1,11 @@
 """A model's functions applied to many rows, so that no row changes what another contributes.
 
-`vmap` is JAX's way to do so, but not a promise. A rule of the model's own for vmap sees all rows; a
-convolution of many rows may be compiled as one, in which a NaN of one row is everyone's; a series
-may be summed until the slowest row is done, which rounds the others once more; LAPACK prints when
-an entry is infinite; foreign code does what it likes. So a function is traced for one row, every
-operation of that trace must be known to keep rows apart (`ROW_SEPARABLE_PRIMITIVES`), and it is
-this trace that runs.
+`vmap` is JAX's way to do so, but not a promise. A rule of the model's own for vmap is given all
+rows; a convolution of many rows may be compiled as one, in which a NaN of one row is everyone's; a
+series may be summed until the slowest row is done, which rounds the others once more; LAPACK prints
+when an entry is infinite; foreign code does what it likes. So a function is traced for one row,
+every operation of that trace must be known to be separable by rows (`ROW_SEPARABLE_PRIMITIVES`),
+and it is this trace that runs.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ SIDE_EFFECTS = (
 )
 DRAWS_TOGETHER = (
     "random numbers of a generator other than JAX's default, threefry, may be drawn for all rows "
-    "with the key of one, which could "
-    "then move the others' terms: give the keys impl='threefry2x32', or leave them out"
+    "with the key of one, which could then move the others' terms: give the keys "
+    "impl='threefry2x32', or leave them out"
 )
 UNKNOWN = (
     "It is not known to compute a row's value without reading other rows, and one could move their "
@@ -85,7 +85,27 @@ REASONS = {
 def rowwise(
     function: Callable[..., Any], in_axes: tuple[int | None, ...] = (0,)
 ) -> Callable[..., Any]:
-    """jax.vmap(function, in_axes), the function having been traced for one row and checked."""
+    """A function of one row, for many rows, so that no row changes the value of another.
+
+    It is jax.vmap(function, in_axes), the function having been traced for one row and checked.
+
+    Args:
+        function: What is computed for one row: an argument may also be a position.
+        in_axes: For each argument, 0 if it has a leading axis of rows, None if it has none.
+
+    Returns:
+        The function for many rows.
+
+    Raises:
+        ValueError: When it is called: the function has side effects, or may use other rows.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from dpmcmc import queries
+        >>> squares = queries.rowwise(lambda row: row**2)
+        >>> squares(jnp.arange(4.0)).tolist()
+        [0.0, 1.0, 4.0, 9.0]
+    """
 
     def over_rows(*arguments):
         one = [
@@ -122,7 +142,10 @@ def check_apart(name: str, jaxpr: Any) -> None:
 
 
 def _operation(equation: Any) -> tuple[Primitive, type]:
-    """What an equation does. In JAX 0.12 some operations are types behind one primitive."""
+    """What an equation does.
+
+    In JAX 0.12 some operations are types behind one primitive.
+    """
     return equation.primitive, type(equation.params.get("_prim"))
 
 
@@ -180,9 +203,9 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
 
 
 def _is_nothing(equation: Any) -> bool:
-    """An array without entries.
+    """Whether it is an array without entries.
 
-    One that has some holds what was in memory before, whosesoever it was.
+    One that has entries holds what was in memory before, from any program.
     """
     return equation.primitive.name == "empty" and all(
         atom.aval.size == 0 for atom in equation.outvars
@@ -190,15 +213,16 @@ def _is_nothing(equation: Any) -> bool:
 
 
 def _is_constant(equation: Any) -> bool:
-    """A number that JAX says to be on all devices, where rows are on several."""
+    """Whether it is a number that JAX has on all devices, where rows are on several."""
     return equation.primitive.name == "reshard" and all(
         isinstance(atom, Literal) for atom in equation.invars
     )
 
 
 def _draws_together(equation: Any) -> bool:
-    """Whether random numbers come from a generator that, for many keys, may draw all with the
-    first: any but JAX's default.
+    """Whether random numbers come from another generator than JAX's default.
+
+    For many keys such a generator may draw all with the first.
     """
     types = [getattr(atom.aval, "dtype", None) for atom in (*equation.invars, *equation.outvars)]
     of_keys = [
