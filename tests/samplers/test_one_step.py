@@ -30,7 +30,7 @@ from dpmcmc.samplers.exponential import _log_ratio, change
 from dpmcmc.samplers.hmc import HMCState, _decide
 from dpmcmc.samplers.langevin import LangevinState
 from dpmcmc.samplers.penalty import WalkState, passes
-from dpmcmc.samplers.start import _advance, _Reached, corrected, lift
+from dpmcmc.samplers.start import _advance, _Progress, corrected, lift
 from dpmcmc.samplers.thermostat import ThermostatState
 from dpmcmc.types import Answer
 from tests.samplers.gradient_chains import (
@@ -413,7 +413,7 @@ def test_one_newton_step_ends_at_the_mode_and_tells_the_precision():
     found = newton(log_prior, 1e-6)
     np.testing.assert_allclose(found.position, MEAN, atol=1e-5)
     np.testing.assert_allclose(found.precision, np.linalg.inv(COVARIANCE), rtol=1e-5)
-    np.testing.assert_array_equal(found.curvature.value, PRECISION)
+    np.testing.assert_array_equal(found.hessian.value, PRECISION)
 
 
 def test_what_the_steps_found_is_in_the_precision_that_is_handed_on():
@@ -431,7 +431,7 @@ def test_what_the_steps_found_is_in_the_precision_that_is_handed_on():
     )
 
 
-def test_a_curvature_that_is_not_surely_positive_is_not_believed():
+def test_a_curvature_that_is_not_surely_positive_is_not_used():
     precision, step, variance = jnp.diag(jnp.array([100.0, 3.0])), jnp.array([1.0, 0.0]), 1.0
     noise = 3 * (2 * variance) ** 0.5
     for found in (0.5 * noise, 2 * noise):
@@ -443,8 +443,8 @@ def test_a_curvature_that_is_not_surely_positive_is_not_believed():
     "found, is_new, expected",
     [(30.0, False, 50), (30.0, True, 30), (10.0, True, 20), (150.0, True, 100)],
 )
-def test_a_curvature_that_was_just_asked_is_lowered_more_and_never_raised(found, is_new, expected):
-    """It is that at the end of the step, lifted where it is lost in noise: a half is left of an old
+def test_a_hessian_that_was_just_asked_is_lowered_more_and_never_raised(found, is_new, expected):
+    """It is that at the end of the step, raised where noise hides it: a half is left of an old
     one, a fifth of a new one.
     """
     precision, step = jnp.diag(jnp.array([100.0, 3.0])), jnp.array([1.0, 0.0])
@@ -457,9 +457,9 @@ def test_a_curvature_that_was_just_asked_is_lowered_more_and_never_raised(found,
 @pytest.mark.parametrize(
     "beyond, point, step", [(-3.0, 0.0, 1 / 4), (-0.5, 1.0, -0.5 / 1.5)], ids=["steeper", "flatter"]
 )
-def test_a_step_is_taken_back_if_the_slope_is_steeper_beyond_it(beyond, point, step):
+def test_a_step_is_rejected_if_the_gradient_is_steeper_beyond_it(beyond, point, step):
     """From 0, where the slope is 1, by 1. In both cases it falls faster than was assumed."""
-    reached = _Reached(
+    last = _Progress(
         jnp.zeros(1),
         jnp.ones(1),
         jnp.zeros(()),
@@ -467,9 +467,9 @@ def test_a_step_is_taken_back_if_the_slope_is_steeper_beyond_it(beyond, point, s
         jnp.eye(1),
         Answer(jnp.eye(1), jnp.zeros(())),
     )
-    found = jax.jit(
-        lambda slope: _advance(lambda position: 0.0, reached, jnp.ones(1), slope, 1e-8)
-    )(np.float32([beyond]))
+    found = jax.jit(lambda slope: _advance(lambda position: 0.0, last, jnp.ones(1), slope, 1e-8))(
+        np.float32([beyond])
+    )
     assert (float(found.point[0]), float(found.step[0])) == pytest.approx((point, step), rel=1e-5)
 
 
