@@ -628,10 +628,10 @@ def test_a_start_includes_the_gradients_that_led_to_where_it_ends(beyond, share)
     (first, here), (second, there) = asked[1:]
     expected = (1 - share) * first + share * second, (1 - share) * here.value + share * there.value
     np.testing.assert_allclose(
-        (found.combined.position, found.combined.gradient.value), expected, rtol=1e-3
+        (found.included.position, found.combined.gradient.value), expected, rtol=1e-3
     )
     np.testing.assert_allclose(
-        found.combined.gradient.variance,
+        found.included.gradient.variance,
         share * there.variance if share else here.variance,
         rtol=1e-2,
     )
