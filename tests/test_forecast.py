@@ -63,7 +63,7 @@ def test_a_clip_and_a_curvature_take_the_place_of_proved_bounds():
     assert recipes.langevin(proved, 1000, budget, clip=0.5).query.clip == 0.5
 
 
-def test_a_recipe_that_cannot_pass_its_own_checks_is_told_before_anything_is_spent():
+def test_a_recipe_that_cannot_pass_its_own_checks_are_reported_before_anything_is_spent():
     """What is proved of a linear regression is far above what rows do; with a clip that they stay
     below there is hope.
     """
@@ -267,8 +267,8 @@ def steps_per_draw(sampler, dimension, num_chains=1000, num_steps=3000):
 
 @pytest.mark.parametrize("sampler", ["barker", "penalty", "penalty-bit"])
 @pytest.mark.parametrize("dimension", [1, 3])
-def test_steps_are_worth_as_many_draws_as_is_told(sampler, dimension):
-    """In one dimension, where the cap shortens a third of the moves, a draw was told to take 36
+def test_steps_are_worth_as_many_draws_as_is_reported(sampler, dimension):
+    """In one dimension, where the cap shortens a third of the moves, a draw was said to take 36
     steps of Barker's test: 64 do.
     """
     assert recipes.effective_draws(
@@ -524,7 +524,7 @@ def negative_binomial(position, row):
 @pytest.mark.parametrize(
     "num_rows, share, moved", [(2000, 0.99, 0.56), (20_000, 0.99, 1.4), (20_000, 0.999, 0.2)]
 )
-def test_how_far_a_clip_moves_the_posterior_is_told(num_rows, share, moved, quick_compilation):
+def test_how_far_a_clip_moves_the_posterior_is_reported(num_rows, share, moved, quick_compilation):
     """Against the modes with and without it, by Newton's method in double precision."""
     model = models.gaussian([1.0] * 3, prior_scale=2.0)._replace(log_likelihood=negative_binomial)
     made_at, rows = np.array([1.5, 0.4, math.log(5)], np.float32), counts(num_rows, 1)

@@ -602,10 +602,11 @@ def test_a_survey_asks_where_the_start_has_ended():
     ids=["as expected", "flatter", "too long"],
 )
 def test_a_start_includes_the_gradients_that_led_to_where_it_ends(beyond, share):
-    """Those of the rows alone: the prior's is known. Two slopes that fall as expected are one with
-    less noise, between them.
+    """Those of the rows alone: the prior's is known. Two gradients that agree with the quadratic
+    model are combined to one with less noise, between them.
 
-    If the last one is a surprise it is heard alone; if its step went too far, the one before.
+    If the last one contradicts the model only that one is used; if its step was too long, only the
+    one before.
     """
     asked = []
 
@@ -628,7 +629,7 @@ def test_a_start_includes_the_gradients_that_led_to_where_it_ends(beyond, share)
     (first, here), (second, there) = asked[1:]
     expected = (1 - share) * first + share * second, (1 - share) * here.value + share * there.value
     np.testing.assert_allclose(
-        (found.included.position, found.combined.gradient.value), expected, rtol=1e-3
+        (found.included.position, found.included.gradient.value), expected, rtol=1e-3
     )
     np.testing.assert_allclose(
         found.included.gradient.variance,
@@ -689,7 +690,7 @@ def test_a_gradient_is_weighted_by_its_noise_and_its_difference_from_the_model()
     ids=["may be noise", "too long", "by far too long"],
 )
 def test_a_step_is_too_long_if_the_gradient_reverses_by_more_than_noise(behind, length):
-    """A slope back of half the one ahead, 1, and of three standard deviations, 1.6.
+    """The derivative ahead is 1: half of it back, and three standard deviations, 1.6.
 
     The next trial is where a line between is 0.
     """

@@ -24,13 +24,19 @@ MOSTLY = 0.25  # of the square of a direction: parameters with so much of it are
 
 
 def of_start(start: Any) -> list[Finding]:
-    """A private start whose Hessian cannot be told from its own noise.
+    """A private start whose Hessian cannot be distinguished from its own noise.
 
     Args:
         start: What the private start has released.
 
     Returns:
         One severe finding, or none.
+
+    Example:
+        >>> from dpmcmc.samplers.start import Start
+        >>> start = Start(np.zeros(2), np.eye(2), Answer(0.1 * np.eye(2), variance=9.0))
+        >>> [finding.code for finding in of_start(start)]
+        ['nothing-but-noise']
     """
     answer = getattr(start, "hessian", None)
     if not isinstance(answer, Answer) or np.ndim(answer.value) != 2:  # a start of another kind
@@ -44,7 +50,7 @@ def of_start(start: Any) -> list[Finding]:
     return [
         severe(
             "nothing-but-noise",
-            "At the private start the data cannot be told from the privacy noise. It is so if "
+            "At the private start the data cannot be distinguished from the privacy noise. It is so if "
             "cells or labels could not be read, because of another spelling for example; "
             "otherwise more rows or a larger budget would help.",
         )

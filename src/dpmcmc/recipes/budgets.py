@@ -10,7 +10,7 @@ from typing import Any
 from dpmcmc.checks import is_number
 from dpmcmc.types import Budget
 
-# Total-variation error of a million noisy gradients: delta pays for e^epsilon times as much
+# Total-variation error of a million noisy gradients: it takes e^epsilon times as much of delta
 TV_ERROR = 1e-23
 Budgets = Budget | Sequence[Budget]  # one for each owner
 

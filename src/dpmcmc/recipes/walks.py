@@ -11,7 +11,7 @@ test can; 73 % at the customary l = 1.2), and the way from the start to the post
 of that length, takes a smaller share of the budget. They cost time only.
 
 **Longest move.** M = the root mean square length of a move; longer ones are shortened to it, since
-the bill pays for the longest.
+the bill depends on the longest.
 
 **Noise.** The penalty test on a released ratio mixes best per epsilon when the ratio of the longest
 move has a noise of standard deviation 2.38 (where s^2 Phi(-s/2) is largest), on its accept bit when
