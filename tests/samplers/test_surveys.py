@@ -37,13 +37,13 @@ from dpmcmc.samplers.surveys import Survey, log_likelihood
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 HERE = np.float32([0.3, -1.0, 0.5])
 CURVATURE = np.float32([[40.0, 8.0, -3.0], [8.0, 25.0, 2.0], [-3.0, 2.0, 9.0]])
-SLOPE = np.float32([12.0, -7.0, 20.0])
+GRADIENT = np.float32([12.0, -7.0, 20.0])
 
 
 def released(variance=30.0, of_curvature=4.0, curvature=CURVATURE):
     return Survey(
         jnp.asarray(HERE),
-        Answer(jnp.asarray(SLOPE), jnp.float32(variance)),
+        Answer(jnp.asarray(GRADIENT), jnp.float32(variance)),
         Answer(curvature, jnp.float32(of_curvature)),
     )
 
@@ -64,7 +64,7 @@ def brute_force(found: Survey, position):
     move = np.asarray(position, float) - HERE
     return stats.multivariate_normal(
         np.asarray(found.hessian.value) @ move, covariance_of(found, move)
-    ).logpdf(SLOPE)
+    ).logpdf(GRADIENT)
 
 
 def covariance_of(found: Survey, move):
@@ -95,7 +95,7 @@ def test_the_density_is_that_of_what_was_released(curvature):
 
 
 def test_the_spread_is_that_of_all_noises_together():
-    """That of the test above: slopes, curvatures and rows drawn again and again have it within six
+    """That of the test above: gradients, curvatures and rows drawn again and again have it within six
     standard errors (1e-8).
     """
     variance, of_curvature, num = 30.0, 4.0, 200_000
@@ -119,19 +119,19 @@ def test_a_gradient_from_a_step_before_is_included():
     """As the law of both says, which share what the rows are: a normal one of six numbers. Without
     it the density is another.
     """
-    there, slope, variance = (
+    there, gradient, variance = (
         HERE + np.float32([0.2, 0.1, -0.4]),
-        SLOPE + np.float32([3.0, -9.0, 4.0]),
+        GRADIENT + np.float32([3.0, -9.0, 4.0]),
         50.0,
     )
     found = released(of_curvature=1e-9)._replace(
-        included=Released(jnp.asarray(there), Answer(jnp.asarray(slope), jnp.float32(variance)))
+        included=Released(jnp.asarray(there), Answer(jnp.asarray(gradient), jnp.float32(variance)))
     )
     spread = np.kron(np.ones((2, 2)), CURVATURE) + np.diag(np.repeat([30.0, variance], 3))
 
     def both(position):
         moves = np.concatenate([CURVATURE @ (position - HERE), CURVATURE @ (position - there)])
-        return stats.multivariate_normal(moves, spread).logpdf(np.concatenate([SLOPE, slope]))
+        return stats.multivariate_normal(moves, spread).logpdf(np.concatenate([GRADIENT, gradient]))
 
     positions = HERE + np.float32(np.random.default_rng(2).normal(size=(20, 3)))
     theirs = [both(position) - both(HERE) for position in positions]
@@ -146,10 +146,10 @@ def test_a_gradient_from_a_step_before_is_included():
 def test_without_noise_the_last_gradient_is_used_alone():
     """A baseline's: there is nothing to average away, and the point before is farther off."""
     nothing = np.float32(0.0)
-    included = Released(jnp.asarray(HERE + 1), Answer(jnp.asarray(SLOPE + 1), nothing))
+    included = Released(jnp.asarray(HERE + 1), Answer(jnp.asarray(GRADIENT + 1), nothing))
     combined = released(variance=nothing)._replace(included=included).combined
     np.testing.assert_array_equal(combined.position, HERE)
-    np.testing.assert_array_equal(combined.gradient.value, SLOPE)
+    np.testing.assert_array_equal(combined.gradient.value, GRADIENT)
     assert combined.gradient.variance == 0
     assert of_survey(model_of(log_prior), released(variance=nothing)._replace(included=included))
 
@@ -179,7 +179,7 @@ def closed_form(variance):
     """Mean and covariance without noise in the curvature: two normals."""
     weight = CURVATURE @ np.linalg.inv(CURVATURE + variance * np.eye(3))
     covariance = np.linalg.inv(weight @ CURVATURE + np.eye(3))
-    return covariance @ (weight @ (CURVATURE @ HERE + SLOPE)), covariance
+    return covariance @ (weight @ (CURVATURE @ HERE + GRADIENT)), covariance
 
 
 @pytest.mark.parametrize(
@@ -452,8 +452,8 @@ def severe_codes(found):
 
 @pytest.mark.parametrize("variance, is_reported", [(None, False), (3000.0, False), (10.0, True)])
 def test_a_survey_far_from_the_posterior_is_reported(variance, is_reported):
-    """Where the slope is more than the noise of the start and of the survey."""
-    included = None if variance is None else Released(HERE, Answer(SLOPE, np.float32(variance)))
+    """Where the gradient is more than the noise of the start and of the survey."""
+    included = None if variance is None else Released(HERE, Answer(GRADIENT, np.float32(variance)))
     found = released(variance=1.0)._replace(included=included)
     reported = of_survey(model_of(log_prior), found)
     assert ("not-arrived" in severe_codes(reported)) is is_reported
@@ -462,12 +462,12 @@ def test_a_survey_far_from_the_posterior_is_reported(variance, is_reported):
 
 @pytest.mark.parametrize("step_variance, is_reported", [(0.0, True), (3.0, True), (6.0, False)])
 def test_a_step_that_is_off_by_a_noisy_hessian_is_not_reported(step_variance, is_reported):
-    """Noise W in a curvature leaves a slope W s behind a step s.
+    """Noise W in a curvature leaves a gradient W s behind a step s.
 
-    Of 1 000 that are nothing but noise one is told: chi^2 > 16.3.
+    Of 1 000 that are nothing but noise one is reported: chi^2 > 16.3.
     """
     move = np.float32([1.0, -1.0, 2.0])
-    included = Released(HERE - move, Answer(SLOPE, np.float32(10.0)))
+    included = Released(HERE - move, Answer(GRADIENT, np.float32(10.0)))
     found = released(variance=1.0)._replace(
         included=included, step_variance=np.float32(step_variance)
     )
@@ -475,7 +475,7 @@ def test_a_step_that_is_off_by_a_noisy_hessian_is_not_reported(step_variance, is
     noise = stats.multivariate_normal(
         cov=covariance_of(released(11.0, step_variance, np.zeros((3, 3))), move)
     )
-    size = 2 * (noise.logpdf(np.zeros(3)) - noise.logpdf(SLOPE - HERE))
+    size = 2 * (noise.logpdf(np.zeros(3)) - noise.logpdf(GRADIENT - HERE))
     assert (size > 16.3) == is_reported
 
 
@@ -498,7 +498,7 @@ def test_how_much_wider_noise_makes_the_posterior(variance, is_much):
 
 @pytest.mark.parametrize("self_concordance, is_much", [(0.0, False), (0.98, False), (1.02, True)])
 def test_a_posterior_within_which_the_curvature_may_double_is_reported(self_concordance, is_much):
-    """Along the axis of curvature 8, with the noise 64 of the slope, and no prior: its precision is
+    """Along the axis of curvature 8, with the noise 64 of the gradient, and no prior: its precision is
     8 * 8 / (8 + 64).
     """
     flat = model_of(
@@ -584,10 +584,10 @@ def test_a_survey_asks_where_the_start_has_ended():
         Answer(jnp.eye(2), 3.0),
         Released(jnp.zeros(2), Answer(jnp.ones(2), 1.0)),
     )
-    found = survey(lambda key, position, ask: end, "slope", "curvature")(
+    found = survey(lambda key, position, ask: end, "gradient", "curvature")(
         jax.random.key(0), jnp.zeros(2), ask
     )
-    assert asked == [("slope", [1.0, 2.0]), ("curvature", [1.0, 2.0])]
+    assert asked == [("gradient", [1.0, 2.0]), ("curvature", [1.0, 2.0])]
     assert (
         found.position is end.position
         and found.included is end.included
@@ -611,21 +611,21 @@ def test_a_start_includes_the_gradients_that_led_to_where_it_ends(beyond, share)
     asked = []
 
     def ask(key, query, position):
-        slope = 3 - (beyond if len(asked) == 2 else 1) * position
+        gradient = 3 - (beyond if len(asked) == 2 else 1) * position
         asked.append(
             (
                 position,
                 Answer(
-                    jnp.eye(1) if query == "curvature" else slope, jnp.float32(1e-4 * len(asked))
+                    jnp.eye(1) if query == "curvature" else gradient, jnp.float32(1e-4 * len(asked))
                 ),
             )
         )
         return asked[-1][1]
 
     with jax.disable_jit():
-        found = newton_start(lambda position: -jnp.sum(position**2) / 4, "slope", "curvature", 2)(
-            jax.random.key(0), jnp.ones(1), ask
-        )
+        found = newton_start(
+            lambda position: -jnp.sum(position**2) / 4, "gradient", "curvature", 2
+        )(jax.random.key(0), jnp.ones(1), ask)
     (first, here), (second, there) = asked[1:]
     expected = (1 - share) * first + share * second, (1 - share) * here.value + share * there.value
     np.testing.assert_allclose(
@@ -645,7 +645,7 @@ def test_a_start_includes_the_gradients_that_led_to_where_it_ends(beyond, share)
 )
 def test_a_start_asks_what_its_arguments_say(hessians, order):
     """One kind of step after the other, and at each of the first points the curvature, before the
-    slope there.
+    gradient there.
     """
     asked = []
 
@@ -665,7 +665,7 @@ def test_a_start_asks_what_its_arguments_say(hessians, order):
 
 
 def weighed(old_variance, surprise, variance=2.0):
-    """The share of a new slope that falls by so much more than was expected."""
+    """The share of a new gradient that falls by so much more than was expected."""
     last = _Progress(
         jnp.zeros(2), jnp.ones(2), jnp.float32(old_variance), jnp.ones(2), jnp.eye(2), None
     )
@@ -673,7 +673,7 @@ def weighed(old_variance, surprise, variance=2.0):
 
 
 def test_a_gradient_is_weighted_by_its_noise_and_its_difference_from_the_model():
-    """After a step of (1, 1) where the slope was (1, 1), and should fall by as much.
+    """After a step of (1, 1) where the gradient was (1, 1), and should fall by as much.
 
     A surprise of 50 on average: noise of 8.
     """
@@ -724,14 +724,14 @@ def test_where_effects_are_strong_the_curvature_is_asked_again():
 
     def ask(key, query, position):
         chance = jax.nn.sigmoid(corners @ position)
-        if query == "slope":
+        if query == "gradient":
             return Answer(
                 1e4 * corners.T @ (jax.nn.sigmoid(corners @ effects) - chance), jnp.float32(100.0)
             )
         return Answer(1e4 * (corners.T * chance * (1 - chance)) @ corners, jnp.float32(100.0))
 
     def error(hessians):
-        start = newton_start(lambda position: 0.0 * jnp.sum(position), {"slope": 8}, hessians)
+        start = newton_start(lambda position: 0.0 * jnp.sum(position), {"gradient": 8}, hessians)
         return np.abs(
             jax.jit(start, static_argnums=2)(jax.random.key(0), jnp.zeros(3), ask).position
             - effects
@@ -771,9 +771,9 @@ def test_a_hessian_hidden_by_noise_does_not_hold_a_start_back(least, low, high, 
 
     def far_off(key):
         position = recipe.start(key, jnp.zeros(3), ask).position
-        slope = total(jax.grad, position) + jax.grad(model.log_prior)(position)
+        gradient = total(jax.grad, position) + jax.grad(model.log_prior)(position)
         precision = -total(jax.hessian, position) - jax.hessian(model.log_prior)(position)
-        return jnp.sqrt(slope @ jnp.linalg.solve(precision, slope))
+        return jnp.sqrt(gradient @ jnp.linalg.solve(precision, gradient))
 
     found = np.asarray(
         jax.jit(lambda keys: jax.lax.map(far_off, keys))(jax.random.split(jax.random.key(5), 9))
@@ -791,13 +791,13 @@ def test_a_start_turns_back_where_a_step_was_too_long(hessians, monkeypatch):
 
     def ask(key, query, position):
         off = position - jnp.array([3.0, -2.0])
-        slope, curvature = -jnp.tanh(off) - 0.02 * off, jnp.cosh(off) ** -2 + 0.02
+        gradient, curvature = -jnp.tanh(off) - 0.02 * off, jnp.cosh(off) ** -2 + 0.02
         return Answer(
-            1e5 * (slope if query == "slope" else jnp.diag(curvature)), jnp.float32(100.0)
+            1e5 * (gradient if query == "gradient" else jnp.diag(curvature)), jnp.float32(100.0)
         )
 
     def error():
-        start = newton_start(lambda position: 0.0 * jnp.sum(position), {"slope": 14}, hessians)
+        start = newton_start(lambda position: 0.0 * jnp.sum(position), {"gradient": 14}, hessians)
         return np.abs(
             jax.jit(start, static_argnums=2)(jax.random.key(0), jnp.zeros(2), ask).position
             - np.array([3.0, -2.0])
@@ -817,7 +817,7 @@ def test_a_prior_without_a_gradient_where_the_start_begins_costs_nothing():
             jnp.float32(1e-4),
         )
 
-    start = newton_start(lambda position: -jnp.linalg.norm(position), "slope", "curvature", 4)
+    start = newton_start(lambda position: -jnp.linalg.norm(position), "gradient", "curvature", 4)
     found = jax.jit(start, static_argnums=2)(jax.random.key(0), jnp.zeros(2), ask)
     assert np.abs(found.position - np.array([1.0, -2.0])).max() < 0.2
 
