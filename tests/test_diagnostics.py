@@ -79,7 +79,7 @@ def measured(**variables):
 
 
 @pytest.mark.parametrize(
-    "query, is_told",
+    "query, is_reported",
     [
         (Gradient(PROVED, 100.0), False),
         (Gradient(PROVED * (1 - 1e-9), 100.0), False),
@@ -94,8 +94,8 @@ def measured(**variables):
     ],
     ids=str,
 )
-def test_a_clip_below_the_proved_bound_is_told(query, is_told):
-    assert bool(diagnostics.of_settings(LOGISTIC, {query: 1})) is is_told
+def test_a_clip_below_the_proved_bound_is_reported(query, is_reported):
+    assert bool(diagnostics.of_settings(LOGISTIC, {query: 1})) is is_reported
 
 
 @pytest.mark.parametrize(
@@ -103,39 +103,43 @@ def test_a_clip_below_the_proved_bound_is_told(query, is_told):
     [Gradient(1.0, 9.0), LogRatio(1.0, 9.0), Accept(Barker(), 0.1), TunaBarker(0.1)],
     ids=str,
 )
-def test_any_clip_is_told_where_nothing_is_proved(query):
+def test_any_clip_are_reported_where_nothing_is_proved(query):
     (found,) = diagnostics.of_settings(models.poisson(2), {query: 1})
     assert found.code == "no-proved-bound" and "the model has no proved `lipschitz`" in found.text
 
 
 @pytest.mark.parametrize(
-    "length, is_accepted, is_told", [(0.9, True, False), (1.1, True, True), (1.1, False, False)]
+    "length, is_accepted, is_reported", [(0.9, True, False), (1.1, True, True), (1.1, False, False)]
 )
-def test_moves_that_are_longer_than_the_bound_is_proved_for_are_told(length, is_accepted, is_told):
+def test_moves_that_are_longer_than_the_bound_is_proved_for_are_reported(
+    length, is_accepted, is_reported
+):
     bit = Accept(Barker(), 0.1)
     lengths = np.zeros((5, 2))
     lengths[2, 1] = length * bit.bound / PROVED
     info = AcceptInfo(np.full((5, 2), is_accepted), lengths, np.zeros((5, 2), bool))
     plan = {bit: 1, Accept(Barker(), 9 * bit.bound): 1}  # the smaller bound is the one that clips
     found = diagnostics.of_draws(LOGISTIC, plan, [(np.zeros((5, 2, 3)), info)], thin=3)
-    assert ("long-moves" in codes(found)) is is_told
+    assert ("long-moves" in codes(found)) is is_reported
 
 
 @pytest.mark.parametrize(
-    "length, thin, is_told", [(0.9, 1, False), (1.1, 1, True), (1.1, 2, False)]
+    "length, thin, is_reported", [(0.9, 1, False), (1.1, 1, True), (1.1, 2, False)]
 )
-def test_moves_of_a_sampler_that_does_not_tell_them_are_read_off_the_draws(length, thin, is_told):
-    """Of several steps together nothing can be told. The move may be between two blocks."""
+def test_moves_of_a_sampler_that_does_not_tell_them_are_read_off_the_draws(
+    length, thin, is_reported
+):
+    """Of several steps together nothing can be reported. The move may be between two blocks."""
     bit = Accept(Barker(), 0.1)
     position = np.zeros((1, 2, 3))
     position[0, 1, 0] = length * bit.bound / PROVED
     found = diagnostics.of_draws(
         LOGISTIC, {bit: 1}, [(np.zeros((1, 2, 3)), ()), (position, ())], thin
     )
-    assert ("long-moves" in codes(found)) is is_told
+    assert ("long-moves" in codes(found)) is is_reported
 
 
-def test_a_tempered_posterior_is_told():
+def test_a_tempered_posterior_is_reported():
     (found,) = diagnostics.of_settings(LOGISTIC, {Gradient(PROVED, 100.0, temperature=0.25): 1})
     assert (
         found.code == "tempered"
@@ -154,8 +158,8 @@ def line_rows(slope):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slope, is_told", [(0.3, False), (1.5, True)])
-def test_a_posterior_beyond_the_limits_of_the_prior_is_told(slope, is_told):
+@pytest.mark.parametrize("slope, is_reported", [(0.3, False), (1.5, True)])
+def test_a_posterior_beyond_the_limits_of_the_prior_is_reported(slope, is_reported):
     """The start ended beyond them, from where no step was taken: sd 0, thousands of effective draws
     and no finding.
     """
@@ -165,9 +169,9 @@ def test_a_posterior_beyond_the_limits_of_the_prior_is_told(slope, is_told):
     result = sample(
         jax.random.key(0), recipe.sampler, curator, [0.0], **recipe.options, progress=False
     )
-    assert ("the draws pile up at its limits" in in_words(findings(result))) is is_told
+    assert ("the draws pile up at its limits" in in_words(findings(result))) is is_reported
     draws = result.posterior["coefficients"].to_numpy()
-    assert np.abs(draws).max() <= 1 and (np.mean(draws) > 0.9) is np.bool_(is_told)
+    assert np.abs(draws).max() <= 1 and (np.mean(draws) > 0.9) is np.bool_(is_reported)
 
 
 def test_a_finding_does_not_name_the_number_that_would_be_good():
@@ -185,10 +189,10 @@ def test_a_finding_does_not_name_the_number_that_would_be_good():
         {"x": draws}, {column: {"x": value} for column, value in columns.items()}, PAID
     )
     assert codes(found) == ["r-hat", "few-effective-draws", "few-tail-draws"]
-    told = in_words(found)
-    assert "R-hat is up to 1.101 (x), and must be at most 1.1." in told
-    assert "Only 14 effective draws (x): at least 15 are needed." in told
-    assert "Only 14 effective draws in the tails (x): at least 15 are needed." in told
+    reported = in_words(found)
+    assert "R-hat is up to 1.101 (x), and must be at most 1.1." in reported
+    assert "Only 14 effective draws (x): at least 15 are needed." in reported
+    assert "Only 14 effective draws in the tails (x): at least 15 are needed." in reported
 
 
 @pytest.mark.parametrize("limits", [PAID, FREE])
@@ -277,7 +281,7 @@ def test_a_chain_that_rejects_moves_at_its_largest_value_is_at_no_bound():
     assert "draws-at-bound" not in codes(measured(x=draws))
 
 
-@pytest.mark.parametrize("query, is_told", [
+@pytest.mark.parametrize("query, is_reported", [
     # Off by a quarter of a standard deviation
     (BatchRatio(1.0, 0.8, FixedBatch(100, 100_000), temperature=0.006), True),
     (BatchRatio(1.0, 0.8, FixedBatch(100, 100_000), temperature=0.001), False),
@@ -287,29 +291,29 @@ def test_a_chain_that_rejects_moves_at_its_largest_value_is_at_no_bound():
     (BatchBarker(FixedBatch(100, 100_000), temperature=0.1), False),  # has a bound of its own
     (Gradient(1.0, 1.0, batch=PoissonBatch(0.001), temperature=0.1), False),
 ], ids=str)  # fmt: skip
-def test_batches_in_which_a_row_counts_for_too_many_are_told(query, is_told):
+def test_batches_in_which_a_row_counts_for_too_many_are_reported(query, is_reported):
     info = AcceptInfo(np.ones((5, 2), bool), np.full((5, 2), 0.16), np.zeros((5, 2), bool))
     positions = np.cumsum(np.full((5, 2, 3), 0.16 / 3**0.5), axis=0)
     found = diagnostics.of_draws(LOGISTIC, {query: 1}, [(positions, info)], thin=1)
-    assert ("heavy-rows" in codes(found)) is is_told
+    assert ("heavy-rows" in codes(found)) is is_reported
 
 
-@pytest.mark.parametrize("num_accepted, size, told", [
+@pytest.mark.parametrize("num_accepted, size, reported", [
     (0, 1, ""),
     (0, 5, "none of 5"),
     (1, 50, ""),
     (1, 500, "0.2% of the"),
     (5, 500, ""),
 ])  # fmt: skip
-def test_moves_that_are_hardly_ever_accepted_are_told(num_accepted, size, told):
+def test_moves_that_are_hardly_ever_accepted_are_reported(num_accepted, size, reported):
     is_accepted = np.arange(size)[:, None] < num_accepted
     lengths = np.full((size, 1), 0.1)
     info = AcceptInfo(is_accepted, lengths, np.zeros((size, 1), bool))
     positions = 0.1 * np.cumsum(is_accepted, axis=0)[:, :, None] * np.ones(tiny.MODEL.dimension)
     found = diagnostics.of_draws(tiny.MODEL, {}, [(positions, info)], thin=1)
     texts = [each.text for each in found if each.code == "few-accepted"]
-    assert len(texts) == bool(told) and all(
-        text.startswith(f"Moves were accepted at {told} draws") for text in texts
+    assert len(texts) == bool(reported) and all(
+        text.startswith(f"Moves were accepted at {reported} draws") for text in texts
     )
 
 
@@ -343,7 +347,7 @@ def langevin_draws(stiffness, thin, num_draws=600):
 @pytest.mark.parametrize(
     "stiffness, factor", [(0.2, None), (0.6, None), (2.0, 2**0.5), (3.5, 8**0.5), (3.99, "many")]
 )
-def test_langevin_steps_that_are_too_long_are_told(stiffness, thin, factor):
+def test_langevin_steps_that_are_too_long_are_reported(stiffness, thin, factor):
     """The factor to a fifth, however the draws are thinned.
 
     Fixed keys; of 400 others none alarmed at 0.6 or 0.7, and 2 at 0.8.
@@ -366,15 +370,15 @@ def test_directions_that_are_rounding_alone_say_nothing_of_the_steps():
     assert diagnostics.of_draws(flat, {}, [(along, info)], 1) == []
 
 
-@pytest.mark.parametrize(("share", "is_told"), [(0.04, False), (0.06, True)])
-def test_steps_out_of_the_prior_are_told_when_they_are_many(share, is_told):
+@pytest.mark.parametrize(("share", "is_reported"), [(0.04, False), (0.06, True)])
+def test_steps_out_of_the_prior_are_reported_when_they_are_many(share, is_reported):
     ((positions, info),) = langevin_draws(0.2, 1)
     is_outside = np.arange(len(positions))[:, None] < np.full(2, share * len(positions))
     found = diagnostics.of_draws(PLANE, {}, [(positions, info._replace(is_outside=is_outside))], 1)
-    assert ("outside-prior" in codes(found)) == is_told
+    assert ("outside-prior" in codes(found)) == is_reported
 
 
-def test_one_component_that_never_moves_is_told():
+def test_one_component_that_never_moves_is_reported():
     """ArviZ takes it for perfect: 2400 effective draws."""
     ((positions, info),) = langevin_draws(0.2, 1)
     frozen = np.concatenate([positions, np.full((*positions.shape[:2], 1), 7.0)], axis=-1)
@@ -386,7 +390,7 @@ def test_one_component_that_never_moves_is_told():
     )
 
 
-def test_what_happened_in_the_warm_up_is_not_told():
+def test_what_happened_in_the_warm_up_is_not_reported():
     ((positions, info),) = langevin_draws(0.2, 1)
     info = info._replace(is_saturated=np.arange(600)[:, None] < np.full(2, 200))
     assert "33% of the steps" in in_words(diagnostics.of_draws(PLANE, {}, [(positions, info)], 1))
@@ -397,7 +401,7 @@ def test_what_happened_in_the_warm_up_is_not_told():
     "ratio, factor, is_relied_on",
     [(1.3, 1.1, True), (2.0, 1.4, True), (2.4, 1.5, False), (5.0, 2.2, False)],
 )
-def test_how_much_noise_there_is_too_much_is_told(ratio, factor, is_relied_on):
+def test_how_much_noise_there_is_too_much_is_reported(ratio, factor, is_relied_on):
     ((positions, info),) = langevin_draws(0.2, 1)
     all_steps = np.ones(positions.shape[:2])
     loud = info._replace(is_saturated=all_steps > 0, noise_ratio=ratio * all_steps)
@@ -406,7 +410,7 @@ def test_how_much_noise_there_is_too_much_is_told(ratio, factor, is_relied_on):
     assert f"up to {factor:g} times as widely" in found.text
 
 
-def test_batches_are_told_to_those_who_use_langevin_dynamics():
+def test_batches_are_reported_to_those_who_use_langevin_dynamics():
     plan = {Gradient(PROVED, 9.0, PoissonBatch(0.1)): 1}
     assert codes(diagnostics.of_draws(PLANE, plan, langevin_draws(0.2, 1), 1)) == ["batch-noise"]
 
@@ -460,13 +464,13 @@ def test_clipped_gradients_of_hmc_are_no_bias():
         assert len(diagnostics.of_settings(LOGISTIC, {small: 1})) == 1
 
 
-def test_walks_that_the_limits_cut_are_told_too():
+def test_walks_that_the_limits_cut_are_reported_too():
     bit, quiet = Accept(Barker(), 0.1), np.zeros((20, 2))
-    for share, is_told in ((0.02, False), (0.3, True)):
+    for share, is_reported in ((0.02, False), (0.3, True)):
         outside = np.arange(40).reshape(20, 2) < 40 * share
         info = AcceptInfo(np.ones((20, 2), bool), quiet, outside)
         found = diagnostics.of_draws(LOGISTIC, {bit: 1}, [(np.zeros((20, 2, 3)), info)], 1)
-        assert ("its limits cut the posterior" in in_words(found)) is is_told
+        assert ("its limits cut the posterior" in in_words(found)) is is_reported
 
 
 def test_a_run_shows_each_finding_once_and_keeps_it(caplog, capsys, tmp_path):
@@ -483,11 +487,11 @@ def test_a_run_shows_each_finding_once_and_keeps_it(caplog, capsys, tmp_path):
     assert capsys.readouterr().err == ""
     caplog.clear()
     tiny.run(progress=True)
-    told = capsys.readouterr().err
+    reported = capsys.readouterr().err
     assert (
-        told.index("Some rows may be clipped")
-        < told.index("12 of 12 steps")
-        < told.index("DO NOT RELY")
+        reported.index("Some rows may be clipped")
+        < reported.index("12 of 12 steps")
+        < reported.index("DO NOT RELY")
     )
     assert caplog.text == ""
     tiny.run(progress="bar")
@@ -571,7 +575,7 @@ def test_findings_of_all_runs_are_kept_where_runs_are_put_together():
     assert codes(findings(together)) == ["one", "other"]
 
 
-def test_what_is_known_before_the_grant_is_told_before_it(caplog, monkeypatch):
+def test_what_is_known_before_the_grant_are_reported_before_it(caplog, monkeypatch):
     def grant(*_):
         assert "Some rows may be clipped by LogRatio" in caplog.text
         raise KeyboardInterrupt
@@ -586,16 +590,16 @@ def student(scale):
     return lambda position: -2.5 * jnp.log1p(((position[0] - 2) / scale) ** 2 / 4)
 
 
-@pytest.mark.parametrize("scale, is_told", [(0.02, True), (3.0, False)])
-def test_steps_that_jump_over_the_prior_are_told(scale, is_told):
+@pytest.mark.parametrize("scale, is_reported", [(0.02, True), (3.0, False)])
+def test_steps_that_jump_over_the_prior_are_reported(scale, is_reported):
     """Steps of .3 around 2.
 
-    A normal prior's slopes at both ends give its change exactly, which is left to the other
+    A normal prior's gradients at both ends give its change exactly, which is left to the other
     finding.
     """
     rng = np.random.default_rng(0)
     positions, moves = 2 + 0.5 * rng.normal(size=(400, 2, 1)), 0.3 * rng.normal(size=(400, 2, 1))
-    assert diagnostics.draws._skips(student(scale), positions, moves) is is_told
+    assert diagnostics.draws._skips(student(scale), positions, moves) is is_reported
     assert not diagnostics.draws._skips(
         lambda position: -0.5 * ((position[0] - 2) / scale) ** 2, positions, moves
     )
@@ -603,14 +607,14 @@ def test_steps_that_jump_over_the_prior_are_told(scale, is_told):
     model = models.gaussian([1.0])._replace(log_prior=student(scale))
     assert (
         "steps-skip-prior" in codes(diagnostics.of_draws(model, {}, [(positions, info)], 1))
-    ) is is_told
+    ) is is_reported
     positions[7] = -100.0  # where there is no prior nothing is compared
     walled = lambda position: jnp.where(position[0] > -50, student(scale)(position), -jnp.inf)  # noqa: E731
-    assert diagnostics.draws._skips(walled, positions, moves) is is_told
+    assert diagnostics.draws._skips(walled, positions, moves) is is_reported
 
 
 @pytest.mark.parametrize(
-    "center, scale, estimate, error, is_told",
+    "center, scale, estimate, error, is_reported",
     [
         (0.0, 1.0, 170.0, 0.3, True),  # heights in centimetres
         (0.0, 1.0, 1.7, 0.003, False),  # in metres
@@ -619,7 +623,7 @@ def test_steps_that_jump_over_the_prior_are_told(scale, is_told):
         (9.0, 1.0, 0.0, 1e-3, False),  # many rows overrule any prior
     ],
 )
-def test_a_prior_that_the_rows_contradict_is_told(center, scale, estimate, error, is_told):
+def test_a_prior_that_the_rows_contradict_is_reported(center, scale, estimate, error, is_reported):
     """Draws of the exact posterior under a normal prior, when the rows say estimate +- error; and
     so of a second, unsuspicious parameter. The doubt is at 4 standard deviations of the draws,
     whose mean is known to .03 of them.
@@ -635,7 +639,7 @@ def test_a_prior_that_the_rows_contradict_is_told(center, scale, estimate, error
     info = AcceptInfo(np.ones((500, 2), bool), np.ones((500, 2)), np.zeros((500, 2), bool))
     found = diagnostics.of_draws(model, {}, [(draws, info)], 1)
     pulled = [each.numbers["component"] for each in found if each.code == "prior-contradicts-rows"]
-    assert pulled == [1] * is_told
+    assert pulled == [1] * is_reported
 
 
 def test_a_prior_without_a_slope_at_some_draw_hides_no_contradiction():
@@ -659,12 +663,12 @@ def test_a_prior_that_is_infinite_at_its_edge_is_no_contradiction(shape):
     )
 
 
-@pytest.mark.parametrize("size, is_told", [(10, True), (49, True), (50, False)])
-def test_small_batches_that_correct_by_their_own_variance_are_told(size, is_told):
+@pytest.mark.parametrize("size, is_reported", [(10, True), (49, True), (50, False)])
+def test_small_batches_that_correct_by_their_own_variance_are_reported(size, is_reported):
     found = diagnostics.of_settings(
         LOGISTIC, {BatchRatio(PROVED, 1.0, FixedBatch(size, of=1000)): 1}
     )
-    assert ("small-batches" in codes(found)) is is_told
+    assert ("small-batches" in codes(found)) is is_reported
     found = diagnostics.of_settings(LOGISTIC, {Gradient(PROVED, 1.0, FixedBatch(9, of=99)): 1})
     assert "small-batches" not in codes(found)
 
@@ -673,24 +677,26 @@ def spread_and_mean(position, row):
     return -jnp.log(position[1]) - 0.5 * ((row - position[0]) / position[1]) ** 2
 
 
-@pytest.mark.parametrize("low, is_told", [(-1.0, True), (0.5, False)])
-def test_positions_at_which_rows_count_for_nothing_are_told(low, is_told):
+@pytest.mark.parametrize("low, is_reported", [(-1.0, True), (0.5, False)])
+def test_positions_at_which_rows_count_for_nothing_are_reported(low, is_reported):
     model = models.gaussian([1.0, 1.0])._replace(log_likelihood=spread_and_mean)
     positions = np.stack(
         np.meshgrid(np.linspace(-1, 1, 30), np.linspace(low, 2, 30)), axis=-1
     ).astype(np.float32)
-    told = diagnostics.of_positions(model, jax.ShapeDtypeStruct((), jnp.float32), positions)
-    assert bool(told) is is_told and all("33% of all positions" in each.text for each in told)
+    reported = diagnostics.of_positions(model, jax.ShapeDtypeStruct((), jnp.float32), positions)
+    assert bool(reported) is is_reported and all(
+        "33% of all positions" in each.text for each in reported
+    )
 
 
-@pytest.mark.parametrize("spread, is_told", [(-0.5, True), (0.5, False)])
-def test_a_start_at_which_rows_count_for_nothing_is_told_before_the_budget_is_spent(
-    spread, is_told
+@pytest.mark.parametrize("spread, is_reported", [(-0.5, True), (0.5, False)])
+def test_a_start_at_which_rows_count_for_nothing_are_reported_before_the_budget_is_spent(
+    spread, is_reported
 ):
     model = models.gaussian([1.0, 1.0])._replace(log_likelihood=spread_and_mean)
     start = np.array([0.0, spread], np.float32)
-    told = diagnostics.of_values(model, jax.ShapeDtypeStruct((), jnp.float32), start)
-    assert codes(told) == ["no-log-likelihood-at-start"] * is_told
+    reported = diagnostics.of_values(model, jax.ShapeDtypeStruct((), jnp.float32), start)
+    assert codes(reported) == ["no-log-likelihood-at-start"] * is_reported
     sampler = penalty(model.log_prior, LogRatio(1.0, 1.0), random_walk(1e-3))
     run = sample(
         jax.random.key(0),
@@ -700,7 +706,7 @@ def test_a_start_at_which_rows_count_for_nothing_is_told_before_the_budget_is_sp
         num_steps=2,
         progress=False,
     )
-    assert ("no-log-likelihood-at-start" in codes(findings(run))) is is_told
+    assert ("no-log-likelihood-at-start" in codes(findings(run))) is is_reported
 
 
 def test_a_row_that_is_no_number_is_not_enough():
@@ -720,20 +726,21 @@ def test_a_row_that_is_no_number_is_not_enough():
 
 
 @pytest.mark.parametrize(
-    "lipschitz, declared, is_told",
+    "lipschitz, declared, is_reported",
     [(0.3, None, True), (1.1, None, False), (0.3, "|row| <= 0.3", False)],
 )
-def test_a_bound_that_a_row_contradicts_is_told_before_the_budget_is_spent(
-    lipschitz, declared, is_told
+def test_a_bound_that_a_row_contradicts_are_reported_before_the_budget_is_spent(
+    lipschitz, declared, is_reported
 ):
     """Of rows around 1 with a clip of 0.3 the mean was off by 41 standard deviations, with an R-hat
     of 1.00.
     """
     model = models.gaussian([1.0])._replace(lipschitz=lipschitz, declared=declared)
     row = jax.ShapeDtypeStruct((1,), jnp.float32)
-    told = diagnostics.of_bounds(model, row, np.zeros(1, np.float32))
-    assert bool(told) is is_told and all(
-        "A made-up row of ones has a log-likelihood of slope 1 at" in each.text for each in told
+    reported = diagnostics.of_bounds(model, row, np.zeros(1, np.float32))
+    assert bool(reported) is is_reported and all(
+        "A made-up row of ones has a log-likelihood whose gradient is of length 1 at" in each.text
+        for each in reported
     )
     sampler = penalty(model.log_prior, LogRatio(lipschitz, 1.0), random_walk(1e-3))
     run = sample(
@@ -744,10 +751,10 @@ def test_a_bound_that_a_row_contradicts_is_told_before_the_budget_is_spent(
         num_steps=2,
         progress=False,
     )
-    assert ("bound-contradicted" in codes(findings(run))) is is_told
+    assert ("bound-contradicted" in codes(findings(run))) is is_reported
 
 
-def test_a_clip_below_the_spread_is_told_but_not_measured_by_one_around_zero():
+def test_a_clip_below_the_spread_are_reported_but_not_measured_by_one_around_zero():
     model = models.gaussian([1.0], radius=1.0)
     (of_center,) = diagnostics.of_settings(model, {CenteredGradient(0.5, 1.0): 1})
     (of_zero,) = diagnostics.of_settings(model, {Gradient(0.5, 1.0): 1})
@@ -756,17 +763,17 @@ def test_a_clip_below_the_spread_is_told_but_not_measured_by_one_around_zero():
     assert diagnostics.of_settings(model, {CenteredGradient(model.spread, 1.0): 1}) == []
 
 
-@pytest.mark.parametrize("spread, is_told", [(0.3, True), (1.1, False)])
-def test_a_spread_that_a_row_contradicts_is_told(spread, is_told):
+@pytest.mark.parametrize("spread, is_reported", [(0.3, True), (1.1, False)])
+def test_a_spread_that_a_row_contradicts_is_reported(spread, is_reported):
     model = models.gaussian([1.0], radius=1.0)._replace(
         declared=None, lipschitz=None, spread=spread
     )
-    told = diagnostics.of_bounds(
+    reported = diagnostics.of_bounds(
         model, jax.ShapeDtypeStruct((1,), jnp.float32), np.full(1, 5.0, np.float32)
     )
-    assert bool(told) is is_told and all(
+    assert bool(reported) is is_reported and all(
         "distance from center is 1 at initial_position, above the model's spread" in each.text
-        for each in told
+        for each in reported
     )
 
 
@@ -785,11 +792,13 @@ def zero_or_log_normal(guard):
 
 
 @pytest.mark.parametrize("guard", [True, False])
-def test_gradients_that_are_no_numbers_are_told_before_the_budget_is_spent(guard):
+def test_gradients_that_are_no_numbers_are_reported_before_the_budget_is_spent(guard):
     model = models.gaussian([1.0, 1.0])._replace(log_likelihood=zero_or_log_normal(guard))
     row, start = jax.ShapeDtypeStruct((), jnp.float32), np.zeros(2, np.float32)
-    told = diagnostics.of_gradients(model, row, start, {Gradient(6.0, 1.0): 1})
-    assert bool(told) is not guard and all("a made-up row of zeros" in each.text for each in told)
+    reported = diagnostics.of_gradients(model, row, start, {Gradient(6.0, 1.0): 1})
+    assert bool(reported) is not guard and all(
+        "a made-up row of zeros" in each.text for each in reported
+    )
     # A test decides about where gradients lead, and takes no gradient itself.
     assert (
         diagnostics.of_gradients(model, row, start, {Gradient(6.0, 1.0): 3, LogRatio(6.0, 1.0): 1})
@@ -814,30 +823,30 @@ def in_double_alone(position, row):
     return -1e-60 * jnp.sum((1e30 * position) ** 2) + 0 * row
 
 
-@pytest.mark.parametrize("dtype, is_told", [(np.float32, True), (np.float64, False)])
-def test_made_up_rows_are_tried_in_the_precision_of_the_rows(dtype, is_told):
+@pytest.mark.parametrize("dtype, is_reported", [(np.float32, True), (np.float64, False)])
+def test_made_up_rows_are_tried_in_the_precision_of_the_rows(dtype, is_reported):
     model = models.gaussian([1.0])._replace(log_likelihood=in_double_alone, lipschitz=10.0)
     row, start = jax.ShapeDtypeStruct((), dtype), np.ones(1, np.float32)
-    assert bool(diagnostics.of_values(model, row, start)) is is_told
+    assert bool(diagnostics.of_values(model, row, start)) is is_reported
     assert (
         bool(diagnostics.of_positions(model, row, np.linspace(0, 1, 3, dtype=np.float32)[:, None]))
-        is is_told
+        is is_reported
     )
-    bounded = model._replace(lipschitz=1.0)  # at 1 the slope is 2
-    assert bool(diagnostics.of_bounds(bounded, row, start)) is not is_told
+    bounded = model._replace(lipschitz=1.0)  # at 1 the gradient is 2
+    assert bool(diagnostics.of_bounds(bounded, row, start)) is not is_reported
     steep = model._replace(
         log_likelihood=lambda position, row: jnp.where(
             row > 2, jnp.log(jnp.exp(200 * position[0])), 0.0
         )
     )
-    assert bool(diagnostics.of_gradients(steep, row, start, {Gradient(6.0, 1.0): 1})) is is_told
+    assert bool(diagnostics.of_gradients(steep, row, start, {Gradient(6.0, 1.0): 1})) is is_reported
 
 
 @pytest.mark.parametrize(
-    "bad, is_told",
+    "bad, is_reported",
     [pytest.param(bad, False, marks=pytest.mark.slow) for bad in (0, 250)] + [(500, True)],
 )
-def test_rows_that_say_nothing_are_told_after_the_start(bad, is_told):
+def test_rows_that_say_nothing_are_reported_after_the_start(bad, is_reported):
     """The start's curvature is released; of silent rows it is noise, for which it is taken in all
     but one of a thousand runs.
     """
@@ -859,11 +868,11 @@ def test_rows_that_say_nothing_are_told_after_the_start(bad, is_told):
         **recipe.options | {"thin": 1},
         progress=False,
     )
-    assert ("nothing-but-noise" in severe_codes(findings(run))) is is_told
+    assert ("nothing-but-noise" in severe_codes(findings(run))) is is_reported
     assert "not-checked" not in codes(findings(run))
 
 
-def test_noise_is_told_from_curvature():
+def test_noise_are_reported_from_curvature():
     """As often as it is meant to be: of 4000 matrices of noise 4 are taken for curvature, 14 or
     more with a chance of 1e-4.
     """
@@ -904,7 +913,7 @@ def test_the_parts_of_our_models_agree(name, at):
     assert diagnostics.of_parts(model, row, np.full(model.dimension, at, np.float32)) == []
 
 
-def test_parts_that_contradict_each_other_are_told():
+def test_parts_that_contradict_each_other_are_reported():
     model, row = PARTS["logistic"]
     parts = model.linear
     swapped = parts._replace(features=lambda row: parts.features(row)[::-1])
@@ -918,7 +927,7 @@ def test_parts_that_contradict_each_other_are_told():
         (
             model._replace(linear=swapped),
             row,
-            "linear.features are not the slope of linear.predictor",
+            "linear.features are not the gradient of linear.predictor",
         ),
         (
             model._replace(linear=scaled),
@@ -927,8 +936,8 @@ def test_parts_that_contradict_each_other_are_told():
         ),
         (wrong, number, "`family` of the model contradicts its log_likelihood"),
     ]:
-        (told,) = diagnostics.of_parts(bad, shape, np.zeros(bad.dimension, np.float32))
-        assert words in told.text
+        (reported,) = diagnostics.of_parts(bad, shape, np.zeros(bad.dimension, np.float32))
+        assert words in reported.text
 
 
 @pytest.mark.slow
@@ -967,10 +976,10 @@ def test_many_directions_do_not_make_a_false_alarm():
 
 
 @pytest.mark.parametrize(
-    "widths, is_told",
+    "widths, is_reported",
     [([1.0, 1.0], False), ([1.1, 0.9], False), ([1.0, 1.5], True), ([0.7, 1.0], True)],
 )
-def test_directions_with_another_temperature_are_told(widths, is_told):
+def test_directions_with_another_temperature_are_reported(widths, is_reported):
     """3000 momenta of 2 chains, of autocorrelation .9. With 1000 of 4 chains and 300 other keys
     none of 20 directions alarmed; with as few independent ones as it takes at most 5 of 300 runs
     did.
@@ -981,7 +990,7 @@ def test_directions_with_another_temperature_are_told(widths, is_told):
         momenta.append(0.9 * momenta[-1] + 0.19**0.5 * rng.normal(size=(2, 2)))
     momenta = np.array(momenta) * widths
     found = diagnostics.of_draws(PLANE, {}, [(0.1 * momenta, thermostat_info(momenta))], 1)
-    assert ("uneven-temperature" in codes(found)) is is_told
+    assert ("uneven-temperature" in codes(found)) is is_reported
 
 
 def test_the_thermostat_tells_of_steps_that_jump_over_the_prior():

@@ -774,7 +774,7 @@ def test_an_empty_table_is_as_good_as_any_when_its_size_is_private(outcome):
         (lambda: recipes.moves([-0.1], 1.0, 1000), "must not be negative"),
         (
             lambda: random_walk(recipes.moves([0.1], 1.0, 1000)),
-            r"unpack it, as in random_walk\(\*walk\)",
+            r"unpack it, as in random_walk\(\*moves\)",
         ),
         (lambda: forecast.plan_text(1000, 3, 1.0), r"budget is a float: give a Budget"),
     ],

@@ -15,6 +15,7 @@ from dpmcmc.cli import main
 from dpmcmc.diagnostics import PAID
 from dpmcmc.queries import CenteredGradient, Gradient
 from dpmcmc.recipes import forecast
+from dpmcmc.recipes.langevin import langevin_step, langevin_steps
 from dpmcmc.samplers.start import Start
 from dpmcmc.types import Answer
 
@@ -26,7 +27,7 @@ def test_the_langevin_step_uses_the_private_noise_in_full_and_resolves_the_stiff
     neighbours,
 ):
     budget, reach = Budget(2.0, 1e-6, neighbours), 2 if neighbours is Neighbours.REPLACE_ONE else 1
-    noise_multiplier, step_size = recipes.langevin_step(50_000 * 9 / 4, 3.0, budget)
+    noise_multiplier, step_size = langevin_step(50_000 * 9 / 4, 3.0, budget)
     variance = (reach * 3.0 * noise_multiplier) ** 2
     assert math.isclose(step_size * variance, 4)
     assert 0.99 * recipes.STIFFNESS < step_size * 50_000 * 9 / 4 <= recipes.STIFFNESS
@@ -62,7 +63,7 @@ def test_a_clip_and_a_curvature_take_the_place_of_proved_bounds():
     assert recipes.langevin(proved, 1000, budget, clip=0.5).query.clip == 0.5
 
 
-def test_a_recipe_that_cannot_pass_its_own_checks_is_told_before_anything_is_spent():
+def test_a_recipe_that_cannot_pass_its_own_checks_are_reported_before_anything_is_spent():
     """What is proved of a linear regression is far above what rows do; with a clip that they stay
     below there is hope.
     """
@@ -72,12 +73,12 @@ def test_a_recipe_that_cannot_pass_its_own_checks_is_told_before_anything_is_spe
     budget = Budget(4.0, 1e-6)
     with pytest.warns(
         UserWarning,
-        match=r"hopeless: this budget buys 3.3 independent draws at most.*the clip, 494.*say clip= and",
+        match=r"hopeless: this budget buys 3.3 independent draws at most.*the clip, 494.*give clip= and",
     ):
         recipes.langevin(model, 20_000, budget)
     # No warning
     recipes.langevin(model, 20_000, budget, clip=3 * 3**0.5 / 0.125, hessian_bound=3 / 0.125**2)
-    assert PAID.ess == recipes.FEWEST_DRAWS
+    assert PAID.ess == recipes.hope.FEWEST_DRAWS
 
 
 def test_several_owners_noises_are_counted():
@@ -228,7 +229,7 @@ def test_the_start_costs_its_share():
     mu = recipes.gaussian_mu(BUDGET)
     start = {
         Gaussian(query.noise_multiplier): count
-        for query, count in recipes.start_queries(Gradient, 1.0, 1.0, BUDGET).items()
+        for query, count in recipes.start.start_queries(Gradient, 1.0, 1.0, BUDGET).items()
     }
     share = accountants.gaussian_mu(start) ** 2 / mu**2
     assert (
@@ -266,8 +267,8 @@ def steps_per_draw(sampler, dimension, num_chains=1000, num_steps=3000):
 
 @pytest.mark.parametrize("sampler", ["barker", "penalty", "penalty-bit"])
 @pytest.mark.parametrize("dimension", [1, 3])
-def test_steps_are_worth_as_many_draws_as_is_told(sampler, dimension):
-    """In one dimension, where the cap shortens a third of the moves, a draw was told to take 36
+def test_steps_are_worth_as_many_draws_as_is_reported(sampler, dimension):
+    """In one dimension, where the cap shortens a third of the moves, a draw was said to take 36
     steps of Barker's test: 64 do.
     """
     assert recipes.effective_draws(
@@ -523,7 +524,7 @@ def negative_binomial(position, row):
 @pytest.mark.parametrize(
     "num_rows, share, moved", [(2000, 0.99, 0.56), (20_000, 0.99, 1.4), (20_000, 0.999, 0.2)]
 )
-def test_how_far_a_clip_moves_the_posterior_is_told(num_rows, share, moved, quick_compilation):
+def test_how_far_a_clip_moves_the_posterior_is_reported(num_rows, share, moved, quick_compilation):
     """Against the modes with and without it, by Newton's method in double precision."""
     model = models.gaussian([1.0] * 3, prior_scale=2.0)._replace(log_likelihood=negative_binomial)
     made_at, rows = np.array([1.5, 0.4, math.log(5)], np.float32), counts(num_rows, 1)
@@ -605,7 +606,7 @@ def test_a_smaller_stiffness_makes_shorter_steps_and_more_chains_thin_less():
     assert 1 / recipes.step_size(recipe.query, budget) == pytest.approx(
         5 * (50_000 * 2**0.5 + 1), rel=2e-3
     )
-    steps = recipes.langevin_steps(recipe.query.noise_multiplier, budget)
+    steps = langevin_steps(recipe.query.noise_multiplier, budget)
     assert steps == pytest.approx(
         0.9 * (recipes.gaussian_mu(budget) * recipe.query.noise_multiplier) ** 2, abs=1
     )
@@ -636,7 +637,7 @@ def test_a_walk_recipe_pays_for_its_longest_move_and_has_the_shape_of_the_start(
     test, quick_compilation
 ):
     model = models.logistic(2, radius=3.0)
-    longest = recipes.LENGTH / (50_000 * recipes.walks.TYPICAL_WEIGHT * 9 / 2) ** 0.5
+    longest = recipes.walks.LENGTH / (50_000 * recipes.walks.TYPICAL_WEIGHT * 9 / 2) ** 0.5
     recipe = recipes.walk_after_start(model, 50_000, BUDGET, test)
     if test == "barker":
         assert recipe.query.bound == pytest.approx(3 * longest)
@@ -656,7 +657,7 @@ def test_a_walk_recipe_pays_for_its_longest_move_and_has_the_shape_of_the_start(
         return points[-1]
 
     moves = np.asarray(jax.jit(jax.vmap(move))(jax.random.split(jax.random.key(0), 20_000)), float)
-    expected = np.linalg.inv(precision) * recipes.LENGTH**2 / 2
+    expected = np.linalg.inv(precision) * recipes.walks.LENGTH**2 / 2
     white = np.linalg.solve(np.linalg.cholesky(expected), moves.T)
     assert np.linalg.norm(moves, axis=1).max() < longest
     # 5 sd: false alarm below 2e-6

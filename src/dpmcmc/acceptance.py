@@ -39,7 +39,17 @@ class Metropolis:
         1.0
     """
 
-    def probability(self, log_ratio, xp: Any = np, special: Any = scipy_special):
+    def probability(self, log_ratio: Any, xp: Any = np, special: Any = scipy_special) -> Any:
+        """The probability of accepting a move.
+
+        Args:
+            log_ratio: The log-ratio of the move, a number or an array.
+            xp: The array namespace, NumPy or `jax.numpy`.
+            special: Its special functions, `scipy.special` or `jax.scipy.special`.
+
+        Returns:
+            The probability, of the shape of `log_ratio`.
+        """
         return xp.exp(xp.minimum(log_ratio, 0.0))
 
 
@@ -53,11 +63,28 @@ class Barker:
         0.5
     """
 
-    def probability(self, log_ratio, xp: Any = np, special: Any = scipy_special):
+    def probability(self, log_ratio: Any, xp: Any = np, special: Any = scipy_special) -> Any:
+        """The probability of accepting a move.
+
+        Args:
+            log_ratio: The log-ratio of the move, a number or an array.
+            xp: The array namespace, NumPy or `jax.numpy`.
+            special: Its special functions, `scipy.special` or `jax.scipy.special`.
+
+        Returns:
+            The probability, of the shape of `log_ratio`.
+        """
         return special.expit(log_ratio)
 
-    def log_probabilities(self, log_ratio):
-        """log a and log(1 - a), accurate in both tails (NumPy)."""
+    def log_probabilities(self, log_ratio: Any) -> tuple[Any, Any]:
+        """log a and log(1 - a), accurate in both tails (NumPy).
+
+        Args:
+            log_ratio: The log-ratio of the move, a number or an array.
+
+        Returns:
+            The logarithms of the probabilities of accepting and of rejecting.
+        """
         return scipy_special.log_expit(log_ratio), scipy_special.log_expit(-np.asarray(log_ratio))
 
 
@@ -65,7 +92,7 @@ class Barker:
 class LazyBarker:
     """Barker's test behind a secret coin that ignores the rows with probability 1 - kappa.
 
-    Args:
+    Attributes:
         kappa: The probability, in (0, 1], that the rows are read.
 
     Raises:
@@ -87,11 +114,28 @@ class LazyBarker:
                 "read"
             )
 
-    def probability(self, log_ratio, xp: Any = np, special: Any = scipy_special):
+    def probability(self, log_ratio: Any, xp: Any = np, special: Any = scipy_special) -> Any:
+        """The probability of accepting a move.
+
+        Args:
+            log_ratio: The log-ratio of the move, a number or an array.
+            xp: The array namespace, NumPy or `jax.numpy`.
+            special: Its special functions, `scipy.special` or `jax.scipy.special`.
+
+        Returns:
+            The probability, of the shape of `log_ratio`.
+        """
         return self.kappa * special.expit(log_ratio)
 
-    def log_probabilities(self, log_ratio):
-        """log a and log(1 - a), accurate in both tails (NumPy)."""
+    def log_probabilities(self, log_ratio: Any) -> tuple[Any, Any]:
+        """log a and log(1 - a), accurate in both tails (NumPy).
+
+        Args:
+            log_ratio: The log-ratio of the move, a number or an array.
+
+        Returns:
+            The logarithms of the probabilities of accepting and of rejecting.
+        """
         log_accept = np.log(self.kappa) + scipy_special.log_expit(log_ratio)
         # 1 - k e^l/(1+e^l) = (1 + (1-k) e^l) / (1 + e^l), a sum of positive terms: nothing cancels.
         rest = np.log1p(-self.kappa) if self.kappa < 1 else -np.inf
@@ -106,7 +150,7 @@ class LazyBarker:
 class Penalty:
     """Metropolis' test on a ratio with Gaussian noise, corrected by half of the noise's variance.
 
-    Args:
+    Attributes:
         sigma: The standard deviation of the noise.
 
     Raises:
@@ -128,15 +172,31 @@ class Penalty:
                 "private"
             )
 
-    def probability(self, log_ratio, xp: Any = np, special: Any = scipy_special):
+    def probability(self, log_ratio: Any, xp: Any = np, special: Any = scipy_special) -> Any:
+        """The probability of accepting a move.
+
+        Args:
+            log_ratio: The log-ratio of the move, a number or an array.
+            xp: The array namespace, NumPy or `jax.numpy`.
+            special: Its special functions, `scipy.special` or `jax.scipy.special`.
+
+        Returns:
+            The probability, of the shape of `log_ratio`.
+        """
         return penalty_probability(log_ratio, self.sigma, xp, special)
 
-    def log_probabilities(self, log_ratio):
+    def log_probabilities(self, log_ratio: Any) -> tuple[Any, Any]:
         """log a and log(1 - a), accurate in both tails (NumPy).
 
         For l >= 0 the rejection probability is a hockey-stick divergence of two normals, computed
         without cancellation; for l < 0 reversibility gives  1 - a(l) = (1 - e^l) + e^l (1 - a(-l)),
         a sum of positive terms.
+
+        Args:
+            log_ratio: The log-ratio of the move, a number or an array.
+
+        Returns:
+            The logarithms of the probabilities of accepting and of rejecting.
         """
         log_ratio = np.asarray(log_ratio, float)
         size = np.abs(log_ratio)
@@ -149,8 +209,10 @@ class Penalty:
         return _sharpened(log_accept, np.where(log_ratio < 0, mirrored, log_reject))
 
 
-def penalty_probability(log_ratio, sigma, xp: Any = np, special: Any = scipy_special):
-    """a(l) of the penalty test; sigma may be an array (the noise may follow the move)."""
+def penalty_probability(
+    log_ratio: Any, sigma: Any, xp: Any = np, special: Any = scipy_special
+) -> Any:
+    """a(l) of the penalty test; sigma may be an array, since noise may depend on the move."""
     u = log_ratio / sigma - sigma / 2
     v = log_ratio / sigma + sigma / 2
     return xp.minimum(1.0, xp.exp(special.log_ndtr(u)) + xp.exp(log_ratio + special.log_ndtr(-v)))
@@ -169,8 +231,10 @@ def _number(name: str, value: Any) -> float:
 
 
 def _sharpened(log_accept, log_reject):
-    """A logarithm near zero is minus the other outcome's small probability: taken from it, its
-    relative error is small too.
+    """Both logarithms with a small relative error.
+
+    One that is near zero is computed from the other: it is about minus the other outcome's small
+    probability.
     """
     likely_accept = np.log1p(-np.exp(np.minimum(log_reject, -0.5)))
     likely_reject = np.log1p(-np.exp(np.minimum(log_accept, -0.5)))
@@ -179,8 +243,9 @@ def _sharpened(log_accept, log_reject):
     )
 
 
-NARROW, NARROWER = 0.5, 0.05
-# Exact to 1e-17 up to these widths
+# Gauss quadrature with 7 points is exact to 1e-17 up to the first width, with 4 up to the second
+NARROW = 0.5
+NARROWER = 0.05
 GAUSS = {number: np.polynomial.legendre.leggauss(number) for number in (4, 7)}
 
 
@@ -195,8 +260,8 @@ def log_hockey_stick(u, width):
         ratio = scipy_special.erfcx((u + width) * ROOT_HALF) / scipy_special.erfcx(u * ROOT_HALF)
         return scipy_special.log_ndtr(-u) + np.log1p(-ratio)
     nodes, weights = GAUSS[7 if width > NARROWER else 4]
-    slopes = _mills_slope(u[..., None] + width * (nodes + 1) / 2) @ (weights / 2)
-    return np.log(width) - 0.5 * u * u - 0.5 * np.log(2 * np.pi) + np.log(slopes)
+    decreases = _mills_decrease(u[..., None] + width * (nodes + 1) / 2) @ (weights / 2)
+    return np.log(width) - 0.5 * u * u - 0.5 * np.log(2 * np.pi) + np.log(decreases)
 
 
 ROOT_HALF = np.sqrt(0.5)
@@ -205,19 +270,19 @@ FAR = 20.0  # from here the asymptotic series below is exact to 1e-18
 SERIES = np.cumprod(np.concatenate([[1.0], -np.arange(3.0, 27.0, 2.0)]))  # (-1)^j (2j + 1)!!
 
 
-def _mills_slope(t):
+def _mills_decrease(t):
     """-M'(t) = 1 - t M(t) = sum_j (-1)^j (2j + 1)!! / t^(2j + 2) as t grows."""
     is_far = t >= FAR
     if not is_far.any():
-        return _near_slope(t)
+        return _near_decrease(t)
     far = t[is_far] ** -2.0
-    slopes = np.empty_like(t)
-    slopes[is_far] = far * np.polynomial.polynomial.polyval(far, SERIES)
-    slopes[~is_far] = _near_slope(t[~is_far])
-    return slopes
+    decreases = np.empty_like(t)
+    decreases[is_far] = far * np.polynomial.polynomial.polyval(far, SERIES)
+    decreases[~is_far] = _near_decrease(t[~is_far])
+    return decreases
 
 
-def _near_slope(t):
+def _near_decrease(t):
     return 1 - t * (ROOT_HALF_PI * scipy_special.erfcx(t * ROOT_HALF))
 
 

@@ -25,20 +25,27 @@ AGE = (21.0, 64.0)
 EDUCATION = (6.0, 20.0)
 HIGH = 20.0  # dollars an hour
 REGIONS = ("Northeast", "Midwest", "South", "West")
-# How far each column may reach. The noise follows the length of the longest row, the information
-# the mean square of a column, so columns whose values crowd in the middle of their bounds (who has
-# 6 or 20 years of school?) get more room: public knowledge.
-AGE_REACH, EDUCATION_REACH, GENDER_REACH, REGION_REACH = 1.5, 2.0, 1.0, 1.3
-# Regions sit at the corners of a tetrahedron: three columns without correlation to the intercept,
+# The largest size of each column's features. The noise is proportional to the length of the longest
+# row, the information to the mean square of a column, so columns with most values in the middle of
+# their bounds (few people have 6 or 20 years of school) get a larger size: public knowledge.
+AGE_SIZE = 1.5
+EDUCATION_SIZE = 2.0
+GENDER_SIZE = 1.0
+REGION_SIZE = 1.3
+# Regions are the corners of a tetrahedron: three columns without correlation to the intercept,
 # as long for every region.
-CORNERS = REGION_REACH * np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]) / np.sqrt(3)
-RADIUS = float(np.sqrt(AGE_REACH**2 + EDUCATION_REACH**2 + GENDER_REACH**2 + REGION_REACH**2))
+CORNERS = REGION_SIZE * np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]) / np.sqrt(3)
+RADIUS = float(np.sqrt(AGE_SIZE**2 + EDUCATION_SIZE**2 + GENDER_SIZE**2 + REGION_SIZE**2))
 PRIOR_SCALE = 5.0
 
 
 class Reference(NamedTuple):
     """A parameter's posterior without privacy, from 8 000 draws of NUTS: `python
     benchmarks/demo_reference.py`.
+
+    Attributes:
+        mean: The posterior mean.
+        sd: The posterior standard deviation.
     """
 
     mean: float
@@ -57,7 +64,11 @@ REFERENCE = {
 
 
 def read_rows() -> tuple[np.ndarray, np.ndarray]:
-    """(features, labels) of the embedded table."""
+    """The rows of the embedded table.
+
+    Returns:
+        The features and the labels.
+    """
     with resources.as_file(resources.files("dpmcmc").joinpath("data/cps_earnings.csv.gz")) as path:
         return rows_of(
             tables.read_columns(path, ("age", "education", "gender", "region", "earnings"))
@@ -65,13 +76,21 @@ def read_rows() -> tuple[np.ndarray, np.ndarray]:
 
 
 def rows_of(cells: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """A row with a cell that is not a number says nothing; a cell that is no region counts as the
-    first of them.
+    """Features and labels made of cells.
+
+    A row with a cell that is not a number is ignored; a cell that is no region counts as the first
+    of them.
+
+    Args:
+        cells: The columns, by name.
+
+    Returns:
+        The features and the labels.
     """
     years = tables.scaled(cells, {"age": AGE, "education": EDUCATION}) * np.array(
-        [AGE_REACH, EDUCATION_REACH]
+        [AGE_SIZE, EDUCATION_SIZE]
     )
-    gender = GENDER_REACH * (2 * tables.labels(cells["gender"], "male", "female") - 1)
+    gender = GENDER_SIZE * (2 * tables.labels(cells["gender"], "male", "female") - 1)
     regions = CORNERS[[REGIONS.index(name) if name in REGIONS else 0 for name in cells["region"]]]
     earnings = tables.scaled(cells, {"earnings": (0, 2 * HIGH)})[:, 0]
     is_high = np.where(np.isnan(earnings), np.nan, earnings > 0)
@@ -79,18 +98,18 @@ def rows_of(cells: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_model():
-    """Logistic regression whose parameters come out as log-odds in units that people use."""
+    """Logistic regression whose parameters are log-odds in units that people use."""
     from dpmcmc import models
 
     def unravel(position):
         regions = CORNERS @ position[4:]
         named = {
             "baseline": position[0]
-            - GENDER_REACH * position[3]
+            - GENDER_SIZE * position[3]
             + regions[0],  # a woman in the Northeast, 42.5 years old, 13 of education
-            "age, 10 years": AGE_REACH * position[1] * 20 / (AGE[1] - AGE[0]),
-            "education, 1 year": EDUCATION_REACH * position[2] * 2 / (EDUCATION[1] - EDUCATION[0]),
-            "male": 2 * GENDER_REACH * position[3],
+            "age, 10 years": AGE_SIZE * position[1] * 20 / (AGE[1] - AGE[0]),
+            "education, 1 year": EDUCATION_SIZE * position[2] * 2 / (EDUCATION[1] - EDUCATION[0]),
+            "male": 2 * GENDER_SIZE * position[3],
         }
         return named | {
             name: regions[index] - regions[0] for index, name in enumerate(REGIONS) if index
@@ -107,8 +126,18 @@ def run(
     path: str | Path | None = None,
     sampler: str = "noise-aware",
 ):
-    """One private posterior of the embedded table: an InferenceData with its statement. The other
-    sampler is `sgld`.
+    """One private posterior of the embedded table.
+
+    Args:
+        epsilon: The epsilon of the budget.
+        delta: The delta of the budget.
+        seed: The seed of the chains.
+        progress: Whether progress is shown, or "bar".
+        path: Where the posterior is saved, if anywhere.
+        sampler: "noise-aware" or "sgld".
+
+    Returns:
+        The posterior with its statement.
     """
     import jax
     import jax.numpy as jnp
@@ -127,14 +156,22 @@ def run(
 class Judgement(NamedTuple):
     """How a run compares with the reference: errors and widths in units of the reference's standard
     deviations.
+
+    Attributes:
+        rms_error: The root mean square error of the posterior means.
+        width: The width of the 90 % intervals over the reference's, the median over parameters.
+        coverage: The share of the 90 % intervals that contain the reference mean.
+        r_hat: The largest R-hat.
+        ess: The smallest number of effective draws.
+        findings: The findings: a user without a reference has only these.
     """
 
-    rms_error: float  # of the posterior means
-    width: float  # of the 90 % intervals, against the reference's; the median over parameters
-    coverage: float  # share of 90 % intervals that hold the reference mean
+    rms_error: float
+    width: float
+    coverage: float
     r_hat: float
     ess: float
-    findings: list[Finding]  # all that a user without a reference has
+    findings: list[Finding]
 
     @property
     def is_success(self) -> bool:
@@ -142,6 +179,14 @@ class Judgement(NamedTuple):
 
 
 def judge(result) -> Judgement:
+    """Compare a run of the demo with the reference.
+
+    Args:
+        result: The posterior that `run` returned.
+
+    Returns:
+        Errors, widths and findings.
+    """
     from dpmcmc.results import arviz
 
     table = arviz.summary_table(result)
@@ -165,9 +210,18 @@ def judge(result) -> Judgement:
 def main(
     out: str | Path, seed: int = 0, epsilons: tuple[float, ...] = (4.0, 1.0), delta: float = 1e-6
 ) -> list[Judgement]:
-    """Run the demo and say what came of it.
+    """Run the demo, print the results and write a report.
 
-    The first epsilon is the main job, the others show what less of it costs.
+    The first epsilon is the main one, the others show the effect of a smaller budget.
+
+    Args:
+        out: The folder of the report, the posteriors and the figure.
+        seed: The seed of the chains.
+        epsilons: The epsilons of the runs.
+        delta: The delta of the runs.
+
+    Returns:
+        One judgement for each epsilon.
     """
     from dpmcmc import statement_of
     from dpmcmc.recipes import forecast
@@ -188,7 +242,7 @@ def main(
             forecast.plan_text(num_rows, model.dimension, Budget(epsilon, delta)), "\n", flush=True
         )
         paths.append(folder / f"demo-epsilon-{epsilon:g}.nc")
-        # Of the last demo: this table is public and costs nobody anything
+        # The file of the last demo: this table is public, so no budget is spent
         paths[-1].unlink(missing_ok=True)
         results[epsilon] = run(epsilon, delta, seed, "bar", paths[-1])
         judgements.append(judge(results[epsilon]))
@@ -253,6 +307,5 @@ def _verdict(found: Judgement, epsilon: float) -> str:
     return (
         f"THIS RUN FAILED its own checks, listed below. Against the reference {error}.\n"
         f"epsilon = {epsilon:g} is too little for this many rows: read the intervals with care, or "
-        "use more rows, a larger "
-        "epsilon, or fewer parameters."
+        "use more rows, a larger epsilon, or fewer parameters."
     )

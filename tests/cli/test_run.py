@@ -22,6 +22,7 @@ from dpmcmc.curator.noise import stream
 from dpmcmc.curator.owner import Grant
 from dpmcmc.models.robust_linear import HUBER
 from dpmcmc.recipes import SamplerName, forecast
+from dpmcmc.recipes.langevin import langevin_steps
 from dpmcmc.run.progress import Progress
 from dpmcmc.tables.declared import Bounds, parse_bounds
 
@@ -611,7 +612,7 @@ def test_labels_that_could_not_be_read_are_thought_of(folder):
     assert "nothing-but-noise" in codes()
     assert (
         result.output.count(
-            "DO NOT RELY on these draws:\n  - At the private start the data cannot be told from the"
+            "DO NOT RELY on these draws:\n  - At the private start the data cannot be distinguished from the"
         )
         == 1
     )
@@ -1316,7 +1317,7 @@ def test_what_steps_are_worth_is_told_of_all_chains_and_of_lazy_ones():
         )
         assert recipes.most_draws(curator, chosen, problem, 3, 0.25) == pytest.approx(expected)
     gradient = dpmcmc.queries.Gradient(3.0, 50.0)
-    all_steps = recipes.langevin_steps(50.0, budget)
+    all_steps = langevin_steps(50.0, budget)
     for num_steps in (all_steps, all_steps // 3):
         found = recipes.draws_worth(
             curator, recipes.Recipe(None, gradient, SamplerName.sgld, ""), problem, num_steps, 0.5

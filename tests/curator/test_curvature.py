@@ -184,16 +184,16 @@ def test_the_start_arrives_from_where_rows_say_little():
 
 def test_a_start_that_does_not_learn_from_its_steps_is_caught(monkeypatch):
     monkeypatch.setattr(start_module, "corrected", lambda precision, *_: precision)
-    monkeypatch.setattr(start_module, "_too_far", lambda reached, *_: (False, reached.step))
+    monkeypatch.setattr(start_module, "_too_long", lambda last, *_: (False, last.step))
     near, far, further = logistic_start(*INITIALS)
     assert near < 30 < far and further > 300
 
 
 def raised_only(*arguments):
-    """A twin that does not believe that there is less curvature than was assumed."""
-    precision, step, fall, _ = arguments
+    """A twin that never uses less curvature than was assumed."""
+    precision, step, decrease, _ = arguments
     return jnp.where(
-        jnp.dot(step, fall) > jnp.dot(step, precision @ step), corrected(*arguments), precision
+        jnp.dot(step, decrease) > jnp.dot(step, precision @ step), corrected(*arguments), precision
     )
 
 

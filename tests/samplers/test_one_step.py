@@ -30,7 +30,7 @@ from dpmcmc.samplers.exponential import _log_ratio, change
 from dpmcmc.samplers.hmc import HMCState, _decide
 from dpmcmc.samplers.langevin import LangevinState
 from dpmcmc.samplers.penalty import WalkState, passes
-from dpmcmc.samplers.start import _advance, _Reached, corrected, lift
+from dpmcmc.samplers.start import _advance, _Progress, corrected, lift
 from dpmcmc.samplers.thermostat import ThermostatState
 from dpmcmc.types import Answer
 from tests.samplers.gradient_chains import (
@@ -109,9 +109,9 @@ def test_a_guided_walk_goes_on_when_accepted_and_turns_the_component_that_was_re
         and np.all(np.any(moved != 0, axis=0))
         and np.all(moved * directions >= 0)
     )
-    told = public[0] if make is accept_walk else info.log_ratio - answers
+    reported = public[0] if make is accept_walk else info.log_ratio - answers
     np.testing.assert_allclose(
-        told, np.sum(HERE**2 - points**2, axis=1) / (2 * PRIOR_SCALE**2), atol=2e-5
+        reported, np.sum(HERE**2 - points**2, axis=1) / (2 * PRIOR_SCALE**2), atol=2e-5
     )
     np.testing.assert_array_equal(info.is_accepted, is_yes)
     np.testing.assert_array_equal(state.position, np.where(is_yes[:, None], points, HERE))
@@ -123,7 +123,7 @@ def test_a_guided_walk_goes_on_when_accepted_and_turns_the_component_that_was_re
 
 
 @pytest.mark.parametrize("make, no", [(penalty, -99.0), (accept_walk, False)], ids=["ratio", "bit"])
-def test_it_is_told_where_the_prior_ends(make, no):
+def test_it_are_reported_where_the_prior_ends(make, no):
     sampler = make(
         lambda position: jnp.where(position[0] < 0.41, 0.0, -jnp.inf), Ratio(), random_walk(0.3)
     )
@@ -133,8 +133,8 @@ def test_it_is_told_where_the_prior_ends(make, no):
         _, info = sampler.step(key, WalkState(jnp.asarray(HERE), ()), asked)
         return info.is_outside, asked[0][1][0] >= 0.41
 
-    told, expected = jax.jit(jax.vmap(step))(KEYS[:32])
-    np.testing.assert_array_equal(told, expected)
+    reported, expected = jax.jit(jax.vmap(step))(KEYS[:32])
+    np.testing.assert_array_equal(reported, expected)
     assert 0 < np.mean(expected) < 1
 
 
@@ -225,7 +225,7 @@ def test_a_matrix_in_its_axes_is_the_same_whether_it_is_known_beforehand_or_lear
 
 
 @pytest.mark.parametrize("reuse", [True, False])
-def test_a_path_is_the_leapfrog_and_its_energy_is_told(reuse):
+def test_a_path_is_the_leapfrog_and_its_energy_is_reported(reuse):
     """From the points where gradients were asked for: they tell the momenta between them."""
     kept, step_size = np.float32([1.0, 0.5]), 0.3
     sampler = hmc(log_prior, "gradient", BarkerBit(), step_size, 3, DENSE, reuse=reuse, jitter=0.5)
@@ -394,13 +394,13 @@ def test_every_chain_begins_with_numbers_of_its_own():
 # -----------------------------------------------------------------------------------------------------------
 
 
-def newton(log_prior, variance, told=PRECISION, num_steps=1, of_gradient=1e-6):
-    """From HERE on a Gaussian likelihood; the variance is told, and no noise added."""
+def newton(log_prior, variance, hessian=PRECISION, num_steps=1, of_gradient=1e-6):
+    """From HERE on a Gaussian likelihood; the variance is given, but no noise is added."""
 
     def ask(rng_key, query, position):
         if query == "gradient":
             return Answer(jax.grad(log_likelihood)(position), jnp.float32(of_gradient))
-        return Answer(jnp.asarray(told), jnp.float32(variance))
+        return Answer(jnp.asarray(hessian), jnp.float32(variance))
 
     return jax.jit(
         lambda: newton_start(log_prior, "gradient", "curvature", num_steps)(
@@ -413,25 +413,25 @@ def test_one_newton_step_ends_at_the_mode_and_tells_the_precision():
     found = newton(log_prior, 1e-6)
     np.testing.assert_allclose(found.position, MEAN, atol=1e-5)
     np.testing.assert_allclose(found.precision, np.linalg.inv(COVARIANCE), rtol=1e-5)
-    np.testing.assert_array_equal(found.curvature.value, PRECISION)
+    np.testing.assert_array_equal(found.hessian.value, PRECISION)
 
 
 def test_what_the_steps_found_is_in_the_precision_that_is_handed_on():
-    """Told half of the curvature, the first step is too long; along it the slope falls as the true
+    """Given half of the curvature, the first step is too long; along it the slope falls as the true
     precision says.
     """
     slope = jax.grad(lambda position: log_likelihood(position) + log_prior(position))(HERE)
     step = np.linalg.solve(PRECISION / 2 + np.eye(2) / PRIOR_SCALE**2, slope)
-    found = newton(log_prior, 1e-6, told=PRECISION / 2, num_steps=2)
+    found = newton(log_prior, 1e-6, hessian=PRECISION / 2, num_steps=2)
     np.testing.assert_allclose(found.precision @ step, np.linalg.solve(COVARIANCE, step), rtol=1e-4)
     # Not if the gradients are so noisy that the difference is nothing.
-    found = newton(log_prior, 1e-6, told=PRECISION / 2, num_steps=2, of_gradient=100.0)
+    found = newton(log_prior, 1e-6, hessian=PRECISION / 2, num_steps=2, of_gradient=100.0)
     np.testing.assert_allclose(
         found.precision, PRECISION / 2 + np.eye(2) / PRIOR_SCALE**2, rtol=1e-5
     )
 
 
-def test_a_curvature_that_is_not_surely_positive_is_not_believed():
+def test_a_curvature_that_is_not_surely_positive_is_not_used():
     precision, step, variance = jnp.diag(jnp.array([100.0, 3.0])), jnp.array([1.0, 0.0]), 1.0
     noise = 3 * (2 * variance) ** 0.5
     for found in (0.5 * noise, 2 * noise):
@@ -443,8 +443,8 @@ def test_a_curvature_that_is_not_surely_positive_is_not_believed():
     "found, is_new, expected",
     [(30.0, False, 50), (30.0, True, 30), (10.0, True, 20), (150.0, True, 100)],
 )
-def test_a_curvature_that_was_just_asked_is_lowered_more_and_never_raised(found, is_new, expected):
-    """It is that at the end of the step, lifted where it is lost in noise: a half is left of an old
+def test_a_hessian_that_was_just_asked_is_lowered_more_and_never_raised(found, is_new, expected):
+    """It is that at the end of the step, raised where noise hides it: a half is left of an old
     one, a fifth of a new one.
     """
     precision, step = jnp.diag(jnp.array([100.0, 3.0])), jnp.array([1.0, 0.0])
@@ -457,9 +457,9 @@ def test_a_curvature_that_was_just_asked_is_lowered_more_and_never_raised(found,
 @pytest.mark.parametrize(
     "beyond, point, step", [(-3.0, 0.0, 1 / 4), (-0.5, 1.0, -0.5 / 1.5)], ids=["steeper", "flatter"]
 )
-def test_a_step_is_taken_back_if_the_slope_is_steeper_beyond_it(beyond, point, step):
+def test_a_step_is_rejected_if_the_gradient_is_steeper_beyond_it(beyond, point, step):
     """From 0, where the slope is 1, by 1. In both cases it falls faster than was assumed."""
-    reached = _Reached(
+    last = _Progress(
         jnp.zeros(1),
         jnp.ones(1),
         jnp.zeros(()),
@@ -467,9 +467,9 @@ def test_a_step_is_taken_back_if_the_slope_is_steeper_beyond_it(beyond, point, s
         jnp.eye(1),
         Answer(jnp.eye(1), jnp.zeros(())),
     )
-    found = jax.jit(
-        lambda slope: _advance(lambda position: 0.0, reached, jnp.ones(1), slope, 1e-8)
-    )(np.float32([beyond]))
+    found = jax.jit(lambda slope: _advance(lambda position: 0.0, last, jnp.ones(1), slope, 1e-8))(
+        np.float32([beyond])
+    )
     assert (float(found.point[0]), float(found.step[0])) == pytest.approx((point, step), rel=1e-5)
 
 

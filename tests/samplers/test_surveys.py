@@ -31,25 +31,25 @@ from dpmcmc.diagnostics import of_survey
 from dpmcmc.queries import Curvature, Gradient
 from dpmcmc.run.programs import begin_program, block_program
 from dpmcmc.samplers import start as start_module
-from dpmcmc.samplers.start import UNKNOWN, Seen, Start, _Reached, _share_of_news, _too_far
+from dpmcmc.samplers.start import UNKNOWN, Released, Start, _Progress, _too_long, _weight_of_new
 from dpmcmc.samplers.surveys import Survey, log_likelihood
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 HERE = np.float32([0.3, -1.0, 0.5])
 CURVATURE = np.float32([[40.0, 8.0, -3.0], [8.0, 25.0, 2.0], [-3.0, 2.0, 9.0]])
-SLOPE = np.float32([12.0, -7.0, 20.0])
+GRADIENT = np.float32([12.0, -7.0, 20.0])
 
 
 def released(variance=30.0, of_curvature=4.0, curvature=CURVATURE):
     return Survey(
         jnp.asarray(HERE),
-        Answer(jnp.asarray(SLOPE), jnp.float32(variance)),
+        Answer(jnp.asarray(GRADIENT), jnp.float32(variance)),
         Answer(curvature, jnp.float32(of_curvature)),
     )
 
 
 def model_of(log_prior, self_concordance=None):
-    """All that a doubt about a survey looks at."""
+    """All that a finding about a survey depends on."""
     return Model(
         None,
         log_prior,
@@ -63,15 +63,15 @@ def brute_force(found: Survey, position):
     """The density as it is written down: a normal law with a full covariance matrix."""
     move = np.asarray(position, float) - HERE
     return stats.multivariate_normal(
-        np.asarray(found.curvature.value) @ move, covariance_of(found, move)
-    ).logpdf(SLOPE)
+        np.asarray(found.hessian.value) @ move, covariance_of(found, move)
+    ).logpdf(GRADIENT)
 
 
 def covariance_of(found: Survey, move):
-    values, axes = np.linalg.eigh(np.asarray(found.curvature.value, float))
+    values, axes = np.linalg.eigh(np.asarray(found.hessian.value, float))
     information = (axes * np.maximum(values, 0)) @ axes.T
     of_product = (
-        float(found.curvature.variance) / 2 * (move @ move * np.eye(3) + np.outer(move, move))
+        float(found.hessian.variance) / 2 * (move @ move * np.eye(3) + np.outer(move, move))
     )
     return information + float(found.gradient.variance) * np.eye(3) + of_product
 
@@ -95,7 +95,7 @@ def test_the_density_is_that_of_what_was_released(curvature):
 
 
 def test_the_spread_is_that_of_all_noises_together():
-    """That of the test above: slopes, curvatures and rows drawn again and again have it within six
+    """That of the test above: gradients, curvatures and rows drawn again and again have it within six
     standard errors (1e-8).
     """
     variance, of_curvature, num = 30.0, 4.0, 200_000
@@ -115,43 +115,43 @@ def test_the_spread_is_that_of_all_noises_together():
     assert np.abs((found - without) / standard_error).max() > 15
 
 
-def test_a_slope_from_a_step_before_is_heard_too():
+def test_a_gradient_from_a_step_before_is_included():
     """As the law of both says, which share what the rows are: a normal one of six numbers. Without
     it the density is another.
     """
-    there, slope, variance = (
+    there, gradient, variance = (
         HERE + np.float32([0.2, 0.1, -0.4]),
-        SLOPE + np.float32([3.0, -9.0, 4.0]),
+        GRADIENT + np.float32([3.0, -9.0, 4.0]),
         50.0,
     )
     found = released(of_curvature=1e-9)._replace(
-        before=Seen(jnp.asarray(there), Answer(jnp.asarray(slope), jnp.float32(variance)))
+        included=Released(jnp.asarray(there), Answer(jnp.asarray(gradient), jnp.float32(variance)))
     )
     spread = np.kron(np.ones((2, 2)), CURVATURE) + np.diag(np.repeat([30.0, variance], 3))
 
     def both(position):
         moves = np.concatenate([CURVATURE @ (position - HERE), CURVATURE @ (position - there)])
-        return stats.multivariate_normal(moves, spread).logpdf(np.concatenate([SLOPE, slope]))
+        return stats.multivariate_normal(moves, spread).logpdf(np.concatenate([GRADIENT, gradient]))
 
     positions = HERE + np.float32(np.random.default_rng(2).normal(size=(20, 3)))
     theirs = [both(position) - both(HERE) for position in positions]
     ours, twin = (
         [law(position) - law(HERE) for position in positions]
-        for law in map(jax.jit, map(log_likelihood, (found, found._replace(before=None))))
+        for law in map(jax.jit, map(log_likelihood, (found, found._replace(included=None))))
     )
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-3)
     assert np.abs(np.subtract(twin, theirs)).max() > 1
 
 
-def test_without_noise_the_last_slope_is_heard_alone():
+def test_without_noise_the_last_gradient_is_used_alone():
     """A baseline's: there is nothing to average away, and the point before is farther off."""
     nothing = np.float32(0.0)
-    before = Seen(jnp.asarray(HERE + 1), Answer(jnp.asarray(SLOPE + 1), nothing))
-    seen = released(variance=nothing)._replace(before=before).seen
-    np.testing.assert_array_equal(seen.position, HERE)
-    np.testing.assert_array_equal(seen.gradient.value, SLOPE)
-    assert seen.gradient.variance == 0
-    assert of_survey(model_of(log_prior), released(variance=nothing)._replace(before=before))
+    included = Released(jnp.asarray(HERE + 1), Answer(jnp.asarray(GRADIENT + 1), nothing))
+    combined = released(variance=nothing)._replace(included=included).combined
+    np.testing.assert_array_equal(combined.position, HERE)
+    np.testing.assert_array_equal(combined.gradient.value, GRADIENT)
+    assert combined.gradient.variance == 0
+    assert of_survey(model_of(log_prior), released(variance=nothing)._replace(included=included))
 
 
 def draw(log_prior, found, num_steps=4000, seed=0):
@@ -177,9 +177,9 @@ def log_prior(position):
 
 def closed_form(variance):
     """Mean and covariance without noise in the curvature: two normals."""
-    heard = CURVATURE @ np.linalg.inv(CURVATURE + variance * np.eye(3))
-    covariance = np.linalg.inv(heard @ CURVATURE + np.eye(3))
-    return covariance @ (heard @ (CURVATURE @ HERE + SLOPE)), covariance
+    weight = CURVATURE @ np.linalg.inv(CURVATURE + variance * np.eye(3))
+    covariance = np.linalg.inv(weight @ CURVATURE + np.eye(3))
+    return covariance @ (weight @ (CURVATURE @ HERE + GRADIENT)), covariance
 
 
 @pytest.mark.parametrize(
@@ -265,11 +265,11 @@ def coverage(mu, num_rows, num_tables, scale=1.0):
         found = recipe.start(key_start, jnp.zeros(DIMENSION), ask)
         without = [
             answer._replace(variance=jnp.float32(1e-6))
-            for answer in (found.gradient, found.curvature)
+            for answer in (found.gradient, found.hessian)
         ]
-        forgetful = found._replace(gradient=without[0], curvature=without[1])
+        forgetful = found._replace(gradient=without[0], hessian=without[1])
         found = jax.tree.map(
-            lambda told, forgotten: jnp.where(is_forgetful, forgotten, told), found, forgetful
+            lambda known, forgotten: jnp.where(is_forgetful, forgotten, known), found, forgetful
         )
         sampler = noise_aware(model.log_prior, found)
         state = sampler.init(key_chain, found.position, None)
@@ -414,7 +414,7 @@ def test_several_owners_are_surveyed_as_one():
     assert np.abs(found.posterior["coefficients"].mean(("chain", "draw")) - [1.0, -0.5]).max() < 0.5
 
 
-def test_what_is_hopeless_is_told_before_the_budget_is_spent_and_where_it_was_asked_for():
+def test_what_is_hopeless_is_reported_before_the_budget_is_spent_and_where_it_was_asked_for():
     curator = Curator(tuple(part[:100] for part in ROWS), MODEL, Budget(0.1, 1e-6))
     for make in (
         recipes.noise_aware_for,
@@ -427,7 +427,7 @@ def test_what_is_hopeless_is_told_before_the_budget_is_spent_and_where_it_was_as
 
 
 @pytest.mark.slow
-def test_rows_that_cannot_be_heard_are_told():
+def test_rows_hidden_by_noise_are_reported():
     curator = Curator(tuple(part[:1500] for part in ROWS), MODEL, Budget(0.1, 1e-6))
     with warnings.catch_warnings(action="ignore"):
         recipe = recipes.noise_aware_for(curator, num_chains=2, num_steps=100)
@@ -450,72 +450,81 @@ def severe_codes(found):
     return [finding.code for finding in found if finding.is_severe]
 
 
-@pytest.mark.parametrize("variance, is_told", [(None, False), (3000.0, False), (10.0, True)])
-def test_a_survey_far_from_the_posterior_is_told(variance, is_told):
-    """Where the slope is more than the noise of the start and of the survey."""
-    before = None if variance is None else Seen(HERE, Answer(SLOPE, np.float32(variance)))
-    found = released(variance=1.0)._replace(before=before)
-    told = of_survey(model_of(log_prior), found)
-    assert ("not-arrived" in severe_codes(told)) is is_told
-    assert told[0].code == "widening" and "makes the posterior 1.0" in told[0].text
+@pytest.mark.parametrize("variance, is_reported", [(None, False), (3000.0, False), (10.0, True)])
+def test_a_survey_far_from_the_posterior_is_reported(variance, is_reported):
+    """Where the gradient is more than the noise of the start and of the survey."""
+    included = None if variance is None else Released(HERE, Answer(GRADIENT, np.float32(variance)))
+    found = released(variance=1.0)._replace(included=included)
+    reported = of_survey(model_of(log_prior), found)
+    assert ("not-arrived" in severe_codes(reported)) is is_reported
+    assert reported[0].code == "widening" and "makes the posterior 1.0" in reported[0].text
 
 
-@pytest.mark.parametrize("of_steps, is_told", [(0.0, True), (3.0, True), (6.0, False)])
-def test_a_step_astray_for_a_noisy_curvature_is_not_told(of_steps, is_told):
-    """Noise W in a curvature leaves a slope W s behind a step s.
+@pytest.mark.parametrize("step_variance, is_reported", [(0.0, True), (3.0, True), (6.0, False)])
+def test_a_step_that_is_off_by_a_noisy_hessian_is_not_reported(step_variance, is_reported):
+    """Noise W in a curvature leaves a gradient W s behind a step s.
 
-    Of 1 000 that are nothing but noise one is told: chi^2 > 16.3.
+    Of 1 000 that are nothing but noise one is reported: chi^2 > 16.3.
     """
     move = np.float32([1.0, -1.0, 2.0])
-    before = Seen(HERE - move, Answer(SLOPE, np.float32(10.0)))
-    found = released(variance=1.0)._replace(before=before, of_steps=np.float32(of_steps))
-    assert ("not-arrived" in codes(of_survey(model_of(log_prior), found))) is is_told
-    noise = stats.multivariate_normal(
-        cov=covariance_of(released(11.0, of_steps, np.zeros((3, 3))), move)
+    included = Released(HERE - move, Answer(GRADIENT, np.float32(10.0)))
+    found = released(variance=1.0)._replace(
+        included=included, step_variance=np.float32(step_variance)
     )
-    size = 2 * (noise.logpdf(np.zeros(3)) - noise.logpdf(SLOPE - HERE))
-    assert (size > 16.3) == is_told
+    assert ("not-arrived" in codes(of_survey(model_of(log_prior), found))) is is_reported
+    noise = stats.multivariate_normal(
+        cov=covariance_of(released(11.0, step_variance, np.zeros((3, 3))), move)
+    )
+    size = 2 * (noise.logpdf(np.zeros(3)) - noise.logpdf(GRADIENT - HERE))
+    assert (size > 16.3) == is_reported
 
 
 @pytest.mark.parametrize("variance, is_much", [(60.0, False), (70.0, True)])
 def test_how_much_wider_noise_makes_the_posterior(variance, is_much):
     """Without a prior, along an axis of curvature c, by the square root of 1 + v / c."""
     flat = model_of(lambda position: 0.0 * jnp.sum(position))
-    (told,) = of_survey(flat, released(variance, curvature=np.diag(np.float32([40.0, 20.0, 8.0]))))
+    (reported,) = of_survey(
+        flat, released(variance, curvature=np.diag(np.float32([40.0, 20.0, 8.0])))
+    )
     least, most = (f"{(1 + variance / curvature) ** 0.5:.3g}" for curvature in (40.0, 8.0))
     assert (
-        f"the released gradients makes the posterior {least} to {most} times as wide" in told.text
+        f"the released gradients makes the posterior {least} to {most} times as wide"
+        in reported.text
     )
-    assert told.code == ("too-wide" if is_much else "widening") and told.is_severe is is_much
+    assert (
+        reported.code == ("too-wide" if is_much else "widening") and reported.is_severe is is_much
+    )
 
 
 @pytest.mark.parametrize("self_concordance, is_much", [(0.0, False), (0.98, False), (1.02, True)])
-def test_a_posterior_within_which_the_curvature_may_double_is_told(self_concordance, is_much):
-    """Along the axis of curvature 8, with the noise 64 of the slope, and no prior: its precision is
+def test_a_posterior_within_which_the_curvature_may_double_is_reported(self_concordance, is_much):
+    """Along the axis of curvature 8, with the noise 64 of the gradient, and no prior: its precision is
     8 * 8 / (8 + 64).
     """
     flat = model_of(
         lambda position: 0.0 * jnp.sum(position), self_concordance * np.log(2) * (8 / 9) ** 0.5
     )
-    (told,) = of_survey(flat, released(64.0, curvature=np.diag(np.float32([40.0, 20.0, 8.0]))))
-    assert told.code == ("too-wide" if is_much else "widening") and told.is_severe is is_much
+    (reported,) = of_survey(flat, released(64.0, curvature=np.diag(np.float32([40.0, 20.0, 8.0]))))
+    assert (
+        reported.code == ("too-wide" if is_much else "widening") and reported.is_severe is is_much
+    )
     assert (
         "its curvature may change by a factor of more than 2 within a standard deviation"
-        in told.text
+        in reported.text
     ) is is_much
 
 
-@pytest.mark.parametrize("of_curvature, is_lost", [(10.0, False), (11.0, True)])
-def test_a_direction_that_noise_has_drowned_is_told(of_curvature, is_lost):
+@pytest.mark.parametrize("of_curvature, is_hidden", [(10.0, False), (11.0, True)])
+def test_a_direction_that_noise_hides_is_reported(of_curvature, is_hidden):
     """One whose curvature, 8, noise of this variance could fake: it would look as wide as without
     noise.
     """
     found = released(1.0, of_curvature, np.diag(np.float32([40.0, 20.0, 8.0])))
     unnamed = model_of(log_prior)._replace(unravel=lambda position: {"sum": jnp.sum(position)})
     for model, name in ((model_of(log_prior), "a[1]"), (unnamed, "component 2 of the position")):
-        lost = [each for each in of_survey(model, found) if each.code == "lost-in-noise"]
-        assert len(lost) == is_lost
-        for each in lost:
+        hidden = [each for each in of_survey(model, found) if each.code == "lost-in-noise"]
+        assert len(hidden) == is_hidden
+        for each in hidden:
             assert each.is_severe and each.numbers == {
                 "directions": 1,
                 "of": 3,
@@ -528,7 +537,7 @@ def test_a_direction_that_noise_has_drowned_is_told(of_curvature, is_lost):
 
 
 @pytest.mark.slow
-def test_clips_that_rows_may_reach_are_told():
+def test_clips_that_rows_may_exceed_are_reported():
     """They are those of the start, since a step asks nothing."""
     curator = Curator(ROWS, MODEL, Budget(4.0, 1e-6))
     recipe = recipes.noise_aware_for(curator, num_chains=1, num_steps=50, clip=0.2)
@@ -551,7 +560,7 @@ def test_a_sampler_without_a_survey_is_refused():
         noise_aware(log_prior, None)
     with pytest.raises(ValueError, match="a start asks for one gradient at least"):
         newton_start(log_prior, {}, "curvature")
-    for looks, told in (
+    for hessians, told in (
         ({}, "0 queries, 0 times"),
         ({"one": 1, "another": 2}, "2 queries, 3 times"),
         ({"one": 9}, "1 queries, 9 times"),
@@ -559,7 +568,7 @@ def test_a_sampler_without_a_survey_is_refused():
         with pytest.raises(
             ValueError, match=rf"curvature names {told} in all: it must be one, .* \(8 times\)"
         ):
-            newton_start(log_prior, "gradient", looks)
+            newton_start(log_prior, "gradient", hessians)
 
 
 def test_a_survey_asks_where_the_start_has_ended():
@@ -573,16 +582,16 @@ def test_a_survey_asks_where_the_start_has_ended():
         jnp.array([1.0, 2.0]),
         jnp.eye(2),
         Answer(jnp.eye(2), 3.0),
-        Seen(jnp.zeros(2), Answer(jnp.ones(2), 1.0)),
+        Released(jnp.zeros(2), Answer(jnp.ones(2), 1.0)),
     )
-    found = survey(lambda key, position, ask: end, "slope", "curvature")(
+    found = survey(lambda key, position, ask: end, "gradient", "curvature")(
         jax.random.key(0), jnp.zeros(2), ask
     )
-    assert asked == [("slope", [1.0, 2.0]), ("curvature", [1.0, 2.0])]
+    assert asked == [("gradient", [1.0, 2.0]), ("curvature", [1.0, 2.0])]
     assert (
         found.position is end.position
-        and found.before is end.seen
-        and found.of_steps == end.curvature.variance
+        and found.included is end.included
+        and found.step_variance == end.hessian.variance
     )
 
 
@@ -590,50 +599,53 @@ def test_a_survey_asks_where_the_start_has_ended():
 @pytest.mark.parametrize(
     "beyond, share",
     [(1.0, 1 / 3), (0.5, 1.0), (40.0, 0.0)],
-    ids=["as expected", "flatter", "too far"],
+    ids=["as expected", "flatter", "too long"],
 )
-def test_a_start_tells_the_slopes_that_led_to_where_it_ends(beyond, share):
-    """Those of the rows alone: the prior's is known. Two slopes that fall as expected are one with
-    less noise, between them.
+def test_a_start_includes_the_gradients_that_led_to_where_it_ends(beyond, share):
+    """Those of the rows alone: the prior's is known. Two gradients that agree with the quadratic
+    model are combined to one with less noise, between them.
 
-    If the last one is a surprise it is heard alone; if its step went too far, the one before.
+    If the last one contradicts the model only that one is used; if its step was too long, only the
+    one before.
     """
     asked = []
 
     def ask(key, query, position):
-        slope = 3 - (beyond if len(asked) == 2 else 1) * position
+        gradient = 3 - (beyond if len(asked) == 2 else 1) * position
         asked.append(
             (
                 position,
                 Answer(
-                    jnp.eye(1) if query == "curvature" else slope, jnp.float32(1e-4 * len(asked))
+                    jnp.eye(1) if query == "curvature" else gradient, jnp.float32(1e-4 * len(asked))
                 ),
             )
         )
         return asked[-1][1]
 
     with jax.disable_jit():
-        found = newton_start(lambda position: -jnp.sum(position**2) / 4, "slope", "curvature", 2)(
-            jax.random.key(0), jnp.ones(1), ask
-        )
+        found = newton_start(
+            lambda position: -jnp.sum(position**2) / 4, "gradient", "curvature", 2
+        )(jax.random.key(0), jnp.ones(1), ask)
     (first, here), (second, there) = asked[1:]
     expected = (1 - share) * first + share * second, (1 - share) * here.value + share * there.value
     np.testing.assert_allclose(
-        (found.seen.position, found.seen.gradient.value), expected, rtol=1e-3
+        (found.included.position, found.included.gradient.value), expected, rtol=1e-3
     )
     np.testing.assert_allclose(
-        found.seen.gradient.variance, share * there.variance if share else here.variance, rtol=1e-2
+        found.included.gradient.variance,
+        share * there.variance if share else here.variance,
+        rtol=1e-2,
     )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "looks, order",
+    "hessians, order",
     [("c", "crrrff"), ({"c": 2}, "crcrrff"), ({"c": 3}, "crcrcrff"), ({"c": 5}, "crcrcrcfcf")],
 )
-def test_a_start_asks_what_it_is_told_to(looks, order):
+def test_a_start_asks_what_its_arguments_say(hessians, order):
     """One kind of step after the other, and at each of the first points the curvature, before the
-    slope there.
+    gradient there.
     """
     asked = []
 
@@ -642,26 +654,26 @@ def test_a_start_asks_what_it_is_told_to(looks, order):
         return Answer(jnp.eye(1) if query == "c" else -position, jnp.float32(1.0))
 
     with jax.disable_jit():
-        newton_start(lambda position: 0.0, {"r": 3, "f": 2}, looks)(
+        newton_start(lambda position: 0.0, {"r": 3, "f": 2}, hessians)(
             jax.random.key(0), jnp.ones(1), ask
         )
     assert "".join(query for query, _ in asked) == order
-    looked = [
+    places = [
         (where, after) for (query, where), (_, after) in itertools.pairwise(asked) if query == "c"
     ]
-    assert all(where == after for where, after in looked)
+    assert all(where == after for where, after in places)
 
 
 def weighed(old_variance, surprise, variance=2.0):
-    """The share of a new slope that falls by so much more than was expected."""
-    reached = _Reached(
+    """The share of a new gradient that falls by so much more than was expected."""
+    last = _Progress(
         jnp.zeros(2), jnp.ones(2), jnp.float32(old_variance), jnp.ones(2), jnp.eye(2), None
     )
-    return float(_share_of_news(reached, jnp.float32([surprise, 0.0]), jnp.float32(variance)))
+    return float(_weight_of_new(last, jnp.float32([surprise, 0.0]), jnp.float32(variance)))
 
 
-def test_a_slope_is_weighed_by_its_noise_and_by_what_it_surprises():
-    """After a step of (1, 1) where the slope was (1, 1), and should fall by as much.
+def test_a_gradient_is_weighted_by_its_noise_and_its_difference_from_the_model():
+    """After a step of (1, 1) where the gradient was (1, 1), and should fall by as much.
 
     A surprise of 50 on average: noise of 8.
     """
@@ -675,20 +687,20 @@ def test_a_slope_is_weighed_by_its_noise_and_by_what_it_surprises():
 @pytest.mark.parametrize(
     "behind, length",
     [(-2.09, None), (-2.11, 1 / (1 + 2.11)), (-1e4, 0.05)],
-    ids=["may be noise", "too far", "by far too far"],
+    ids=["may be noise", "too long", "by far too long"],
 )
-def test_a_step_is_too_far_if_more_than_noise_leads_back(behind, length):
-    """A slope back of half the one ahead, 1, and of three standard deviations, 1.6.
+def test_a_step_is_too_long_if_the_gradient_reverses_by_more_than_noise(behind, length):
+    """The derivative ahead is 1: half of it back, and three standard deviations, 1.6.
 
     The next trial is where a line between is 0.
     """
-    reached = _Reached(jnp.zeros(1), jnp.ones(1), jnp.float32(0.04), jnp.ones(1), jnp.eye(1), None)
-    is_back, step = _too_far(reached, jnp.float32([behind]), jnp.float32((1.6 / 3) ** 2 - 0.01))
+    last = _Progress(jnp.zeros(1), jnp.ones(1), jnp.float32(0.04), jnp.ones(1), jnp.eye(1), None)
+    is_back, step = _too_long(last, jnp.float32([behind]), jnp.float32((1.6 / 3) ** 2 - 0.01))
     assert bool(is_back) == (length is not None)
     assert length is None or float(step[0]) == pytest.approx(length, rel=1e-4)
 
 
-def test_each_look_of_a_start_has_a_key_of_its_own():
+def test_each_query_of_a_start_has_a_key_of_its_own():
     keys = []
 
     def ask(key, query, position):
@@ -712,14 +724,14 @@ def test_where_effects_are_strong_the_curvature_is_asked_again():
 
     def ask(key, query, position):
         chance = jax.nn.sigmoid(corners @ position)
-        if query == "slope":
+        if query == "gradient":
             return Answer(
                 1e4 * corners.T @ (jax.nn.sigmoid(corners @ effects) - chance), jnp.float32(100.0)
             )
         return Answer(1e4 * (corners.T * chance * (1 - chance)) @ corners, jnp.float32(100.0))
 
-    def error(looks):
-        start = newton_start(lambda position: 0.0 * jnp.sum(position), {"slope": 8}, looks)
+    def error(hessians):
+        start = newton_start(lambda position: 0.0 * jnp.sum(position), {"gradient": 8}, hessians)
         return np.abs(
             jax.jit(start, static_argnums=2)(jax.random.key(0), jnp.zeros(3), ask).position
             - effects
@@ -733,7 +745,7 @@ def test_where_effects_are_strong_the_curvature_is_asked_again():
     [(start_module.LEAST_NEW, 0, 35), (1.0, 45, 75)],
     ids=["corrected", "as asked"],
 )
-def test_curvature_that_is_lost_in_noise_does_not_hold_a_start_back(least, low, high, monkeypatch):
+def test_a_hessian_hidden_by_noise_does_not_hold_a_start_back(least, low, high, monkeypatch):
     """The noise of a linear regression is a fortieth of its bound: along it the curvature that is
     asked is lifted to ten times what it is. How far the start ends from the posterior, in its
     standard deviations; nine seeds, the median.
@@ -759,9 +771,9 @@ def test_curvature_that_is_lost_in_noise_does_not_hold_a_start_back(least, low, 
 
     def far_off(key):
         position = recipe.start(key, jnp.zeros(3), ask).position
-        slope = total(jax.grad, position) + jax.grad(model.log_prior)(position)
+        gradient = total(jax.grad, position) + jax.grad(model.log_prior)(position)
         precision = -total(jax.hessian, position) - jax.hessian(model.log_prior)(position)
-        return jnp.sqrt(slope @ jnp.linalg.solve(precision, slope))
+        return jnp.sqrt(gradient @ jnp.linalg.solve(precision, gradient))
 
     found = np.asarray(
         jax.jit(lambda keys: jax.lax.map(far_off, keys))(jax.random.split(jax.random.key(5), 9))
@@ -769,8 +781,8 @@ def test_curvature_that_is_lost_in_noise_does_not_hold_a_start_back(least, low, 
     assert low < np.median(found) < high
 
 
-@pytest.mark.parametrize("looks", ["curvature", {"curvature": 14}])
-def test_a_start_turns_back_where_a_step_went_too_far(looks, monkeypatch):
+@pytest.mark.parametrize("hessians", ["curvature", {"curvature": 14}])
+def test_a_start_turns_back_where_a_step_was_too_long(hessians, monkeypatch):
     """Rows whose pull is bounded have next to no curvature from afar: the first step ends as far
     away on the other side.
 
@@ -779,24 +791,24 @@ def test_a_start_turns_back_where_a_step_went_too_far(looks, monkeypatch):
 
     def ask(key, query, position):
         off = position - jnp.array([3.0, -2.0])
-        slope, curvature = -jnp.tanh(off) - 0.02 * off, jnp.cosh(off) ** -2 + 0.02
+        gradient, curvature = -jnp.tanh(off) - 0.02 * off, jnp.cosh(off) ** -2 + 0.02
         return Answer(
-            1e5 * (slope if query == "slope" else jnp.diag(curvature)), jnp.float32(100.0)
+            1e5 * (gradient if query == "gradient" else jnp.diag(curvature)), jnp.float32(100.0)
         )
 
     def error():
-        start = newton_start(lambda position: 0.0 * jnp.sum(position), {"slope": 14}, looks)
+        start = newton_start(lambda position: 0.0 * jnp.sum(position), {"gradient": 14}, hessians)
         return np.abs(
             jax.jit(start, static_argnums=2)(jax.random.key(0), jnp.zeros(2), ask).position
             - np.array([3.0, -2.0])
         ).max()
 
     assert error() < 0.05
-    monkeypatch.setattr(start_module, "_too_far", lambda reached, *_: (False, reached.step))
+    monkeypatch.setattr(start_module, "_too_long", lambda last, *_: (False, last.step))
     assert error() > 1
 
 
-def test_a_prior_without_a_slope_where_the_start_begins_costs_nothing():
+def test_a_prior_without_a_gradient_where_the_start_begins_costs_nothing():
     """One number that is none would spoil all that is paid for."""
 
     def ask(key, query, position):
@@ -805,12 +817,12 @@ def test_a_prior_without_a_slope_where_the_start_begins_costs_nothing():
             jnp.float32(1e-4),
         )
 
-    start = newton_start(lambda position: -jnp.linalg.norm(position), "slope", "curvature", 4)
+    start = newton_start(lambda position: -jnp.linalg.norm(position), "gradient", "curvature", 4)
     found = jax.jit(start, static_argnums=2)(jax.random.key(0), jnp.zeros(2), ask)
     assert np.abs(found.position - np.array([1.0, -2.0])).max() < 0.2
 
 
-def test_a_direction_that_nothing_is_known_of_is_told():
+def test_a_direction_that_nothing_is_known_of_is_reported():
     """Noise has made the curvature negative there, and the prior is flat."""
     flat = model_of(lambda position: 0.0 * jnp.sum(position))
     assert severe_codes(of_survey(flat, released(curvature=INDEFINITE))) == [

@@ -12,19 +12,29 @@ import numpy as np
 
 from dpmcmc.finding import Finding, severe
 
-MAX_DRIFT, FEWEST_FOR_DRIFT = 5.0, 50  # standard deviations, and draws to have any
+MAX_DRIFT = 5.0  # standard deviations
+FEWEST_FOR_DRIFT = 50  # draws that such a standard deviation needs
 MAX_TIES = 0.01  # share of the draws at their largest or smallest value
-# Times that chains must come back there: one may return to its last place by chance
+# How often chains must return there: once may be by chance
 MIN_RETURNS = 5
 ROUNDING = 1e-12  # of a mean in double precision
 MOST_NAMES = 5
 
 
 class Limits(NamedTuple):
-    """What every parameter must reach."""
+    """What the chains must attain for every parameter.
 
-    r_hat: float  # at most
-    ess: float  # effective draws, in the bulk and in the tails: at least
+    Attributes:
+        r_hat: The largest R-hat that is allowed.
+        ess: The smallest number of effective draws, in the bulk and in the tails.
+
+    Example:
+        >>> Limits(1.1, 15).ess
+        15
+    """
+
+    r_hat: float
+    ess: float
 
 
 PAID = Limits(1.1, 15)  # where each step costs privacy budget
@@ -42,21 +52,27 @@ UNCONVERGED = {
 def of_chains(
     variables: Mapping[str, np.ndarray], measures: Mapping[str, Mapping[str, float]], limits: Limits
 ) -> list[Finding]:
-    """What the draws alone show.
+    """Findings from the draws alone.
 
-    Parameters
-    ----------
-    variables
-        the draws by parameter, with the axes (chain, draw, ...).
-    measures
-        by column of the summary ("mean", "hdi_3%", "hdi_97%", "ess_bulk", "ess_tail", "r_hat") the
-        number of each entry by label.
-    limits
-        what was to be reached.
+    Args:
+        variables: The draws by parameter, with the axes (chain, draw, ...).
+        measures: By column of the summary ("mean", "hdi_3%", "hdi_97%", "ess_bulk", "ess_tail",
+            "r_hat") the number of each entry by label.
+        limits: What the chains must attain.
+
+    Returns:
+        The findings.
+
+    Example:
+        >>> draws = np.zeros((2, 4))
+        >>> columns = ("mean", "hdi_3%", "hdi_97%", "ess_bulk", "ess_tail", "r_hat")
+        >>> measures = {column: {"b": 0.0} for column in columns}
+        >>> [finding.code for finding in of_chains({"b": draws}, measures, PAID)]
+        ['never-moved', 'few-effective-draws', 'few-tail-draws']
     """
     return [
         *_not_finite(variables),
-        *_still(variables),
+        *_unmoved(variables),
         *_drift(variables),
         *_measured(measures, limits),
         *_mean_outside(variables, measures),
@@ -71,13 +87,13 @@ def entries(name: str, values: Any) -> Iterator[tuple[str, Any]]:
 
 
 def listed(names: list[str]) -> str:
-    """Names by commas; of many, the first ones and how many more there are."""
+    """Names separated by commas; of many, the first ones and the number of the others."""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more
 
 
 def _real_entries(variables: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Without truth values and whole numbers."""
+    """The entries of real parameters, without truth values and whole numbers."""
     for name, values in variables.items():
         if values.dtype.kind == "f":
             yield from entries(name, values)
@@ -94,7 +110,7 @@ def _not_finite(variables: Mapping[str, np.ndarray]) -> list[Finding]:
     ]
 
 
-def _still(variables: Mapping[str, np.ndarray]) -> list[Finding]:
+def _unmoved(variables: Mapping[str, np.ndarray]) -> list[Finding]:
     num_chains, num_draws = next(iter(variables.values())).shape[:2]
     if num_chains * num_draws == 1:
         return []
@@ -116,8 +132,8 @@ def _drift(variables: Mapping[str, np.ndarray]) -> list[Finding]:
     """How far the first tenth of the draws is from the last half, in the latter's standard
     deviations.
 
-    R-hat does not see a way that all chains have gone together. Medians and quartiles are taken
-    because the way itself would widen a standard deviation, and then look short beside it.
+    R-hat does not show a path that all chains have taken together. Medians and quartiles are taken
+    because the path itself would increase a standard deviation.
     """
     distances = {}
     for label, values in (
@@ -241,7 +257,7 @@ def _at_a_bound(variables: Mapping[str, np.ndarray]) -> list[Finding]:
 
 
 def _share_at(values: np.ndarray, extreme: Callable) -> float:
-    """The share of the draws at the extreme value, if chains come back to it: one that stays where
+    """The share of the draws at the extreme value, if chains return to it: a chain that stays where
     it is only rejects moves.
     """
     is_there = values == extreme(values)

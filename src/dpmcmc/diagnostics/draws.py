@@ -19,23 +19,41 @@ ROUNDING = 4 * 2.0**-23  # of positions in float32
 AT_THE_LIMIT = 0.05  # of the steps
 # Step size times precision, of Langevin dynamics: beyond, a variance is a quarter too large or more
 STIFF = 0.8
-SURE, FEWEST = 4.0, 50  # standard errors, and draws to have any
-# Times the width of the posterior: not to be relied on; too much for a number to mean anything
-WIDE, MUCH = 1.5, 5.0
+SURE = 4.0  # standard errors
+FEWEST = 50  # draws that a standard error needs
+# Times the width of the posterior: the draws must not be relied on
+WIDE = 1.5
+MUCH = 5.0  # a larger factor is not reported as a number
 SKIPPED = 0.3  # of log-density, in a step
-# How far one row of a batch may move its log-ratio: about so much the law of the batch's error is
-# not normal
+# How far one row of a batch may move its log-ratio: beyond it the batch's error is far from normal
 HEAVY = 0.5
 PULLED = 4.0  # standard deviations
-BATCHES = 5  # of each chain, whose means tell a standard error
-# Mean square of a momentum that should be standard normal (a width off by a fifth); standard errors
-HOT, FAIRLY = 1.5, 3.0
+BATCHES = 5  # of each chain; their means give a standard error
+HOT = 1.5  # mean square of a momentum that should be standard normal: a width off by a fifth
+FAIRLY = 3.0  # standard errors
 
 
 def of_draws(
     model: Model, plan: Mapping[Any, int], draws: list, thin: int, warmup: float = 0.0
 ) -> list[Finding]:
-    """What R-hat does not show. Draws: of each block, positions (steps, chains, d) and info."""
+    """Findings that R-hat does not show, from the draws and the steps' reports.
+
+    Args:
+        model: The model of the run.
+        plan: The plan of queries of the steps.
+        draws: Of each block, the positions (steps, chains, d) and the info.
+        thin: Every so many steps a draw was kept.
+        warmup: The share of the draws that is dropped at the beginning.
+
+    Returns:
+        The findings.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> blocks = [(np.zeros((4, 2, 1)), {"is_accepted": np.zeros((4, 2), bool)})]
+        >>> [finding.code for finding in of_draws(models.gaussian([1.0]), {}, blocks, thin=1)]
+        ['few-accepted']
+    """
     positions = np.concatenate([np.asarray(part, float) for part, _ in draws])
     kept = slice(int(len(positions) * warmup), None)
     positions = positions[kept]
@@ -45,7 +63,7 @@ def of_draws(
         for name in blocks[0]
     }
     longest = _longest(positions, info, thin)
-    found = _of_shares(info) + _of_still_ones(positions)
+    found = _of_shares(info) + _of_unmoved_components(positions)
     if {"gradient", "move"} <= info.keys():
         found += _of_langevin(positions, info["move"], plan)
     if {"friction", "momentum"} <= info.keys():
@@ -55,8 +73,8 @@ def of_draws(
             note(
                 "steps-skip-prior",
                 "The steps are too long for this prior: within a step it changes by more than its "
-                "slopes at both ends explain, so that the draws are spread too widely, perhaps by "
-                "far. Take a shorter step_size (recipes.langevin: a smaller stiffness).",
+                "gradients at both ends explain, so that the draws are spread too widely, perhaps "
+                "by far. Take a shorter step_size (recipes.langevin: a smaller stiffness).",
             )
         )
     found += _of_long_moves(model, plan, longest, positions)
@@ -128,7 +146,7 @@ def _of_saturated(info: Mapping[str, np.ndarray], share: Mapping[str, float]) ->
     return []
 
 
-def _of_still_ones(positions: np.ndarray) -> list[Finding]:
+def _of_unmoved_components(positions: np.ndarray) -> list[Finding]:
     spread = np.ptp(positions, axis=(0, 1))
     if len(positions) == 1 or not (np.any(spread == 0) and np.any(spread > 0)):
         return []
@@ -165,23 +183,23 @@ def _of_long_moves(
 
 
 def _of_batches(query: Any, longest: float) -> list[Finding]:
-    """Batches in which one row counts for so many that their errors are skewed where rows are,
-    which the test does not correct.
+    """Batches in which one row has so much weight that their errors may be skewed, which the test
+    does not correct.
     """
     trait = traits(query)
     if trait.is_direction or trait.clip is None or not hasattr(trait.batch, "of"):
         return []
-    reach = trait.batch.of * trait.temperature * trait.clip * longest / trait.batch.size
-    if reach <= HEAVY:
+    largest = trait.batch.of * trait.temperature * trait.clip * longest / trait.batch.size
+    if largest <= HEAVY:
         return []
     return [
         note(
             "heavy-rows",
-            f"One row of a batch may move its log-ratio by {reach:.2g} (rows * temperature * clip "
-            "* move / size; slots without a row count as rows), so that the draws are biased "
+            f"One row of a batch may move its log-ratio by {largest:.2g} (rows * temperature * "
+            "clip * move / size; slots without a row count as rows), so that the draws are biased "
             "where rows are skewed. Take shorter moves, larger batches or a smaller temperature: "
             f"{HEAVY / 2:g} is small enough.",
-            reach=reach,
+            reach=largest,
         )
     ]
 
@@ -201,25 +219,25 @@ def _longest(positions: np.ndarray, info: Mapping[str, np.ndarray], thin: int) -
 
 
 def _of_prior(log_prior: Callable, positions: np.ndarray) -> list[Finding]:
-    """A prior and rows that contradict each other: of two normals, by eight standard deviations or
-    more.
+    """A prior and rows that contradict each other: two normals that are at least eight standard
+    deviations apart.
     """
     flat = positions.reshape(-1, positions.shape[-1])
     if len(flat) < FEWEST:
         return []
     with own_settings(in_double()):
-        slopes = np.asarray(
+        gradients = np.asarray(
             jax.jit(jax.vmap(jax.grad(log_prior)))(some(flat).astype(np.float32)), float
         )
-    known = slopes[np.isfinite(slopes).all(axis=-1)]
+    known = gradients[np.isfinite(gradients).all(axis=-1)]
     deviations = np.std(flat, axis=0)
     every = known @ np.atleast_2d(np.cov(flat.T)) / np.where(deviations > 0, deviations, np.inf)
     if not len(every):
         return []
     pulls = np.abs(np.mean(every, axis=0))
     worst = int(np.argmax(pulls))
-    # By a quarter at most from draw to draw, if it is normal; by far more near the edge of a prior
-    # that is infinite there.
+    # The pull of a normal prior varies by a quarter at most from draw to draw; near the edge of a
+    # prior it may vary far more.
     if not (pulls[worst] > PULLED and np.std(every[:, worst]) < pulls[worst] / 2):
         return []
     return [
@@ -257,8 +275,8 @@ def _of_langevin(
         found.append(
             note(
                 "batch-noise",
-                "sgld does not subtract the batches' own noise from what it adds, because nobody "
-                "knows it: the draws are spread too widely where step_size times its variance is "
+                "sgld does not subtract the batches' own noise from what it adds, because it "
+                "is unknown: the draws are spread too widely where step_size times its variance is "
                 "not well below 4 (sgnht absorbs it, if it is alike in all directions).",
             )
         )
@@ -266,8 +284,8 @@ def _of_langevin(
 
 
 def _of_temperatures(momenta: np.ndarray) -> list[Finding]:
-    """Directions whose momentum is not standard normal: their draws are as much too wide or too
-    narrow.
+    """Directions whose momentum is not standard normal: the draws are too wide or too narrow by the
+    same factor.
     """
     length = len(momenta) // BATCHES
     if length * BATCHES < FEWEST:
@@ -279,7 +297,7 @@ def _of_temperatures(momenta: np.ndarray) -> list[Finding]:
     squares = parts.mean(axis=(0, 1))
     errors = parts.std(axis=(0, 1), ddof=1) / parts[..., 0].size ** 0.5
     sizes = np.abs(np.log(np.maximum(squares, 1e-30)))
-    sure = FAIRLY + np.sqrt(2 * np.log(len(squares)))  # of the farthest of so many
+    sure = FAIRLY + np.sqrt(2 * np.log(len(squares)))  # of the largest of so many
     is_off = (sizes > np.log(HOT)) & (
         sure * np.mean(errors / np.maximum(squares, 1e-30)) < np.log(HOT)
     )
@@ -301,8 +319,7 @@ def _of_temperatures(momenta: np.ndarray) -> list[Finding]:
 
 
 def _too_wide(positions: np.ndarray, moves: np.ndarray) -> float | None:
-    """Whether Langevin dynamics takes too long steps, and by what factor its draws are then too
-    wide.
+    """By what factor the draws of Langevin dynamics are too wide, if its steps are too long.
 
     Along a direction of posterior precision p a step of size h has, on average, the square h p
     times the variance of the draws, and that variance is 1 / (p (1 - h p / 4)).
@@ -329,20 +346,20 @@ def _too_wide(positions: np.ndarray, moves: np.ndarray) -> float | None:
 def _skips(log_prior: Callable, positions: np.ndarray, moves: np.ndarray) -> bool:
     """Whether the prior changes too much within a step.
 
-    Along a move the logarithm of a normal density changes by the move times the mean of its slopes
-    at both ends. This compares: a prior that is off from that by much, on average, has corners or
-    walls that the steps do not see.
+    Along a move the logarithm of a normal density changes by the move times the mean of its
+    gradients at both ends. A prior that deviates much from that, on average, has corners or walls
+    that such steps jump over.
     """
     after, move = (
         some(array.reshape(-1, array.shape[-1])).astype(np.float32) for array in (positions, moves)
     )
-    value_and_slope = jax.jit(jax.vmap(jax.value_and_grad(log_prior)))
+    value_and_gradient = jax.jit(jax.vmap(jax.value_and_grad(log_prior)))
     with own_settings(in_double()):
-        (values, slopes), (old_values, old_slopes) = (
-            map(np.asarray, value_and_slope(end)) for end in (after, after - move)
+        (values, gradients), (old_values, old_gradients) = (
+            map(np.asarray, value_and_gradient(end)) for end in (after, after - move)
         )
     with np.errstate(invalid="ignore"):  # where the prior is zero
-        errors = values - old_values - 0.5 * np.sum((slopes + old_slopes) * move, axis=-1)
+        errors = values - old_values - 0.5 * np.sum((gradients + old_gradients) * move, axis=-1)
     is_known = np.isfinite(errors)
     rounding = ROUNDING * np.abs(values)
     return bool(is_known.any() and np.mean(np.abs(errors[is_known]) - rounding[is_known]) > SKIPPED)

@@ -1,4 +1,4 @@
-"""Findings about a model and its settings: from public facts and from made-up rows."""
+"""Findings about a model and its settings, from public facts and made-up rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dpmcmc.precision import is_double, own_settings
 from dpmcmc.types import Model, Traits, traits
 
 CLOSE = 1e-6  # a clip that is meant to be the proved bound may be rounded
-ROUGHLY = 1e-3  # of a slope in float32
+ROUGHLY = 1e-3  # of a gradient in float32
 FEW_ROWS = 50  # in a batch
-ENOUGH = 1000  # positions to try something at
+ENOUGH = 1000  # positions at which a function is tried
 CONTRADICTION = (
     "Queries use different parts, so that the draws are not those of one posterior. Make the "
     "parts agree."
@@ -29,14 +29,27 @@ HOW_MUCH = " (recipes.clip_shift computes how much, on simulated rows)"
 
 
 def of_settings(model: Model, plan: Mapping[Any, int]) -> list[Finding]:
-    """Clips that some row could reach, which then counts for less than it should, and likelihoods
-    that are changed.
+    """Clips that may shorten some rows, and settings that change the likelihood.
+
+    Args:
+        model: The model of the run.
+        plan: The plan of queries.
+
+    Returns:
+        The findings.
+
+    Example:
+        >>> from dpmcmc import models, queries
+        >>> model = models.logistic(1, radius=1.0)
+        >>> plan = {queries.LogRatio(clip=0.5, noise_multiplier=9.0): 10}
+        >>> [finding.code for finding in of_settings(model, plan)]
+        ['clip-below-bound']
     """
     found = []
-    # Once where noise is all that differs
+    # Queries that differ in nothing but their noise have one finding
     for trait, query in {traits(query): query for query in plan}.items():
         if trait.is_direction and not _is_untested(plan):
-            continue  # its errors cost acceptance and nothing else
+            continue  # its errors reduce acceptance and change nothing else
         name = trait.bounded_by
         clip = trait.clip
         bias = BIAS + (HOW_MUCH if trait.is_direction and name == "lipschitz" else "")
@@ -93,8 +106,16 @@ def _of_changed_likelihood(query: Any, trait: Traits) -> list[Finding]:
 
 
 def of_values(model: Model, row: Any, position: Any) -> list[Finding]:
-    """A log-likelihood that is not a number where the chains start, whatever the row: then all rows
-    are ignored.
+    """A log-likelihood that is not a number where the chains start, for every made-up row: all rows
+    may be ignored there.
+
+    Args:
+        model: The model of the run.
+        row: The shape and type of one row.
+        position: Where the chains start.
+
+    Returns:
+        One finding, or none.
     """
     if not all(np.isnan(value) for _, value in _of_made_up(row, model.log_likelihood, position)):
         return []
@@ -111,34 +132,42 @@ def of_values(model: Model, row: Any, position: Any) -> list[Finding]:
 def of_bounds(model: Model, row: Any, position: Any) -> list[Finding]:
     """A `lipschitz` or `spread` that a made-up row contradicts, where the model does not declare
     which rows are allowed.
+
+    Args:
+        model: The model of the run.
+        row: The shape and type of one row.
+        position: Where the chains start.
+
+    Returns:
+        One finding, or none.
     """
     words = {
-        "lipschitz": "has a log-likelihood of slope",
+        "lipschitz": "has a log-likelihood whose gradient is of length",
         "spread": "has a gradient whose distance from center is",
     }
     proved = {bound: getattr(model, bound) for bound in words if getattr(model, bound) is not None}
     if model.declared or not proved:
         return []
 
-    def slopes(position, row):
-        slope = jax.grad(model.log_likelihood)(position, row)
+    def gradients(position, row):
+        gradient = jax.grad(model.log_likelihood)(position, row)
         return {
-            "lipschitz": slope,
-            "spread": slope if model.center is None else slope - model.center(position),
+            "lipschitz": gradient,
+            "spread": gradient if model.center is None else gradient - model.center(position),
         }
 
-    for name, found in _of_made_up(row, slopes, position):
+    for name, found in _of_made_up(row, gradients, position):
         for bound, limit in proved.items():
-            slope = float(np.linalg.norm(found[bound]))
-            if limit * (1 + ROUGHLY) < slope < np.inf:
+            length = float(np.linalg.norm(found[bound]))
+            if limit * (1 + ROUGHLY) < length < np.inf:
                 return [
                     note(
                         "bound-contradicted",
-                        f"A made-up row of {name} {words[bound]} {slope:.3g} at initial_position, "
+                        f"A made-up row of {name} {words[bound]} {length:.3g} at initial_position, "
                         f"above the model's {bound}, {limit:.4g}: if such rows can occur, they "
                         f"are clipped. {BIAS}. If they cannot, declare in the model's `declared` "
                         "which rows can.",
-                        found=slope,
+                        found=length,
                         bound=limit,
                     )
                 ]
@@ -148,12 +177,23 @@ def of_bounds(model: Model, row: Any, position: Any) -> list[Finding]:
 def of_gradients(model: Model, row: Any, position: Any, plan: Mapping[Any, int]) -> list[Finding]:
     """Gradients that are not numbers where the log-likelihood is one, for made-up rows: such rows
     are ignored.
+
+    Args:
+        model: The model of the run.
+        row: The shape and type of one row.
+        position: Where the chains start.
+        plan: The plan of queries.
+
+    Returns:
+        One finding, or none.
     """
     if not _is_untested(plan):
         return []
     point = position + 0.1 * _fractions(model.dimension)  # not a special one
-    for name, (value, slope) in _of_made_up(row, jax.value_and_grad(model.log_likelihood), point):
-        if np.isfinite(value) and np.isnan(slope).any():
+    for name, (value, gradient) in _of_made_up(
+        row, jax.value_and_grad(model.log_likelihood), point
+    ):
+        if np.isfinite(value) and np.isnan(gradient).any():
             return [
                 note(
                     "no-gradient",
@@ -167,7 +207,16 @@ def of_gradients(model: Model, row: Any, position: Any, plan: Mapping[Any, int])
 
 
 def of_parts(model: Model, row: Any, position: Any) -> list[Finding]:
-    """A `linear` or a `family` that is not the log-likelihood, for made-up rows."""
+    """A `linear` or a `family` that contradicts the log-likelihood, for made-up rows.
+
+    Args:
+        model: The model of the run.
+        row: The shape and type of one row.
+        position: Where the chains start.
+
+    Returns:
+        One finding, or none.
+    """
     known = {"linear": _linear_values(model), "family": _family_values(model)}
     parts = {name: values for name, values in known.items() if values is not None}
     if not parts:
@@ -178,11 +227,11 @@ def of_parts(model: Model, row: Any, position: Any) -> list[Finding]:
             name: jax.vmap(part, (0, None))(points, row)
             for name, part in (("", model.log_likelihood), *parts.items())
         }
-        return values, (0.0, 0.0) if model.linear is None else _slope_and_features(
+        return values, (0.0, 0.0) if model.linear is None else _gradient_and_features(
             model.linear, points[0], row
         )
 
-    for name, (found, (slope, own)) in _of_made_up(
+    for name, (found, (gradient, features)) in _of_made_up(
         row, all_values, position + 0.2 * _fractions(2, model.dimension)
     ):
         values = {
@@ -200,9 +249,9 @@ def of_parts(model: Model, row: Any, position: Any) -> list[Finding]:
                     f"{name}. {CONTRADICTION}"
                 )
                 return [note("parts-disagree", text)]
-        if _differ(slope, own, np.abs(slope).max()):
+        if _differ(gradient, features, np.abs(gradient).max()):
             text = (
-                "linear.features are not the slope of linear.predictor, for a made-up row of "
+                "linear.features are not the gradient of linear.predictor, for a made-up row of "
                 f"{name}. {CONTRADICTION}"
             )
             return [note("parts-disagree", text)]
@@ -210,7 +259,7 @@ def of_parts(model: Model, row: Any, position: Any) -> list[Finding]:
 
 
 def _differ(one: np.ndarray, other: np.ndarray, scale: float) -> bool:
-    """By more than float32 explains, where both are numbers."""
+    """Whether two arrays differ by more than float32 explains, where both are numbers."""
     with np.errstate(invalid="ignore"):
         return bool(
             np.any(np.abs(one - other) > 1e-3 * (np.abs(one) + np.abs(other)) + 1e-5 * scale)
@@ -226,12 +275,12 @@ def _linear_values(model: Model) -> Callable | None:
     )
 
 
-def _slope_and_features(parts: Any, position: Any, row: Any) -> tuple[Any, Any]:
+def _gradient_and_features(parts: Any, position: Any, row: Any) -> tuple[Any, Any]:
     return jax.grad(parts.predictor)(position, row), jnp.concatenate(parts.features(row))
 
 
 def _family_values(model: Model) -> Callable | None:
-    """Up to what does not depend on the position."""
+    """The log-likelihood by the family, without the term that does not depend on the position."""
     parts = model.family
     if parts is None:
         return None
@@ -241,8 +290,16 @@ def _family_values(model: Model) -> Callable | None:
 
 
 def of_positions(model: Model, row: Any, positions: np.ndarray) -> list[Finding]:
-    """Log-likelihoods that are not numbers at some positions (..., d), for made-up rows: there rows
-    are ignored.
+    """Log-likelihoods that are not numbers at some positions, for made-up rows: rows are ignored
+    there.
+
+    Args:
+        model: The model of the run.
+        row: The shape and type of one row.
+        positions: The draws, of shape (..., d).
+
+    Returns:
+        One finding, or none.
     """
     flat = positions.reshape(-1, positions.shape[-1])
     for name, values in _of_made_up(row, jax.vmap(model.log_likelihood, (0, None)), some(flat)):
@@ -262,13 +319,13 @@ def of_positions(model: Model, row: Any, positions: np.ndarray) -> list[Finding]
 
 
 def _is_untested(plan: Mapping[Any, int]) -> bool:
-    """Whether gradients are asked for and nothing that tests where they lead."""
+    """Whether gradients are asked for, and no test of the moves made with them."""
     return bool(plan) and all(traits(query).is_direction for query in plan)
 
 
 def _of_made_up(row: Any, function: Callable, points: Any) -> Iterator[tuple[str, Any]]:
-    """What the function says of points and made-up rows, in the precision that a curator takes such
-    rows in.
+    """The values of a function at points and made-up rows, in the precision that a curator uses for
+    such rows.
     """
     points = np.asarray(points, np.float64 if is_double(row) else np.float32)
     compiled = jax.jit(function)
@@ -286,7 +343,7 @@ def _made_up(row: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _fractional(leaf: Any) -> np.ndarray:
-    """Fractions, or ones where they must be whole."""
+    """Fractions, or ones where the type is of whole numbers."""
     is_whole = not np.issubdtype(leaf.dtype, np.floating)
     return (
         np.ones(leaf.shape, leaf.dtype) if is_whole else _fractions(*leaf.shape).astype(leaf.dtype)
@@ -299,5 +356,5 @@ def _fractions(*shape: int) -> np.ndarray:
 
 
 def some(array: np.ndarray) -> np.ndarray:
-    """About ENOUGH of the entries, evenly spread: trying all of them would take too long."""
+    """About ENOUGH of the entries, evenly spread, because all of them would take too long."""
     return array[:: -(-len(array) // ENOUGH)]

@@ -1,4 +1,4 @@
-"""How wide the prior alone is, in the parameters that people read."""
+"""How wide the prior alone is, in the named parameters."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from dpmcmc.precision import in_double, own_settings
 
-FLAT = 1e-9  # of the largest precision: below, the prior is flat along that direction
-REACH = 1e-12  # of a squared slope: what is less is rounding
+FLAT = 1e-9  # of the largest precision: below it the prior is flat along that direction
+NEGLIGIBLE = 1e-12  # of a squared gradient: what is smaller is rounding
 
 
 def prior_widths(
@@ -24,9 +24,17 @@ def prior_widths(
 
     With P minus the Hessian of the log prior and J the Jacobian of the parameters, the variances
     are the diagonal of J P^-1 J'. They are infinite where the prior is flat.
+
+    Args:
+        log_prior: The logarithm of the prior's density.
+        unravel: From a position to the parameters by name.
+        position: Where the derivatives are taken.
+
+    Returns:
+        The standard deviations, by the name of the parameter.
     """
     with own_settings(in_double()):
-        precision, slopes = jax.tree.map(
+        precision, gradients = jax.tree.map(
             np.asarray,
             _derivatives(log_prior, unravel, jnp.asarray(position, jnp.result_type(float))),
         )
@@ -34,12 +42,12 @@ def prior_widths(
     is_flat = ~(values > FLAT * max(np.abs(values).max(), 0.0))
     variances = np.where(is_flat, np.inf, 1 / np.where(is_flat, 1.0, values))
     found = {}
-    for name, slope in slopes.items():
-        squares = np.square(np.asarray(slope, float) @ axes)
-        is_reached = squares > REACH * squares.sum(axis=-1, keepdims=True)
+    for name, gradient in gradients.items():
+        squares = np.square(np.asarray(gradient, float) @ axes)
+        is_relevant = squares > NEGLIGIBLE * squares.sum(axis=-1, keepdims=True)
         found[name] = np.sqrt(
             np.sum(
-                np.where(is_reached, squares, 0.0) * np.where(is_reached, variances, 0.0), axis=-1
+                np.where(is_relevant, squares, 0.0) * np.where(is_relevant, variances, 0.0), axis=-1
             )
         )
     return found

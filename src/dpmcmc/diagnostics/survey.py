@@ -13,22 +13,32 @@ from dpmcmc.finding import Finding, note, severe
 from dpmcmc.precision import in_double, own_settings
 from dpmcmc.types import Answer, Model
 
-# By what factor a row's curvature may change within a standard deviation: beyond, 90 % intervals of
-# simulated
-BENT = 2.0
-# regressions held the truth 55 to 85 % of the time (benchmarks/coverage.py)
-# By the noise of a survey, where no such factor is known: beyond, they held down to 60 %
-WIDENED = 3.0
-LEAST = 1e-9  # of the largest precision: below, there is none
+# By what factor a row's Hessian may change within a standard deviation. Beyond it 90 % intervals of
+# simulated regressions held the truth 55 to 85 % of the time (benchmarks/coverage.py)
+MAX_HESSIAN_CHANGE = 2.0
+# The widening where no such factor is known: beyond it they held as little as 60 % of the time
+MAX_WIDENING = 3.0
+LEAST = 1e-9  # of the largest precision: a smaller one counts as zero
 BY_CHANCE = 1e-3  # how often noise alone is taken for data
-MOSTLY = 0.25  # of a direction's square
+MOSTLY = 0.25  # of the square of a direction: parameters with so much of it are named
 
 
-def of_start(learned: Any) -> list[Finding]:
-    """Rows without information: the Hessian that a private start has released is then nothing but
-    its noise.
+def of_start(start: Any) -> list[Finding]:
+    """A private start whose Hessian cannot be distinguished from its own noise.
+
+    Args:
+        start: What the private start has released.
+
+    Returns:
+        One severe finding, or none.
+
+    Example:
+        >>> from dpmcmc.samplers.start import Start
+        >>> start = Start(np.zeros(2), np.eye(2), Answer(0.1 * np.eye(2), variance=9.0))
+        >>> [finding.code for finding in of_start(start)]
+        ['nothing-but-noise']
     """
-    answer = getattr(learned, "curvature", None)
+    answer = getattr(start, "hessian", None)
     if not isinstance(answer, Answer) or np.ndim(answer.value) != 2:  # a start of another kind
         return []
     # If it is nothing but noise this is chi-squared, with one degree of freedom for each entry of
@@ -40,40 +50,48 @@ def of_start(learned: Any) -> list[Finding]:
     return [
         severe(
             "nothing-but-noise",
-            "At the private start the data cannot be told from the privacy noise. It is so if "
+            "At the private start the data cannot be distinguished from the privacy noise. It is so if "
             "cells or labels could not be read, because of another spelling for example; "
             "otherwise more rows or a larger budget would help.",
         )
     ]
 
 
-def of_survey(model: Model, learned: Any) -> list[Finding]:
+def of_survey(model: Model, start: Any) -> list[Finding]:
     """How much wider the noise of a survey has made the posterior, and whether the survey was made
     near it.
+
+    Args:
+        model: The model of the run.
+        start: What the private start has released; only a survey has findings.
+
+    Returns:
+        The findings.
     """
-    curvature, gradient = (getattr(learned, name, None) for name in ("curvature", "gradient"))
-    if not (isinstance(curvature, Answer) and isinstance(gradient, Answer)):
+    hessian = getattr(start, "hessian", None)
+    gradient = getattr(start, "gradient", None)
+    if not (isinstance(hessian, Answer) and isinstance(gradient, Answer)):
         return []
     with own_settings(in_double()):
         pull, prior = (
-            np.asarray(jax.jit(of(model.log_prior))(learned.position), float)
+            np.asarray(jax.jit(of(model.log_prior))(start.position), float)
             for of in (jax.grad, jax.hessian)
         )
-    slope = np.asarray(gradient.value, float) + pull
-    widths = _of_widths(-prior, curvature, learned.seen.gradient, model.self_concordance)
-    return widths + _of_hidden_directions(model, curvature) + _of_distance(slope, learned)
+    total = np.asarray(gradient.value, float) + pull
+    widths = _of_widths(-prior, hessian, start.combined.gradient, model.self_concordance)
+    return widths + _of_hidden_directions(model, hessian) + _of_distance(total, start)
 
 
-def _of_hidden_directions(model: Model, curvature: Answer) -> list[Finding]:
+def _of_hidden_directions(model: Model, hessian: Answer) -> list[Finding]:
     """Directions whose curvature could be nothing but noise."""
-    values, axes = np.linalg.eigh(np.asarray(curvature.value, float))
+    values, axes = np.linalg.eigh(np.asarray(hessian.value, float))
     # A symmetric matrix of noise of variance v has eigenvalues up to about sqrt(2 d v).
-    is_lost = values < np.sqrt(2 * len(values) * float(curvature.variance))
-    if not is_lost.any():
+    is_hidden = values < np.sqrt(2 * len(values) * float(hessian.variance))
+    if not is_hidden.any():
         return []
-    places = np.flatnonzero(np.max(axes[:, is_lost] ** 2, axis=1) > MOSTLY)
+    places = np.flatnonzero(np.max(axes[:, is_hidden] ** 2, axis=1) > MOSTLY)
     names = _labels(model, places)
-    count = int(np.count_nonzero(is_lost))
+    count = int(np.count_nonzero(is_hidden))
     return [
         severe(
             "lost-in-noise",
@@ -105,9 +123,9 @@ def _labels(model: Model, places: np.ndarray) -> list[str]:
 
 
 def _of_widths(
-    prior: np.ndarray, curvature: Answer, gradient: Answer, self_concordance: float | None
+    prior: np.ndarray, hessian: Answer, gradient: Answer, self_concordance: float | None
 ) -> list[Finding]:
-    values, axes = np.linalg.eigh(np.asarray(curvature.value, float))
+    values, axes = np.linalg.eigh(np.asarray(hessian.value, float))
     values = np.maximum(values, 0)
     known = values * values / (values + float(gradient.variance))
     with_noise, without = (prior + (axes * part) @ axes.T for part in (known, values))
@@ -129,19 +147,19 @@ def _of_widths(
     )
     numbers = {"least": least, "most": most}
     if self_concordance is None:
-        is_bent = not most <= WIDENED
+        is_inaccurate = not most <= MAX_WIDENING
         why = (
             "The normal approximation of the likelihood fails where noise widens the posterior "
-            f"more than {WIDENED:g} times"
+            f"more than {MAX_WIDENING:g} times"
         )
     else:
         longest = np.linalg.eigvalsh(with_noise).min() ** -0.5
-        is_bent = self_concordance * longest > np.log(BENT)
+        is_inaccurate = self_concordance * longest > np.log(MAX_HESSIAN_CHANGE)
         why = (
             "The normal approximation of the likelihood fails here: its curvature may change by a "
-            f"factor of more than {BENT:g} within a standard deviation"
+            f"factor of more than {MAX_HESSIAN_CHANGE:g} within a standard deviation"
         )
-    if not is_bent:
+    if not is_inaccurate:
         return [note("widening", text, **numbers)]
     return [
         severe(
@@ -152,28 +170,30 @@ def _of_widths(
     ]
 
 
-def _of_distance(slope: np.ndarray, learned: Any) -> list[Finding]:
-    """A start that has arrived leaves a slope of nothing but noise: its own, that of the survey,
-    and what the noise in a curvature has done to the step between, s: a variance of (|s|^2 + s s')
-    / 2 times its own.
+def _of_distance(gradient: np.ndarray, start: Any) -> list[Finding]:
+    """A survey that was made too far from the posterior.
+
+    Near the posterior the gradient is nothing but noise: that of the start, that of the survey, and
+    the effect of the noise in a Hessian on the step s between them, whose variance is (|s|^2 + s
+    s') / 2 times that of the Hessian.
     """
-    if learned.before is None:
+    if start.included is None:
         return []
-    step = np.asarray(learned.position - learned.before.position, float)
-    noise = float(learned.before.gradient.variance + learned.gradient.variance) + float(
-        learned.of_steps
+    step = np.asarray(start.position - start.included.position, float)
+    noise = float(start.included.gradient.variance + start.gradient.variance) + float(
+        start.step_variance
     ) / 2 * np.sum(step**2)
     if noise == 0:
         return []
-    spread = noise * np.eye(len(slope)) + float(learned.of_steps) / 2 * np.outer(step, step)
-    size = float(slope @ np.linalg.solve(spread, slope))
-    if size <= special.chdtri(len(slope), BY_CHANCE):
+    spread = noise * np.eye(len(gradient)) + float(start.step_variance) / 2 * np.outer(step, step)
+    size = float(gradient @ np.linalg.solve(spread, gradient))
+    if size <= special.chdtri(len(gradient), BY_CHANCE):
         return []
-    excess = (size / len(slope)) ** 0.5
+    excess = (size / len(gradient)) ** 0.5
     return [
         severe(
             "not-arrived",
-            "The private start has not arrived: where it ended, the slope of the posterior is "
+            "The private start has not arrived: where it ended, the gradient of the posterior is "
             f"{excess:.2g} times what noise explains. Effects are strong, the rows few or limits "
             "of the prior in the way, and the posterior cannot be computed well from there. A "
             "start from a better public guess would help, or another sampler (sgld).",

@@ -1,4 +1,4 @@
-"""Which recipe to take where nobody has named one, and what may be hoped for: from public facts."""
+"""Which recipe to take if none is named, and what to expect of it: from public facts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from dpmcmc.recipes.walks import Moves, effective_draws, moves, walk
 
 
 class Problem(Protocol):
-    """A model, and public facts about what its rows say."""
+    """A model, and public facts about the information in its rows."""
 
     @property
     def model(self) -> Any: ...
 
     @property
     def information(self) -> Any:
-        """What one row is guessed to say about each component: an inverse variance."""
+        """A guess of one row's information about each component: an inverse variance."""
 
     @property
     def prior_precision(self) -> Any:
@@ -31,15 +31,22 @@ class Problem(Protocol):
 
     @property
     def is_exact(self) -> bool:
-        """The information is what a row says, no guess."""
+        """Whether the information is known and not guessed."""
 
     @property
     def is_measured(self) -> bool:
-        """`recipes.forecast` was measured on such models."""
+        """Whether `recipes.forecast` was measured on such models."""
 
 
 class ByHand(NamedTuple):
-    """Settings that somebody may choose; public facts give the others."""
+    """Settings that a person may choose; public facts give the others.
+
+    Attributes:
+        clip: The bound of a row's log-ratio per unit of move.
+        step_size: The standard deviation of a move.
+        max_move: The longest move.
+        noise_multiplier: Noise over sensitivity, of a penalty test.
+    """
 
     clip: float | None = None
     step_size: float | None = None
@@ -56,11 +63,11 @@ class ByHand(NamedTuple):
 def name_of(
     name: SamplerName | None, problem: Problem, by_hand: ByHand, is_shared: bool
 ) -> SamplerName:
-    """The sampler of this name, or else the one that gets furthest."""
+    """The sampler of this name, or else the one that is expected to be the most accurate."""
     has_bounds = problem.model.lipschitz is not None and problem.model.hessian_bound is not None
     if name is not None or not has_bounds or by_hand.given:
         return name or SamplerName.barker
-    # Which asks nothing by the step
+    # A budget that is shared by a filter needs steps; noise_aware asks nothing in its steps
     return SamplerName.sgld if is_shared else SamplerName.noise_aware
 
 
@@ -79,12 +86,12 @@ def choose(
 
     Args:
         name: The sampler.
-        is_named: Whether somebody has asked for it: else it is refused where it is hopeless.
-        problem: The model, and what its rows are guessed to say.
-        curator: Whose capacity and budget the recipe is for.
+        is_named: Whether a person has chosen it: otherwise it is refused where it is hopeless.
+        problem: The model, and a guess of the information in its rows.
+        curator: The curator, whose capacity and budget the recipe is for.
         num_chains: The number of chains that share the budget.
-        by_hand: Settings that somebody has chosen.
-        kappa: Of the lazy test: the chance that a step asks about the rows.
+        by_hand: Settings that a person has chosen.
+        kappa: The probability that a step of the lazy test reads the rows.
         part: The part of the budget that a noise-aware run takes.
         is_counted: Whether a noise-aware run begins with a count of the rows that can be used.
 
@@ -92,7 +99,7 @@ def choose(
         The recipe.
 
     Raises:
-        ValueError: If the settings do not fit the sampler, or the budget buys next to nothing.
+        ValueError: The settings do not fit the sampler, or the run is hopeless.
     """
     if name in (SamplerName.noise_aware, SamplerName.sgld) and by_hand.given:
         raise ValueError(
@@ -151,7 +158,7 @@ def as_typed(
 
 
 def expected_widening(problem: Problem, curator: Any, share: float) -> float:
-    """How many times as wide as without privacy a noise-aware posterior will be, roughly: of the
+    """About how many times as wide as without privacy a noise-aware posterior will be: along the
     worst parameter where that can be predicted.
     """
     if problem.is_measured:
@@ -164,7 +171,7 @@ def expected_widening(problem: Problem, curator: Any, share: float) -> float:
 def _check_hope(
     curator: Any, recipe: Recipe, problem: Problem, num_chains: int, kappa: float
 ) -> None:
-    """Refuse to spend a budget that would buy next to nothing."""
+    """Refuse to spend a budget on a hopeless run."""
     rows = curator.capacity
     epsilon = curator.budget.epsilon
     dimension = problem.model.dimension
@@ -187,8 +194,8 @@ def _check_hope(
 def draws_worth(
     curator: Any, recipe: Recipe, problem: Problem, num_steps: int, kappa: float
 ) -> float:
-    """About how many independent draws so many steps of all chains are worth: on average, or for
-    the worst parameter if that can be predicted.
+    """About how many independent draws `num_steps` steps, of all chains together, are worth: on
+    average, or for the worst parameter if that can be predicted.
     """
     if recipe.name is not SamplerName.sgld:
         return effective_draws(recipe.name.value, num_steps, problem.model.dimension, kappa)
@@ -205,7 +212,7 @@ def draws_worth(
 def most_draws(
     curator: Any, recipe: Recipe, problem: Problem, num_chains: int, kappa: float
 ) -> float:
-    """The same for all steps that the budget is worth."""
+    """The same for as many steps as the budget allows."""
     if recipe.name is SamplerName.sgld:
         num_steps = langevin_steps(recipe.query.noise_multiplier, curator.budget)
     else:
@@ -215,5 +222,5 @@ def most_draws(
 
 
 def is_about_the_worst(recipe: Recipe, problem: Problem) -> bool:
-    """Whether `draws_worth` is about the worst parameter, and not an average."""
+    """Whether `draws_worth` is about the worst parameter and not an average."""
     return recipe.name is SamplerName.sgld and not problem.is_measured

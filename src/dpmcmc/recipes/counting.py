@@ -3,8 +3,8 @@ of each kind.
 
 A misspelled label, decimal commas or a column of dates make rows that cannot be used, and a
 posterior given none of them costs as much as one given all. So a hundredth of the budget is spent
-first on a noisy count, and a public rule says whether the rest is worth spending. The rest is then
-spent, or not, after a look at the count: the budget must be shared by a filter.
+first on a noisy count, and a public rule decides whether to spend the rest. Since that decision
+depends on the count, the budget must be shared by a filter.
 """
 
 from __future__ import annotations
@@ -19,20 +19,36 @@ from dpmcmc.types import Key, Plan, Position
 
 # Of the rows, where their number is public: fewer that can be used are a mistake
 LEAST_SHARE = 1 / 20
-# Of the noise: a count below so many may be that of no rows (the noise reaches it once in 30 000
-# runs)
+# Of the noise: a smaller count may be that of no rows (noise alone is as large once in 30 000 runs)
 DEVIATIONS = 4.0
 
 
 class Counting(NamedTuple):
-    """What a count asks, and the public numbers that it is compared with."""
+    """A noisy count to be taken, and the public numbers that it is compared with.
+
+    Attributes:
+        query: The query, a `Count`.
+        names: The names of the kinds of rows; none where all rows are of one kind.
+        deviation: The standard deviation of the noise on each kind.
+        num_rows: The largest number of rows there may be.
+        least: The smallest count of rows that can be used with which a run goes on.
+        least_of_each: The smallest count of rows of each kind.
+
+    Example:
+        >>> from dpmcmc.queries import Count
+        >>> count = Counting(Count(10.0), ("yes", "no"), 20.0, 1000, 113.0, 80.0)
+        >>> count.rule()
+        'below 113 rows that can be used, or below 80 with yes or no'
+        >>> count.is_decisive
+        True
+    """
 
     query: Any
-    names: tuple[str, ...]  # of the kinds; none where all rows are of one
-    deviation: float  # of the noise on each kind
-    num_rows: int  # at most
-    least: float  # rows that can be used
-    least_of_each: float  # rows of each kind
+    names: tuple[str, ...]
+    deviation: float
+    num_rows: int
+    least: float
+    least_of_each: float
 
     @property
     def plan(self) -> Plan:
@@ -41,16 +57,16 @@ class Counting(NamedTuple):
 
     @property
     def total_deviation(self) -> float:
-        """Of the noise on all kinds together."""
+        """The standard deviation of the noise on all kinds together."""
         return self.deviation * math.sqrt(max(1, len(self.names)))
 
     @property
     def is_decisive(self) -> bool:
-        """Whether a table in good order, with as many rows of each kind, is far from being stopped."""
+        """Whether the count is surely enough for a table in good order with equal kinds."""
         return 2 * max(self.least, len(self.names) * self.least_of_each) <= self.num_rows
 
     def rule(self) -> str:
-        """When a run is stopped, in words."""
+        """Below which counts a run stops, in words."""
         of_each = (
             f", or below {self.least_of_each:.0f} with {' or '.join(self.names)}"
             if self.names
@@ -59,7 +75,19 @@ class Counting(NamedTuple):
         return f"below {self.least:.0f} rows that can be used{of_each}"
 
     def take(self, rng_key: Key, curator: Any, position: Position) -> Counted:
-        """Ask for the count, with a grant of its own."""
+        """Ask for the count, with a grant of its own.
+
+        Args:
+            rng_key: The key of the random numbers.
+            curator: The curator or federation that is asked.
+            position: Any position: the count does not depend on it.
+
+        Returns:
+            The noisy numbers.
+
+        Raises:
+            BudgetExceeded: The budget does not cover the count.
+        """
 
         def program(ask, key, position):
             return ask(key, self.query, position).value
@@ -74,15 +102,31 @@ class Counting(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Noisy numbers of rows, and the statement of what they cost."""
+    """Noisy numbers of rows, and the statement of what they cost.
+
+    Attributes:
+        counting: The count that was taken.
+        values: The noisy number of rows of each kind.
+        statement: What is promised about the count.
+
+    Example:
+        >>> import numpy as np
+        >>> from dpmcmc.queries import Count
+        >>> count = Counting(Count(10.0), (), 20.0, 1000, 80.0, 80.0)
+        >>> counted = Counted(count, np.array([640.3]), statement=None)
+        >>> print(counted)
+        about 640 of 1000 rows can be used (noise +-20)
+        >>> counted.is_enough
+        True
+    """
 
     counting: Counting
-    values: np.ndarray  # of each kind
+    values: np.ndarray
     statement: Any
 
     @property
     def total(self) -> float:
-        """Rows that can be used."""
+        """The noisy number of rows that can be used."""
         return float(self.values.sum())
 
     @property
@@ -105,7 +149,27 @@ class Counted(NamedTuple):
 
 
 def counting_for(curator: Any, share: float) -> Counting:
-    """A count that takes `share` of mu^2: from public facts alone."""
+    """A count of the rows that can be used, set from public facts alone.
+
+    Args:
+        curator: A `Curator` or a `Federation` with budgets.
+        share: The share of the budget's mu^2 that it takes, such as `COUNT_SHARE`.
+
+    Returns:
+        The count; its `take` asks for it.
+
+    Raises:
+        TypeError: An owner has no budget.
+
+    Example:
+        >>> import numpy as np
+        >>> import dpmcmc
+        >>> rows = np.zeros((3000, 1), np.float32), np.zeros(3000, np.float32)
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> curator = dpmcmc.Curator(rows, model, dpmcmc.Budget(4.0, 1e-6))
+        >>> counting_for(curator, share=0.01).rule()
+        'below 150 rows that can be used, or below 68 with label 0 or label 1'
+    """
     from dpmcmc.queries import Count
 
     num_rows, budgets = public_facts(curator, "dpmcmc.queries.Count(noise_multiplier)")

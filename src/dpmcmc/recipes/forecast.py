@@ -1,13 +1,13 @@
 r"""What to expect of a private logistic regression, from public facts: steps, error, effective
-draws, or a plain "hopeless".
+draws, or that it is hopeless.
 
 The posterior mean is off by  err = sqrt(K d / (mu^2 n))  posterior standard deviations, root mean
 square over the parameters, where mu is the Gaussian-DP parameter of the whole budget. K was
 measured (`benchmarks/forecast.py`) on simulated logistic regressions with an intercept and features
 uniform in [-1, 1], with the settings of `recipes`, and for random walks those of
 `walk_after_start`: a private start, and its shape (`dpmcmc run` gives them neither, and other
-numbers of steps). Effective draws are about 1 / err^2. Tables whose features huddle in a corner of
-their declared bounds do worse: tell the bounds tightly.
+numbers of steps). Effective draws are about 1 / err^2. Tables whose features fill only a small part
+of their declared bounds do worse: declare tight bounds.
 """
 
 from __future__ import annotations
@@ -31,25 +31,31 @@ from dpmcmc.types import Budget, Neighbours
 class Constant(NamedTuple):
     """K of one sampler, as measured by `benchmarks/forecast.py fit`: a curve through the medians,
     and the range around it.
+
+    Attributes:
+        at: The curve: K by dimension.
+        low: The smallest measured K, as a multiple of the curve.
+        high: The largest one.
     """
 
-    at: Callable[[int], float]  # of the dimension
-    low: float  # the smallest and the largest measured K, as multiples of the curve
+    at: Callable[[int], float]
+    low: float
     high: float
 
 
 CONSTANTS = {
-    # More features explain more, so that fewer rows are in doubt and each says less.
+    # More features explain more, so that more labels are nearly certain and rows have less
+    # information.
     "sgld": Constant(lambda dimension: 30 + 25 * math.log(dimension), 0.5, 1.3),
-    # A bit pays for the longest ratio a row could have, which grows with R = sqrt(d).
+    # The cost of a bit is that of the largest ratio of a row, which grows with R = sqrt(d).
     "barker": Constant(lambda dimension: 380.0 * dimension, 0.6, 1.1),
     "penalty": Constant(lambda dimension: 230.0 * dimension, 0.8, 1.9),
 }
 FILLED = "assuming features spread over their bounds, balanced levels and no collinearity"
-# What rows say of a column goes with its variance.
+# The information about a column is proportional to its variance.
 CROWDED = "a column whose cells crowd in a third of its bounds gets a ninth of the draws, or fewer"
 HELD_BACK = (
-    "limited by how near the noise is to its ideal law, which delta pays for: a larger epsilon "
+    "limited by the total-variation error of the noise, which delta covers: a larger epsilon "
     "buys no more steps"
 )
 # How far the private start is off, as a multiple of the error that the chains alone would have
@@ -57,14 +63,27 @@ START_OFFSET = 5.0
 
 
 def expected_widening(num_rows: int, dimension: int, budget: Budget) -> float:
-    """How much wider a noise-aware posterior will be than one without privacy: its one slope tells
-    what a chain could average.
+    """How many times as wide as without privacy a noise-aware posterior will be: its gradient has
+    the information that a chain could average.
+
+    Args:
+        num_rows: The number of rows.
+        dimension: The number of parameters.
+        budget: The budget of the run.
+
+    Returns:
+        The widening, 1 or more.
+
+    Example:
+        >>> from dpmcmc import Budget
+        >>> round(expected_widening(61_395, 7, Budget(4.0, 1e-6)), 2)
+        1.01
     """
     return widening_for(_error_of_chains("sgld", num_rows, dimension, budget) ** -2)
 
 
 def _error_of_chains(name: str, num_rows: int, dimension: int, budget: Budget) -> float:
-    """The error without what the start is off."""
+    """The error of the posterior mean if the chains started in the posterior."""
     unit = budget.unit.sensitivity / 2  # K was measured for a replaced row
     return (
         unit * math.sqrt(CONSTANTS[name].at(dimension) * dimension / num_rows) / gaussian_mu(budget)
@@ -74,9 +93,23 @@ def _error_of_chains(name: str, num_rows: int, dimension: int, budget: Budget) -
 def forecast_error(name: str, num_rows: int, dimension: int, budget: Budget) -> float:
     """The expected error of the posterior mean, in posterior standard deviations.
 
-    What the start is off fades at the pace at which draws become independent, T = 1 / err^2 times
-    in a chain of two; the first tenth is warm-up. It matters only where there is little to hope for
-    anyway.
+    The error of the start decays exponentially, at the rate at which draws become independent,
+    T = 1 / err^2 times in a run of two chains, whose first tenth is warm-up. It is large only where
+    a run is nearly hopeless anyway.
+
+    Args:
+        name: "sgld", "barker" or "penalty".
+        num_rows: The number of rows.
+        dimension: The number of parameters.
+        budget: The budget of the run.
+
+    Returns:
+        The error.
+
+    Example:
+        >>> from dpmcmc import Budget
+        >>> round(forecast_error("sgld", 61_395, 7, Budget(4.0, 1e-6)), 2)
+        0.11
     """
     error = _error_of_chains(name, num_rows, dimension, budget)
     times = 1 / error**2
@@ -85,24 +118,55 @@ def forecast_error(name: str, num_rows: int, dimension: int, budget: Budget) -> 
 
 
 class Forecast(NamedTuple):
-    """What one sampler is expected to do."""
+    """What to expect of one sampler.
+
+    Attributes:
+        name: The sampler.
+        num_steps: The number of steps of all chains together.
+        error: The error of the posterior mean, in posterior standard deviations.
+        low: The error at the smallest measured K.
+        high: The error at the largest one.
+        is_held_back: Whether there are fewer steps than the budget is worth, because delta covers
+            the total-variation error of the noise.
+
+    Example:
+        >>> Forecast("sgld", 1000, error=0.5, low=0.4, high=0.7).effective_draws
+        4.0
+    """
 
     name: str
-    num_steps: int  # of all chains together
-    error: float  # of the posterior mean, in posterior standard deviations
-    low: float  # the spread of it that the spread of K implies
+    num_steps: int
+    error: float
+    low: float
     high: float
-    # Fewer steps than the budget is worth, because delta pays for what the noise lacks to be ideal
     is_held_back: bool = False
 
     @property
     def effective_draws(self) -> float:
+        """About how many independent draws the run is worth."""
         return 1 / self.error**2
 
 
 def forecasts(num_rows: int, dimension: int, budget: Budget) -> list[Forecast]:
     """Every sampler on a logistic regression with features scaled to [-1, 1], the most accurate
     first.
+
+    Args:
+        num_rows: The number of rows.
+        dimension: The number of parameters.
+        budget: The budget of the run.
+
+    Returns:
+        One forecast for each sampler.
+
+    Raises:
+        TypeError: budget is not a `Budget`.
+        ValueError: num_rows or dimension is not a positive whole number.
+
+    Example:
+        >>> from dpmcmc import Budget
+        >>> [forecast.name for forecast in forecasts(61_395, 7, Budget(4.0, 1e-6))]
+        ['sgld', 'penalty', 'barker']
     """
     from dpmcmc.accounting import calibrate
 
@@ -146,7 +210,25 @@ def _bill(
 
 
 def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
-    """The forecasts as a table, with a recommendation or a plain word that there is none."""
+    """The forecasts as a table, with a recommendation or the statement that a run is hopeless.
+
+    Args:
+        num_rows: The number of rows.
+        dimension: The number of parameters.
+        budget: The budget of the run.
+
+    Returns:
+        The text.
+
+    Raises:
+        TypeError: budget is not a `Budget`.
+        ValueError: num_rows or dimension is not a positive whole number.
+
+    Example:
+        >>> from dpmcmc import Budget
+        >>> "Recommended: noise-aware" in plan_text(61_395, 7, Budget(4.0, 1e-6))
+        True
+    """
     found = forecasts(num_rows, dimension, budget)
     lines = [
         f"{'sampler':9} {'steps':>8} {'expected error':>16} {'spread':>13} {'effective draws':>16}"
@@ -196,11 +278,29 @@ def plan_text(num_rows: int, dimension: int, budget: Budget) -> str:
 
 
 def plan_json(num_rows: int, dimension: int, budget: Budget) -> str:
-    """The same as a JSON object; an error without bound is null, and so is what to choose where all
-    is hopeless.
+    """The forecasts as a JSON object; an infinite error is null, and so is the recommendation where
+    every sampler is hopeless.
+
+    Args:
+        num_rows: The number of rows.
+        dimension: The number of parameters.
+        budget: The budget of the run.
+
+    Returns:
+        The text of the object.
+
+    Raises:
+        TypeError: budget is not a `Budget`.
+        ValueError: num_rows or dimension is not a positive whole number.
+
+    Example:
+        >>> import json
+        >>> from dpmcmc import Budget
+        >>> json.loads(plan_json(61_395, 7, Budget(4.0, 1e-6)))["recommended"]
+        'noise-aware'
     """
     found = forecasts(num_rows, dimension, budget)
-    told = [
+    samplers = [
         forecast._asdict() | {"effective_draws": forecast.effective_draws} for forecast in found
     ]
     widening = expected_widening(num_rows, dimension, budget)
@@ -215,14 +315,29 @@ def plan_json(num_rows: int, dimension: int, budget: Budget) -> str:
         "noise_aware_widening": widening,
         "samplers": [
             {name: None if value == math.inf else value for name, value in facts.items()}
-            for facts in told
+            for facts in samplers
         ],
     }
     return json.dumps(answer)
 
 
 def needed_text(name: str, num_rows: int, dimension: int, budget: Budget) -> str:
-    """In words: the n, or else the epsilon, for half a standard deviation."""
+    """The n, or else the epsilon, for an error of half a standard deviation, in words.
+
+    Args:
+        name: "sgld", "barker" or "penalty".
+        num_rows: The number of rows there are.
+        dimension: The number of parameters.
+        budget: The budget there is.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> from dpmcmc import Budget
+        >>> needed_text("sgld", 100, 7, Budget(1.0, 1e-6)).startswith("n = ")
+        True
+    """
     rows, epsilon = needed(name, num_rows, dimension, budget)
     other = f"epsilon = {epsilon:.2g} at this n" if math.isfinite(epsilon) else ""
     if not math.isfinite(rows):
@@ -235,8 +350,24 @@ def needed_text(name: str, num_rows: int, dimension: int, budget: Budget) -> str
 def needed(
     name: str, num_rows: int, dimension: int, budget: Budget, error: float = 0.5
 ) -> tuple[float, float]:
-    """The n, or else the epsilon (infinite if none is enough), that would bring the error down to
-    so many standard deviations.
+    """The n, or else the epsilon, that would reduce the error to a number of standard deviations.
+
+    Args:
+        name: "sgld", "barker" or "penalty".
+        num_rows: The number of rows there are.
+        dimension: The number of parameters.
+        budget: The budget there is.
+        error: The wanted error of the posterior mean, in posterior standard deviations.
+
+    Returns:
+        The number of rows at this epsilon, and the epsilon at this number of rows; each is infinite
+        if none is enough.
+
+    Example:
+        >>> from dpmcmc import Budget
+        >>> rows, epsilon = needed("sgld", 100, 7, Budget(1.0, 1e-6))
+        >>> rows > 100 and epsilon > 1.0
+        True
     """
 
     def least(low: float, high: float, is_enough: Callable[[float], bool]) -> float:

@@ -12,11 +12,10 @@ import os
 import sys
 import warnings
 
-FEWEST_DRAWS = 15  # effective ones, of every parameter, that a run's own checks want
-MAX_WIDENING = 3.0  # beyond this the normal approximation fails
-MAX_ERROR = 1.0  # posterior standard deviations: beyond this the prior could be as good
-# Effective draws on average: some parameter may have a quarter of them, too few for the checks of a
-# run
+FEWEST_DRAWS = 15  # effective ones, of every parameter, that a run's own checks require
+MAX_WIDENING = 3.0  # beyond it the normal approximation fails
+MAX_ERROR = 1.0  # posterior standard deviations: beyond it the prior may be as good
+# Effective draws on average: some parameter may have a quarter of them, too few for a run's checks
 FEW_ON_AVERAGE = 60
 FEW_AT_WORST = 25  # of the worst parameter
 OUT = "More rows, a larger budget or tighter bounds would help"
@@ -58,8 +57,8 @@ def warn_of_widening(least: float) -> None:
     if least > MAX_WIDENING:
         _warn(
             f"hopeless: with the noise of this budget the posterior is at least {least:.2g} times "
-            "as wide as without, even along "
-            f"the direction that rows say most about. {OUT}"
+            "as wide as without, even in the direction that the rows determine best. "
+            f"{OUT}"
         )
 
 
@@ -67,16 +66,16 @@ def warn_of_few_draws(most: float, clip: float) -> None:
     """Warn if a run cannot pass its own checks: `most` is the largest number of draws there is."""
     if most < FEWEST_DRAWS:
         _warn(
-            f"hopeless: this budget buys {most:.2g} independent draws at most, even along the "
-            "direction that rows say most about, "
-            f"and a run's own checks want {FEWEST_DRAWS}. Noise follows the clip, {clip:.4g}: "
-            "where nearly all rows stay far below it, say clip= and hessian_bound=, tried out on "
-            f"made-up rows. {OUT}"
+            f"hopeless: this budget buys {most:.2g} independent draws at most, even in the "
+            f"direction that the rows determine best, and a run's own checks require {FEWEST_DRAWS}"
+            f". Noise is proportional to the clip, {clip:.4g}: where the gradients of nearly all "
+            "rows are far smaller, give clip= and hessian_bound=, chosen on simulated rows. "
+            f"{OUT}"
         )
 
 
 def _warn(text: str) -> None:
-    """At the line outside this folder that a recipe was asked for."""
+    """Warn at the line outside this folder where a recipe was asked for."""
     here = os.path.dirname(__file__)
     frame = sys._getframe()
     level = 1

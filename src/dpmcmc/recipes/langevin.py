@@ -6,8 +6,8 @@ Gaussian DP. The private noise may be all the noise the dynamics needs when  h v
 h = 4 / v a direction of posterior precision p then gives  k h p / 4 = mu^2 p / (4 R^2)  effective
 draws, whatever z is, and a variance of  1 / (p (1 - h p / 4)). z is set so that the step resolves
 the stiffest direction there could be,  h n c <= `stiffness`, where c bounds a row's curvature, and
-the prior, which has all of its precision q:  1 / h = n c / stiffness + q / `ATTAINED`.  A shorter
-step takes more noise and more steps, which change nothing else but the time. The noises of several
+the prior, whose precision q is known:  1 / h = n c / stiffness + q / `ATTAINED`.  A shorter step
+takes more noise and more steps, which changes the time and nothing else. The noises of several
 owners add:  v = (R z)^2 times the sum of s^2,  with s = 2 for an owner whose rows are replaced, 1
 for one whose rows are added or removed, times the rows per person; mu is the minimum over owners.
 """
@@ -18,7 +18,7 @@ import math
 from typing import Any
 
 from dpmcmc.checks import is_number, whole
-from dpmcmc.recipes.budgets import Budgets, gaussian_mu, public_facts, reach, rounded_up
+from dpmcmc.recipes.budgets import Budgets, gaussian_mu, public_facts, rounded_up, sensitivity
 from dpmcmc.recipes.hope import warn_of_few_draws
 from dpmcmc.recipes.recipe import Recipe, SamplerName, clip_words
 from dpmcmc.recipes.start import (
@@ -32,11 +32,11 @@ from dpmcmc.recipes.start import (
 )
 from dpmcmc.types import Model
 
-# At worst the variance of the stiffest direction is then a third too large; on real tables a few
+# The variance of the stiffest direction is then at most a third too large; on real tables a few
 # per cent
 STIFFNESS = 1.0
-ATTAINED = 0.2  # five per cent
-DRAWS_PER_CHAIN = 2000  # that are kept, roughly
+ATTAINED = 0.2  # at most five per cent too large, where rows attain the bound of the Hessian
+DRAWS_PER_CHAIN = 2000  # about so many are kept
 
 
 def langevin(
@@ -51,8 +51,8 @@ def langevin(
     """Full-data Langevin dynamics on the model's proved bounds, after a private Newton start.
 
     If there is a curator already, `langevin_for` takes the facts from it. The prior is assumed to
-    be as narrow everywhere as at 0, as normal ones are: a run reports if it is narrower than a
-    step.
+    have its largest precision at 0, as normal ones do: a run reports a prior that is narrower than
+    a step.
 
     Args:
         model: The curator's model.
@@ -60,10 +60,10 @@ def langevin(
             is private, give the declared capacity.
         budget: The curator's budget, or a list, one of each owner.
         num_chains: The number of chains that share the budget.
-        stiffness: The longest step times the largest precision. Where rows have all the curvature
-            that is proved, as Gaussian ones do, choose `ATTAINED`.
-        clip: In place of the model's `lipschitz`. Where the model has none, give what the gradients
-            of nearly all rows stay below, tried out on simulated rows: others are clipped, which
+        stiffness: The longest step times the largest precision. Where the Hessians of rows attain
+            their bound, as Gaussian ones do, choose `ATTAINED`.
+        clip: In place of the model's `lipschitz`. Where the model has none, choose on simulated
+            rows a bound that the gradients of nearly all rows stay below: others are clipped, which
             biases the draws by what `clip_shift` computes.
         hessian_bound: In place of the model's `hessian_bound`, in the same way.
 
@@ -71,8 +71,9 @@ def langevin(
         A recipe with a start, for all the steps that the budget allows.
 
     Raises:
-        TypeError: If the model or the budget is none.
-        ValueError: If the model has no proved bounds and none are given.
+        TypeError: model is not a `Model`, or budget is not a `Budget`.
+        ValueError: The model has no proved bounds and none are given, or a number is out of its
+            range.
 
     Example:
         >>> import dpmcmc
@@ -127,8 +128,8 @@ def langevin_for(
 
     Args:
         curator: A `Curator` or a `Federation` with budgets.
-        num_chains: As of `langevin`, and so are the arguments that follow.
-        stiffness: The longest step times the largest precision.
+        num_chains: The number of chains that share the budget.
+        stiffness: The longest step times the largest precision, as in `langevin`.
         clip: In place of the model's `lipschitz`.
         hessian_bound: In place of the model's `hessian_bound`.
 
@@ -136,10 +137,17 @@ def langevin_for(
         The recipe.
 
     Raises:
-        TypeError: If an owner has no budget.
+        TypeError: An owner has no budget.
+        ValueError: The model has no proved bounds and none are given.
 
     Example:
-        ``recipe = dpmcmc.recipes.langevin_for(curator)``
+        >>> import numpy as np
+        >>> import dpmcmc
+        >>> rows = np.zeros((3000, 1), np.float32), np.zeros(3000, np.float32)
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> curator = dpmcmc.Curator(rows, model, dpmcmc.Budget(4.0, 1e-6))
+        >>> langevin_for(curator).query.noise_multiplier
+        27.48
     """
     num_rows, budgets = public_facts(curator, "recipes.langevin(model, num_rows, budget)")
     return langevin(curator.model, num_rows, budgets, num_chains, stiffness, clip, hessian_bound)
@@ -148,26 +156,40 @@ def langevin_for(
 def _most_draws(
     most_precision: float, inverse_step: float, lipschitz: float, budget: Budgets
 ) -> float:
-    """Effective draws are at most what the largest precision there could be gives.
+    """An upper bound on the effective draws: those of a direction of the largest precision.
 
-    A direction of precision p has the autocorrelation 1 - h p / 2, so k h p / 4 / (1 - h p / 4) of
-    them.
+    A direction of precision p has the autocorrelation 1 - h p / 2, and so k h p / 4 / (1 - h p / 4)
+    effective draws.
     """
     share = 1 - START_SHARE - CURVATURE_SHARE
-    most = share * (gaussian_mu(budget) / reach(lipschitz, budget)) ** 2 * most_precision
+    most = share * (gaussian_mu(budget) / sensitivity(lipschitz, budget)) ** 2 * most_precision
     return most / max(1e-3, 1 - most_precision / inverse_step / 4)
 
 
 def langevin_step(inverse_step: float, lipschitz: float, budget: Budgets) -> tuple[float, float]:
     """(noise multiplier, step size): h v = 4, and 1 / h as given or a little more."""
-    unit = reach(lipschitz, budget)
+    unit = sensitivity(lipschitz, budget)
     noise_multiplier = rounded_up(math.sqrt(4 * inverse_step) / unit)
     return noise_multiplier, _step_size(unit * noise_multiplier)
 
 
 def step_size(gradient: Any, budget: Budgets) -> float:
-    """The longest step whose noise is all from this `Gradient`, or centered one: h v = 4."""
-    return _step_size(reach(gradient.clip, budget) * gradient.noise_multiplier)
+    """The longest step of `sgld` whose noise is all from the gradient: h v = 4.
+
+    Args:
+        gradient: A `Gradient` or `CenteredGradient` query.
+        budget: The curator's budget, or a list, one of each owner.
+
+    Returns:
+        The step size h.
+
+    Example:
+        >>> import dpmcmc
+        >>> gradient = dpmcmc.queries.Gradient(clip=1.0, noise_multiplier=20.0)
+        >>> step_size(gradient, dpmcmc.Budget(4.0, 1e-6))
+        0.0025
+    """
+    return _step_size(sensitivity(gradient.clip, budget) * gradient.noise_multiplier)
 
 
 def _step_size(deviation: float) -> float:
@@ -175,5 +197,5 @@ def _step_size(deviation: float) -> float:
 
 
 def langevin_steps(noise_multiplier: float, budget: Budgets) -> int:
-    """About how many gradients the chains get in all."""
+    """About how many gradients the budget allows, for all chains together."""
     return int((1 - START_SHARE - CURVATURE_SHARE) * (gaussian_mu(budget) * noise_multiplier) ** 2)

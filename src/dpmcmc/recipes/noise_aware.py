@@ -1,10 +1,11 @@
 r"""The posterior given one noisy survey of the rows, set from public facts.
 
-**A survey** (`samplers.surveys`) gets 0.425 of mu^2 for its gradient and 0.2 for its curvature. The
-point where it is made must be near the posterior, for all is assumed to be quadratic around it:
-0.175 go to seven rough Newton steps, each with a curvature of its own, and 0.2 to one more. Their
-gradients are included in the posterior, as far as they are consistent with the quadratic model:
-mostly the last one and that of the survey. The noise depends on the bounds and the budget alone.
+**A survey** (`samplers.surveys`) gets 0.425 of mu^2 for its gradient and 0.2 for its Hessian. It
+must be made near the posterior, because the log-likelihood is assumed to be quadratic around it:
+0.175 go to seven rough Newton steps, each with a Hessian of its own, and 0.2 to one more. Their
+gradients are included in the posterior, weighted by inverse variance, if consistent with the
+quadratic model: mostly the last one and that of the survey have weight. The noise depends only on
+the bounds and the budget.
 """
 
 from __future__ import annotations
@@ -13,16 +14,25 @@ import math
 from typing import Any
 
 from dpmcmc.checks import whole
-from dpmcmc.recipes.budgets import Budgets, gaussian_mu, multiplier, part_of, public_facts, reach
+from dpmcmc.recipes.budgets import (
+    Budgets,
+    gaussian_mu,
+    multiplier,
+    part_of,
+    public_facts,
+    sensitivity,
+)
 from dpmcmc.recipes.hope import warn_of_widening
 from dpmcmc.recipes.recipe import Recipe, SamplerName, clip_words
 from dpmcmc.recipes.start import CURVATURE_SHARE, START_SHARE, gradient_kind, with_bounds
 from dpmcmc.types import Model
 
-# Of mu^2, each: gradients and Hessians on the way to a survey
-APPROACH_STEPS, STEP_SHARE, HESSIAN_SHARE = 7, 0.015, 0.01
-# For the last gradient on the way; for the Hessian of the survey
-LAST_SHARE, SURVEY_SHARE = 0.2, 0.2
+APPROACH_STEPS = 7  # Newton steps on the way to a survey
+# Of mu^2, for the gradient and for the Hessian of each of these steps
+STEP_SHARE = 0.015
+HESSIAN_SHARE = 0.01
+LAST_SHARE = 0.2  # for the last gradient on the way
+SURVEY_SHARE = 0.2  # for the Hessian of the survey
 # Of the last two gradients: the others add little
 GRADIENT_SHARE = 1 - APPROACH_STEPS * (STEP_SHARE + HESSIAN_SHARE) - SURVEY_SHARE
 
@@ -36,23 +46,24 @@ def noise_aware(
     clip: float | None = None,
     hessian_bound: float | None = None,
 ) -> Recipe:
-    """One survey of the log-likelihood with all of the budget; draws given it cost nothing more.
+    """One survey of the log-likelihood with all of the budget; draws given it cost nothing further.
 
     Args:
         model: The curator's model.
         num_rows: The number of rows of all owners, or the declared capacity where it is private.
         budget: The curator's budget, or a list, one of each owner.
         num_chains: The number of chains.
-        num_steps: Of each chain. They cost nothing.
-        clip: In place of the model's `lipschitz`, as of `langevin`.
+        num_steps: The number of steps of each chain. They cost nothing.
+        clip: In place of the model's `lipschitz`, as in `langevin`.
         hessian_bound: In place of the model's `hessian_bound`.
 
     Returns:
         A recipe whose start is the survey.
 
     Raises:
-        TypeError: If the model or the budget is none.
-        ValueError: If the model has no proved bounds and none are given.
+        TypeError: model is not a `Model`, or budget is not a `Budget`.
+        ValueError: The model has no proved bounds and none are given, or a number is out of its
+            range.
 
     Example:
         >>> import dpmcmc
@@ -71,15 +82,15 @@ def noise_aware(
     make, bound = gradient_kind(model, budget)
     assert model.hessian_bound is not None
 
-    def asked(kind: Any, bound: float | None, share: float) -> Any:
+    def query(kind: Any, bound: float | None, share: float) -> Any:
         return kind(bound, multiplier(budget, share))
 
-    steps = {asked(make, bound, STEP_SHARE): APPROACH_STEPS, asked(make, bound, LAST_SHARE): 1}
-    hessians = {asked(dpmcmc.queries.Curvature, model.hessian_bound, HESSIAN_SHARE): APPROACH_STEPS}
-    gradient = asked(make, bound, GRADIENT_SHARE - LAST_SHARE)
-    hessian = asked(dpmcmc.queries.Curvature, model.hessian_bound, SURVEY_SHARE)
+    steps = {query(make, bound, STEP_SHARE): APPROACH_STEPS, query(make, bound, LAST_SHARE): 1}
+    hessians = {query(dpmcmc.queries.Curvature, model.hessian_bound, HESSIAN_SHARE): APPROACH_STEPS}
+    gradient = query(make, bound, GRADIENT_SHARE - LAST_SHARE)
+    hessian = query(dpmcmc.queries.Curvature, model.hessian_bound, SURVEY_SHARE)
     share = GRADIENT_SHARE + APPROACH_STEPS * STEP_SHARE  # of all gradients, at most
-    noise = reach(bound, budget) / math.sqrt(share) / gaussian_mu(budget)
+    noise = sensitivity(bound, budget) / math.sqrt(share) / gaussian_mu(budget)
     warn_of_widening(widening(num_rows * model.hessian_bound, noise**2))
     start = dpmcmc.newton_start(model.log_prior, steps, hessians)
     clips = " and ".join(f"{clip:.4g}" for clip in sorted({bound, model.hessian_bound}))
@@ -110,20 +121,27 @@ def noise_aware_for(
     Args:
         curator: A `Curator` or a `Federation` with budgets.
         num_chains: The number of chains.
-        num_steps: Of each chain. They cost nothing.
+        num_steps: The number of steps of each chain. They cost nothing.
         clip: In place of the model's `lipschitz`.
         hessian_bound: In place of the model's `hessian_bound`.
-        share: A part of the whole budget's mu^2, for curators with ``shared_by="gaussian-dp"``:
-            with 1/3 each, three runs fit.
+        share: The share of the budget's mu^2 that the run takes, for curators with
+            ``shared_by="gaussian-dp"``: with 1/3 each, three runs fit.
 
     Returns:
         The recipe.
 
     Raises:
-        TypeError: If an owner has no budget.
+        TypeError: An owner has no budget.
+        ValueError: The model has no proved bounds and none are given, or share is outside (0, 1].
 
     Example:
-        ``recipe = dpmcmc.recipes.noise_aware_for(curator, share=1 / 3)``
+        >>> import numpy as np
+        >>> import dpmcmc
+        >>> rows = np.zeros((3000, 1), np.float32), np.zeros(3000, np.float32)
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> curator = dpmcmc.Curator(rows, model, dpmcmc.Budget(4.0, 1e-6))
+        >>> sorted(noise_aware_for(curator).options)
+        ['num_chains', 'num_steps', 'start', 'thin', 'warmup']
     """
     num_rows, budgets = public_facts(curator, "recipes.noise_aware(model, num_rows, budget)")
     parts = [part_of(budget, share) for budget in budgets]
@@ -131,10 +149,11 @@ def noise_aware_for(
 
 
 def widening_for(draws: float) -> float:
-    """How much wider a noise-aware posterior is where Langevin dynamics would have so many
+    """How much wider a noise-aware posterior is where Langevin dynamics would have this number of
     effective draws.
     """
-    gradients = (1 - START_SHARE - CURVATURE_SHARE) / GRADIENT_SHARE  # what either spends on them
+    # The shares of mu^2 that the two spend on gradients
+    gradients = (1 - START_SHARE - CURVATURE_SHARE) / GRADIENT_SHARE
     return widening(draws, gradients)
 
 

@@ -1,4 +1,4 @@
-"""What to run: a sampler, its private start, what both release, and the options of a run."""
+"""A recipe: a sampler, its private start, what both release, and the options of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,20 @@ COUNT_SHARE = 0.01  # of mu^2, for a count of the rows that can be used
 
 
 class SamplerName(enum.StrEnum):
-    """The samplers that have a recipe."""
+    """The samplers that have a recipe, by the names of the command line.
+
+    Attributes:
+        noise_aware: The posterior given a noisy survey.
+        sgld: Langevin dynamics.
+        barker: A random walk with Barker's test.
+        lazy_barker: The same with a secret coin that ignores the rows in some steps.
+        penalty: A random walk with the penalty test on a noisy ratio.
+        penalty_bit: A random walk with the accept bit of the penalty test.
+
+    Example:
+        >>> SamplerName("noise-aware").name
+        'noise_aware'
+    """
 
     noise_aware = "noise-aware"
     sgld = "sgld"
@@ -25,7 +38,22 @@ class SamplerName(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to hand to `sample`.
+    """What to give to `sample`.
+
+    Attributes:
+        sampler: The sampler; if there is a start, a function from its result to the sampler.
+        query: What the sampler asks in each step; None if it asks nothing.
+        name: Which sampler it is.
+        words: The settings, for people.
+        start: The private start, or None.
+        initial: The plan of queries of the start.
+        num_chains: The number of chains.
+        thin: Every so many steps a draw is kept.
+        warmup: The share of the draws that is dropped at the beginning.
+        num_steps: The number of steps of each chain; None for as many as the budget allows.
+        part: The part of the budget that the run takes.
+        counting: A count of rows that comes before everything else, or None.
+        no_count: Why there is no count, in words; empty if there is one.
 
     Example:
         >>> import dpmcmc
@@ -37,23 +65,23 @@ class Recipe:
         ``sample(rng_key, recipe.sampler, curator, position, **recipe.options)`` runs it.
     """
 
-    sampler: Any  # with a start: a function of what the start has found
-    query: Any  # what the sampler asks in each step; None if that is nothing
+    sampler: Any
+    query: Any
     name: SamplerName
-    words: str  # the settings, for people
+    words: str
     start: Any = None
-    initial: Plan = field(default_factory=dict)  # what the start asks
+    initial: Plan = field(default_factory=dict)
     num_chains: int = 2
     thin: int = 1
     warmup: float = 0.5
-    num_steps: int | None = None  # where they cost nothing; else all that the budget allows
-    part: float = 1.0  # of the budget, that the run takes
-    counting: Any = None  # a count of rows that comes before all else
-    no_count: str = "only noise-aware takes one"  # why there is none
+    num_steps: int | None = None
+    part: float = 1.0
+    counting: Any = None
+    no_count: str = "only noise-aware takes one"
 
     @property
     def options(self) -> dict[str, Any]:
-        """Everything that `sample` takes by keyword."""
+        """The arguments that `sample` takes by keyword."""
         found = {
             "start": self.start,
             "num_chains": self.num_chains,
@@ -64,8 +92,8 @@ class Recipe:
 
     @property
     def continued(self) -> Any:
-        """The sampler by itself, for a further run from where another has ended: that one has paid
-        for the start.
+        """The sampler without the start, for a run that goes on from the end of another: the start
+        is paid for.
         """
         return self.sampler(None)
 
@@ -76,15 +104,15 @@ class Recipe:
 
     @property
     def once(self) -> dict[Any, int]:
-        """All that is asked once, the count included."""
+        """All queries that are asked once, the count included, and how often."""
         return {**self.initial, **({} if self.counting is None else self.counting.plan)}
 
     def per_step(self, num_chains: int) -> dict[Any, int]:
-        """What a step of all chains asks."""
+        """The plan of queries of one step of all chains."""
         return {} if self.query is None else {self.query: num_chains}
 
     def plan(self, num_steps: int, num_chains: int) -> dict[Any, int]:
-        """All that so many steps ask, the start and the count included."""
+        """The plan of queries of a whole run, the start and the count included."""
         total = Counter(self.once)
         for query, count in self.per_step(num_chains).items():
             total[query] += num_steps * count
@@ -92,7 +120,7 @@ class Recipe:
 
 
 def clip_words(is_proved: bool) -> str:
-    """Whether a clip shortens anything, for people."""
+    """Whether a clip shortens anything, in words."""
     if is_proved:
         return "proved: no row reaches it"
     return "rows beyond it are clipped, with a bias"

@@ -12,11 +12,27 @@ from dpmcmc.checks import positive
 from dpmcmc.recipes.budgets import Budgets, every_budget, gaussian_mu, rounded_up
 from dpmcmc.types import Budget, Model, Plan
 
-START_SHARE, CURVATURE_SHARE, START_STEPS = 0.08, 0.02, 8  # of mu^2, for the private start
+# Of mu^2, for the gradients and for the Hessian of the private start
+START_SHARE = 0.08
+CURVATURE_SHARE = 0.02
+START_STEPS = 8
 
 
-def private_start(model: Model, budget: Budgets):
-    """Newton steps on a tenth of the budget."""
+def private_start(model: Model, budget: Budgets) -> Any:
+    """A private start of eight Newton steps on a tenth of the budget's mu^2.
+
+    Args:
+        model: The curator's model, with proved bounds.
+        budget: The curator's budget, or a list, one of each owner.
+
+    Returns:
+        A start for `sample(start=...)`, as `newton_start` returns it.
+
+    Example:
+        >>> import dpmcmc
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> start = private_start(model, dpmcmc.Budget(4.0, 1e-6))
+    """
     from dpmcmc import newton_start
 
     gradient, curvature = start_plan(model, budget)
@@ -24,21 +40,35 @@ def private_start(model: Model, budget: Budgets):
 
 
 def start_plan(model: Model, budget: Budgets) -> Plan:
-    """What that start asks, and how often."""
+    """The plan of queries of `private_start`.
+
+    Args:
+        model: The curator's model, with proved bounds.
+        budget: The curator's budget, or a list, one of each owner.
+
+    Returns:
+        Two queries, and how often each is asked.
+
+    Example:
+        >>> import dpmcmc
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> list(start_plan(model, dpmcmc.Budget(4.0, 1e-6)).values())
+        [8, 1]
+    """
     make, bound = gradient_kind(model, budget)
     return start_queries(make, bound, model.hessian_bound, budget)
 
 
-def start_queries(make: Any, bound: float, curvature: float | None, budget: Budgets) -> Plan:
-    """The same for gradients of this kind, with these bounds."""
+def start_queries(make: Any, bound: float, hessian_bound: float | None, budget: Budgets) -> Plan:
+    """The same for gradients of this kind and these bounds."""
     from dpmcmc.queries import Curvature
 
-    assert curvature is not None
+    assert hessian_bound is not None
     mu = gaussian_mu(budget)
     gradient = make(bound, rounded_up(math.sqrt(START_STEPS / START_SHARE) / mu))
     return {
         gradient: START_STEPS,
-        Curvature(curvature, rounded_up(1 / math.sqrt(CURVATURE_SHARE) / mu)): 1,
+        Curvature(hessian_bound, rounded_up(1 / math.sqrt(CURVATURE_SHARE) / mu)): 1,
     }
 
 
@@ -85,7 +115,7 @@ def with_bounds(
 
 
 def prior_precision_at_0(model: Model) -> float:
-    """The largest one at 0: of a normal prior, everywhere."""
+    """The largest precision of the prior at 0; a normal one has it everywhere."""
     import jax
 
     hessian = np.asarray(jax.jit(jax.hessian(model.log_prior))(np.zeros(model.dimension)), float)

@@ -1,5 +1,5 @@
 r"""Random walks with a private test, set from public facts: the number of rows n, the dimension d,
-the clip L, and what a row is guessed to say.
+the clip L, and a guess of the information in a row.
 
 Let J_j be a public guess of the information of one row about component j. Then component j of the
 posterior has a standard deviation near  s_j = (n J_j + prior precision)^(-1/2).
@@ -11,7 +11,7 @@ test can; 73 % at the customary l = 1.2), and the way from the start to the post
 of that length, takes a smaller share of the budget. They cost time only.
 
 **Longest move.** M = the root mean square length of a move; longer ones are shortened to it, since
-the bill pays for the longest.
+the bill depends on the longest.
 
 **Noise.** The penalty test on a released ratio mixes best per epsilon when the ratio of the longest
 move has a noise of standard deviation 2.38 (where s^2 Phi(-s/2) is largest), on its accept bit when
@@ -29,13 +29,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmcmc.recipes.budgets import Budgets, reach
+from dpmcmc.recipes.budgets import Budgets, sensitivity
 from dpmcmc.recipes.recipe import Recipe, SamplerName, clip_words
 from dpmcmc.recipes.start import private_start, start_plan
 from dpmcmc.types import Budget, Model
 
 LENGTH = 0.5
-RATIO_NOISE, BIT_NOISE = 2.38, 2.19
+RATIO_NOISE = 2.38
+BIT_NOISE = 2.19
 # Times d / q
 STEPS_PER_DRAW = {"barker": 34.0, "lazy-barker": 34.0, "penalty": 60.0, "penalty-bit": 54.0}
 # Of a row in the posterior precision: p (1 - p) times a feature's mean square, in units of R^2 / d
@@ -43,18 +44,30 @@ TYPICAL_WEIGHT = 0.07
 
 
 class Moves(NamedTuple):
-    """The moves of a random walk: standard deviation of each component, and the largest length."""
+    """The moves of a random walk, which ``random_walk(*moves)`` makes.
+
+    Attributes:
+        scale: The standard deviation of each component.
+        max_move: The longest move.
+
+    Example:
+        >>> import numpy as np
+        >>> import dpmcmc
+        >>> walk = dpmcmc.random_walk(*Moves(np.array([0.1, 0.2]), max_move=0.3))
+    """
 
     scale: np.ndarray
     max_move: float
 
 
-def moves(information, prior_precision, num_rows: int, scale: float | None = None) -> Moves:
+def moves(
+    information: Any, prior_precision: Any, num_rows: int, scale: float | None = None
+) -> Moves:
     """The moves that suit a posterior.
 
     Args:
-        information: What one row is guessed to say about each component: an inverse variance.
-        prior_precision: That of the prior, a number or one for each component.
+        information: A guess of one row's information about each component: an inverse variance.
+        prior_precision: The precision of the prior, one number or one for each component.
         num_rows: The number of rows.
         scale: One standard deviation for all components, in place of those of the rule above.
 
@@ -62,7 +75,7 @@ def moves(information, prior_precision, num_rows: int, scale: float | None = Non
         Standard deviations and the longest move.
 
     Raises:
-        ValueError: If a precision is negative or `num_rows` is not positive.
+        ValueError: A precision is negative, or num_rows is not positive.
 
     Example:
         >>> round(moves([1.0, 1.0], 0.0, 50).max_move, 4)
@@ -103,14 +116,15 @@ def walk(
         budget: The curator's budget.
         moves: What `recipes.moves` gives, or moves of your own.
         clip: Bound on a row's log-ratio per unit of move; by default the proved one.
-        noise_multiplier: Of a penalty test; by default what mixes best at the longest move.
-        kappa: Of the lazy test: the chance that a step asks about the rows.
+        noise_multiplier: Noise over sensitivity, of a penalty test; by default what mixes best at
+            the longest move.
+        kappa: The probability that a step of the lazy test reads the rows.
 
     Returns:
         The recipe, without a private start.
 
     Raises:
-        ValueError: If the model has no proved bound and no `clip` is given.
+        ValueError: The model has no proved bound and no `clip` is given.
 
     Example:
         >>> import dpmcmc
@@ -139,9 +153,24 @@ def walk(
 
 
 def walk_after_start(model: Model, num_rows: int, budget: Budget, test: str) -> Recipe:
-    """A random walk after a private Newton start, in the shape of the start's curvature.
+    """A random walk after a private start, whose moves have the shape of the start's precision.
 
-    The cap on its moves, which the bill is for, follows from public facts.
+    The longest move, which the bill depends on, follows from public facts.
+
+    Args:
+        model: The curator's model, with proved bounds.
+        num_rows: The number of rows.
+        budget: The curator's budget.
+        test: "barker", "lazy-barker", "penalty" or "penalty-bit".
+
+    Returns:
+        The recipe.
+
+    Example:
+        >>> import dpmcmc
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> walk_after_start(model, 9000, dpmcmc.Budget(4.0, 1e-6), "barker").words
+        'barker after a private start, moves up to 0.0199'
     """
     import jax.numpy as jnp
 
@@ -181,7 +210,7 @@ def walk_query(
     noise: float | None = None,
     kappa: float = 0.5,
 ) -> Any:
-    """What such a walk asks at every step, with moves up to the `longest`."""
+    """The query of each step of such a walk, with moves up to the `longest`."""
     from dpmcmc import Barker, LazyBarker
     from dpmcmc.queries import Accept, LogRatio, PenaltyAccept
 
@@ -195,14 +224,32 @@ def walk_query(
 
 
 def noise_multiplier(sampler: str, clip: float, max_move: float, budget: Budgets) -> float:
-    """Noise over what one person can change: what mixes best, at the longest move. Of `penalty`, or
-    of its bit.
+    """The noise over the sensitivity with which a penalty test mixes best at the longest move.
+
+    Args:
+        sampler: "penalty", or "penalty-bit" for its accept bit.
+        clip: Bound on a row's log-ratio per unit of move.
+        max_move: The longest move.
+        budget: The curator's budget, or a list, one of each owner.
+
+    Returns:
+        The noise multiplier.
+
+    Raises:
+        ValueError: sampler has another name.
+
+    Example:
+        >>> import dpmcmc
+        >>> round(noise_multiplier("penalty", 1.0, 0.1, dpmcmc.Budget(4.0, 1e-6)), 3)
+        11.9
     """
     if sampler not in ("penalty", "penalty-bit"):
         raise ValueError(
             f"sampler={sampler!r} must be 'penalty' or 'penalty-bit': no other has such noise"
         )
-    return (RATIO_NOISE if sampler == "penalty" else BIT_NOISE) / reach(clip * max_move, budget)
+    return (RATIO_NOISE if sampler == "penalty" else BIT_NOISE) / sensitivity(
+        clip * max_move, budget
+    )
 
 
 def longest_move(num_rows: int, dimension: int, lipschitz: float) -> float:
@@ -212,14 +259,31 @@ def longest_move(num_rows: int, dimension: int, lipschitz: float) -> float:
 
 
 def effective_draws(sampler: str, num_steps: int, dimension: int, kappa: float = 1.0) -> float:
-    """How many independent draws so many steps of all chains are worth, roughly."""
+    """About how many independent draws the steps of a random walk are worth.
+
+    Args:
+        sampler: "barker", "lazy-barker", "penalty" or "penalty-bit".
+        num_steps: The number of steps of all chains together.
+        dimension: The number of parameters.
+        kappa: The probability that a step of the lazy test reads the rows.
+
+    Returns:
+        The number of draws.
+
+    Raises:
+        ValueError: sampler has another name.
+
+    Example:
+        >>> round(effective_draws("barker", 1000, dimension=2))
+        9
+    """
     if sampler not in STEPS_PER_DRAW:
         raise ValueError(f"sampler={sampler!r} must be one of {sorted(STEPS_PER_DRAW)}")
     steps = num_steps * (kappa if sampler == "lazy-barker" else 1.0)
-    return steps * _left_by_the_cap(dimension) / (STEPS_PER_DRAW[sampler] * dimension)
+    return steps * _share_left_by_the_cap(dimension) / (STEPS_PER_DRAW[sampler] * dimension)
 
 
-def _left_by_the_cap(dimension: int) -> float:
+def _share_left_by_the_cap(dimension: int) -> float:
     """q = E min(X, d) / d, with X chi-squared of d degrees of freedom: a squared move in units of
     its components' variance.
     """

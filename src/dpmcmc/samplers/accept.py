@@ -1,9 +1,9 @@
-"""Random walks that see the accept bit alone.
+"""Random walks that receive only the accept bit.
 
 The sampler sends the move and the public part c = log p(x') - log p(x) of the log-ratio; the
 curator adds the rows' part, tosses a coin of probability a(l) and releases the bit. With Barker's
 test :cite:p:`barker1965` a(l) = 1 / (1 + e^-l) the coin itself is the noise; lazy Barker and the
-penalty test trade acceptance for a smaller bill. All are exact when no row reaches the clip.
+penalty test have a smaller bill and accept less often. All are exact when no row is clipped.
 """
 
 from __future__ import annotations
@@ -21,24 +21,56 @@ from dpmcmc.types import Array, Position, Query, Sampler, is_standing
 
 
 class AcceptInfo(NamedTuple):
-    """What was released on the way."""
+    """What a step reports.
+
+    Attributes:
+        is_accepted: Whether the move was accepted.
+        move_length: The length of the proposed move.
+        is_outside: Whether the prior has no density at the proposal.
+    """
 
     is_accepted: Array
-    move_length: Array  # of what was proposed
-    is_outside: Array  # the prior has no density there
+    move_length: Array
+    is_outside: Array
 
 
 class FilteredInfo(NamedTuple):
-    """What was released on the way, when a filter may stop the answers."""
+    """What a step reports when a filter may stop the answers.
+
+    Attributes:
+        is_accepted: Whether the move was accepted.
+        is_answered: False once the filter is used up; the chain then stays where it is.
+        is_outside: Whether the prior has no density at the proposal.
+    """
 
     is_accepted: Array
-    is_answered: Array  # false once the filter is used up: the chain then stays where it is
-    is_outside: Array  # the prior has no density there
+    is_answered: Array
+    is_outside: Array
 
 
 def accept_walk(log_prior: Callable[[Position], Array], bit: Query, proposal: Proposal) -> Sampler:
-    """Random-walk sampler that sees one accept bit per step: the answer to `bit`, such as `Accept`
-    or `PenaltyAccept`.
+    """Random-walk sampler that receives one accept bit per step.
+
+    Args:
+        log_prior: The logarithm of the prior's density, up to a constant: `model.log_prior`.
+        bit: The query for the bit, such as `Accept` or `PenaltyAccept`.
+        proposal: How the chain moves, such as `random_walk(scale)`.
+
+    Returns:
+        The sampler.
+
+    Raises:
+        TypeError: log_prior is not a function, or proposal is not a `Proposal`.
+
+    Example:
+        >>> import dpmcmc
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> longest = 0.1
+        >>> bit = dpmcmc.queries.Accept(dpmcmc.Barker(), bound=model.lipschitz * longest)
+        >>> walk = dpmcmc.random_walk(scale=0.1, max_move=longest)
+        >>> sampler = dpmcmc.accept_walk(model.log_prior, bit, walk)
+
+        ``dpmcmc.sample(rng_key, sampler, curator, position)`` runs it.
     """
     roles.check_prior(log_prior)
     roles.check_proposal(proposal)

@@ -1,18 +1,18 @@
 r"""The penalty test on a noisy sufficient statistic :cite:p:`yildirim2019exact` (Algorithm 3).
 
-In an exponential family, log p(x|t) = h(x) + f(t) . S(x) - A(t), all that n rows say about a move
+In an exponential family, log p(x|t) = h(x) + f(t) . S(x) - A(t), the log-ratio of n rows for a move
 from t to t' is
 
     (f' - f) . V + n ((f' - f) . c - (A' - A)),      V = sum_i (S(x_i) - c),
 
-c a public center. The curator releases V, and n where it is private, with fresh Gaussian noise in
-every step. The log-ratio is linear in what is released, so its noise is Gaussian too, of the
-variance
+where c is a public center. The curator releases V, and n where it is private, with fresh Gaussian
+noise in every step. The log-ratio is linear in what is released, so its noise is Gaussian too, of
+the variance
 
     v = sum_j (f' - f)_j^2 var(V_j) + ((f' - f) . c - (A' - A))^2 var(n),
 
 and the penalty test with v / 2 keeps the posterior exactly. A statistic that is released once and
-used in every step would not: the chain would have the posterior of other rows as its law.
+used in every step would not keep it: the law of the chain would be the posterior of other rows.
 """
 
 from __future__ import annotations
@@ -28,10 +28,31 @@ from dpmcmc.types import Answer, Array, Family, Model, Position, Query, Sampler
 
 
 def exponential_penalty(model: Model, statistic: Query, proposal: Proposal) -> Sampler:
-    """Random-walk sampler that sees one noisy `SufficientStatistic` per step, for a model with a
+    """Random-walk sampler that receives one noisy sufficient statistic per step, for a model with a
     `family`.
 
-    The time of a step does not depend on the number of rows. Several owners' answers add.
+    The time of a step does not depend on the number of rows. The answers of several owners add.
+
+    Args:
+        model: The model; its `family` says what the statistic is.
+        statistic: A `SufficientStatistic` query.
+        proposal: How the chain moves, such as `random_walk(scale)`.
+
+    Returns:
+        The sampler.
+
+    Raises:
+        TypeError: model is not a `Model`, or proposal is not a `Proposal`.
+        ValueError: The model has no `family`.
+
+    Example:
+        >>> import dpmcmc
+        >>> model = dpmcmc.models.categorical(3)
+        >>> statistic = dpmcmc.queries.SufficientStatistic(noise_multiplier=30.0)
+        >>> walk = dpmcmc.random_walk(scale=0.1)
+        >>> sampler = dpmcmc.exponential_penalty(model, statistic, walk)
+
+        ``dpmcmc.sample(rng_key, sampler, curator, position)`` runs it.
     """
     roles.check_model(model)
     family = model.family
@@ -56,8 +77,9 @@ def exponential_penalty(model: Model, statistic: Query, proposal: Proposal) -> S
 
 
 def change(family: Family, position: Position, proposal: Position) -> Array:
-    """What the log-ratio multiplies the answer by, float64 of shape (m + 1,): f' - f and (f' - f) .
-    c - (A' - A).
+    """The weights of the answer's entries in the log-ratio, float64 of shape (m + 1,):
+
+    f' - f and (f' - f) . c - (A' - A).
     """
 
     def difference(position, proposal):

@@ -1,7 +1,7 @@
 r"""Hamiltonian Monte Carlo on noisy gradients (:cite:p:`raisa2021hamiltonian`, Algorithm 1).
 
-The leapfrog runs on released gradients G of the log-likelihood; a test of the log-likelihood ratio
-decides about its end:
+The leapfrog uses released gradients G of the log-likelihood; a test on the log-likelihood ratio
+accepts or rejects its end:
 
     p ~ N(0, M)
     p <- p + (h/2) (G + grad log prior)
@@ -9,10 +9,10 @@ decides about its end:
     log-ratio = log-likelihood ratio + log prior ratio
                 + kinetic energy before - kinetic energy after
 
-**Why noise does no harm.** For each fixed noise of each gradient, a step and then a flip of the
-momentum is its own inverse. So the proposal is reversible for any noise whose law depends on the
-position alone (Gaussian or not), on every kick, the outer ones included; noise costs acceptance,
-and nothing else. Clipped gradients cost acceptance too, and nothing else.
+**Why the chain is exact despite the noise.** For each fixed noise of each gradient, a step and then
+a flip of the momentum is its own inverse. So the proposal is reversible for any noise whose law
+depends on the position alone (Gaussian or not), on every kick, the outer ones included. Noise and
+clipping of gradients reduce acceptance and change nothing else.
 
 **Reuse.** The chain lives on pairs (x, G). The last gradient of an accepted path is the first of
 the next; after a rejection the old first gradient is kept. That is L gradients a step, and one at
@@ -45,20 +45,33 @@ from dpmcmc.types import Array, Position, Query, Sampler, is_standing, traits
 
 
 class HMCState(NamedTuple):
-    """Where the chain is."""
+    """The state of the chain.
+
+    Attributes:
+        position: Where the chain is.
+        gradient: The released gradient of the log-likelihood there; zero without reuse.
+        index: The index of the next step.
+        flips: 32 coins that make the chain's own random Halton sequence.
+    """
 
     position: Position
-    gradient: Array  # of the log-likelihood there, as released; zero without reuse
-    index: Array  # of the next step
-    flips: Array  # 32 coins: the chain's own random Halton sequence
+    gradient: Array
+    index: Array
+    flips: Array
 
 
 class HMCInfo(NamedTuple):
-    """What was released on the way."""
+    """What a step reports.
+
+    Attributes:
+        is_accepted: Whether the end of the path was accepted.
+        is_divergent: Whether the trajectory became non-finite or left the prior's support.
+        move_length: The distance from the start of the path to its end.
+    """
 
     is_accepted: Array
-    is_divergent: Array  # the trajectory became non-finite, or left the prior's support
-    move_length: Array  # from the path's start to its end
+    is_divergent: Array
+    move_length: Array
 
 
 def hmc(
@@ -72,33 +85,48 @@ def hmc(
     reuse: bool = True,
     jitter: float = 1.0,
 ) -> Sampler:
-    """Hamiltonian sampler: `num_leapfrog` noisy gradients and one test per step, and one gradient
-    to begin with.
+    """Hamiltonian sampler on noisy gradients, with a private test of each path's end.
 
-    Parameters
-    ----------
-    gradient
-        a `Gradient` query. Full data unless the batch is worth its noise.
-    test
-        a `LogRatio` query for the penalty test on a released ratio, or a `PenaltyAccept` or
-        `Accept` query for the bit alone. A `PenaltyAccept` rejects every path longer than its
-        max_move: choose it well above step_size * num_leapfrog / sqrt(mass).
-    mass
-        M: None for the identity, a number, d positive numbers, or a positive definite matrix (d,
-        d); best near the inverse of the posterior covariance. It must not come from the rows except
-        through answers: a private start's `precision` is one.
-    reuse
-        keep the gradient at the chain's position; otherwise draw it again in every step, for one
-        more gradient.
-    jitter
-        from 0, all steps have `step_size`, to 1, they spread evenly over (0, step_size] as in the
-        paper.
+    It asks for `num_leapfrog` gradients and one test per step, and one gradient at the beginning.
+
+    Args:
+        log_prior: The logarithm of the prior's density, up to a constant: `model.log_prior`.
+        gradient: A `Gradient` query, of all rows unless the time saved by a batch is worth its
+            noise.
+        test: A `LogRatio` query for the penalty test on a released ratio, or a `PenaltyAccept` or
+            `Accept` query for the bit alone. A `PenaltyAccept` rejects every path longer than its
+            max_move: choose it well above step_size * num_leapfrog / sqrt(mass).
+        step_size: The longest step h of the leapfrog.
+        num_leapfrog: The number L of leapfrog steps in a path.
+        mass: M: None for the identity, a number, d positive numbers, or a positive definite matrix
+            of shape (d, d); best near the inverse of the posterior covariance. It must not come
+            from the rows except through answers, such as a private start's `precision`.
+        reuse: Whether to keep the gradient at the chain's position; otherwise each step asks for it
+            again, one more gradient.
+        jitter: How much step sizes vary: 0 for steps of `step_size`, 1 for steps spread evenly over
+            (0, step_size] as in the paper.
+
+    Returns:
+        The sampler.
+
+    Raises:
+        TypeError: log_prior is not a function.
+        ValueError: A number is out of its range, or the test is one that a filter may stop.
+
+    Example:
+        >>> import dpmcmc
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> gradient = dpmcmc.queries.Gradient(model.lipschitz, noise_multiplier=30.0)
+        >>> test = dpmcmc.queries.LogRatio(model.lipschitz, noise_multiplier=30.0)
+        >>> sampler = dpmcmc.hmc(model.log_prior, gradient, test, step_size=0.01, num_leapfrog=3)
+
+        ``dpmcmc.sample(rng_key, sampler, curator, position)`` runs it.
     """
     roles.check_prior(log_prior)
     num_leapfrog = _checked(test, step_size, num_leapfrog, jitter)
     metric = scaling.axes("mass", mass)
 
-    def slope(position, released):
+    def force(position, released):
         return metric.force(released + jax.grad(log_prior)(position))
 
     def init(rng_key, position, ask):
@@ -116,9 +144,9 @@ def hmc(
 
         def kick(key, position):
             released = ask(key, gradient, position).value
-            return slope(position, released), released
+            return force(position, released), released
 
-        begin = slope(state.position, first), first
+        begin = force(state.position, first), first
         keys = jax.random.split(key_path, num_leapfrog)
         end, momentum, last = leapfrog(kick, metric.velocity, state.position, start, begin, h, keys)
         kinetic = (jnp.sum(start**2) - jnp.sum(momentum**2)) / 2
@@ -158,10 +186,10 @@ def leapfrog(
     step_size: Array,
     keys: Array,
 ) -> tuple[Position, Array, Any]:
-    """The end of a path: position, momentum, and what the last kick was made of.
+    """The end of a path: position, momentum, and what `kick` returned last to keep.
 
-    `kick(key, position)` returns the gradient there and what to keep of it; `first` is that at the
-    path's start. One step for each of the keys.
+    `kick(key, position)` returns the gradient there and what to keep of it; `first` is the same at
+    the path's start. There is one step for each of the keys.
     """
 
     def leap(path, key):

@@ -10,10 +10,10 @@ corrects the step, so the law of x is off by O(h). The published private version
 this one moves by h/2, with the same noise: its posterior is too narrow by a factor sqrt(2); half
 the gradient is what Langevin dynamics asks for.
 
-The noise in G moves x too, by a covariance (h/2)^2 v P P that the dynamics did not ask for. It is
-known, so by default it is taken off the injected noise:  C = h P - (h^2 v / 4) P P,  along each
+The noise in G moves x too, by an additional covariance (h/2)^2 v P P. It is known, so by default it
+is subtracted from the injected noise:  C = h P - (h^2 v / 4) P P,  along each
 eigenvector of P as far as it stays above zero. The total is then exactly h P as long as  h v P <=
-4:  private noise replaces part of the Langevin noise, and up to there it is for free.
+4:  up to there private noise only replaces a part of the Langevin noise.
 """
 
 from __future__ import annotations
@@ -27,29 +27,41 @@ import jax.numpy as jnp
 from dpmcmc.samplers import roles, scaling
 from dpmcmc.types import Array, Position, Query, Sampler
 
-UNSUBTRACTED = 0.1  # of the step's noise: what is not taken off widens the variance by as much
+MAX_UNSUBTRACTED = 0.1  # of the variance, added by noise that is not subtracted
 
 
 class LangevinState(NamedTuple):
-    """Where the chain is."""
+    """The state of the chain.
+
+    Attributes:
+        position: Where the chain is.
+        index: The index of the next step, for the schedule.
+    """
 
     position: Position
-    index: Array  # of the next step, for the schedule
+    index: Array
 
 
 class LangevinInfo(NamedTuple):
-    """What was released on the way."""
+    """What a step reports.
 
-    gradient: Array  # of the log-likelihood, as released
-    move: Array  # from the position before
-    # Variance of the step's noise over what the dynamics asks for, in the worst direction: 1, or
-    # more
+    Attributes:
+        gradient: The released gradient of the log-likelihood.
+        move: The move from the position before.
+        noise_ratio: The variance of the step's noise over what the dynamics requires, in the worst
+            direction: 1 or more.
+        is_saturated: Whether the gradient's noise is more than the step may add in some direction;
+            if it is not subtracted, whether it adds a tenth to the variance.
+        is_outside: Whether the step led to where the prior has no density, and was not taken.
+        is_divergent: Whether the step became non-finite, and was not taken.
+    """
+
+    gradient: Array
+    move: Array
     noise_ratio: Array
-    # The noise of the gradient exceeds what the step injects, in some direction (or widens by a
-    # tenth)
     is_saturated: Array
-    is_outside: Array  # the step led to where the prior has no density, and was not taken
-    is_divergent: Array  # the step became non-finite, and was not taken
+    is_outside: Array
+    is_divergent: Array
 
 
 def sgld(
@@ -60,24 +72,36 @@ def sgld(
     *,
     subtract_noise: bool = True,
 ) -> Sampler:
-    """Langevin sampler that sees one noisy gradient per step.
+    """Langevin sampler that receives one noisy gradient per step.
 
     A step out of the prior's support is not taken.
 
-    Parameters
-    ----------
-    gradient
-        a `Gradient` query, of all rows or of a batch.
-    step_size
-        h, or a schedule: a function of the step's index 0, 1, 2, ... The bill does not depend on
-        it.
-    preconditioner
-        P: None for the identity, a number, d positive numbers, or a positive definite matrix (d,
-        d); best near the posterior covariance. It must not come from the rows except through
-        answers: of a private start, ``inv(start.precision)``.
-    subtract_noise
-        whether the known noise of the gradient is taken off the injected noise. If not, it widens
-        the posterior.
+    Args:
+        log_prior: The logarithm of the prior's density, up to a constant: `model.log_prior`.
+        gradient: A `Gradient` query, of all rows or of a batch.
+        step_size: h, or a schedule: a function of the step's index 0, 1, 2, ... The bill does not
+            depend on it.
+        preconditioner: P: None for the identity, a number, d positive numbers, or a positive
+            definite matrix of shape (d, d); best near the posterior covariance. It must not come
+            from the rows except through answers: of a private start, ``inv(start.precision)``.
+        subtract_noise: Whether the known noise of the gradient is subtracted from the injected
+            noise. If not, it widens the posterior.
+
+    Returns:
+        The sampler.
+
+    Raises:
+        TypeError: log_prior is not a function.
+        ValueError: step_size or preconditioner is not positive.
+
+    Example:
+        >>> import dpmcmc
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> gradient = dpmcmc.queries.Gradient(model.lipschitz, noise_multiplier=30.0)
+        >>> sampler = dpmcmc.sgld(model.log_prior, gradient, step_size=1e-3)
+
+        ``dpmcmc.sample(rng_key, sampler, curator, position)`` runs it;
+        `dpmcmc.recipes.langevin_for` chooses the noise and the step size.
     """
     roles.check_prior(log_prior)
     step_at = scaling.schedule(step_size)
@@ -91,19 +115,21 @@ def sgld(
         key_ask, key_noise = jax.random.split(rng_key)
         answer = ask(key_ask, gradient, state.position)
         h = jnp.asarray(step_at(state.index), state.position.dtype)
-        slope = precondition.into(answer.value + jax.grad(log_prior)(state.position))
-        # Of the step's noise that the gradient brings already
+        force = precondition.into(answer.value + jax.grad(log_prior)(state.position))
+        # The part of the step's noise that the gradient's noise supplies
         share = h * answer.variance * scales / 4
-        taken = share if subtract_noise else jnp.zeros(())
-        deviation = jnp.sqrt(h * scales * jnp.maximum(1 - taken, 0))
+        subtracted = share if subtract_noise else jnp.zeros(())
+        deviation = jnp.sqrt(h * scales * jnp.maximum(1 - subtracted, 0))
         normal = jax.random.normal(key_noise, state.position.shape, state.position.dtype)
-        move = precondition.out_of(h / 2 * scales * slope + deviation * normal)
+        move = precondition.out_of(h / 2 * scales * force + deviation * normal)
         proposal = (state.position + move).astype(state.position.dtype)
-        is_divergent = scaling.is_lost(proposal)
+        is_divergent = scaling.is_non_finite(proposal)
         is_outside = ~is_divergent & ~(log_prior(proposal) > -jnp.inf)
         position = jnp.where(is_outside | is_divergent, state.position, proposal)
-        noise_ratio = jnp.max(share + jnp.maximum(1 - taken, 0))
-        is_saturated = noise_ratio > 1 + (0 if subtract_noise else UNSUBTRACTED) + scaling.ROUNDING
+        noise_ratio = jnp.max(share + jnp.maximum(1 - subtracted, 0))
+        is_saturated = (
+            noise_ratio > 1 + (0 if subtract_noise else MAX_UNSUBTRACTED) + scaling.ROUNDING
+        )
         info = LangevinInfo(
             answer.value,
             position - state.position,

@@ -23,24 +23,56 @@ from dpmcmc.types import Array, Position, Query, Sampler
 
 
 class WalkState(NamedTuple):
-    """Where the chain is."""
+    """The state of a random walk.
+
+    Attributes:
+        position: Where the chain is.
+        memory: What the proposal remembers: nothing, or the directions of a guided walk.
+    """
 
     position: Position
-    memory: Any  # the proposal's: empty, or the directions of a guided walk
+    memory: Any
 
 
 class PenaltyInfo(NamedTuple):
-    """What was released on the way."""
+    """What a step reports.
+
+    Attributes:
+        is_accepted: Whether the move was accepted.
+        log_ratio: The released noisy log-ratio, prior included.
+        move_length: The length of the proposed move.
+        is_outside: Whether the prior has no density at the proposal.
+    """
 
     is_accepted: Array
-    log_ratio: Array  # as released: noisy, prior included
-    move_length: Array  # of what was proposed
-    is_outside: Array  # the prior has no density there
+    log_ratio: Array
+    move_length: Array
+    is_outside: Array
 
 
 def penalty(log_prior: Callable[[Position], Array], ratio: Query, proposal: Proposal) -> Sampler:
-    """Random-walk sampler that sees one noisy log-ratio per step: the answer to `ratio`, a
-    `LogRatio` or a batch's. Owners' add.
+    """Random-walk sampler that receives one noisy log-ratio per step.
+
+    The answers of several owners add.
+
+    Args:
+        log_prior: The logarithm of the prior's density, up to a constant: `model.log_prior`.
+        ratio: A `LogRatio` query, or one of a batch, such as `BatchRatio`.
+        proposal: How the chain moves, such as `random_walk(scale)`.
+
+    Returns:
+        The sampler.
+
+    Raises:
+        TypeError: log_prior is not a function, or proposal is not a `Proposal`.
+
+    Example:
+        >>> import dpmcmc
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> ratio = dpmcmc.queries.LogRatio(model.lipschitz, noise_multiplier=30.0)
+        >>> sampler = dpmcmc.penalty(model.log_prior, ratio, dpmcmc.random_walk(scale=0.1))
+
+        ``dpmcmc.sample(rng_key, sampler, curator, position)`` runs it.
     """
     roles.check_prior(log_prior)
     roles.check_proposal(proposal)
@@ -77,7 +109,7 @@ def passes(rng_key, log_ratio, variance):
 
 
 def choose(is_accepted, point, if_accepted, state: WalkState, if_rejected) -> WalkState:
-    """The next state, once the test has spoken."""
+    """The next state, given the outcome of the test."""
     return WalkState(
         position=jnp.where(is_accepted, point, state.position),
         memory=jax.tree.map(

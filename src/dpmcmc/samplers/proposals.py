@@ -1,4 +1,4 @@
-"""Proposals: symmetric moves, drawn without a look at the rows.
+"""Proposals: symmetric moves, drawn without reading rows.
 
 A proposal is a pair of pure functions over a small memory (empty unless the walk is guided):
 
@@ -28,16 +28,49 @@ MARGIN = 1e-3
 
 
 class Proposal(NamedTuple):
-    """How a sampler moves."""
+    """How a random walk moves: two pure functions.
+
+    The law of the moves must be symmetric, because no proposal ratio enters the test.
+
+    Attributes:
+        init: From a key and a position to the memory of the walk, () if it has none.
+        propose: From a key, a position and a memory to the proposal, the memory if it is accepted,
+            and the memory if it is rejected.
+
+    Example:
+        >>> import jax
+        >>> import dpmcmc
+        >>> def propose(rng_key, position, memory):
+        ...     return position + jax.random.normal(rng_key, position.shape), memory, memory
+        >>> walk = dpmcmc.Proposal(init=lambda rng_key, position: (), propose=propose)
+        >>> walk.init(jax.random.key(0), 0.0)
+        ()
+    """
 
     init: Callable[[Key, Position], Any]
     propose: Callable[[Key, Position, Any], tuple[Position, Any, Any]]
 
 
 def random_walk(scale: Any, max_move: float = np.inf) -> Proposal:
-    """Gaussian random walk.
+    """Gaussian random walk that moves all components.
 
-    `scale`: a standard deviation, one per component, or a matrix L for moves of covariance L L^T.
+    Args:
+        scale: A standard deviation, one for each component, or a matrix L for moves of covariance
+            L L^T.
+        max_move: The longest move; longer ones are shortened to it.
+
+    Returns:
+        The proposal.
+
+    Raises:
+        TypeError: scale is a `recipes.Moves`, which is to be unpacked.
+        ValueError: scale or max_move is not positive, or scale has too many axes.
+
+    Example:
+        >>> import dpmcmc
+        >>> walk = dpmcmc.random_walk(scale=0.1, max_move=0.2)
+        >>> sorted(walk._fields)
+        ['init', 'propose']
     """
     scale = _check(scale, max_move, largest_rank=2)
 
@@ -51,8 +84,24 @@ def random_walk(scale: Any, max_move: float = np.inf) -> Proposal:
 
 
 def one_component(scale: Any, max_move: float = np.inf) -> Proposal:
-    """Move one component, drawn uniformly whatever the state, by N(0, scale^2); `scale` may differ
-    between components.
+    """Random walk that moves one component, drawn uniformly whatever the state, by N(0, scale^2).
+
+    Args:
+        scale: A standard deviation, or one for each component.
+        max_move: The longest move; longer ones are shortened to it.
+
+    Returns:
+        The proposal.
+
+    Raises:
+        TypeError: scale is a `recipes.Moves`, which is to be unpacked.
+        ValueError: scale or max_move is not positive, or scale has too many axes.
+
+    Example:
+        >>> import dpmcmc
+        >>> walk = dpmcmc.one_component(scale=[0.1, 0.3], max_move=0.2)
+        >>> sorted(walk._fields)
+        ['init', 'propose']
     """
     scale = _check(scale, max_move, largest_rank=1)
 
@@ -64,11 +113,28 @@ def one_component(scale: Any, max_move: float = np.inf) -> Proposal:
 
 
 def guided_walk(scale: Any, max_move: float = np.inf) -> Proposal:
-    """Move one component by |N(0, scale^2)| in its current direction; keep the direction on
-    acceptance, flip it on rejection.
+    """Walk that moves one component by |N(0, scale^2)| in its current direction; it keeps the
+    direction on acceptance and flips it on rejection.
 
     The target is invariant on (position, directions) :cite:p:`gustafson1998guided` because the
     component is drawn with probabilities that do not depend on the state.
+
+    Args:
+        scale: A standard deviation, or one for each component.
+        max_move: The longest move; longer ones are shortened to it.
+
+    Returns:
+        The proposal. Its memory is one direction, 1 or -1, for each component.
+
+    Raises:
+        TypeError: scale is a `recipes.Moves`, which is to be unpacked.
+        ValueError: scale or max_move is not positive, or scale has too many axes.
+
+    Example:
+        >>> import dpmcmc
+        >>> walk = dpmcmc.guided_walk(scale=0.1, max_move=0.2)
+        >>> sorted(walk._fields)
+        ['init', 'propose']
     """
     scale = _check(scale, max_move, largest_rank=1)
 
@@ -109,7 +175,7 @@ def _shorten(move, max_move):
 def _check(scale, max_move, largest_rank: int):
     if hasattr(scale, "max_move"):
         raise TypeError(
-            "scale is a Walk, of a scale and a max_move: unpack it, as in random_walk(*walk)"
+            "scale is a Moves, of a scale and a max_move: unpack it, as in random_walk(*moves)"
         )
     if not (is_number(max_move) and max_move > 0):
         raise ValueError(f"max_move={max_move!r} must be positive: it caps the length of a move")

@@ -1,4 +1,4 @@
-"""The parts of a sampler in each other's places are told when it is made, not deep in a trace."""
+"""Arguments of a sampler in the wrong order are refused when it is made, not deep in a trace."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What the gradient samplers share: matrices in their own axes, and step sizes that follow a
-schedule.
-"""
+"""What the gradient samplers share: matrices in their own axes, and schedules of step sizes."""
 
 from __future__ import annotations
 
@@ -14,14 +12,19 @@ import numpy as np
 from dpmcmc.checks import NO_NUMBERS, positive
 from dpmcmc.types import Array
 
-ROUNDING = 1e-4  # noise that is meant to be just what a step may add is not told to be more
+ROUNDING = 1e-4  # noise that is meant to be just what a step may add is not reported to be more
 
 
 class Axes(NamedTuple):
-    """A positive definite matrix by its eigenvectors and eigenvalues."""
+    """A positive definite matrix by its eigenvectors and eigenvalues.
 
-    vectors: Array | None  # as columns; None when they are the coordinates
-    scales: Array  # one eigenvalue for each axis, or one for all
+    Attributes:
+        vectors: The eigenvectors as columns; None when they are the coordinates.
+        scales: One eigenvalue for each axis, or one for all.
+    """
+
+    vectors: Array | None
+    scales: Array
 
     def into(self, vector: Array) -> Array:
         """Components along the axes."""
@@ -83,7 +86,7 @@ def axes(name: str, matrix: Any) -> Axes:
     return Axes(None if vectors is None else vectors.astype(np.float32), scales.astype(np.float32))
 
 
-def is_lost(position: Array) -> Array:
+def is_non_finite(position: Array) -> Array:
     """Whether it is not finite, or so large that its square is not: a prior without limits has no
     density there either.
     """

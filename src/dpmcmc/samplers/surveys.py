@@ -1,30 +1,31 @@
-r"""The posterior given a survey, noise and all: sampling it costs no further privacy budget.
+r"""The posterior given a noisy survey: sampling it costs no further privacy budget.
 
-A survey asks for the slope and the curvature of the log-likelihood at one point t, near the
+A survey asks for the gradient and the Hessian of the log-likelihood at one point t, near the
 posterior (a private start finds it):
 
     G = g + N(0, v I),        C = H + W
 
-with W symmetric, of variance s^2 on the diagonal and half of that off it.
+with H minus the Hessian and W symmetric, of variance s^2 on the diagonal and half of that off it.
 
-Many rows have a log-likelihood that is nearly quadratic there, so that g is nearly normal too:
-given the parameters x = t + u it has the mean H u and the covariance H, the information. What is
-released then has a law that anybody can compute,
+With many rows the log-likelihood is nearly quadratic there, so that g is nearly normal too: given
+the parameters x = t + u it has the mean H u and the covariance H, the information. What is released
+then has a law that anybody can compute,
 
     G - C u  ~  N(0,  C + v I + (s^2 / 2) (|u|^2 I + u u'))     given x and C,
 
-the last term for what the noise in C does to C u. With the prior this is a posterior like any
-other: that of somebody who has seen the answers and not the rows
-:cite:p:`bernstein2018differentially,kulkarni2021differentially`. The more noise there is, the wider
-it is, up to the prior where noise hides all that the rows say; without noise it is Laplace's
-approximation. Gradients released on the way to t are included, weighted by inverse variance, if
-consistent with the quadratic model (`samplers.start`): G is then their mean, and t the mean of
-their points. Where the noise in C outweighs that in G nothing is gained by it, for that mean is
-farther from the posterior.
+where the last term is the effect of the noise in C on C u. With the prior this is a posterior: the
+one of somebody who knows the answers and not the rows
+:cite:p:`bernstein2018differentially,kulkarni2021differentially`. It is the wider the more noise
+there is, up to the prior where the noise hides the rows; without noise it is Laplace's
+approximation.
 
-Sampling this posterior costs no further privacy budget, so a chain may be as long as it takes
-(`samplers.known_density`). The eigenvectors of C make the covariance diagonal, but for one
-direction.
+Gradients released on the way to t are included, weighted by inverse variance, if consistent with
+the quadratic model (`samplers.start`): G is then their mean, and t the mean of their points. Where
+the noise in C outweighs that in G nothing is gained by it, for that mean is farther from the
+posterior.
+
+Since the density is known, a chain may be as long as necessary (`samplers.known_density`). The
+eigenvectors of C make the covariance diagonal, but for one direction.
 """
 
 from __future__ import annotations
@@ -37,46 +38,71 @@ import jax.numpy as jnp
 
 from dpmcmc.samplers import roles
 from dpmcmc.samplers.known_density import known_density
-from dpmcmc.samplers.start import Seen
+from dpmcmc.samplers.start import Released
 from dpmcmc.types import Answer, Array, Ask, Key, Position, Query, Sampler
 
 
 class Survey(NamedTuple):
-    """What was released at one point."""
+    """What was released at one point.
+
+    Attributes:
+        position: The point.
+        gradient: The gradient of the log-likelihood there.
+        hessian: Minus its Hessian there.
+        included: A gradient released nearby by the private start, which the posterior includes.
+        step_variance: Variance of the noise in the Hessian that the step from there was made with.
+    """
 
     position: Position
-    gradient: Answer  # of the log-likelihood
-    curvature: Answer  # minus its Hessian
-    before: Seen | None = None  # a slope from nearby, where the start tells it
-    of_steps: Array | float = 0.0  # variance of the noise in the curvature that led here from there
+    gradient: Answer
+    hessian: Answer
+    included: Released | None = None
+    step_variance: Array | float = 0.0
 
     @property
-    def seen(self) -> Seen:
-        """Both slopes as one with less noise: the mean of two slopes of a quadratic is its slope at
-        the mean of the points.
+    def combined(self) -> Released:
+        """Both gradients as one with less noise: the mean of two gradients of a quadratic is its
+        gradient at the mean of the points.
         """
-        here = Seen(self.position, self.gradient)
-        if self.before is None:
+        here = Released(self.position, self.gradient)
+        if self.included is None:
             return here
-        both = self.gradient.variance + self.before.gradient.variance
-        # None, if there is no noise to lessen
-        share = self.gradient.variance / jnp.where(both > 0, both, 1.0)
+        both = self.gradient.variance + self.included.gradient.variance
+        # 0 if there is no noise to reduce
+        weight = self.gradient.variance / jnp.where(both > 0, both, 1.0)
         mean = jax.tree.map(
-            lambda now, before: (1 - share) * now + share * before, here, self.before
+            lambda now, earlier: (1 - weight) * now + weight * earlier, here, self.included
         )
-        return Seen(
-            mean.position, Answer(mean.gradient.value, share * self.before.gradient.variance)
+        return Released(
+            mean.position, Answer(mean.gradient.value, weight * self.included.gradient.variance)
         )
 
 
 def survey(
     start: Callable[[Key, Position, Ask], Any], gradient: Query, curvature: Query
 ) -> Callable[[Key, Position, Ask], Survey]:
-    """A start for `sample(start=...)` and `noise_aware`: asks both queries once, at the point that
-    another start has found.
+    """A private start for `sample(start=...)` that ends with a survey, for `noise_aware`.
 
-    Nearly all of the budget belongs to `gradient` and the last slope of the start: their noise is
-    what the posterior will be wider by.
+    It asks both queries once, at the point where another start ends. Give nearly all of the budget
+    to `gradient` and to the last gradient of that start: their noise is what widens the posterior.
+
+    Args:
+        start: The other start, such as a `newton_start`.
+        gradient: A `Gradient` query.
+        curvature: A `Curvature` query.
+
+    Returns:
+        A function of a key, a position and `ask` that returns the survey: its `position`,
+        `gradient` and `hessian`, and the gradients of the start that are `included`.
+
+    Example:
+        >>> import dpmcmc
+        >>> from dpmcmc.queries import Curvature, Gradient
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> gradient = Gradient(model.lipschitz, noise_multiplier=20.0)
+        >>> curvature = Curvature(model.hessian_bound, noise_multiplier=40.0)
+        >>> start = dpmcmc.newton_start(model.log_prior, gradient, curvature)
+        >>> start = dpmcmc.survey(start, Gradient(model.lipschitz, 5.0), curvature)
     """
 
     def ask_both(rng_key, position, ask):
@@ -86,8 +112,10 @@ def survey(
             ask(key_gradient, gradient, found.position),
             ask(key_curvature, curvature, found.position),
         )
-        seen, looked = (getattr(found, name, None) for name in ("seen", "curvature"))
-        return Survey(found.position, *answers, seen, 0.0 if looked is None else looked.variance)
+        included = getattr(found, "included", None)
+        hessian = getattr(found, "hessian", None)
+        step_variance = 0.0 if hessian is None else hessian.variance
+        return Survey(found.position, *answers, included, step_variance)
 
     return ask_both
 
@@ -96,8 +124,24 @@ def noise_aware(log_prior: Callable[[Position], Array], found: Survey) -> Sample
     """Sampler of the posterior given a `survey`: its steps ask nothing, so any number of them costs
     the same.
 
-    To be made of what the start has released: ``sample(rng_key, lambda found:
-    noise_aware(log_prior, found), curator, position, start=survey(...), num_steps=1000)``.
+    Args:
+        log_prior: The logarithm of the prior's density, up to a constant: `model.log_prior`.
+        found: The survey, as the start has released it.
+
+    Returns:
+        The sampler.
+
+    Raises:
+        TypeError: log_prior is not a function, or found is not a survey.
+
+    Example:
+        >>> import dpmcmc
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> def sampler(found):
+        ...     return dpmcmc.noise_aware(model.log_prior, found)
+
+        The survey exists only once the start has run, so give `sample` this function:
+        ``sample(rng_key, sampler, curator, position, start=survey(...), num_steps=1000)``.
     """
     roles.check_prior(log_prior)
     if not isinstance(found, Survey):
@@ -111,14 +155,14 @@ def noise_aware(log_prior: Callable[[Position], Array], found: Survey) -> Sample
 
 def log_likelihood(found: Survey) -> Callable[[Position], Array]:
     """The logarithm of the density of what was released, as a function of the parameters."""
-    values, axes = jnp.linalg.eigh(found.curvature.value)
-    center, gradient = found.seen
-    slope = axes.T @ gradient.value
-    half = found.curvature.variance / 2
+    values, axes = jnp.linalg.eigh(found.hessian.value)
+    center, gradient = found.combined
+    along_axes = axes.T @ gradient.value
+    half = found.hessian.variance / 2
 
     def law(position):
         move = axes.T @ (position - center)
-        error = slope - values * move
+        error = along_axes - values * move
         spread = jnp.maximum(values, 0) + gradient.variance + half * jnp.sum(move**2)
         along = 1 + half * jnp.sum(move**2 / spread)
         square = jnp.sum(error**2 / spread) - half * jnp.sum(move * error / spread) ** 2 / along

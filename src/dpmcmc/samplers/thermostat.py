@@ -14,8 +14,8 @@ One step takes one gradient, at its middle:
 
 This symmetric splitting :cite:p:`leimkuhler2016adaptive` has an error O(h^2) where the papers'
 Euler steps have O(h). No test corrects it. The law of the gradient's noise is public; by default
-that noise is taken off the injected one, in each axis of P as far as that goes: one friction cannot
-balance noise that differs between axes.
+that noise is subtracted from the injected one, in each axis of P as far as it stays above zero: one
+friction cannot balance noise that differs between axes.
 """
 
 from __future__ import annotations
@@ -31,24 +31,39 @@ from dpmcmc.types import Array, Position, Query, Sampler
 
 
 class ThermostatState(NamedTuple):
-    """Where the chain is, and how it moves."""
+    """The state of the chain.
+
+    Attributes:
+        position: Where the chain is.
+        momentum: u, in the axes of P.
+        friction: f.
+        index: The index of the next step, for the schedule.
+    """
 
     position: Position
-    momentum: Array  # u, in the axes of P
-    friction: Array  # f
-    index: Array  # of the next step, for the schedule
+    momentum: Array
+    friction: Array
+    index: Array
 
 
 class ThermostatInfo(NamedTuple):
-    """What was released on the way."""
+    """What a step reports.
+
+    Attributes:
+        friction: The friction f.
+        momentum: u, in the axes of P: standard normal if one friction suits all directions.
+        move: The move from the position before.
+        is_saturated: Whether the gradient's noise is more than the step may add in some direction.
+        is_outside: Whether the step led to where the prior has no density, and was not taken.
+        is_divergent: Whether the step became non-finite, and was not taken.
+    """
 
     friction: Array
-    momentum: Array  # in the axes of P: standard normal, if one friction suits all directions
-    move: Array  # from the position before
-    # The noise of the gradient exceeds what the step injects, in some direction
+    momentum: Array
+    move: Array
     is_saturated: Array
-    is_outside: Array  # the step led to where the prior has no density, and was not taken
-    is_divergent: Array  # the step became non-finite, and was not taken
+    is_outside: Array
+    is_divergent: Array
 
 
 def sgnht(
@@ -60,25 +75,36 @@ def sgnht(
     *,
     subtract_noise: bool = True,
 ) -> Sampler:
-    """Thermostat sampler that sees one noisy gradient per step.
+    """Thermostat sampler that receives one noisy gradient per step.
 
-    A step out of the prior's support is not taken, and turns the momentum round.
+    A step out of the prior's support is not taken, and reverses the momentum.
 
-    Parameters
-    ----------
-    gradient
-        a `Gradient` query, of all rows or of a batch.
-    step_size
-        h, or a schedule: a function of the step's index 0, 1, 2, ... The bill does not depend on
-        it.
-    friction
-        A, the strength of the injected noise, and where the friction starts.
-    preconditioner
-        P: None for the identity, a number, d positive numbers, or a positive definite matrix (d,
-        d); best near the posterior covariance. It must not come from the rows except through
-        answers.
-    subtract_noise
-        whether the known noise of the gradient is taken off the injected noise.
+    Args:
+        log_prior: The logarithm of the prior's density, up to a constant: `model.log_prior`.
+        gradient: A `Gradient` query, of all rows or of a batch.
+        step_size: h, or a schedule: a function of the step's index 0, 1, 2, ... The bill does not
+            depend on it.
+        friction: A, the strength of the injected noise, and the first value of the friction.
+        preconditioner: P: None for the identity, a number, d positive numbers, or a positive
+            definite matrix of shape (d, d); best near the posterior covariance. It must not come
+            from the rows except through answers.
+        subtract_noise: Whether the known noise of the gradient is subtracted from the injected
+            noise.
+
+    Returns:
+        The sampler.
+
+    Raises:
+        TypeError: log_prior is not a function.
+        ValueError: step_size, friction or preconditioner is not positive.
+
+    Example:
+        >>> import dpmcmc
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> gradient = dpmcmc.queries.Gradient(model.lipschitz, noise_multiplier=30.0)
+        >>> sampler = dpmcmc.sgnht(model.log_prior, gradient, step_size=0.01, friction=5.0)
+
+        ``dpmcmc.sample(rng_key, sampler, curator, position)`` runs it.
     """
     roles.check_prior(log_prior)
     step_at = scaling.schedule(step_size)
@@ -106,11 +132,11 @@ def sgnht(
         momentum = momentum + kick
 
         proposal = (middle + h / 2 * precondition.out_of(roots * momentum)).astype(middle.dtype)
-        is_divergent = scaling.is_lost(proposal)
+        is_divergent = scaling.is_non_finite(proposal)
         is_outside = ~is_divergent & ~(log_prior(proposal) > -jnp.inf)
         position = jnp.where(is_outside | is_divergent, state.position, proposal)
         momentum = jnp.where(is_outside | is_divergent, -state.momentum, momentum)
-        # A friction that is not finite would hold the chain for ever
+        # With a friction that is not finite the chain would never move again
         heat = jnp.where(is_divergent, state.friction, heat)
         info = ThermostatInfo(
             heat, momentum, position - state.position, is_saturated, is_outside, is_divergent
