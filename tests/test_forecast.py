@@ -72,7 +72,8 @@ def test_a_recipe_that_cannot_pass_its_own_checks_is_told_before_anything_is_spe
     budget = Budget(4.0, 1e-6)
     with pytest.warns(
         UserWarning,
-        match=r"hopeless: this budget buys 3.3 independent draws at most.*the clip, 494.*say clip= and",
+        match=r"hopeless: this budget buys 3.3 independent draws at most.*the clip, 494.*say "
+        r"clip= and",
     ):
         recipes.langevin(model, 20_000, budget)
     # No warning
@@ -406,8 +407,14 @@ def test_the_plan_command_answers_in_json():
     }
     hopeless = json.loads(run(*facts, "1e-4").stdout)
     assert hopeless["recommended"] is None and hopeless["samplers"][-1] == {
-        "name": "penalty", "num_steps": 0, "error": None, "low": None, "high": None, "is_held_back": False, "effective_draws": 0.0,
-    }  # fmt: skip
+        "name": "penalty",
+        "num_steps": 0,
+        "error": None,
+        "low": None,
+        "high": None,
+        "is_held_back": False,
+        "effective_draws": 0.0,
+    }
 
 
 def test_a_survey_tells_what_a_chain_could_average():
@@ -617,7 +624,8 @@ def test_a_smaller_stiffness_makes_shorter_steps_and_more_chains_thin_less():
 
 
 def test_a_clip_goes_before_what_is_proved_of_a_spread():
-    """Else the gradients would be centered ones, and the clip that was asked for in nobody's mind."""
+    """Else the gradients would be centered ones, and the clip that was asked for in nobody's
+    mind."""
     query = recipes.langevin(models.gaussian([1.0], radius=1.0), 9000, BUDGET, clip=0.4).query
     assert isinstance(query, Gradient) and query.clip == 0.4
 

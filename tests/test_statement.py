@@ -305,7 +305,8 @@ def test_costs_of_the_other_relation_are_refused(scheme, neighbours):
         else:
             with pytest.raises(
                 ValueError,
-                match=f"a cost is for '{neighbours.value}', the ledger's promise for '{promised.value}'",
+                match=f"a cost is for '{neighbours.value}', the ledger's promise for "
+                f"'{promised.value}'",
             ):
                 verify.verify(document)
 
@@ -395,7 +396,8 @@ def test_a_query_of_ones_own_must_say_its_cost_for_the_unit():
     added = SubsampledGaussian("poisson", 0.01, 50.0, Neighbours.ADD_OR_REMOVE_ONE)
     with pytest.raises(
         ValueError,
-        match=r"OwnQuery.cost\(.*\) is for add-or-remove-one: it must be for the relation of that unit",
+        match=r"OwnQuery.cost\(.*\) is for add-or-remove-one: it must be for the relation of that "
+        r"unit",
     ):
         tiny.make_curator().grant({OwnQuery(added): 1})
 

@@ -30,7 +30,10 @@ def test_noise_is_the_least_that_fits(epsilon, steps):
 @settings(max_examples=2)
 @given(st.floats(0.5, 4.0), st.floats(1.0, 1.5))
 def test_monotone_for_batches(epsilon, factor):
-    make = lambda rate, z: {SubsampledGaussian("fixed", rate, z, Neighbours.REPLACE_ONE): 1}  # noqa: E731
+
+    def make(rate, z):
+        return {SubsampledGaussian("fixed", rate, z, Neighbours.REPLACE_ONE): 1}
+
     steps = calibrate.steps(make(0.05, 1.2), epsilon, DELTA)
     assert calibrate.steps(make(0.05, 1.2), epsilon * factor, DELTA) >= steps
     assert calibrate.steps(make(0.05, 1.2 * factor), epsilon, DELTA) >= steps

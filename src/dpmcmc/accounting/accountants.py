@@ -3,19 +3,23 @@ r"""From a ledger to (epsilon, delta): one function per method, each an upper bo
 A ledger is a mapping from costs to how often each was incurred. The methods, by name:
 
     gaussian      exact, for Gaussian queries alone (:cite:p:`raisa2021hamiltonian`, Theorem 2.4)
-    pld           privacy-loss distributions by connect-the-dots on exact profiles; almost exact, any ledger of profiles
+    pld           privacy-loss distributions by connect-the-dots on exact profiles; almost exact,
+                  for costs that all have a profile
     recursion     exact for accept bits of one kind, up to its grid; slow, so only when asked for
-    rdp           Renyi divergences of the best order, best conversion; any ledger whose costs have finite ones, chosen in advance
+    rdp           Renyi divergences of the best order, best conversion; for costs that all have
+                  finite divergences and were chosen in advance
     rdp-paper     the same orders with the papers' conversion
     zcdp          sum of rho, best conversion
     zcdp-paper    rho + sqrt(4 rho log 1/delta)
-    advanced      the advanced composition theorem, for queries of one kind (:cite:p:`yildirim2019exact`, Theorem 3)
+    advanced      the advanced composition theorem, for queries of one kind
+                  (:cite:p:`yildirim2019exact`, Theorem 3)
     pure          sum of pure epsilons
-    pld-pair      pld with the looser pair of laws for fixed-size batches that the papers' Fourier accountant uses
+    pld-pair      pld with the looser pair of laws for fixed-size batches that the papers' Fourier
+                  accountant uses
 
-`epsilon` picks the least of the quick ones. Releases that are only near their ideal law (their
-`distance` is positive) are paid for with one hundredth of delta:  k releases at distances t_j from
-ideal add (1 + e^epsilon) sum_j t_j.
+`epsilon` returns the smallest result of the quick methods. Releases whose total-variation error
+(`distance`) is positive use one hundredth of delta:  k releases with errors t_j add
+(1 + e^epsilon) sum_j t_j  to delta.
 """
 
 from __future__ import annotations
@@ -39,7 +43,17 @@ ROUNDING = 1e-12  # of a delta in closed form
 
 
 class Spent(NamedTuple):
-    """What a ledger costs at the given delta, and which method says so."""
+    """What a ledger costs at the given delta, and which method proves it.
+
+    Attributes:
+        epsilon: The smallest epsilon that was proved.
+        method: The name of the method that proved it.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants, costs
+        >>> accountants.epsilon({costs.Gaussian(10.0): 4}, 1e-5).method
+        'gaussian'
+    """
 
     epsilon: float
     method: str

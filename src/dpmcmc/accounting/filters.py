@@ -1,17 +1,18 @@
 r"""Filters: budgets fixed in advance for queries that are chosen on the way.
 
-When the next run is chosen after seeing the last, adding up costs and then converting is not
-enough: the conversion must not depend on the answers. A filter fixes it at creation, and grants as
-long as a running sum stays within its total:
+When the next run is chosen after the last one's answers are known, adding up costs and then
+converting is not enough: the conversion must not depend on the answers. A filter fixes it at
+creation, and grants as long as a running sum stays within its total:
 
     gaussian_filter  sum of 1/z^2 <= mu^2, where mu-Gaussian DP is exactly (epsilon, delta)-private
                      :cite:p:`smith2022fully,koskela2023individual`; Gaussian queries alone
-    zcdp_filter      sum of rho <= rho*  :cite:p:`feldman2021individual`; then D_a <= rho* a at every order a
-    renyi_filter     sum of D_a <= D* at one order a, fixed in advance (same source). Worth having for the penalty's
-                     accept bit: its zCDP bound is that of the released ratio, its divergence at the
-                     order that matters is not.
+    zcdp_filter      sum of rho <= rho*  :cite:p:`feldman2021individual`;
+                     then D_a <= rho* a at every order a
+    renyi_filter     sum of D_a <= D* at one order a, fixed in advance (same source). It is useful
+                     for the penalty's accept bit: its zCDP bound is that of the released ratio, but
+                     its divergence at the order that matters is smaller.
 
-One hundredth of delta is kept for releases that are only near their ideal laws (`accountants`).
+One hundredth of delta is kept for the total-variation errors of the releases (`accountants`).
 """
 
 from __future__ import annotations

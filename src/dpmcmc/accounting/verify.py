@@ -47,7 +47,8 @@ STATEMENT = ("chance", "second", "capacity", "budget", "assumptions", "notes")
 
 
 class Verdict(NamedTuple):
-    """What was claimed, what this library makes of the same entries, and whether that is no more."""
+    """What was claimed, what this library makes of the same entries, and whether that is no
+    more."""
 
     claimed: float
     recomputed: float

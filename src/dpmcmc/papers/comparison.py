@@ -190,8 +190,7 @@ def _draws(
     return np.concatenate([values.reshape(*values.shape[:2], -1) for values in draws], axis=-1)
 
 
-# -- what is shown
-# -------------------------------------------------------------------------------------------------------------
+# -- what is shown --------------------------------------------------------------------------------
 
 
 def table(results: Mapping[str, Comparison]) -> str:

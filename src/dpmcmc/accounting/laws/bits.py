@@ -3,8 +3,9 @@ r"""What one accept bit reveals, as a list of two-point boxes that covers every 
 The chain's log-ratio is some l on one table and l + Delta on its neighbour. The bit is then a coin
 with chance a(l) or a(l + Delta) of "accept", and its two privacy losses are
 
-    A(l) = log a(l + Delta) - log a(l)              when it says accept,
-    R(l) = log (1 - a(l)) - log (1 - a(l + Delta))  when it says reject (in the other order of the tables).
+    A(l) = log a(l + Delta) - log a(l)              when it is "accept",
+    R(l) = log (1 - a(l)) - log (1 - a(l + Delta))  when it is "reject"
+                                                    (in the other order of the tables).
 
 A two-point pair is known by (A, R), and *any* pair of laws whose likelihood ratio stays within
 [e^-R, e^A] reveals no more than that two-point pair: E_Q f(dP/dQ) of a convex f is largest when the

@@ -36,7 +36,8 @@ def linear(settings: Settings) -> Problem:
             f"a column cannot be named {NOISE}: that is a parameter of its own; rename it"
         )
     units = features.units | {
-        NOISE: f"spread of {label} around what the columns tell (where it is normal, 0.87 standard deviations)"
+        NOISE: f"spread of {label} around what the columns tell (where it is normal, 0.87 "
+        f"standard deviations)"
     }
 
     size = features.radius**2 + settings.intercept  # of a row, at most

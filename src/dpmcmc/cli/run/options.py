@@ -290,8 +290,9 @@ def flat(command: Callable[..., None]) -> Callable[..., None]:
             }
         )
 
+    signature = inspect.Signature(list(parameters.values()))
     flattened.__doc__ = command.__doc__
     flattened.__name__ = command.__name__
-    flattened.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    flattened.__signature__ = signature  # type: ignore[attr-defined]
     flattened.__annotations__ = {name: one.annotation for name, one in parameters.items()}
     return flattened
