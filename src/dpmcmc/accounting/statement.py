@@ -66,10 +66,7 @@ OTHER_RELEASES = (
     "delta"
 )
 TIME = "the time a run takes is not part of the release, and is not protected"
-SHARED_BUDGET = (
-    "other releases may share this budget, such as runs and counts of rows: the promise is about "
-    "all of them together"
-)
+SHARED_BUDGET = "other releases may share this budget, such as runs and counts of rows"
 IN_RETROSPECT = (
     "none was made in advance. By itself this run has {}; other runs on these rows add to it"
 )
@@ -94,6 +91,16 @@ NUM_DRAWS = "num_draws"  # another: how many draws of all chains the run made, w
 # Others, that `arviz.concat` adds to draws made at different times
 JOINED, DIFFERS = "previous_created_at", "combined_{}"
 FORMAT, FEDERATED_FORMAT = "dpmcmc-ledger-1", "dpmcmc-federated-ledger-1"
+
+
+class LargeDelta(UserWarning):
+    """Warns of a budget whose delta allows the release of one random row.
+
+    Example:
+        >>> from dpmcmc.accounting.statement import LARGE_DELTA, LargeDelta
+        >>> print(LargeDelta(LARGE_DELTA.format(0.1, 40)))
+        delta = 0.1 is above 1/n, n = 40: a release of one random row would be within the promise
+    """
 
 
 @dataclass(frozen=True)
@@ -189,14 +196,17 @@ class Statement:
             lines.append(f"Means:     {_meaning(self.unit, self.chance)}")
         return lines
 
-    def __str__(self) -> str:
-        lines = [
-            *self.promise(),
+    def details(self) -> list[str]:
+        """All lines after the promise: what was released, the assumptions, and the exact bill."""
+        return [
             f"Released:  {self._released()}",
             *(f"Assumes:   {one_line(text)}" for text in self.assumptions),
             *(f"Note:      {one_line(text)}" for text in self.notes),
             *self._exact_bill(),
         ]
+
+    def __str__(self) -> str:
+        lines = [*self.promise(), *self.details()]
         return "\n".join([TITLE, *(f"  {line}" for line in lines)])
 
     def _released(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 import warnings
 import zlib
@@ -12,6 +11,7 @@ from typing import Any
 
 import typer
 
+from dpmcmc.accounting.statement import LargeDelta
 from dpmcmc.cli.problems import Settings
 from dpmcmc.cli.run.options import PromiseOptions, SharedBy
 from dpmcmc.recipes import Recipe, SamplerName
@@ -20,7 +20,6 @@ from dpmcmc.recipes import Recipe, SamplerName
 UNREADABLE = TypeError, OSError, EOFError, zlib.error
 LEAST_PART = 0.01  # of a budget: what rounding leaves of one that is used up is less
 ROUNDING = 1e-6  # of a budget: three thirds fit
-OF_DELTA = "delta = .* is above"  # what a curator warns of
 
 
 def writable_or_refuse(out: Path, ledger: Path | None, is_dry: bool) -> bool:
@@ -149,14 +148,16 @@ def check_open(curator: Any, ledger: Path | None) -> None:
 
 
 def cautions(warned: list[warnings.WarningMessage]) -> list[str]:
-    """What a curator has warned of that belongs into the plan; all else is shown as usual."""
-    found = [str(warning.message) for warning in warned]
-    for warning, text in zip(warned, found, strict=True):
-        if not re.match(OF_DELTA, text):
+    """The curator's warnings of a large delta, for the plan; all others are shown as usual."""
+    of_delta = []
+    for warning in warned:
+        if issubclass(warning.category, LargeDelta):
+            of_delta.append(str(warning.message))
+        else:
             warnings.showwarning(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
-    return [text for text in found if re.match(OF_DELTA, text)]
+    return of_delta
 
 
 def persons(
