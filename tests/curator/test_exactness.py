@@ -97,7 +97,8 @@ SHARDED = """
 import itertools, jax, jax.numpy as jnp, numpy as np, sys
 sys.path.insert(0, ".")
 from tests.curator import test_exactness as t
-from dpmcmc import Curator, Gradient, LogRatio, PoissonBatch
+from dpmcmc import Curator
+from dpmcmc.queries import Gradient, LogRatio, PoissonBatch
 from dpmcmc.curator.sums import exact_sum, layouts
 exact_sum.TARGET_PIECE = int(sys.argv[1])
 layouts.INTERPRET = sys.argv[2] == "fused"
@@ -183,7 +184,8 @@ def test_capacity_pads_without_changing_the_sums():
 
 FAST = """
 import jax, jax.numpy as jnp, numpy as np
-from dpmcmc import Budget, Curator, Gradient, models
+from dpmcmc import Budget, Curator, models
+from dpmcmc.queries import Gradient
 features = np.zeros((100, 2), np.float32)
 features[7] = np.inf
 rows = features, np.ones(100, np.float32)

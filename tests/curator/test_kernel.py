@@ -522,7 +522,8 @@ WITHOUT_PALLAS = """
 import sys
 import jax, numpy as np
 import dpmcmc
-from dpmcmc import Accept, Barker, Gradient
+from dpmcmc import Barker
+from dpmcmc.queries import Accept, Gradient
 
 rows = np.zeros((8, 2), np.float32), np.zeros(8, np.float32)
 curator = dpmcmc.Curator(rows, dpmcmc.models.logistic(2, 1.0), None)

@@ -30,7 +30,23 @@ from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 
 
 class Filter:
-    """A total, a measure of ledgers that adds up, and what was spent so far."""
+    """A total, a measure of costs that adds up, and what was spent so far.
+
+    Args:
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+        total: The largest sum of the measure.
+        measure: A function from costs to a number that adds up.
+        unit: The name of that number, for messages.
+
+    Example:
+        >>> from dpmcmc.accounting import filters
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> shared = filters.zcdp_filter(1.0, 1e-6)
+        >>> shared.spend({Gaussian(50.0): 10})
+        >>> shared.fits({Gaussian(1.0): 1})
+        False
+    """
 
     def __init__(
         self,
@@ -99,7 +115,24 @@ class Filter:
 
 
 def gaussian_filter(epsilon: float, delta: float) -> Filter:
-    """Sums 1/z^2. Refuses anything but Gaussian queries."""
+    """Return a filter that sums 1/z^2, for Gaussian queries alone.
+
+    Args:
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+
+    Returns:
+        The filter, with nothing spent.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> from dpmcmc.accounting import filters
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> filters.gaussian_filter(1.0, 1e-6).fits({Gaussian(50.0): 10})
+        True
+    """
     accountants.check_budget(epsilon, delta)
     total = gaussian.mu(epsilon, (1 - accountants.RESERVE) * delta) ** 2
 
@@ -111,7 +144,24 @@ def gaussian_filter(epsilon: float, delta: float) -> Filter:
 
 
 def zcdp_filter(epsilon: float, delta: float) -> Filter:
-    """Sums rho. Refuses costs without a zCDP bound."""
+    """Return a filter that sums rho, for costs with a zCDP bound.
+
+    Args:
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+
+    Returns:
+        The filter, with nothing spent.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> from dpmcmc.accounting import filters
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> filters.zcdp_filter(1.0, 1e-6).fits({Gaussian(50.0): 10})
+        True
+    """
     accountants.check_budget(epsilon, delta)
 
     def measure(costs: Costs) -> float:
@@ -128,8 +178,25 @@ def zcdp_filter(epsilon: float, delta: float) -> Filter:
 
 
 def renyi_filter(epsilon: float, delta: float) -> Filter:
-    """Sums Renyi divergences of one order: the one that is best for costs that grow in proportion
-    to it.
+    """Return a filter that sums Renyi divergences of one order.
+
+    The order is the one that is best for costs that grow in proportion to it.
+
+    Args:
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+
+    Returns:
+        The filter, with nothing spent.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> from dpmcmc.accounting import filters
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> filters.renyi_filter(1.0, 1e-6).fits({Gaussian(50.0): 10})
+        True
     """
     accountants.check_budget(epsilon, delta)
     kept = (1 - accountants.RESERVE) * delta
@@ -184,7 +251,20 @@ BY_NAME = {NAMES[shared_by]: make for shared_by, make in FILTERS.items()}
 
 
 def largest_rho(epsilon: float, delta: float) -> float:
-    """The largest rho whose best conversion stays within (epsilon, delta); 0 if none does."""
+    """Return the largest rho whose best conversion stays within (epsilon, delta); 0 if none does.
+
+    Args:
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+
+    Returns:
+        The largest rho.
+
+    Example:
+        >>> from dpmcmc.accounting import filters
+        >>> filters.largest_rho(1.0, 1e-6) < 0.1
+        True
+    """
     return largest_exponential(lambda rho: renyi.zcdp_epsilon(rho, delta) - epsilon, -60.0, 25.0)
 
 

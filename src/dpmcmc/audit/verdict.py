@@ -17,7 +17,7 @@ NO_EVIDENCE = 4
 class Verdict:
     """What an attack on made-up rows has shown about costs. It is not a private release.
 
-    Args:
+    Attributes:
         factor: A lower bound on how many times better the tables can be distinguished than the
             costs admit. Up to 1 it refutes nothing.
         epsilon: A lower bound on epsilon at `delta`.
