@@ -185,7 +185,7 @@ def test_an_attack_that_is_uninformative_is_told_from_one_that_held():
         blind.is_uninformative and not blind.is_refuted and (blind.factor, blind.epsilon) == (0, 0)
     )
     assert (
-        str(blind).startswith("SAW NOTHING: ")
+        str(blind).startswith("NO EVIDENCE: ")
         and "no evidence" in str(blind)
         and "NOT REFUTED" not in str(blind)
     )

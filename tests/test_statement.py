@@ -72,7 +72,8 @@ def test_the_text_says_everything():
         "share one process",
         "the time a run takes is not part of the release",
         "the promise covers one row. If a person has several",
-        "were chosen without looking at the rows: such a look is not on the bill",
+        "were chosen without looking at the rows: what is learned from them directly is not on the "
+        "bill",
         "the promise is about this run alone: whatever else is released from the same rows adds",
     ):
         assert words in text, words
@@ -542,7 +543,7 @@ def test_a_number_that_is_better_than_its_bill_is_found_in_the_json(name):
     def doubts():
         ledger = json.dumps(document)
         text = str(statements.from_json(document))
-        return verify.doubts({verify.ATTRIBUTE: ledger, verify.PRINTED: text})
+        return verify.reasons_to_distrust({verify.ATTRIBUTE: ledger, verify.PRINTED: text})
 
     assert doubts() == []
     document["statement"][name] = BETTER[name]
@@ -557,7 +558,7 @@ def test_a_number_that_is_better_than_its_bill_is_found_in_the_json(name):
 def test_a_statement_with_other_fields_is_refused(change):
     document = statement({tiny.RATIO: 20}).to_json()
     document["statement"] |= change
-    (doubt,) = verify.doubts({verify.ATTRIBUTE: json.dumps(document)})
+    (doubt,) = verify.reasons_to_distrust({verify.ATTRIBUTE: json.dumps(document)})
     assert doubt.startswith("its bill cannot be read (a ledger's")
 
 

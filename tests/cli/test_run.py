@@ -806,7 +806,7 @@ def test_a_linear_run_tells_its_units(folder):
     for words in (
         "intercept: height at the middle of all bounds",
         "age: height per 1 of age",
-        "noise_scale: spread of height around what the columns tell (where it is normal, 0.87 "
+        "noise_scale: scale of the noise of height around its prediction (for normal noise, 0.87 "
         "standard deviations)",
         "noise: normal up to 1.345 of its scale, then with exponential tails",
         "height within 140 and 200",
@@ -815,7 +815,7 @@ def test_a_linear_run_tells_its_units(folder):
         "changes for each column; around 1.345, with one of 40: 30 / noise_scale",
         "Expect:   less than one independent draw's worth of the worst parameter",
         "and noise_scale is 6; a quarter as many where it is half of that",
-        "a scale above 15 tells of bounds of height that are too narrow",
+        "a scale above 15 is a sign of bounds of height that are too narrow",
     ):
         assert words in result.output, words
     assert "counts as 1" not in result.output
@@ -897,7 +897,7 @@ def test_a_linear_row_says_as_much_as_is_guessed_where_noise_and_slopes_are_typi
     ],
 )
 def test_a_noise_that_is_small_or_large_beside_the_bounds_is_found(noise, code, words, folder):
-    """There are 60 between them. Where it is large all coefficients are lost with it."""
+    """There are 60 between them. Where it is large all coefficients are unknown too."""
     bounds = {"age": Bounds(20.0, 60.0), "height": Bounds(140.0, 200.0)}
     settings = Settings(("age",), "height", None, bounds, {}, True, 10.0, None, None, None, None)
     problem = problem_of(ModelName.linear, settings)

@@ -353,9 +353,8 @@ def _read(path: Path) -> dict[str, Any]:
         )
     if version != FORMAT:
         raise PrivacyRefusal(
-            f"the ledger {path} was written by another version of dpmcmc, and this one cannot tell "
-            "whether it is whole: go on with "
-            "the version that wrote it"
+            f"the ledger {path} was written by another version of dpmcmc, and this one cannot "
+            "check whether it is whole: go on with the version that wrote it"
         )
     try:
         is_whole = _canonical(kept) == _canonical(_document(kept["facts"], _bills(kept)))

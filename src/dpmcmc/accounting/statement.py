@@ -58,8 +58,8 @@ LARGE_DELTA_OF_PLACES = (
     "row, if its place is taken, would be within the promise"
 )
 CHOICES = (
-    "model, columns, bounds, settings and start were chosen without looking at the rows: such a "
-    "look is not on the bill"
+    "model, columns, bounds, settings and start were chosen without looking at the rows: what is "
+    "learned from them directly is not on the bill"
 )
 OTHER_RELEASES = (
     "the promise is about {}: whatever else is released from the same rows adds to epsilon and "
@@ -79,8 +79,9 @@ MEANS = (
 )
 SEVERAL_OWNERS = (
     "this owner added its noise in full, with a secret of its own: the promise holds also against "
-    "the other owners, who know theirs, as long as they do not look into the process. It is about "
-    "this owner's rows; for a person with rows at several owners the epsilons and deltas add up"
+    "the other owners, who know theirs, as long as they cannot read the process's memory. It is "
+    "about this owner's rows; for a person with rows at several owners the epsilons and deltas "
+    "add up"
 )
 FIXED_SECRET = (
     "the secret was fixed by the caller: the noise can be computed again, so NOTHING IS PROMISED"

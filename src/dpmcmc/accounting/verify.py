@@ -158,7 +158,7 @@ def contradictions(path: Path) -> list[str]:
     return found
 
 
-def doubts(attributes: Mapping[str, Any]) -> list[str]:
+def reasons_to_distrust(attributes: Mapping[str, Any]) -> list[str]:
     """Return why the promise in the attributes of a posterior in memory must not be believed.
 
     Args:
@@ -169,7 +169,7 @@ def doubts(attributes: Mapping[str, Any]) -> list[str]:
 
     Example:
         >>> from dpmcmc.accounting import verify
-        >>> verify.doubts({})
+        >>> verify.reasons_to_distrust({})
         ['there is no bill beside it']
     """
     if ATTRIBUTE not in attributes:
@@ -235,8 +235,8 @@ def _misprints(printed: str, document: dict[str, Any]) -> list[str]:
     if printed == expected:
         return []
     wrong = [line.strip() for line in printed.splitlines() if line not in expected.splitlines()]
-    told = wrong or ["too little, too much, or in another order"]
-    return [f"the printed statement says {line}" for line in told]
+    differences = wrong or ["too little, too much, or in another order"]
+    return [f"the printed statement says {line}" for line in differences]
 
 
 def _unproved(ledger: dict[str, Any]) -> list[str]:
@@ -323,7 +323,7 @@ def _is_chance_proved(ledger: dict[str, Any], stated: float) -> bool:
 
 
 def _facts(ledger: dict[str, Any]) -> dict[str, Any]:
-    """What the statement of a ledger tells as its facts."""
+    """The facts of a ledger's statement."""
     claim = _part(ledger, "claim", dict)
     check_fields(ledger, "ledger", LEDGER)
     check_fields(claim, "ledger's claim", CLAIM)
@@ -455,8 +455,10 @@ def _part(value: Any, name: str, *kinds: type) -> Any:
     """A field of a ledger, or a refusal that names it."""
     found = value.get(name) if isinstance(value, dict) else None
     if not isinstance(found, kinds) or isinstance(found, bool):
-        told = "missing" if found is None else f"of type {type(found).__name__}"
-        raise ValueError(f"a ledger's {name!r} must be of type {kinds[-1].__name__}, it is {told}")
+        actual = "missing" if found is None else f"of type {type(found).__name__}"
+        raise ValueError(
+            f"a ledger's {name!r} must be of type {kinds[-1].__name__}, it is {actual}"
+        )
     return found
 
 

@@ -82,8 +82,7 @@ class Verdict:
             return [f"REFUTED: the tables can be distinguished {times}better than the cost admits"]
         if self.is_uninformative:
             return [
-                "SAW NOTHING: the attack cannot distinguish the tables, so it is no evidence for "
-                "the cost",
+                "NO EVIDENCE: the attack cannot distinguish the tables, so the cost was not tested",
                 "  Use rows that differ more, points where the difference matters, less noise, or "
                 "more answers.",
             ]

@@ -104,7 +104,7 @@ def sections(result: Any) -> list[str]:
     """What there is to say about one posterior."""
     statement = arviz.statement_of(result)
     attributes = result.posterior.attrs
-    doubts = verify.doubts(attributes)
+    doubts = verify.reasons_to_distrust(attributes)
     is_private = not doubts and math.isfinite(float(attributes["epsilon"]))
     plan, reading = (escape(attributes.get(name, "")) for name in ("plan", "reading"))
     draws = summary.scalars(result)
@@ -140,7 +140,7 @@ def _promise(attributes: Any) -> list[str]:
     try:
         stated = statements.from_json(parsed(attributes[statements.ATTRIBUTE]))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        return []  # `verify.doubts` finds this too, and the page shows it
+        return []  # `verify.reasons_to_distrust` finds this too, and the page shows it
     if isinstance(stated, statements.Statement):
         return [_one_space(line) for line in stated.promise()]
     facts = stated.facts()

@@ -24,7 +24,7 @@ MOST_TERMS = 4096
 LARGEST_EXPONENT = 600.0
 # Of the terms, each and in their sum; of those with large logarithms
 ROUNDING, FAR_ROUNDING = 1e-14, 1e-10
-# Standard deviations; orders that look further are left to the bound without sampling
+# Standard deviations; orders that need more are left to the bound without sampling
 FARTHEST = 300.0
 
 

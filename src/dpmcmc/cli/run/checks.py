@@ -87,7 +87,8 @@ def why_not_writable(out: Path, ledger: Path | None) -> Iterator[str]:
 def filter_name(name: SamplerName, shared_by: SharedBy | None, part: str | None) -> str | None:
     """How the budget is shared.
 
-    A run after a count is chosen with a look at it; all Gaussian, it loses nothing by a filter.
+    A run after a count depends on its answer, so that both need a filter; for Gaussian queries
+    alone a filter costs nothing.
     """
     if name is SamplerName.noise_aware and shared_by is not None:
         raise ValueError(
@@ -175,7 +176,7 @@ def persons(
             "each to use, with "
             "--rows-per-person, or --neighbours add-remove"
         )
-    known = settings.columns[0]  # was found: so a misspelled name is told what there is
+    known = settings.columns[0]  # it exists: so the error of a misspelled name lists the names
     return persons_of(read_columns(table, (column, known), delimiter)[column])
 
 

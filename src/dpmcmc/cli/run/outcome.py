@@ -28,8 +28,7 @@ def _arguments(study: Study, out: Path | None, plan: list[str]) -> tuple[tuple, 
     import numpy as np
 
     problem = study.problem
-    # How the parameters are to be read, and the plan: whoever opens the file later has not seen
-    # them.
+    # How the parameters are to be read, and the plan: the file may be opened by somebody else.
     texts = {"parameters": "; ".join(problem.notes), "plan": "\n".join(plan)}
     if problem.reading:
         texts["reading"] = problem.reading
