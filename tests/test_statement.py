@@ -257,7 +257,9 @@ def test_what_rounded_noise_lacks_is_not_forgotten_where_epsilon_is_plenty():
     """
     curator = tiny.make_curator(budget=Budget(1000.0, 1e-9))
     with pytest.raises(
-        BudgetExceeded, match="away from their ideal laws in all; .* a larger epsilon does not help"
+        BudgetExceeded,
+        match="total-variation error of the releases is .* in all; .* a larger epsilon does not "
+        "help",
     ):
         curator.grant({tiny.RATIO: 100_000})
     assert curator.num_grants == 0

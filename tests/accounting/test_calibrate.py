@@ -148,7 +148,7 @@ def test_a_distance_that_ends_what_a_budget_buys_is_a_limit_and_not_a_refusal():
     """
     cost = PoissonMixture(0.22, 0.0953, 0.953, Neighbours.REPLACE_ONE, distance=4e-15)
     assert calibrate.steps({cost: 1}, 9.0, 1e-6) == calibrate.steps({cost: 1}, 10.0, 1e-6) > 1000
-    with pytest.raises(BudgetExceeded, match="away from their ideal laws"):
+    with pytest.raises(BudgetExceeded, match="total-variation error of the releases"):
         accountants.epsilon({cost: 2000}, 1e-6)
 
 

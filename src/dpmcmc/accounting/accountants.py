@@ -764,7 +764,7 @@ def _check_distance(distance: float, epsilon: float, delta: float) -> None:
     charge = _charge(distance, epsilon)
     if charge > RESERVE * delta:
         raise BudgetExceeded(
-            f"the releases are {distance:.3g} away from their ideal laws in all; at "
+            f"the total-variation error of the releases is {distance:.3g} in all; at "
             f"epsilon={epsilon:.3g} that "
             f"adds {charge:.3g} to delta, more than the hundredth of delta={delta:.3g} kept for "
             "it: "

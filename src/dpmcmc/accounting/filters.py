@@ -75,7 +75,17 @@ class Filter:
         return max(0.0, self.total - self.spent)
 
     def fits(self, costs: Costs) -> bool:
-        """Whether these costs may be granted now. Depends on public numbers alone."""
+        """Whether these costs may be granted now. Depends on public numbers alone.
+
+        Args:
+            costs: How often each cost would be incurred.
+
+        Returns:
+            Whether they fit.
+
+        Raises:
+            UnsupportedQuery: The filter has no bound for some cost.
+        """
         together = self._with(costs)
         return (
             self._measure(together) <= self.total
@@ -83,21 +93,36 @@ class Filter:
         )
 
     def spend(self, costs: Costs) -> None:
-        """Grant these costs, or refuse all of them."""
+        """Grant these costs, or refuse all of them.
+
+        Args:
+            costs: How often each cost is incurred.
+
+        Raises:
+            BudgetExceeded: They do not fit.
+            UnsupportedQuery: The filter has no bound for some cost.
+        """
         self.check(costs)
         self._granted = self._with(costs)
 
     def check(self, costs: Costs) -> None:
-        """Refuse costs that may not be granted now. Spends nothing."""
+        """Refuse costs that may not be granted now. Spends nothing.
+
+        Args:
+            costs: How often each cost would be incurred.
+
+        Raises:
+            BudgetExceeded: They do not fit.
+            UnsupportedQuery: The filter has no bound for some cost.
+        """
         if not self.fits(costs):
             together = self._with(costs)
             if self._measure(together) <= self.total:
                 distance = accountants.total_distance(together)
                 raise BudgetExceeded(
-                    f"the releases would be {distance:.3g} away from their ideal laws in all, the "
-                    "filter has room "
-                    f"for {self.distance_total:.3g} (budget: epsilon={self.epsilon:g}, "
-                    f"delta={self.delta:g}): ask for fewer steps"
+                    f"the total-variation error of the releases would be {distance:.3g} in all, "
+                    f"and the filter allows {self.distance_total:.3g} (budget: "
+                    f"epsilon={self.epsilon:g}, delta={self.delta:g}): ask for fewer steps"
                 )
             raise BudgetExceeded(
                 f"this costs {self._measure(costs):.6g} {self.unit}, {self.left:.6g} of "
@@ -106,7 +131,19 @@ class Filter:
             )
 
     def steps(self, per_step: Costs, initial: Costs | None = None) -> int:
-        """The largest number of copies of `per_step` that may be granted now, after `initial`."""
+        """Return the largest number of copies of `per_step` that may be granted now.
+
+        Args:
+            per_step: How often one step incurs each cost.
+            initial: The costs that come before the first step.
+
+        Returns:
+            The number of steps.
+
+        Raises:
+            ValueError: A step has no costs.
+            UnsupportedQuery: The filter has no bound for some cost.
+        """
         costs = accountants.checked_step(per_step)
         return largest(lambda count: self.fits(calibrate.combined(initial or {}, costs, count)))
 

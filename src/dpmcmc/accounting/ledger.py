@@ -60,8 +60,19 @@ class Ledger:
 
     @classmethod
     def open(cls, facts: dict[str, Any], path: str | Path | None = None) -> Ledger:
-        """A new ledger, or the one already kept at `path` if it is about the same table and
-        promise.
+        """Return a new ledger, or the one already kept at `path`.
+
+        Args:
+            facts: The public facts of the table and the promise.
+            path: The file; without it the ledger is in memory alone.
+
+        Returns:
+            The ledger.
+
+        Raises:
+            ValueError: No ledger can be kept at `path`, or the file is not a ledger.
+            BudgetExceeded: The kept ledger has other facts.
+            PrivacyRefusal: The file is not as a curator wrote it.
         """
         if path is None:
             return cls(facts)
@@ -100,7 +111,14 @@ class Ledger:
         return cls(facts, path, [from_json(bill) for bill in _bills(kept)])
 
     def record(self, bill: tuple[Entry, ...]) -> None:
-        """Write a grant down; returns only when it is on disk."""
+        """Write a grant down; returns only when it is on disk.
+
+        Args:
+            bill: The entries of the grant.
+
+        Raises:
+            BudgetExceeded: Somebody else has written to the file since it was opened.
+        """
         with self.lock:
             if self.path is not None:
                 with _locked(self.path):
@@ -109,7 +127,11 @@ class Ledger:
             self.grants.append(bill)
 
     def take_back(self) -> None:
-        """Strike the last grant out: for one that was written down and not given out."""
+        """Delete the last grant: for one that was written down and not given out.
+
+        Raises:
+            BudgetExceeded: Somebody else has written to the file since it was opened.
+        """
         with self.lock:
             if self.path is not None:
                 with _locked(self.path):
@@ -118,7 +140,11 @@ class Ledger:
             self.grants.pop()
 
     def check_current(self) -> None:
-        """Refuse to go on where the file was written to by somebody else since it was opened."""
+        """Refuse to go on if somebody else has written to the file since it was opened.
+
+        Raises:
+            BudgetExceeded: Somebody else has.
+        """
         if self.path is None:
             return
         with self.lock:
