@@ -38,7 +38,8 @@ def main() -> None:
     for name, values in named.items():
         spread = np.asarray(values).mean(axis=1).std(ddof=1)
         print(
-            f'    "{name}": Reference({values.mean():.4f}, {values.std():.5f}),  # chains differ by {spread:.5f}'
+            f'    "{name}": Reference({values.mean():.4f}, {values.std():.5f}),  # chains differ '
+            f"by {spread:.5f}"
         )
 
 

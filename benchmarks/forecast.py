@@ -1,8 +1,9 @@
-"""How far off is the posterior mean? Measures K of `dpmcmc.recipes.forecast` and holds its forecast against
-runs it was not fitted on.
+"""How far off is the posterior mean? Measures K of `dpmcmc.recipes.forecast` and compares its
+forecast with runs it was not fitted on.
 
-    python benchmarks/forecast.py fit          K of every sampler, over simulated logistic regressions
-    python benchmarks/forecast.py check        forecast against measured error, over other tables, dimensions and budgets
+    python benchmarks/forecast.py fit      K of every sampler, over simulated logistic regressions
+    python benchmarks/forecast.py check    forecast against measured error, over other tables,
+                                           dimensions and budgets
 
 Rows: an intercept and d - 1 features uniform in [-1, 1], so R = sqrt(d); coefficients N(0, 1/2).
 Every run is a whole private run: start, chains, budget. The error is the root mean square, over
@@ -65,9 +66,13 @@ def measured_error(
         budget = Budget(epsilon, DELTA)
         recipe = RECIPES[name](model, num_rows, budget)
         result = sample(
-            jax.random.key(seed), recipe.sampler, Curator((features, labels), model, budget), jnp.zeros(dimension),
-            **recipe.options, progress=False,
-        )  # fmt: skip
+            jax.random.key(seed),
+            recipe.sampler,
+            Curator((features, labels), model, budget),
+            jnp.zeros(dimension),
+            **recipe.options,
+            progress=False,
+        )
         named = result.posterior  # the intercept, then the coefficients
         parts = [named["intercept"].values[..., None], named["coefficients"].values]
         draws = np.concatenate(parts, axis=-1).reshape(-1, dimension)
@@ -90,8 +95,12 @@ def main() -> None:
             )
             expected = forecast.forecast_error(name, num_rows, dimension, Budget(epsilon, DELTA))
             k = constant(error, num_rows, dimension, epsilon)
-            print(f"{name:8} n={num_rows:6} d={dimension:2} epsilon={epsilon}: error {error:.3f} sd, K {k:7.1f}; "
-                  f"forecast {expected:.3f}, measured / forecast {error / expected:.2f}", flush=True)  # fmt: skip
+            print(
+                f"{name:8} n={num_rows:6} d={dimension:2} epsilon={epsilon}: error {error:.3f} "
+                f"sd, K {k:7.1f}; "
+                f"forecast {expected:.3f}, measured / forecast {error / expected:.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What a batch saves: a minibatch Barker step against the full-data one, and the same batch from
 larger and larger tables.
 
-    python benchmarks/minibatch.py      n = 10^6, d = 50, one row in a hundred; then 10 000 and 1000 rows of 10^5, 10^6 and 10^7
+    python benchmarks/minibatch.py      n = 10^6, d = 50, one row in a hundred;
+                                        then 10 000 and 1000 rows of 10^5, 10^6 and 10^7
 
 Every line is the median of rounds in which the programs take turns, so that a busy machine slows
 all of them alike.

@@ -71,8 +71,7 @@ def _reference(test, l):
     return kappa / (1 + mpmath.exp(-l)), (1 + (1 - kappa) * mpmath.exp(l)) / (1 + mpmath.exp(l))
 
 
-# -- detailed balance on a small state space
-# -----------------------------------------------------------------------------------
+# -- detailed balance on a small state space ------------------------------------------------------
 
 NUM_STATES, NUM_ROWS, BOUND = 9, 40, 5.0
 ROW_TERMS = np.random.default_rng(3).uniform(-1, 1, (NUM_STATES, NUM_ROWS))  # log p(x_i | state)

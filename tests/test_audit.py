@@ -185,7 +185,7 @@ def test_an_attack_that_is_uninformative_is_told_from_one_that_held():
         blind.is_uninformative and not blind.is_refuted and (blind.factor, blind.epsilon) == (0, 0)
     )
     assert (
-        str(blind).startswith("SAW NOTHING: ")
+        str(blind).startswith("NO EVIDENCE: ")
         and "no evidence" in str(blind)
         and "NOT REFUTED" not in str(blind)
     )
@@ -197,8 +197,7 @@ def test_an_attack_that_is_uninformative_is_told_from_one_that_held():
     assert [*statuses, blind.exit_status] == [1, 0, 0, 4]
 
 
-# -- the attack itself, on numbers of known laws
-# ------------------------------------------------------------------------------
+# -- the attack itself, on numbers of known laws --------------------------------------------------
 
 
 def normal(mean=0.0, deviation=1.0, shape=(20_000,), seed=0):
@@ -364,7 +363,8 @@ SIZES = (1.0, 2.0**1000, 2.0**-1000)
 
 @pytest.mark.slow
 def test_noise_in_floating_point_is_seen_where_product_and_sum_are_rounded_once():
-    """Numbers come again more often in the table that they came from, and much noise admits little."""
+    """Numbers come again more often in the table that they came from, and much noise admits
+    little."""
     noisy = jax.jit(jax.vmap(lambda key, total: total + 20 * jax.random.normal(key), (0, None)))
     first, second = (
         noisy(jax.random.split(jax.random.key(seed), 100_000), total)
@@ -397,8 +397,7 @@ def test_large_tables_are_asked_no_more_often_than_needed():
         )
 
 
-# -- what is refused
-# -----------------------------------------------------------------------------------------------------------
+# -- what is refused ------------------------------------------------------------------------------
 
 ROWS = np.float32([[1, 0], [0, 0], [0, 1]])
 # The order of the rows does not matter
@@ -480,7 +479,10 @@ def test_no_curator_is_audited():
     "unit, why",
     [
         (Unit("replace-one"), "neighbours='replace-one' must be one of"),  # type: ignore[arg-type]
-        (Unit(rows_per_person=None), "rows_per_person=None must be a whole number"),  # type: ignore[arg-type]
+        (
+            Unit(rows_per_person=None),  # type: ignore[arg-type]
+            "rows_per_person=None must be a whole number",
+        ),
         (Unit(rows_per_person=0), "rows_per_person=0 must be a whole number, at least 1"),
     ],
 )

@@ -1,4 +1,5 @@
-"""The demo: its columns, its reference, its judgement; and, slowly, that it does what the docs say."""
+"""The demo: its columns, its reference, its judgement; and, slowly, that it does what the docs
+say."""
 
 import numpy as np
 import pytest

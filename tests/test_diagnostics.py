@@ -440,7 +440,8 @@ def test_one_step_that_leaves_the_numbers_is_enough():
 
 @pytest.mark.slow
 def test_a_step_that_uses_up_the_noise_exactly_is_not_saturated():
-    """The recipe's own: in float32 their product came out a little above 4 for one table in thirty."""
+    """The recipe's own: in float32 their product came out a little above 4 for one table in
+    thirty."""
     model, budget = models.logistic(2, radius=1.0), Budget(4.0, 1e-6)
     recipe = recipes.langevin(model, 18_078, budget)
     rows = testing.simulate_logistic_rows(jax.random.key(1), 18_078, [1.0, -1.0], radius=1.0)
@@ -609,7 +610,10 @@ def test_steps_that_jump_over_the_prior_are_reported(scale, is_reported):
         "steps-skip-prior" in codes(diagnostics.of_draws(model, {}, [(positions, info)], 1))
     ) is is_reported
     positions[7] = -100.0  # where there is no prior nothing is compared
-    walled = lambda position: jnp.where(position[0] > -50, student(scale)(position), -jnp.inf)  # noqa: E731
+
+    def walled(position):
+        return jnp.where(position[0] > -50, student(scale)(position), -jnp.inf)
+
     assert diagnostics.draws._skips(walled, positions, moves) is is_reported
 
 

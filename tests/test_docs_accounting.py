@@ -31,7 +31,8 @@ def test_the_chances_of_a_guess_are_those_of_a_statement():
     """Rounded up, as upper bounds must be: a run that spends all of (1, 1e-6) prints 54.8."""
     text = " ".join(PAGE.read_text().split())
     written = re.search(
-        r"At \(1, 10⁻⁶\) that is ([\d.]+) % for Gaussian answers and at \(4, 10⁻⁶\) ([\d.]+) %; of any mechanism "
+        r"At \(1, 10⁻⁶\) that is ([\d.]+) % for Gaussian answers and at \(4, 10⁻⁶\) ([\d.]+) %; "
+        r"of any mechanism "
         r"with these promises nothing better than ([\d.]+) % and ([\d.]+) % can be said",
         text,
     )

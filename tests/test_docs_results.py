@@ -1,4 +1,5 @@
-"""The page about results runs as printed, on the file that the first command of the README writes."""
+"""The page about results runs as printed, on the file that the first command of the README
+writes."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Refusals: each names the value and the way out, spends nothing, and tells nothing about the rows."""
+"""Refusals: each names the value and the way out, spends nothing, and tells nothing about the
+rows."""
 
 import dataclasses
 import json
@@ -81,8 +82,7 @@ class Thawed(Bare):
     def cost(self, unit): ...
 
 
-# -- values that are refused where they enter
-# ----------------------------------------------------------------------------------
+# -- values that are refused where they enter -----------------------------------------------------
 
 VALUES = [
     (lambda: Budget(0.0, 1e-6), "epsilon=0.0 must be positive and finite"),
@@ -306,54 +306,182 @@ def test_other_bits_than_those_of_private_tests_are_refused(test):
         Accept(test, bound=1.0)
 
 
-# -- tables that are refused at the door
-# ---------------------------------------------------------------------------------------
+# -- tables that are refused at the door ----------------------------------------------------------
 
 TABLES = [
-    ({"rows": np.zeros(0, np.float32)}, ValueError, r"the table is empty \(n=0\): there is nothing to learn from"),
+    (
+        {"rows": np.zeros(0, np.float32)},
+        ValueError,
+        r"the table is empty \(n=0\): there is nothing to learn from",
+    ),
     ({"rows": ()}, ValueError, "rows holds no array: give an array, or a tuple or dict of arrays"),
-    ({"rows": 3.0}, ValueError, "rows must be arrays with a leading axis, one entry per row; a scalar was given"),
-    ({"rows": (np.zeros(3), np.zeros(4))}, ValueError, r"different numbers of rows \(\[3, 4\]\): they must agree"),
-    ({"rows": np.array(["a", "b"])}, TypeError, "rows of type str_ cannot be used: encode them as numbers"),
-    ({"rows": np.array([1, None])}, TypeError, "rows of type object_ cannot be used: encode them as numbers"),
+    (
+        {"rows": 3.0},
+        ValueError,
+        "rows must be arrays with a leading axis, one entry per row; a scalar was given",
+    ),
+    (
+        {"rows": (np.zeros(3), np.zeros(4))},
+        ValueError,
+        r"different numbers of rows \(\[3, 4\]\): they must agree",
+    ),
+    (
+        {"rows": np.array(["a", "b"])},
+        TypeError,
+        "rows of type str_ cannot be used: encode them as numbers",
+    ),
+    (
+        {"rows": np.array([1, None])},
+        TypeError,
+        "rows of type object_ cannot be used: encode them as numbers",
+    ),
     ({"rows": np.zeros(3, complex)}, TypeError, "rows of type complex128 cannot be used"),
     ({"rows": np.zeros(3, "datetime64[D]")}, TypeError, "cannot be used: encode them as numbers"),
-    ({"budget": 1.0}, TypeError, r"the budget is a float: give a Budget\(epsilon, delta\), or None to promise nothing"),
-    ({"capacity": 41}, ValueError, "capacity=41 differs from n=40: under replace-one n is public, leave capacity out"),
+    (
+        {"budget": 1.0},
+        TypeError,
+        r"the budget is a float: give a Budget\(epsilon, delta\), or None to promise nothing",
+    ),
+    (
+        {"capacity": 41},
+        ValueError,
+        "capacity=41 differs from n=40: under replace-one n is public, leave capacity out",
+    ),
     ({"capacity": 0}, ValueError, "capacity=0 must be a whole number between 1 and"),
-    ({"budget": ADD_OR_REMOVE}, ValueError, "the number of rows is private here: declare capacity="),
-    ({"budget": ADD_OR_REMOVE, "capacity": 2**31}, ValueError, "capacity=2147483648 must be a whole number between 1 and"),
-    ({"budget": ADD_OR_REMOVE, "capacity": 50.5}, ValueError, "capacity=50.5 must be a whole number"),
-    ({"budget": ADD_OR_REMOVE, "capacity": float("nan")}, ValueError, "capacity=nan must be a whole number"),
-    ({"budget": ADD_OR_REMOVE, "capacity": 30}, ValueError, "more rows than the declared capacity=30: declare a larger one"),
+    (
+        {"budget": ADD_OR_REMOVE},
+        ValueError,
+        "the number of rows is private here: declare capacity=",
+    ),
+    (
+        {"budget": ADD_OR_REMOVE, "capacity": 2**31},
+        ValueError,
+        "capacity=2147483648 must be a whole number between 1 and",
+    ),
+    (
+        {"budget": ADD_OR_REMOVE, "capacity": 50.5},
+        ValueError,
+        "capacity=50.5 must be a whole number",
+    ),
+    (
+        {"budget": ADD_OR_REMOVE, "capacity": float("nan")},
+        ValueError,
+        "capacity=nan must be a whole number",
+    ),
+    (
+        {"budget": ADD_OR_REMOVE, "capacity": 30},
+        ValueError,
+        "more rows than the declared capacity=30: declare a larger one",
+    ),
     ({"budget": Budget(1.0, 1e-6, rows_per_person=2)}, ValueError, "persons times rows_per_person"),
-    ({"model": model(lambda p, x: (x - p) ** 2)}, ValueError, r"one floating-point scalar .* float32 of shape \(1,\): sum"),
+    (
+        {"model": model(lambda p, x: (x - p) ** 2)},
+        ValueError,
+        r"one floating-point scalar .* float32 of shape \(1,\): sum",
+    ),
     ({"model": model(lambda p, x: jnp.int32(1))}, ValueError, r"it returned int32 of shape \(\)"),
     ({"model": model(lambda p, x: (x, p))}, ValueError, "it returned a tuple"),
-    ({"model": model(lambda p, x: -(x**2) if x > 0 else -(p[0] ** 2))}, ValueError,
-     "log_likelihood needs a number in Python that is known only when it runs .*: use jnp.where"),
-    ({"model": model(lambda p, x: np.log(p[0]) * x)}, ValueError, "log_likelihood needs a number in Python .* use jnp.where"),
-    ({"model": model(log_prior=lambda p: -(p**2))}, ValueError, r"log_prior must return one .* float32 of shape \(1,\): sum it"),
-    ({"model": model(log_prior=lambda p: (p[0], 0.0))}, ValueError, "log_prior must return one .* it returned a tuple"),
-    ({"model": model(log_prior=lambda p: -jnp.sum(p.reshape(2) ** 2))}, ValueError,
-     "log_prior does not take a position of 1 numbers, the model's dimension"),
-    ({"model": model(lambda p, x: -((x - p[3]) ** 2))}, ValueError, "log_likelihood reads an entry that is not there"),
-    ({"model": model(log_prior=lambda p: -(p[1] ** 2))}, ValueError, "log_prior reads .*: positions have 1 numbers"),
-    ({"rows": {"x": [1.0, 2.0]}}, ValueError, r"a list counts as a tuple of scalars: make it an array with np.asarray"),
-    ({"rows": np.ma.masked_equal([1.0, 2.0], 2.0)}, TypeError, r"would lose their mask: fill it first, with array.filled\(nan\)"),
-    ({"rows": {"x": np.zeros(3)}, "model": model(lambda p, row: row["y"])}, ValueError,
-     r"does not take such rows: one of them is \{'x': 'float64\[\]'\}, and log_likelihood failed on it \(KeyError: 'y'\)"),
-    ({"rows": {"x": np.zeros((3, 2)), "y": np.zeros(3)}, "model": models.linear(2, 1.0)}, ValueError, "does not take such rows"),
-    ({"rows": (np.zeros((3, 4), np.float32), np.zeros(3, np.float32)), "model": models.logistic(2, 1.0)}, ValueError,
-     r"one of them is \('float32\[4\]', 'float32\[\]'\).*rows must be a tuple of arrays of shapes \(n, 2\) and \(n,\)"),
-    ({"rows": (np.zeros((3, 2)), np.zeros((3, 1))), "model": models.logistic(2, 1.0)}, ValueError, r"shapes \(n, 2\) and \(n,\)"),
-    ({"rows": np.zeros((3, 3)), "model": models.poisson(2)}, ValueError, r"rows must be a tuple of arrays"),
-    ({"rows": np.zeros((3, 1)), "model": models.gaussian([1.0, 1.0])}, ValueError, r"rows must be an array of shape \(n, 2\)"),
-    ({"rows": np.zeros(3), "model": models.banana([1.0, 1.0], 0.1)}, ValueError, r"rows must be an array of shape \(n, 2\)"),
-    ({"rows": np.zeros((3, 3)), "model": models.categorical(3)}, ValueError, r"rows must be an array of shape \(n,\)"),
-    ({"rows": (np.zeros(3),), "model": models.mixture()}, ValueError, r"rows must be an array of shape \(n,\)"),
-    ({"rows": np.zeros((40, 2), np.float32)}, ValueError, r"it returned float32 of shape \(2,\): sum what belongs to a row"),
-]  # fmt: skip
+    (
+        {"model": model(lambda p, x: -(x**2) if x > 0 else -(p[0] ** 2))},
+        ValueError,
+        "log_likelihood needs a number in Python that is known only when it runs .*: use jnp.where",
+    ),
+    (
+        {"model": model(lambda p, x: np.log(p[0]) * x)},
+        ValueError,
+        "log_likelihood needs a number in Python .* use jnp.where",
+    ),
+    (
+        {"model": model(log_prior=lambda p: -(p**2))},
+        ValueError,
+        r"log_prior must return one .* float32 of shape \(1,\): sum it",
+    ),
+    (
+        {"model": model(log_prior=lambda p: (p[0], 0.0))},
+        ValueError,
+        "log_prior must return one .* it returned a tuple",
+    ),
+    (
+        {"model": model(log_prior=lambda p: -jnp.sum(p.reshape(2) ** 2))},
+        ValueError,
+        "log_prior does not take a position of 1 numbers, the model's dimension",
+    ),
+    (
+        {"model": model(lambda p, x: -((x - p[3]) ** 2))},
+        ValueError,
+        "log_likelihood reads an entry that is not there",
+    ),
+    (
+        {"model": model(log_prior=lambda p: -(p[1] ** 2))},
+        ValueError,
+        "log_prior reads .*: positions have 1 numbers",
+    ),
+    (
+        {"rows": {"x": [1.0, 2.0]}},
+        ValueError,
+        r"a list counts as a tuple of scalars: make it an array with np.asarray",
+    ),
+    (
+        {"rows": np.ma.masked_equal([1.0, 2.0], 2.0)},
+        TypeError,
+        r"would lose their mask: fill it first, with array.filled\(nan\)",
+    ),
+    (
+        {"rows": {"x": np.zeros(3)}, "model": model(lambda p, row: row["y"])},
+        ValueError,
+        r"does not take such rows: one of them is \{'x': 'float64\[\]'\}, and log_likelihood "
+        r"failed on it \(KeyError: 'y'\)",
+    ),
+    (
+        {"rows": {"x": np.zeros((3, 2)), "y": np.zeros(3)}, "model": models.linear(2, 1.0)},
+        ValueError,
+        "does not take such rows",
+    ),
+    (
+        {
+            "rows": (np.zeros((3, 4), np.float32), np.zeros(3, np.float32)),
+            "model": models.logistic(2, 1.0),
+        },
+        ValueError,
+        r"one of them is \('float32\[4\]', 'float32\[\]'\).*rows must be a tuple of arrays of "
+        r"shapes \(n, 2\) and \(n,\)",
+    ),
+    (
+        {"rows": (np.zeros((3, 2)), np.zeros((3, 1))), "model": models.logistic(2, 1.0)},
+        ValueError,
+        r"shapes \(n, 2\) and \(n,\)",
+    ),
+    (
+        {"rows": np.zeros((3, 3)), "model": models.poisson(2)},
+        ValueError,
+        r"rows must be a tuple of arrays",
+    ),
+    (
+        {"rows": np.zeros((3, 1)), "model": models.gaussian([1.0, 1.0])},
+        ValueError,
+        r"rows must be an array of shape \(n, 2\)",
+    ),
+    (
+        {"rows": np.zeros(3), "model": models.banana([1.0, 1.0], 0.1)},
+        ValueError,
+        r"rows must be an array of shape \(n, 2\)",
+    ),
+    (
+        {"rows": np.zeros((3, 3)), "model": models.categorical(3)},
+        ValueError,
+        r"rows must be an array of shape \(n,\)",
+    ),
+    (
+        {"rows": (np.zeros(3),), "model": models.mixture()},
+        ValueError,
+        r"rows must be an array of shape \(n,\)",
+    ),
+    (
+        {"rows": np.zeros((40, 2), np.float32)},
+        ValueError,
+        r"it returned float32 of shape \(2,\): sum what belongs to a row",
+    ),
+]
 
 
 @pytest.mark.parametrize(
@@ -465,8 +593,7 @@ def test_large_integers_saturate_without_a_word():
         assert piece.dtype == jnp.int32 and abs(int(piece[0])) >= 2**31 - 1 and int(piece[1]) == 5
 
 
-# -- runs that are refused before anything is spent
-# ----------------------------------------------------------------------------
+# -- runs that are refused before anything is spent -----------------------------------------------
 
 
 def while_loop_step(rng_key, state, ask):
@@ -492,36 +619,106 @@ RUNS = [
     ({"thin": 5}, ValueError, "num_steps=12 must be a positive multiple of thin=5"),
     ({"num_steps": 0}, ValueError, "num_steps=0 must be a positive multiple"),
     ({"num_steps": 2.5}, ValueError, "num_steps=2.5 must be a positive multiple"),
-    ({"warmup": 1.0}, ValueError, r"warmup=1.0 must lie in \[0, 1\): it is the share of the draws kept apart"),
+    (
+        {"warmup": 1.0},
+        ValueError,
+        r"warmup=1.0 must lie in \[0, 1\): it is the share of the draws kept apart",
+    ),
     ({"warmup": -0.1}, ValueError, r"warmup=-0.1 must lie in \[0, 1\)"),
     ({"warmup": float("nan")}, ValueError, r"warmup=nan must lie in \[0, 1\)"),
-    ({"start": np.zeros(3)}, ValueError, r"initial_position has shape \(3,\), it must be \(1,\) or \(2, 1\)"),
+    (
+        {"start": np.zeros(3)},
+        ValueError,
+        r"initial_position has shape \(3,\), it must be \(1,\) or \(2, 1\)",
+    ),
     ({"start": 0.0}, ValueError, r"initial_position has shape \(\), it must be"),
     ({"start": np.array([np.nan])}, ValueError, r"initial_position=\[nan\] must be finite"),
     ({"start": np.array([[0.0], [np.inf]])}, ValueError, "must be finite"),
-    ({"path": "missing/folder/posterior.nc"}, ValueError, "posterior.nc cannot be written: its folder does not exist"),
+    (
+        {"path": "missing/folder/posterior.nc"},
+        ValueError,
+        "posterior.nc cannot be written: its folder does not exist",
+    ),
     ({"path": "p" * 250}, ValueError, "p cannot be written .*: name a file in another folder"),
     ({"units": {"mean": 1}}, TypeError, "units must be a dict of texts by name"),
     ({"attributes": "plan"}, TypeError, "attributes must be a dict of texts by name"),
-    ({"path": __file__}, ValueError, r"test_errors\.py exists: name another file, a posterior that was paid for is not replaced"),
-    ({"num_steps": 100_000}, BudgetExceeded, r"costs epsilon=.* the budget is epsilon=1: ask for fewer steps or add noise"),
-    ({"sampler": penalty(tiny.log_prior, CALM, tiny.WALK), "num_steps": None}, BudgetExceeded, "allows 0 steps of 2 chains"),
-    ({"sampler": penalty(tiny.log_prior, CALM, tiny.WALK)}, BudgetExceeded, "the budget is epsilon=1: ask for fewer"),
-    ({"sampler": accept_walk(tiny.log_prior, tiny.BIT, tiny.WALK), "thin": 10**6, "num_steps": None}, BudgetExceeded,
-     r"and one draw takes 1000000 \(thin\): use fewer chains, more noise, a smaller clip, or a larger budget"),
-    ({"sampler": Sampler(tiny.PENALTY.init, while_loop_step)}, UnboundedQueries, "inside `while` cannot be counted: use scan"),
-    ({"sampler": Sampler(tiny.PENALTY.init, twice_step)}, UnboundedQueries, "a random key is used for two asks"),
-    ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, ())), "num_steps": None}, ValueError,
-     "any number of steps fits: give num_steps"),
-    ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, state.position))}, TypeError,
-     "the sampler's info is an array: return a NamedTuple or a dict of arrays, or None"),
-    ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, {"of": {"a": state.position}}))}, TypeError,
-     "'of' in the sampler's info is a dict: it must be an array of numbers"),
-    ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, {"key": key}))}, TypeError,
-     "'key' in the sampler's info is a random key: it must be an array of numbers"),
-    ({"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, {"draw": state.position}))}, ValueError,
-     "'draw' in the sampler's info cannot be the name of a statistic"),
-]  # fmt: skip
+    (
+        {"path": __file__},
+        ValueError,
+        r"test_errors\.py exists: name another file, a posterior that was paid for is not replaced",
+    ),
+    (
+        {"num_steps": 100_000},
+        BudgetExceeded,
+        r"costs epsilon=.* the budget is epsilon=1: ask for fewer steps or add noise",
+    ),
+    (
+        {"sampler": penalty(tiny.log_prior, CALM, tiny.WALK), "num_steps": None},
+        BudgetExceeded,
+        "allows 0 steps of 2 chains",
+    ),
+    (
+        {"sampler": penalty(tiny.log_prior, CALM, tiny.WALK)},
+        BudgetExceeded,
+        "the budget is epsilon=1: ask for fewer",
+    ),
+    (
+        {
+            "sampler": accept_walk(tiny.log_prior, tiny.BIT, tiny.WALK),
+            "thin": 10**6,
+            "num_steps": None,
+        },
+        BudgetExceeded,
+        r"and one draw takes 1000000 \(thin\): use fewer chains, more noise, a smaller clip, or a "
+        r"larger budget",
+    ),
+    (
+        {"sampler": Sampler(tiny.PENALTY.init, while_loop_step)},
+        UnboundedQueries,
+        "inside `while` cannot be counted: use scan",
+    ),
+    (
+        {"sampler": Sampler(tiny.PENALTY.init, twice_step)},
+        UnboundedQueries,
+        "a random key is used for two asks",
+    ),
+    (
+        {
+            "sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, ())),
+            "num_steps": None,
+        },
+        ValueError,
+        "any number of steps fits: give num_steps",
+    ),
+    (
+        {"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, state.position))},
+        TypeError,
+        "the sampler's info is an array: return a NamedTuple or a dict of arrays, or None",
+    ),
+    (
+        {
+            "sampler": Sampler(
+                tiny.PENALTY.init, lambda key, state, ask: (state, {"of": {"a": state.position}})
+            )
+        },
+        TypeError,
+        "'of' in the sampler's info is a dict: it must be an array of numbers",
+    ),
+    (
+        {"sampler": Sampler(tiny.PENALTY.init, lambda key, state, ask: (state, {"key": key}))},
+        TypeError,
+        "'key' in the sampler's info is a random key: it must be an array of numbers",
+    ),
+    (
+        {
+            "sampler": Sampler(
+                tiny.PENALTY.init, lambda key, state, ask: (state, {"draw": state.position})
+            )
+        },
+        ValueError,
+        "'draw' in the sampler's info cannot be the name of a statistic",
+    ),
+]
 
 
 @pytest.mark.parametrize(("options", "kind", "words"), RUNS, ids=[words for _, _, words in RUNS])
@@ -644,7 +841,8 @@ def test_a_sampler_and_a_curator_in_each_others_place_are_told_apart():
     curator = tiny.make_curator()
     with pytest.raises(
         TypeError,
-        match=r"the sampler is a Curator: call sample\(rng_key, sampler, curator, initial_position\)",
+        match=r"the sampler is a Curator: call sample\(rng_key, sampler, curator, "
+        r"initial_position\)",
     ):
         sample(jax.random.key(0), curator, tiny.PENALTY, tiny.START, num_steps=2)
     with pytest.raises(TypeError, match=r"the curator is a ndarray: call sample"):
@@ -652,8 +850,7 @@ def test_a_sampler_and_a_curator_in_each_others_place_are_told_apart():
     assert curator._account.ledger.grants == []
 
 
-# -- nothing is told about the rows
-# --------------------------------------------------------------------------------------------
+# -- nothing is told about the rows ---------------------------------------------------------------
 
 LINEAR = Model(
     log_likelihood=lambda position, row: row * position[0],

@@ -73,7 +73,8 @@ def test_a_recipe_that_cannot_pass_its_own_checks_are_reported_before_anything_i
     budget = Budget(4.0, 1e-6)
     with pytest.warns(
         UserWarning,
-        match=r"hopeless: this budget buys 3.3 independent draws at most.*the clip, 494.*give clip= and",
+        match=r"hopeless: this budget buys 3.3 independent draws at most.*the clip, 494.*give "
+        r"clip= and",
     ):
         recipes.langevin(model, 20_000, budget)
     # No warning
@@ -407,8 +408,14 @@ def test_the_plan_command_answers_in_json():
     }
     hopeless = json.loads(run(*facts, "1e-4").stdout)
     assert hopeless["recommended"] is None and hopeless["samplers"][-1] == {
-        "name": "penalty", "num_steps": 0, "error": None, "low": None, "high": None, "is_held_back": False, "effective_draws": 0.0,
-    }  # fmt: skip
+        "name": "penalty",
+        "num_steps": 0,
+        "error": None,
+        "low": None,
+        "high": None,
+        "is_held_back": False,
+        "effective_draws": 0.0,
+    }
 
 
 def test_a_survey_tells_what_a_chain_could_average():
@@ -618,7 +625,8 @@ def test_a_smaller_stiffness_makes_shorter_steps_and_more_chains_thin_less():
 
 
 def test_a_clip_goes_before_what_is_proved_of_a_spread():
-    """Else the gradients would be centered ones, and the clip that was asked for in nobody's mind."""
+    """Else the gradients would be centered ones, and the clip that was asked for in nobody's
+    mind."""
     query = recipes.langevin(models.gaussian([1.0], radius=1.0), 9000, BUDGET, clip=0.4).query
     assert isinstance(query, Gradient) and query.clip == 0.4
 

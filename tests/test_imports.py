@@ -114,7 +114,10 @@ def test_a_wrong_arrow_is_seen(room):
 
 
 def test_the_page_decides():
-    table = "| room | what it is for | may import |\n|---|---|---|\n| `a` | x | |\n| `b` | y | `a`, `c` |\n\n| `d` | z | |"
+    table = (
+        "| room | what it is for | may import |\n|---|---|---|\n"
+        "| `a` | x | |\n| `b` | y | `a`, `c` |\n\n| `d` | z | |"
+    )
     assert arrows(table) == {"a": set(), "b": {"a", "c"}}
 
 
@@ -147,7 +150,10 @@ def test_the_calculator_does_without_jax(path):
 
 
 def test_importing_the_package_loads_neither_jax_nor_scipy():
-    code = "import sys, dpmcmc; print([m for m in ('jax', 'scipy', 'arviz', 'dp_accounting') if m in sys.modules])"
+    code = (
+        "import sys, dpmcmc; "
+        "print([m for m in ('jax', 'scipy', 'arviz', 'dp_accounting') if m in sys.modules])"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

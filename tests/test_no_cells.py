@@ -228,8 +228,7 @@ def test_a_curator_is_not_pickled(rows):
     assert not has_cell(repr(pickle.dumps(grant)))
 
 
-# -- what the command builds
-# ---------------------------------------------------------------------------------------------------
+# -- what the command builds ----------------------------------------------------------------------
 
 BOTH = ["--bounds", "age=20:60,height=140:200"]
 PROMISE = ["--epsilon", "4", "--delta", "1e-3", "--steps", "2", "--chains", "1"]

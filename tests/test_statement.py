@@ -72,7 +72,8 @@ def test_the_text_says_everything():
         "share one process",
         "the time a run takes is not part of the release",
         "the promise covers one row. If a person has several",
-        "were chosen without looking at the rows: such a look is not on the bill",
+        "were chosen without looking at the rows: what is learned from them directly is not on the "
+        "bill",
         "the promise is about this run alone: whatever else is released from the same rows adds",
     ):
         assert words in text, words
@@ -256,7 +257,9 @@ def test_what_rounded_noise_lacks_is_not_forgotten_where_epsilon_is_plenty():
     """
     curator = tiny.make_curator(budget=Budget(1000.0, 1e-9))
     with pytest.raises(
-        BudgetExceeded, match="away from their ideal laws in all; .* a larger epsilon does not help"
+        BudgetExceeded,
+        match="total-variation error of the releases is .* in all; .* a larger epsilon does not "
+        "help",
     ):
         curator.grant({tiny.RATIO: 100_000})
     assert curator.num_grants == 0
@@ -305,7 +308,8 @@ def test_costs_of_the_other_relation_are_refused(scheme, neighbours):
         else:
             with pytest.raises(
                 ValueError,
-                match=f"a cost is for '{neighbours.value}', the ledger's promise for '{promised.value}'",
+                match=f"a cost is for '{neighbours.value}', the ledger's promise for "
+                f"'{promised.value}'",
             ):
                 verify.verify(document)
 
@@ -395,7 +399,8 @@ def test_a_query_of_ones_own_must_say_its_cost_for_the_unit():
     added = SubsampledGaussian("poisson", 0.01, 50.0, Neighbours.ADD_OR_REMOVE_ONE)
     with pytest.raises(
         ValueError,
-        match=r"OwnQuery.cost\(.*\) is for add-or-remove-one: it must be for the relation of that unit",
+        match=r"OwnQuery.cost\(.*\) is for add-or-remove-one: it must be for the relation of that "
+        r"unit",
     ):
         tiny.make_curator().grant({OwnQuery(added): 1})
 
@@ -540,7 +545,7 @@ def test_a_number_that_is_better_than_its_bill_is_found_in_the_json(name):
     def doubts():
         ledger = json.dumps(document)
         text = str(statements.from_json(document))
-        return verify.doubts({verify.ATTRIBUTE: ledger, verify.PRINTED: text})
+        return verify.reasons_to_distrust({verify.ATTRIBUTE: ledger, verify.PRINTED: text})
 
     assert doubts() == []
     document["statement"][name] = BETTER[name]
@@ -555,7 +560,7 @@ def test_a_number_that_is_better_than_its_bill_is_found_in_the_json(name):
 def test_a_statement_with_other_fields_is_refused(change):
     document = statement({tiny.RATIO: 20}).to_json()
     document["statement"] |= change
-    (doubt,) = verify.doubts({verify.ATTRIBUTE: json.dumps(document)})
+    (doubt,) = verify.reasons_to_distrust({verify.ATTRIBUTE: json.dumps(document)})
     assert doubt.startswith("its bill cannot be read (a ledger's")
 
 

@@ -143,8 +143,7 @@ def bound(problem: Problem) -> float:
     return problem.clip * LONGEST
 
 
-# -- the runs
-# --------------------------------------------------------------------------------------------------------------
+# -- the runs -------------------------------------------------------------------------------------
 
 
 def penalty() -> Run:
@@ -304,9 +303,23 @@ def metropolis() -> Run:
 
 
 RUNS = [
-    penalty, penalty_bit, barker, guided, filtered, hmc, noise_aware, sgld, sgnht, exponential, minibatch_barker, minibatch_ratio,
-    minibatch_penalty, dp_barker, federation, metropolis,
-]  # fmt: skip
+    penalty,
+    penalty_bit,
+    barker,
+    guided,
+    filtered,
+    hmc,
+    noise_aware,
+    sgld,
+    sgnht,
+    exponential,
+    minibatch_barker,
+    minibatch_ratio,
+    minibatch_penalty,
+    dp_barker,
+    federation,
+    metropolis,
+]
 
 
 def affordable_rho(budget: Budget) -> float:
@@ -319,16 +332,22 @@ def affordable_rho(budget: Budget) -> float:
     return low
 
 
-# -- the pictures
-# ----------------------------------------------------------------------------------------------------------
+# -- the pictures ---------------------------------------------------------------------------------
 
 
 def draw(name: str, run: Run) -> str:
     """Run it once, draw it, and say in a line what is seen."""
     posterior = dpmcmc.sample(
-        jax.random.key(2), run.sampler, run.curator, START, num_steps=run.num_steps, num_chains=1, warmup=0.2, progress=False,
+        jax.random.key(2),
+        run.sampler,
+        run.curator,
+        START,
+        num_steps=run.num_steps,
+        num_chains=1,
+        warmup=0.2,
+        progress=False,
         start=run.start,
-    )  # fmt: skip
+    )
     (parameter,) = posterior.posterior.data_vars
     warmup, kept = (
         getattr(posterior, group)[parameter].values[0]

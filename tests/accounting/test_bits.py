@@ -100,7 +100,9 @@ def test_boxes_cover_every_log_ratio():
     for test, range in TESTS:
         boxes = bits.accept_boxes(test, range)
         edge = (
-            test.sigma**2 / 2 + bits.REACH * test.sigma if isinstance(test, Penalty) else math.inf
+            test.sigma**2 / 2 + bits.FARTHEST_DEVIATIONS * test.sigma
+            if isinstance(test, Penalty)
+            else math.inf
         )
         for log_ratio in np.minimum(rng.normal(0, 6, 300), edge - range):
             accept, reject = (

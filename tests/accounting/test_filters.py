@@ -197,7 +197,7 @@ def test_no_total_is_more_than_its_conversion_proves(make, epsilon, delta):
 
 def test_a_refusal_for_distance_alone_says_so():
     filter_ = filters.zcdp_filter(4.0, 1e-6)
-    with pytest.raises(BudgetExceeded, match="away from their ideal laws"):
+    with pytest.raises(BudgetExceeded, match="total-variation error of the releases"):
         filter_.check({ZCDP(1e-3, distance=1e-7): 1})
     filter_.check({ZCDP(1e-3, distance=1e-11): 1})
 

@@ -255,7 +255,8 @@ def test_of_two_that_hold_the_same_ledger_one_is_refused(path):
 
 
 def test_of_two_that_saw_the_same_ledger_one_writes(path):
-    """The second has looked at the file before the first wrote to it, as two processes at once may."""
+    """The second has looked at the file before the first wrote to it, as two processes at once
+    may."""
     first, second = Ledger.open({}, path), Ledger.open({}, path)
     first.record(())
     with pytest.raises(BudgetExceeded, match="somebody else has spent"):
@@ -285,8 +286,7 @@ def test_a_delta_that_rounded_noise_uses_up_is_refused():
         owner.check({LogRatio(0.01, 1e6): 1000})
 
 
-# -- budgets shared by several grants
-# ----------------------------------------------------------------------------------------
+# -- budgets shared by several grants -------------------------------------------------------------
 
 
 def test_counts_of_numpy_are_added_up_as_they_are():
@@ -355,7 +355,10 @@ def test_what_a_start_asks_leaves_fewer_steps_of_a_shared_budget(shared_by):
 def test_a_run_that_no_longer_fits_is_told_what_is_left(path):
     owner = curator(path, shared_by="zcdp")
     owner.grant({tiny.RATIO: owner.max_steps({}, {tiny.RATIO: 1})})
-    words = r"what is left of the budget of epsilon=1, delta=\S+, \S+ of 0.0243 of rho \(zCDP\), allows 0 steps of 2 chains"
+    words = (
+        r"what is left of the budget of epsilon=1, delta=\S+, \S+ of 0.0243 of rho \(zCDP\), "
+        "allows 0 steps of 2 chains"
+    )
     for num_steps in (None, 1):
         with pytest.raises(BudgetExceeded, match=words):
             tiny.run(curator(path, shared_by="zcdp"), num_steps=num_steps)
@@ -399,8 +402,7 @@ def test_the_filter_does_not_count_what_the_accountant_does_not():
         tiny.make_curator(shared_by="best")
 
 
-# -- what it adds up to
-# ------------------------------------------------------------------------------------------------------
+# -- what it adds up to ---------------------------------------------------------------------------
 
 
 def called(path):
@@ -498,8 +500,7 @@ def test_grants_that_are_told_twice_are_refused(path):
         audit(path)
 
 
-# -- a file that was changed
-# -------------------------------------------------------------------------------------------------
+# -- a file that was changed ----------------------------------------------------------------------
 
 
 def without(count):

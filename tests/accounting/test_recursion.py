@@ -233,7 +233,8 @@ def test_what_is_no_accept_bit_is_refused_in_both_directions():
     "test, range_, delta", [(LazyBarker(0.15), 0.14, 0.03), (Barker(), 0.04, 1e-7)], ids=str
 )
 def test_steps_and_epsilon_agree(test, range_, delta):
-    """At the very epsilon of k steps, and just below it, where two grids are most likely to differ."""
+    """At the very epsilon of k steps, and just below it, where two grids are most likely to
+    differ."""
     cost = AcceptBit(test, range_)
     for count in (1, 4, 29):
         epsilon = recursion.epsilon(cost, count, delta)

@@ -36,7 +36,10 @@ def test_best_conversion_agrees_with_dp_accounting():
 def test_coarse_to_fine_finds_the_best_of_all_orders():
     for delta in (1e-9, 1e-5):
         for scale in (1e-4, 1e-2, 1.0, 50.0):
-            convert = lambda a, values, delta=delta: renyi.best_epsilon(a, values, delta)  # noqa: E731
+
+            def convert(a, values, delta=delta):
+                return renyi.best_epsilon(a, values, delta)
+
             found = renyi.least(lambda a, scale=scale: scale * a, convert)
             assert found == pytest.approx(
                 float(np.min(convert(renyi.ORDERS, scale * renyi.ORDERS))), rel=1e-9
@@ -116,7 +119,9 @@ def test_replaced_row_by_quadrature(q, z, order):
         shifted = math.log(q) - 0.5 * (x - sign * 0.5 / z) ** 2
         return np.logaddexp(math.log1p(-q) - 0.5 * x * x, shifted) - 0.5 * math.log(2 * math.pi)
 
-    integrand = lambda x: math.exp(order * log_density(x, 1) + (1 - order) * log_density(x, -1))  # noqa: E731
+    def integrand(x):
+        return math.exp(order * log_density(x, 1) + (1 - order) * log_density(x, -1))
+
     value, _ = integrate.quad(integrand, -15, 20, limit=400, epsabs=1e-14, epsrel=1e-12)
     ours = float(sampled.replace_rdp(q, z, np.array([order]))[0])
     assert ours == pytest.approx(math.log(value) / (order - 1), rel=1e-6)
@@ -216,8 +221,13 @@ def test_rare_rows_cost_something(rate, noise_multiplier, order, neighbours):
                 w * mpmath.exp(k * (k - 1) * mu**2 / 2) for k, w in enumerate(weights)
             )
         else:
-            law = lambda x, sign: 1 - q + q * mpmath.exp(sign * x * mu / 2 - mu**2 / 8)  # noqa: E731
-            integrand = lambda x: mpmath.npdf(x) * law(x, 1) ** order * law(x, -1) ** (1 - order)  # noqa: E731
+
+            def law(x, sign):
+                return 1 - q + q * mpmath.exp(sign * x * mu / 2 - mu**2 / 8)
+
+            def integrand(x):
+                return mpmath.npdf(x) * law(x, 1) ** order * law(x, -1) ** (1 - order)
+
             reach = float((2 * order - 1) * mu / 2) + 16
             moment = mpmath.quad(integrand, mpmath.linspace(-reach, reach, 60))
         true = mpmath.log(moment) / (order - 1)
@@ -229,7 +239,8 @@ def test_rare_rows_cost_something(rate, noise_multiplier, order, neighbours):
     [(0.001, 100.0, 3000), (0.01, 30.0, 3000), (0.3, 300.0, 2000), (0.3, 0.05, 7)],
 )
 def test_large_orders_are_not_rounded_down(rate, noise_multiplier, order):
-    """Logarithms of binomial coefficients have errors of 1e-11 there, and so have large exponents."""
+    """Logarithms of binomial coefficients have errors of 1e-11 there, and so have large
+    exponents."""
     found = SubsampledGaussian("poisson", rate, noise_multiplier, Neighbours.ADD_OR_REMOVE_ONE).rdp(
         [float(order)]
     )[0]

@@ -19,8 +19,10 @@ KINDS = {
     "accept-bit lazy": "--test lazy-barker --kappa 0.5 --range 0.04",
     "accept-bit penalty": "--test penalty --sigma 1 --range 0.03",
     "accept-bit exact": "--test barker --range 0.2 --method exact",
-    "subsampled-gaussian poisson": "--scheme poisson --rate 0.01 --noise-multiplier 1.5 --neighbours add-remove",
-    "subsampled-gaussian fixed": "--scheme fixed --rate 0.01 --noise-multiplier 1.5 --neighbours replace --method rdp",
+    "subsampled-gaussian poisson": "--scheme poisson --rate 0.01 --noise-multiplier 1.5 "
+    "--neighbours add-remove",
+    "subsampled-gaussian fixed": "--scheme fixed --rate 0.01 --noise-multiplier 1.5 --neighbours "
+    "replace --method rdp",
     "poisson-mixture": "--rate 0.01 --weight 1 --std 1.5 --neighbours replace",
     "minibatch-barker": "--row-bound 0.02 --ratio 1",
     "minibatch-barker pure": "--row-bound 0.02 --ratio 1 --method pure",
@@ -398,7 +400,8 @@ def test_numbers_beyond_reason_are_refused_in_one_line(question):
     [
         ("[" * 100_000, "holds no ledger: it must be a JSON object"),
         (
-            '{"format": "dpmcmc-ledger-1", "neighbours": "replace-one", "entries": [], "claim": {"epsilon": 1%s, "delta": 1e-6, '
+            '{"format": "dpmcmc-ledger-1", "neighbours": "replace-one", "entries": [], "claim": '
+            '{"epsilon": 1%s, "delta": 1e-6, '
             '"method": "rdp"}}' % ("0" * 400),
             "'epsilon' is too large to be a number",
         ),

@@ -152,7 +152,10 @@ def test_no_line_is_wider_than_the_terminal(tmp_path):
 
 
 def test_what_is_wrapped_is_the_same_text():
-    text = "Budget:   epsilon = 1, delta = 1e-06: 300 steps for each of 2 chains\n\n  a  table  of  cells  that  is  wide"
+    text = (
+        "Budget:   epsilon = 1, delta = 1e-06: 300 steps for each of 2 chains\n\n"
+        "  a  table  of  cells  that  is  wide"
+    )
     assert wrapped(text, 200) == text
     narrow = wrapped(text, 30)
     assert narrow.splitlines()[:2] == [

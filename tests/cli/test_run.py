@@ -220,7 +220,10 @@ def test_a_large_epsilon_is_told():
 def test_the_result_of_linear_says_that_it_is_the_line_of_the_bulk(folder):
     result = invoke(*LINEAR, "--sampler", "barker", "--steps", "2")
     check_is_done(result)
-    words = "The coefficients describe the bulk of the rows: rows whose height is far off have little pull."
+    words = (
+        "The coefficients describe the bulk of the rows: rows whose height is far off have little "
+        "pull."
+    )
     _, below = result.output.split("r_hat", 1)
     assert result.output.count(words) == below.count(words) == 1
     assert words in load("posterior.nc").posterior.attrs["reading"]
@@ -690,7 +693,9 @@ def test_a_run_says_what_it_does(folder):
     assert set(posterior.posterior.data_vars) == {"intercept", "age", "height"}
     assert posterior.posterior.sizes["draw"] + posterior.warmup_posterior.sizes["draw"] == steps
     assert 3 < posterior.attrs["epsilon"] <= 4
-    assert statement_of(posterior) in result.output
+    title, *lines = statement_of(posterior).splitlines()
+    assert title in result.output
+    assert all(result.output.count(line.strip()) == 1 for line in set(lines))
     # The ledger remembers: the same table has nothing left.
     again = invoke(*LANGEVIN, "--ledger", "spent.json", "--out", "again.nc")
     assert (
@@ -802,7 +807,7 @@ def test_a_linear_run_tells_its_units(folder):
     for words in (
         "intercept: height at the middle of all bounds",
         "age: height per 1 of age",
-        "noise_scale: spread of height around what the columns tell (where it is normal, 0.87 "
+        "noise_scale: scale of the noise of height around its prediction (for normal noise, 0.87 "
         "standard deviations)",
         "noise: normal up to 1.345 of its scale, then with exponential tails",
         "height within 140 and 200",
@@ -811,7 +816,7 @@ def test_a_linear_run_tells_its_units(folder):
         "changes for each column; around 1.345, with one of 40: 30 / noise_scale",
         "Expect:   less than one independent draw's worth of the worst parameter",
         "and noise_scale is 6; a quarter as many where it is half of that",
-        "a scale above 15 tells of bounds of height that are too narrow",
+        "a scale above 15 is a sign of bounds of height that are too narrow",
     ):
         assert words in result.output, words
     assert "counts as 1" not in result.output
@@ -893,7 +898,7 @@ def test_a_linear_row_says_as_much_as_is_guessed_where_noise_and_slopes_are_typi
     ],
 )
 def test_a_noise_that_is_small_or_large_beside_the_bounds_is_found(noise, code, words, folder):
-    """There are 60 between them. Where it is large all coefficients are lost with it."""
+    """There are 60 between them. Where it is large all coefficients are unknown too."""
     bounds = {"age": Bounds(20.0, 60.0), "height": Bounds(140.0, 200.0)}
     settings = Settings(("age",), "height", None, bounds, {}, True, 10.0, None, None, None, None)
     problem = problem_of(ModelName.linear, settings)
@@ -978,75 +983,198 @@ def test_a_linear_model_is_in_the_units_of_the_table(decimal, folder):
 
 
 REFUSED = [
-    (["logistic", "table.csv", "--features", "age,height", "--bounds", "age=20:60", "--label", "ill", *PROMISE],
-     "no bounds or levels for height: declare them, as in --bounds height=LOW:HIGH, or --levels height=ONE/TWO"),
-    ([*LOGISTIC, "--levels", "age=old/young"], "bounds and levels for age: a column of numbers takes --bounds"),
+    (
+        [
+            "logistic",
+            "table.csv",
+            "--features",
+            "age,height",
+            "--bounds",
+            "age=20:60",
+            "--label",
+            "ill",
+            *PROMISE,
+        ],
+        "no bounds or levels for height: declare them, as in --bounds height=LOW:HIGH, or "
+        "--levels height=ONE/TWO",
+    ),
+    (
+        [*LOGISTIC, "--levels", "age=old/young"],
+        "bounds and levels for age: a column of numbers takes --bounds",
+    ),
     ([*LOGISTIC, "--levels", "sex"], "levels 'sex' must read COLUMN=ONE/TWO"),
-    (["logistic", "intercepts.csv", "--label", "ill", "--bounds", "intercept=0:1", *PROMISE], "two parameters would have one name"),
-    (["gaussian", "both.npz", *TWO, "--levels", "sex=f/m", "--features", "age,height", *PROMISE], "model takes no --levels"),
-    (["logistic", "table.csv", "--label", "ill", *PROMISE], "name the columns that explain ill by their public limits"),
+    (
+        ["logistic", "intercepts.csv", "--label", "ill", "--bounds", "intercept=0:1", *PROMISE],
+        "two parameters would have one name",
+    ),
+    (
+        ["gaussian", "both.npz", *TWO, "--levels", "sex=f/m", "--features", "age,height", *PROMISE],
+        "model takes no --levels",
+    ),
+    (
+        ["logistic", "table.csv", "--label", "ill", *PROMISE],
+        "name the columns that explain ill by their public limits",
+    ),
     (["logistic", "table.csv", *TWO, *PROMISE], "needs --label: the column to explain"),
     (["gaussian", "both.npz", *TWO, "--label", "age", *PROMISE], "and the label not among them"),
-    (["gaussian", "both.npz", *TWO, "--label", "ill", *PROMISE], "the gaussian model takes no --label"),
-    (["linear", "table.csv", *TWO, *PROMISE], "the linear model needs --label: the column to explain"),
-    (["linear", "table.csv", "--bounds", "age=20:60", "--label", "height", *PROMISE],
-     "no bounds for height: declare them, as in --bounds height=LOW:HIGH, from public knowledge"),
-    ([*LINEAR, "--levels", "height=short/tall"], "--levels are for the columns that explain, not for height"),
+    (
+        ["gaussian", "both.npz", *TWO, "--label", "ill", *PROMISE],
+        "the gaussian model takes no --label",
+    ),
+    (
+        ["linear", "table.csv", *TWO, *PROMISE],
+        "the linear model needs --label: the column to explain",
+    ),
+    (
+        ["linear", "table.csv", "--bounds", "age=20:60", "--label", "height", *PROMISE],
+        "no bounds for height: declare them, as in --bounds height=LOW:HIGH, from public knowledge",
+    ),
+    (
+        [*LINEAR, "--levels", "height=short/tall"],
+        "--levels are for the columns that explain, not for height",
+    ),
     ([*LINEAR, "--positive", "tall"], "the linear model takes no --positive: leave it out"),
-    ([*LINEAR[:2], "--label", "age", "--bounds", "age=20:60,weight=1:2", *PROMISE], "has no column 'weight'"),
-    (["linear", "noise.csv", "--label", "ill", "--bounds", "ill=0:1,noise_scale=1:2", *PROMISE],
-     "a column cannot be named noise_scale: that is a parameter of its own; rename it"),
+    (
+        [*LINEAR[:2], "--label", "age", "--bounds", "age=20:60,weight=1:2", *PROMISE],
+        "has no column 'weight'",
+    ),
+    (
+        ["linear", "noise.csv", "--label", "ill", "--bounds", "ill=0:1,noise_scale=1:2", *PROMISE],
+        "a column cannot be named noise_scale: that is a parameter of its own; rename it",
+    ),
     ([*LINEAR, "--epsilon", "1"], "hopeless: with 173 rows and 3 parameters"),
-    (["logistic", "table.csv", "--features", "age,weight", "--bounds", "age=1:2,weight=1:2", "--label", "ill", *PROMISE],
-     "has no column 'weight' in its first line: is it spelled like that there"),
-    (["logistic", "table.csv", *TWO, "--label", "ill", "--epsilon", "0", "--delta", "1e-4"], "epsilon=0.0 must be positive"),
-    (["logistic", "table.csv", *TWO, "--label", "ill", "--epsilon", "1", "--delta", "1"], "delta=1.0 must lie in (0, 1)"),
-    ([*LOGISTIC[:3], "age", "--bounds", "age=60:20", "--label", "ill", *PROMISE], "the lower first"),
+    (
+        [
+            "logistic",
+            "table.csv",
+            "--features",
+            "age,weight",
+            "--bounds",
+            "age=1:2,weight=1:2",
+            "--label",
+            "ill",
+            *PROMISE,
+        ],
+        "has no column 'weight' in its first line: is it spelled like that there",
+    ),
+    (
+        ["logistic", "table.csv", *TWO, "--label", "ill", "--epsilon", "0", "--delta", "1e-4"],
+        "epsilon=0.0 must be positive",
+    ),
+    (
+        ["logistic", "table.csv", *TWO, "--label", "ill", "--epsilon", "1", "--delta", "1"],
+        "delta=1.0 must lie in (0, 1)",
+    ),
+    (
+        [*LOGISTIC[:3], "age", "--bounds", "age=60:20", "--label", "ill", *PROMISE],
+        "the lower first",
+    ),
     ([*UNNAMED, "--clip", "0"], "must be positive"),
     ([*UNNAMED, "--step-size", "-1"], "must be positive"),
     ([*UNNAMED, "--max-move", "0"], "max_move=0.0 must be positive"),
     ([*LOGISTIC, "--sampler", "lazy-barker", "--kappa", "2"], "kappa=2.0 must lie in (0, 1]"),
-    ([*LOGISTIC, "--sampler", "penalty", "--noise-multiplier", "0"], "noise_multiplier=0.0 must be positive"),
-    ([*UNNAMED, "--max-move", "100"], "allows 0 steps of 1 chains: use fewer chains, shorter moves"),
-    ([*LOGISTIC, "--steps", "5", "--thin", "2"], "--steps 5 must be positive, and a multiple of --thin 2"),
-    ([*UNNAMED, "--sampler", "noise-aware", "--thin", "3", "--dry-run"], "--steps 1000 must be positive, and a multiple of"),
     (
-        [*UNNAMED, "--sampler", "noise-aware", "--ledger", "shared.json", "--shared-by", "zcdp", "--steps", "2"],
+        [*LOGISTIC, "--sampler", "penalty", "--noise-multiplier", "0"],
+        "noise_multiplier=0.0 must be positive",
+    ),
+    (
+        [*UNNAMED, "--max-move", "100"],
+        "allows 0 steps of 1 chains: use fewer chains, shorter moves",
+    ),
+    (
+        [*LOGISTIC, "--steps", "5", "--thin", "2"],
+        "--steps 5 must be positive, and a multiple of --thin 2",
+    ),
+    (
+        [*UNNAMED, "--sampler", "noise-aware", "--thin", "3", "--dry-run"],
+        "--steps 1000 must be positive, and a multiple of",
+    ),
+    (
+        [
+            *UNNAMED,
+            "--sampler",
+            "noise-aware",
+            "--ledger",
+            "shared.json",
+            "--shared-by",
+            "zcdp",
+            "--steps",
+            "2",
+        ],
         "noise-aware shares a budget by parts: leave --shared-by out and give --part",
     ),
-    ([*LOGISTIC, "--part", "1/3"], "barker takes steps and no --part: give --shared-by and --steps, or"),
-    ([*UNNAMED, "--sampler", "noise-aware", "--part", "4/3"], "--part 4/3 must be above 0 and at most 1, as in --part 1/3"),
-    ([*UNNAMED, "--sampler", "noise-aware", "--part", "1/0"], "--part 1/0 must be above 0 and at most 1"),
-    ([*LOGISTIC, "--positive", "yes"], "--positive and --negative go together: declare both levels of ill, as in --positive yes"),
+    (
+        [*LOGISTIC, "--part", "1/3"],
+        "barker takes steps and no --part: give --shared-by and --steps, or",
+    ),
+    (
+        [*UNNAMED, "--sampler", "noise-aware", "--part", "4/3"],
+        "--part 4/3 must be above 0 and at most 1, as in --part 1/3",
+    ),
+    (
+        [*UNNAMED, "--sampler", "noise-aware", "--part", "1/0"],
+        "--part 1/0 must be above 0 and at most 1",
+    ),
+    (
+        [*LOGISTIC, "--positive", "yes"],
+        "--positive and --negative go together: declare both levels of ill, as in --positive yes",
+    ),
     ([*LOGISTIC, "--negative", "no"], "--positive and --negative go together"),
     ([*LINEAR, "--negative", "small"], "the linear model takes no --negative: leave it out"),
     ([*LOGISTIC, "--chains", "0"], "--chains 0 must be at least 1"),
-    ([*LOGISTIC[:1], "no.csv.gz", *LOGISTIC[2:]], "no.csv.gz could not be read: it is no whole gzip file"),
+    (
+        [*LOGISTIC[:1], "no.csv.gz", *LOGISTIC[2:]],
+        "no.csv.gz could not be read: it is no whole gzip file",
+    ),
     (["logistic", "people.xlsx", *LOGISTIC[2:]], "people.xlsx must end with one of .csv"),
     (["gaussian", "both.npz", "--bounds", "a/b=0:1,a|b=0:1", *PROMISE], "every column once"),
     ([*LOGISTIC, "--out", "spent.json"], "--out and --ledger are both spent.json"),
     ([*LOGISTIC, "--variances", "3"], "the logistic model takes no --variances: leave it out"),
     ([*LOGISTIC, "--decimal", ","], "--decimal , must be . or , and not the --delimiter"),
-    ([*LOGISTIC, "--rows-per-person", "4"], "the number of rows is private here: declare --capacity"),
-    (["mixture", "ages.npy", "--bounds", "0=0:60", "--variances", "100", *PROMISE], "hopeless: with 173 rows and 2 parameters"),
+    (
+        [*LOGISTIC, "--rows-per-person", "4"],
+        "the number of rows is private here: declare --capacity",
+    ),
+    (
+        ["mixture", "ages.npy", "--bounds", "0=0:60", "--variances", "100", *PROMISE],
+        "hopeless: with 173 rows and 2 parameters",
+    ),
     ([*LOGISTIC, "--warmup", "1"], "warmup=1.0 must lie in [0, 1)"),
     ([*LOGISTIC, "--out", "missing/posterior.nc"], "its folder does not exist"),
     ([*LOGISTIC, "--out", "ages.npy"], "exists: name another file"),
-    ([*LOGISTIC, "--neighbours", "add-remove"], "the number of rows is private here: declare --capacity, a public bound"),
+    (
+        [*LOGISTIC, "--neighbours", "add-remove"],
+        "the number of rows is private here: declare --capacity, a public bound",
+    ),
     ([*LOGISTIC, "--capacity", "5"], "capacity=5 differs from n=173"),
     (["gaussian", "both.npz", *TWO, *PROMISE], "needs --variances: 2 known variances"),
-    (["gaussian", "both.npz", *TWO, "--variances", "1,x", *PROMISE], "--variances 1,x must be numbers"),
-    (["gaussian", "both.npz", *TWO, "--variances", "1,-1", *PROMISE], "must be positive and finite"),
-    (["banana", "both.npz", *TWO, "--variances", "1,1", "--curvature", "1", *PROMISE], "no proved bound: choose --clip"),
+    (
+        ["gaussian", "both.npz", *TWO, "--variances", "1,x", *PROMISE],
+        "--variances 1,x must be numbers",
+    ),
+    (
+        ["gaussian", "both.npz", *TWO, "--variances", "1,-1", *PROMISE],
+        "must be positive and finite",
+    ),
+    (
+        ["banana", "both.npz", *TWO, "--variances", "1,1", "--curvature", "1", *PROMISE],
+        "no proved bound: choose --clip",
+    ),
     (["circle", "ages.npy", "--bounds", "0=0:60", *PROMISE], "needs --sharpness"),
-    (["circle", "both.npz", *TWO, "--sharpness", "1", *PROMISE], "takes one column, 2 were named: age, height"),
-    (["mixture", "ages.npy", "--bounds", "0=0:60", *PROMISE], "needs --variances: 1 known variance"),
+    (
+        ["circle", "both.npz", *TWO, "--sharpness", "1", *PROMISE],
+        "takes one column, 2 were named: age, height",
+    ),
+    (
+        ["mixture", "ages.npy", "--bounds", "0=0:60", *PROMISE],
+        "needs --variances: 1 known variance",
+    ),
     (["logistic", "nowhere.csv", *TWO, "--label", "ill", *PROMISE], "does not exist"),
     (["cubic", "table.csv", *TWO, *PROMISE], "cubic"),
     ([*LOGISTIC, "--shared-by", "best"], "gaussian-dp"),
     ([*LOGISTIC, "--seed", 2**32], "Invalid value for '--seed'"),
     ([*LOGISTIC, "--seed", 2**70], "Invalid value for '--seed': "),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("arguments", "words"), REFUSED, ids=[words for _, words in REFUSED])

@@ -107,7 +107,8 @@ def test_real_noise_beyond_its_bits_is_far_out(from_words):
 
 @pytest.mark.parametrize("sigma", [1e-3, 0.1, 2.2, 30.0, 300.0])
 def test_rounding_of_the_penalty_noise_is_charged(monkeypatch, sigma):
-    """sigma Z - sigma^2 / 2 + E against 60 digits, from Z and E as the compiled block draws them."""
+    """sigma Z - sigma^2 / 2 + E against 60 digits, from Z and E as the compiled block draws
+    them."""
     rng = np.random.default_rng(2)
     normals, exponentials = rng.normal(size=500) * 5, rng.exponential(size=500) * 5
     monkeypatch.setattr(stream, "random_words", lambda pair, shape: pair)
@@ -145,8 +146,7 @@ def test_rounding_of_a_clamped_log_ratio_is_charged():
     assert 2 * (error + coins.LOGISTIC_ERROR) + 2.0**-43 < accept.ROUNDING
 
 
-# -- how often they fall
-# -------------------------------------------------------------------------------------------------------
+# -- how often they fall --------------------------------------------------------------------------
 
 NUM, LOG_RATIOS = 200_000, (-2.5, -0.8, 0.4, 3.0)
 
@@ -201,8 +201,7 @@ def test_broken_bits_are_caught(test, draw):
     assert smallest_pvalue(test, draw) < 1e-6
 
 
-# -- the bill
-# ------------------------------------------------------------------------------------------------------------------
+# -- the bill -------------------------------------------------------------------------------------
 
 
 def test_a_larger_budget_buys_more_bits():

@@ -141,8 +141,7 @@ def test_a_logistic_table_is_counted_by_its_labels():
         assert count.count_sum(made._replace(kinds=None), table, jnp.zeros(1)).tolist() == [5]
 
 
-# -- noise and its price
-# ---------------------------------------------------------------------------------------------------------
+# -- noise and its price --------------------------------------------------------------------------
 
 
 def answers(query, number, unit=REPLACE):
@@ -157,7 +156,8 @@ def answers(query, number, unit=REPLACE):
 
 
 def test_noise_has_its_scale_and_not_one_5_percent_off():
-    """45 000 draws: false alarm 1e-4; 5 % off has a p-value below 1e-6. Three correlations: 2e-5."""
+    """45 000 draws: false alarm 1e-4; 5 % off has a p-value below 1e-6. Three correlations:
+    2e-5."""
     answer = answers(Count(3.0), 15_000)
     draws = (answer.value - [0, 10, 0]) / (3.0 * 2**0.5)
     pooled = draws.ravel()
@@ -185,8 +185,7 @@ def test_noise_follows_the_unit_of_privacy(unit, factor):
     )
 
 
-# -- asked of a curator
-# ----------------------------------------------------------------------------------------------------------
+# -- asked of a curator ---------------------------------------------------------------------------
 
 
 def asked(owner, query):
@@ -224,15 +223,24 @@ def test_owners_count_the_same_kinds():
         Federation(owners)
 
 
-@pytest.mark.parametrize("bad, text", [
-    (Kinds((), lambda row: 0), "kinds.names=.* must be a tuple of 1 to 4096 different texts"),
-    (Kinds(("a", "a"), lambda row: 0), "kinds.names=.* must be a tuple"),
-    (Kinds("ab", lambda row: 0), "kinds.names='ab' must be a tuple"),
-    (Kinds(tuple(map(str, range(4097))), lambda row: 0), "must be a tuple of 1 to 4096"),
-    (Kinds(("a",), lambda row: row[0]), "kinds.of_row must return one integer for one row"),
-    (Kinds(("a",), lambda row: row.astype(jnp.int32)), "kinds.of_row must return one integer for one row"),
-    (Kinds(("a",), lambda row: jax.debug.print("{}", row) or jnp.int32(0)), "kinds.of_row prints or calls back"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "bad, text",
+    [
+        (Kinds((), lambda row: 0), "kinds.names=.* must be a tuple of 1 to 4096 different texts"),
+        (Kinds(("a", "a"), lambda row: 0), "kinds.names=.* must be a tuple"),
+        (Kinds("ab", lambda row: 0), "kinds.names='ab' must be a tuple"),
+        (Kinds(tuple(map(str, range(4097))), lambda row: 0), "must be a tuple of 1 to 4096"),
+        (Kinds(("a",), lambda row: row[0]), "kinds.of_row must return one integer for one row"),
+        (
+            Kinds(("a",), lambda row: row.astype(jnp.int32)),
+            "kinds.of_row must return one integer for one row",
+        ),
+        (
+            Kinds(("a",), lambda row: jax.debug.print("{}", row) or jnp.int32(0)),
+            "kinds.of_row prints or calls back",
+        ),
+    ],
+)
 def test_kinds_that_do_not_fit_are_named(bad, text):
     with pytest.raises(ValueError, match=text):
         Curator(np.ones((3, 2), np.float32), model(kinds=bad), None)

@@ -115,8 +115,7 @@ def test_lifting_keeps_what_is_above_the_floor():
     np.testing.assert_allclose(values, [0.5, *np.linalg.eigvalsh(matrix)[1:]], atol=1e-5)
 
 
-# -- the start
-# -----------------------------------------------------------------------------------------------------------------
+# -- the start ------------------------------------------------------------------------------------
 
 
 def exact_posterior():

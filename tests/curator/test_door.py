@@ -230,8 +230,12 @@ def test_a_model_that_raises_errors_when_it_runs_is_refused():
         Curator(ROWS, MODEL._replace(log_likelihood=log_likelihood), None)
 
 
-LATER = [("log_likelihood", dpmcmc.queries.LogRatio(1.0, 1.0)), ("log_likelihood", dpmcmc.queries.Gradient(1.0, 1.0)),
-         ("rule", dpmcmc.queries.Gradient(1.0, 1.0)), ("statistic", dpmcmc.queries.LogRatio(1.0, 1.0))]  # fmt: skip
+LATER = [
+    ("log_likelihood", dpmcmc.queries.LogRatio(1.0, 1.0)),
+    ("log_likelihood", dpmcmc.queries.Gradient(1.0, 1.0)),
+    ("rule", dpmcmc.queries.Gradient(1.0, 1.0)),
+    ("statistic", dpmcmc.queries.LogRatio(1.0, 1.0)),
+]
 
 
 @pytest.mark.parametrize(
@@ -357,7 +361,10 @@ def test_a_choice_may_depend_on_the_chain(curator):
     arguments = jax.random.split(jax.random.key(0), 5), jnp.arange(10.0).reshape(5, 2)
     found, memory = [], []
     for one in (chosen, masked):
-        program = lambda ask, *lanes, one=one: jax.vmap(lambda *lane: one(ask, *lane))(*lanes)  # noqa: E731
+
+        def program(ask, *lanes, one=one):
+            return jax.vmap(lambda *lane: one(ask, *lane))(*lanes)
+
         executable = curator.trace(program, *arguments).compile()
         assert executable.plan == {query: 5}
         memory.append(executable.compiled.memory_analysis().temp_size_in_bytes)

@@ -96,8 +96,7 @@ def log_likelihoods(position, rows=ROWS):
 RATIOS = log_likelihoods(PROPOSAL) - log_likelihoods(POSITION)
 
 
-# -- values
-# ------------------------------------------------------------------------------------------------------------------------
+# -- values ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-3), (np.float64, 1e-9)])
@@ -228,8 +227,7 @@ def test_an_impossible_move_is_rejected(public):
     )[0]
 
 
-# -- nobody takes them for private
-# -----------------------------------------------------------------------------------------------
+# -- nobody takes them for private ----------------------------------------------------------------
 
 WALK = random_walk(0.1)
 BASELINES = {

@@ -116,7 +116,8 @@ def answers(program, **options):
     return curator.grant(traced.plan).run(traced.compile(), jax.random.key(0))
 def several(ask, key):
     keys = jax.random.split(key, 2)
-    return ask(keys[0], query, start, end).value, ask(keys[1], Gradient(1.0, 5.0, batch=PoissonBatch(0.3)), end).value
+    batch = Gradient(1.0, 5.0, batch=PoissonBatch(0.3))
+    return ask(keys[0], query, start, end).value, ask(keys[1], batch, end).value
 for single, spread in zip(answers(several), answers(several, devices=jax.devices())):
     np.testing.assert_array_equal(single, spread)
 # A program that differs from device to device is answered about what it has on the first.
@@ -124,7 +125,10 @@ count = itertools.count()
 def differs(ask, key):
     number = jax.pure_callback(lambda: np.int32(next(count)), jax.ShapeDtypeStruct((), np.int32))
     return number, ask(jax.random.fold_in(key, number), query, start + number / 8, end).value
-found = [[float(shard.data) for shard in part.addressable_shards] for part in answers(differs, devices=jax.devices())]
+found = [
+    [float(shard.data) for shard in part.addressable_shards]
+    for part in answers(differs, devices=jax.devices())
+]
 assert len(set(found[0])) == 2 and len(set(found[1])) == 1, found
 print("equal")
 """
@@ -160,10 +164,20 @@ def test_rows_spread_over_two_devices_give_the_same_answers(target_piece, path, 
 def test_capacity_pads_without_changing_the_sums():
     budget = Budget(1e4, 0.1, neighbours=Budget(1.0, 0.1).neighbours, rows_per_person=2)
     draws = [
-        sample(KEY, SAMPLERS["penalty"], Curator((FEATURES, LABELS), MODEL, budget, capacity=capacity, fixed_secret=SECRET),
-               jnp.zeros(DIMENSION), num_steps=20, num_chains=1, warmup=0, progress=False).posterior["coefficients"].values
+        sample(
+            KEY,
+            SAMPLERS["penalty"],
+            Curator((FEATURES, LABELS), MODEL, budget, capacity=capacity, fixed_secret=SECRET),
+            jnp.zeros(DIMENSION),
+            num_steps=20,
+            num_chains=1,
+            warmup=0,
+            progress=False,
+        )
+        .posterior["coefficients"]
+        .values
         for capacity in (NUM_ROWS, NUM_ROWS + 300)
-    ]  # fmt: skip
+    ]
     assert len(np.unique(draws[0])) > 5
     np.testing.assert_array_equal(*draws)
 
@@ -174,16 +188,21 @@ from dpmcmc import Budget, Curator, models
 from dpmcmc.queries import Gradient
 features = np.zeros((100, 2), np.float32)
 features[7] = np.inf
-curator = Curator((features, np.ones(100, np.float32)), models.logistic(2, radius=1.0), Budget(8, 1e-6))
+rows = features, np.ones(100, np.float32)
+curator = Curator(rows, models.logistic(2, radius=1.0), Budget(8, 1e-6))
 arguments = jax.random.key(0), jnp.zeros(2)
-traced = curator.trace(lambda ask, key, position: ask(key, Gradient(1.0, 1.0), position), *arguments)
+query = Gradient(1.0, 1.0)
+traced = curator.trace(lambda ask, key, position: ask(key, query, position), *arguments)
 print(np.abs(curator.grant(traced.plan).run(traced.compile(), *arguments).value).max())
 """
 
 
 def test_a_row_is_clipped_whatever_arithmetic_the_environment_asks_for():
     """Compiled to take infinities for impossible, one would count for 2^23 times the clip."""
-    fast = "--xla_cpu_enable_fast_math=true --xla_cpu_fast_math_honor_nans=false --xla_cpu_fast_math_honor_infs=false"
+    fast = (
+        "--xla_cpu_enable_fast_math=true --xla_cpu_fast_math_honor_nans=false "
+        "--xla_cpu_fast_math_honor_infs=false"
+    )
     environment = {**os.environ, "XLA_FLAGS": fast, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, "-c", FAST], env=environment, capture_output=True, text=True
@@ -192,8 +211,7 @@ def test_a_row_is_clipped_whatever_arithmetic_the_environment_asks_for():
     assert float(done.stdout) < 30
 
 
-# -- memory
-# --------------------------------------------------------------------------------------------------------------------
+# -- memory ---------------------------------------------------------------------------------------
 
 
 def block_executable(curator, sampler, num_chains, dimension, num_steps):

@@ -114,8 +114,7 @@ def spends(federation):
     return [len(owner._account.ledger.grants) for owner in federation.owners.values()]
 
 
-# -- sums
-# ----------------------------------------------------------------------------------------------------------------------
+# -- sums -----------------------------------------------------------------------------------------
 
 POINTS = np.array([0.25, -0.5]), np.array([0.75, 0.125])
 QUERIES = {
@@ -233,8 +232,7 @@ def test_one_ask_is_on_every_owners_bill_once():
     assert [dict(one.left) for one in records(grant).values()] == [block.plan] * 3
 
 
-# -- noise
-# ---------------------------------------------------------------------------------------------------------------------
+# -- noise ----------------------------------------------------------------------------------------
 
 
 def noise_p_value(curators):
@@ -271,8 +269,7 @@ def test_every_grant_of_every_owner_has_its_own_secret():
     assert len({np.asarray(secret).tobytes() for secret in secrets}) == 9
 
 
-# -- the posterior
-# -------------------------------------------------------------------------------------------------------------
+# -- the posterior --------------------------------------------------------------------------------
 
 # Three owners' noise has about the variance that one owner's has in the table of samplers.
 THIRD = LogRatio(clip=20.0, noise_multiplier=0.04)
@@ -379,8 +376,7 @@ def test_langevin_from_a_private_start_with_three_owners():
         assert [entry["count"] for entry in ledger["entries"]] == [1, 3 + 16 * 400]
 
 
-# -- budgets
-# -------------------------------------------------------------------------------------------------------------------
+# -- budgets --------------------------------------------------------------------------------------
 
 POOR = UNITS["south"]["budget"]
 
@@ -408,7 +404,10 @@ def test_an_owner_without_a_budget_sets_no_limit():
 def test_when_one_owner_refuses_nobody_is_billed():
     federation = Federation(owners())
     most = federation.max_steps({}, {tiny.RATIO: 2})
-    words = rf"owner south: the run costs epsilon=.*; owner south with the budget of epsilon=1, .* allows {most} steps of 2 chains"
+    words = (
+        "owner south: the run costs epsilon=.*; owner south with the budget of epsilon=1, "
+        rf".* allows {most} steps of 2 chains"
+    )
     with pytest.raises(BudgetExceeded, match=words):
         tiny.run(federation, num_steps=most + 1)
     with pytest.raises(BudgetExceeded, match="owner south: the run costs"):
@@ -449,8 +448,7 @@ def test_an_owner_that_shares_its_budget_serves_several_federations():
     assert spends(federation) == [1, 2, 1]
 
 
-# -- ledgers
-# -------------------------------------------------------------------------------------------------------------------
+# -- ledgers --------------------------------------------------------------------------------------
 
 
 def with_ledgers(folder, **options):
@@ -533,8 +531,7 @@ def test_a_spend_seen_by_somebody_else_is_not_taken_back(tmp_path, monkeypatch):
     assert kept(tmp_path) == [2, 0, 0]
 
 
-# -- the end of a run
-# ----------------------------------------------------------------------------------------------------------
+# -- the end of a run -----------------------------------------------------------------------------
 
 
 def after_block(monkeypatch, number, act):
@@ -653,8 +650,7 @@ def test_withdrawn_before_the_first_draw(monkeypatch):
     assert caught.value.posterior is None
 
 
-# -- refusals
-# ------------------------------------------------------------------------------------------------------------------
+# -- refusals -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -780,8 +776,7 @@ def test_two_owners_cannot_keep_one_ledger(tmp_path):
         Federation(curators)
 
 
-# -- statements
-# ----------------------------------------------------------------------------------------------------------------
+# -- statements -----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -60,8 +60,7 @@ def integers_of(query, sums, bound, unit):
     ).astype(object)
 
 
-# -- sensitivity
-# -------------------------------------------------------------------------------------------------------------------
+# -- sensitivity ----------------------------------------------------------------------------------
 
 
 def neighbours(size: int, unit: Unit, seed: int):
@@ -202,8 +201,7 @@ def test_hostile_rows_stay_within_the_bounds():
         )
 
 
-# -- DP Barker: the law that is charged
-# --------------------------------------------------------------------------------------------
+# -- DP Barker: the law that is charged -----------------------------------------------------------
 
 
 def renyi(mean, variance, other_mean, other_variance, order):
@@ -345,13 +343,13 @@ def test_large_budgets_buy_steps():
     assert calibrate.steps({cost: 1}, 20.0, 1e-6) > 10 * calibrate.steps({coin: 1}, 20.0, 1e-6)
 
 
-# -- estimates
-# ---------------------------------------------------------------------------------------------------------------------
+# -- estimates ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [2, 6])
 def test_ratio_and_variance_are_unbiased_over_all_batches(size):
-    """Every batch of 12 rows once: the mean of l*, and the variance of l* against the mean of v*."""
+    """Every batch of 12 rows once: the mean of l*, and the variance of l* against the mean of
+    v*."""
     of, bound, temperature = 12, 2.0, 0.3
     rows = np.random.default_rng(0).uniform(-1.9, 1.9, of).astype(np.float32)
     table = Table((jnp.asarray(rows),), of, REPLACE, capacity=of)
@@ -398,8 +396,7 @@ def test_the_reverse_move_has_the_opposite_ratio_and_the_same_variance():
     np.testing.assert_array_equal(there.spread, back.spread)
 
 
-# -- answers
-# -----------------------------------------------------------------------------------------------------------------------
+# -- answers --------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -531,8 +528,7 @@ def test_devices_add_their_integers():
     assert [int(part[0]) for part in parts] == [int(part) for part in whole]
 
 
-# -- price
-# -------------------------------------------------------------------------------------------------------------------------
+# -- price ----------------------------------------------------------------------------------------
 
 
 def test_costs():

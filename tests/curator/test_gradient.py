@@ -46,9 +46,10 @@ def inner_product(dimension: int, is_linear: bool) -> Model:
 def ask_many(curator, query, positions, seed=0):
     """One answer for each position, in one grant."""
     keys = jax.random.split(jax.random.key(seed), len(positions))
-    program = lambda ask, keys, positions: jax.vmap(lambda key, p: ask(key, query, p))(  # noqa: E731
-        keys, positions
-    )
+
+    def program(ask, keys, positions):
+        return jax.vmap(lambda key, p: ask(key, query, p))(keys, positions)
+
     traced = curator.trace(program, keys, positions)
     return curator.grant(traced.plan).run(traced.compile(), keys, positions)
 
@@ -80,8 +81,7 @@ def row_gradients(model, position, rows):
     return jax.jit(jax.vmap(jax.grad(model.log_likelihood), (None, 0)))(position, rows)
 
 
-# -- one value in two places
-# -------------------------------------------------------------------------------------------------
+# -- one value in two places ----------------------------------------------------------------------
 
 
 def excess_features(row):
@@ -91,7 +91,10 @@ def excess_features(row):
 
 
 def excess_model():
-    predictor = lambda position, row: jnp.dot(jnp.concatenate(excess_features(row)), position)  # noqa: E731
+
+    def predictor(position, row):
+        return jnp.dot(jnp.concatenate(excess_features(row)), position)
+
     parts = Linear(predictor, excess_features, lambda predictor, row: jax.nn.log_sigmoid(predictor))
     return inner_product(2, False)._replace(
         log_likelihood=lambda p, row: jax.nn.log_sigmoid(predictor(p, row)), linear=parts
@@ -141,7 +144,10 @@ def test_features_that_are_computed_twice_do_not_pass_the_clip():
     ],
 )
 def test_features_are_cells_that_are_moved(features, is_taken):
-    predictor = lambda position, row: jnp.dot(jnp.concatenate(features(row)), position)  # noqa: E731
+
+    def predictor(position, row):
+        return jnp.dot(jnp.concatenate(features(row)), position)
+
     parts = Linear(predictor, features, lambda predictor, row: predictor)
     model = Model(predictor, lambda p: 0.0 * jnp.sum(p), lambda p: {"p": p}, 3, linear=parts)
     rows = {"x": np.arange(12, dtype=np.float32).reshape(4, 3), "y": np.arange(4, dtype=np.int32)}
@@ -162,12 +168,20 @@ def hidden_excess(x, y, z):
 hidden_excess.defjvps(None, None, None)
 
 
-@pytest.mark.parametrize("features", [
-    lambda row: (jnp.stack([hidden_excess(*row)]),),
-    lambda row: (jnp.stack([lax.switch(row[0], [lambda: hidden_excess(*row), lambda: row[1]])]),),
-    lambda row: (jnp.stack([lax.fori_loop(0, row[0], lambda i, z: (z * 0.3).astype(jnp.int32), row[1])]),),
-    lambda row: (jnp.stack([(row[0] / row[1]).astype(jnp.int32)]),),
-], ids=["rule", "switch", "loop", "quotient"])  # fmt: skip
+@pytest.mark.parametrize(
+    "features",
+    [
+        lambda row: (jnp.stack([hidden_excess(*row)]),),
+        lambda row: (
+            jnp.stack([lax.switch(row[0], [lambda: hidden_excess(*row), lambda: row[1]])]),
+        ),
+        lambda row: (
+            jnp.stack([lax.fori_loop(0, row[0], lambda i, z: (z * 0.3).astype(jnp.int32), row[1])]),
+        ),
+        lambda row: (jnp.stack([(row[0] / row[1]).astype(jnp.int32)]),),
+    ],
+    ids=["rule", "switch", "loop", "quotient"],
+)
 def test_whole_features_may_have_been_rounded_on_the_way(features):
     parts = Linear(lambda p, row: row[0] * p[0], features, lambda predictor, row: predictor)
     model = Model(parts.predictor, lambda p: 0.0 * p[0], lambda p: {"p": p}, 1, linear=parts)
@@ -199,7 +213,10 @@ def test_features_of_two_curators_are_each_ones_own():
 def test_features_that_change_are_those_of_the_first_time():
     """An impure function would have one length, and another vector in its place."""
     calls = []
-    features = lambda row: (row, np.full(1, 10.0 ** len(calls.append(0) or calls), np.float32))  # noqa: E731
+
+    def features(row):
+        return (row, np.full(1, 10.0 ** len(calls.append(0) or calls), np.float32))
+
     parts = Linear(lambda p, row: jnp.dot(row, p[:2]), features, lambda predictor, row: predictor)
     model = Curator(
         np.ones((4, 2)),
@@ -251,8 +268,7 @@ def test_integers_are_made_in_one_place(monkeypatch):
     assert num_places() > 1
 
 
-# -- sensitivity
-# ---------------------------------------------------------------------------------------------------------------
+# -- sensitivity ----------------------------------------------------------------------------------
 
 
 def adversarial_rows(seed: int, number: int, dimension: int) -> np.ndarray:
@@ -392,8 +408,7 @@ def test_clipped_rows_are_not_taken_for_too_long(dtype, dimension):
     assert too_long(found, exact_sum.BITS) == 0
 
 
-# -- values
-# --------------------------------------------------------------------------------------------------------------------
+# -- values ---------------------------------------------------------------------------------------
 
 REGRESSIONS = {
     "logistic": (
@@ -545,8 +560,7 @@ def test_no_table_of_gradients_is_made():
         )
 
 
-# -- noise and its price
-# ---------------------------------------------------------------------------------------------------------
+# -- noise and its price --------------------------------------------------------------------------
 
 
 def test_noise_has_its_scale_and_not_one_5_percent_off():
@@ -613,8 +627,7 @@ def test_the_statement_names_the_gradient_and_its_cost():
     assert statement.epsilon < 1
 
 
-# -- batches
-# ---------------------------------------------------------------------------------------------------------------------
+# -- batches --------------------------------------------------------------------------------------
 
 
 def table_of(num_rows: int, capacity: int, num_pieces: int = 3):
@@ -759,8 +772,7 @@ def test_large_batches_are_cut_into_exact_blocks():
     np.testing.assert_allclose(total, [[15_000]], rtol=1e-5)
 
 
-# -- refusals
-# --------------------------------------------------------------------------------------------------------------------
+# -- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make, text", [

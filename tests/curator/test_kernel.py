@@ -113,8 +113,7 @@ def through_xla(monkeypatch, function, *arguments, **options):
         return function(*arguments, **options)
 
 
-# -- the same sums
-# ---------------------------------------------------------------------------------------------------------------
+# -- the same sums --------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -176,8 +175,11 @@ def test_gradients_are_the_same_integers_where_slopes_are(num_chains, monkeypatc
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic", "linear", "poisson"])
 def test_gradients_are_those_of_the_other_path(name, monkeypatch):
-    make = {"logistic": lambda: models.logistic(6, 1.0, intercept=True), "linear": lambda: models.linear(6, 0.5, intercept=True),
-            "poisson": lambda: models.poisson(6, intercept=True)}  # fmt: skip
+    make = {
+        "logistic": lambda: models.logistic(6, 1.0, intercept=True),
+        "linear": lambda: models.linear(6, 0.5, intercept=True),
+        "poisson": lambda: models.poisson(6, intercept=True),
+    }
     arguments = (make[name](), logistic_rows(600, 6), 0.3 * points(3, 7)[0], 0.7)
     found, wanted = gradients(*arguments), through_xla(monkeypatch, gradients, *arguments)
     assert not np.array_equal(found, wanted)
@@ -201,8 +203,7 @@ def test_coefficients_agree_with_the_other_path_to_the_last_bit():
         )
 
 
-# -- the bounds
-# ------------------------------------------------------------------------------------------------------------------
+# -- the bounds -----------------------------------------------------------------------------------
 
 MODEL = models.logistic(3, 1.0)
 BAD_ROWS = [np.nan, -np.nan, np.inf, -np.inf, 3e38, 1e-45, 0.0, 1e3, -1e3]
@@ -288,8 +289,7 @@ def test_no_row_of_a_gradient_exceeds_the_bound(num_chains):
     assert np.linalg.norm(each[:, 0].astype(float), axis=1).max() > 0.9999 * 2.0**bits
 
 
-# -- one pass
-# --------------------------------------------------------------------------------------------------------------------
+# -- one pass -------------------------------------------------------------------------------------
 
 
 def kernels(jaxpr) -> list:
@@ -387,7 +387,8 @@ def test_products_are_fused_with_the_sums_they_feed(monkeypatch):
 
 
 def test_devices_add_their_sums():
-    """Two shards under one axis name give what one table gives; 16 rows, the last of them padding."""
+    """Two shards under one axis name give what one table gives; 16 rows, the last of them
+    padding."""
     rows, model = (
         np.random.default_rng(0).integers(-8, 9, size=(2, 8, 2)).astype(np.float32),
         inner_product(2, True),
@@ -407,8 +408,7 @@ def test_devices_add_their_sums():
     assert whole == wanted and np.array_equal(parts, [wanted, wanted])
 
 
-# -- what takes the other path
-# ---------------------------------------------------------------------------------------------------
+# -- what takes the other path --------------------------------------------------------------------
 
 
 def with_parts(**parts) -> Model:
@@ -463,7 +463,8 @@ REGRESSIONS = [models.logistic(3, 1.0), models.linear(3, 0.5, intercept=True), m
 )
 @pytest.mark.parametrize("model", REGRESSIONS, ids=["logistic", "linear", "poisson"])
 def test_every_regression_has_kernels_on_a_gpu(model, monkeypatch):
-    """As the compiler for GPUs takes them, which needs none: it knows fewer operations than others."""
+    """As the compiler for GPUs takes them, which needs none: it knows fewer operations than
+    others."""
     monkeypatch.setattr(layouts, "INTERPRET", False)
     assert len(lowered(model)) == 4
 
@@ -502,8 +503,7 @@ def test_constants_among_the_features_are_found():
     assert layout == layouts.Layout(0, 3, (0.5, 0.5, 1.0), (2, 3, 4, 0, 1, 5))
 
 
-# -- the noise
-# -------------------------------------------------------------------------------------------------------------------
+# -- the noise ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(), (300,)])
@@ -536,7 +536,11 @@ def program(ask, key, position):
 arguments = jax.random.key(0), np.zeros(2, np.float32)
 traced = curator.trace(program, *arguments)
 curator.grant(traced.plan).run(traced.compile(), *arguments)
-kernels = ("jax.experimental.pallas", "dpmcmc.curator.sums.gpu_", "dpmcmc.curator.noise.cipher_kernel")
+kernels = (
+    "jax.experimental.pallas",
+    "dpmcmc.curator.sums.gpu_",
+    "dpmcmc.curator.noise.cipher_kernel",
+)
 print([name for name in sys.modules if name.startswith(kernels)])
 """
 

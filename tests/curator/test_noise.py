@@ -218,7 +218,8 @@ def test_the_stated_distance_is_an_upper_bound_and_not_far(sigma):
 
 @pytest.mark.parametrize("sigma", [32.0, 1e3, 1e6])
 def test_the_ratio_of_masses_is_as_derived(sigma):
-    """D(s) over the rounded N(0, s^2 - 1/12), against 60 digits: the terms of order 1 / s^2 cancel."""
+    """D(s) over the rounded N(0, s^2 - 1/12), against 60 digits: the terms of order 1 / s^2
+    cancel."""
     with mpmath.workdps(60):
         variance = mpmath.mpf(sigma) ** 2
         w = mpmath.sqrt(variance - mpmath.mpf(1) / 12)

@@ -221,7 +221,8 @@ def test_a_long_name_takes_no_memory_for_the_others():
 
 
 def test_bytes_that_are_no_text_keep_persons_apart(tmp_path):
-    """Müller and Möller were one person in a file that is not UTF-8, and had one row between them."""
+    """Müller and Möller were one person in a file that is not UTF-8, and had one row between
+    them."""
     names = "name\nMüller\nMöller\nMüller\n".encode("latin-1")
     (tmp_path / "table.csv").write_bytes(names)
     for cells in (

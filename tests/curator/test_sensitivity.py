@@ -165,8 +165,7 @@ def test_rows_within_the_radius_never_reach_the_clip():
     assert abs(total - float(np.asarray(exact, np.float64).sum())) < 2000 * float(bound) * 2.0**-23
 
 
-# -- what the queries state
-# ----------------------------------------------------------------------------------------------------
+# -- what the queries state -----------------------------------------------------------------------
 
 ADD = Unit(Neighbours.ADD_OR_REMOVE_ONE)
 MANY = Unit(Neighbours.REPLACE_ONE, 5)
@@ -228,7 +227,10 @@ def test_released_noise_has_the_stated_standard_deviation(unit, factor):
     query = LogRatio(clip=2.0, noise_multiplier=1.5, temperature=0.5)
     with jax.enable_x64(True):
         points = jnp.zeros(1, jnp.float32), jnp.full(1, 0.25, jnp.float32)
-        answer = lambda key: query.answer(key, model, Table((rows,), jnp.int64(8), unit), *points)  # noqa: E731
+
+        def answer(key):
+            return query.answer(key, model, Table((rows,), jnp.int64(8), unit), *points)
+
         keys = stream.random_words(jnp.arange(8, dtype=jnp.uint32), (4000, 8))
         values, variances = jax.jit(jax.vmap(answer))(keys)
     stated = 0.5 * 1.5 * factor * 2.0 * 0.25

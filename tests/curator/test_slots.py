@@ -31,8 +31,7 @@ END = START + 1e-4 * GENERATOR.normal(size=DIMENSION).astype(np.float32)
 FALSE_ALARM = 1e-4
 
 
-# -- random slots
-# ----------------------------------------------------------------------------------------------------------------
+# -- random slots ---------------------------------------------------------------------------------
 
 
 def p_value(orders):
@@ -79,8 +78,7 @@ def test_every_row_has_a_slot_of_its_own_where_their_number_is_private(budget):
     assert Curator(ROWS, MODEL, Budget(1.0, 1e-6))._rows[1] is None
 
 
-# -- what a row that is gone leaves behind
-# -----------------------------------------------------------------------------------------
+# -- what a row that is gone leaves behind --------------------------------------------------------
 
 
 def ratio_sum(rows, order, monkeypatch):
@@ -123,8 +121,7 @@ def test_a_row_that_is_gone_leaves_the_others_in_their_slots(ratios, monkeypatch
         assert ratio_sum(rows, in_order, monkeypatch) != ratio_sum(without, in_order, monkeypatch)
 
 
-# -- rows in any slots are the same rows
-# ------------------------------------------------------------------------------------------
+# -- rows in any slots are the same rows ----------------------------------------------------------
 
 SMALL = models.linear(3, 1.0, radius=2.0, response_bound=3.0, position_radius=2.0)
 VALUES = (

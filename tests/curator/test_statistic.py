@@ -49,7 +49,10 @@ def family(radius=1.0, center=0.0) -> Family:
 
 
 def model(width: int, **options) -> Model:
-    likelihood = lambda position, row: jnp.sum(position * row) - jnp.sum(position**2) / 2  # noqa: E731
+
+    def likelihood(position, row):
+        return jnp.sum(position * row) - jnp.sum(position**2) / 2
+
     return Model(
         likelihood,
         lambda p: -0.5 * jnp.sum(p**2),
@@ -69,8 +72,7 @@ def answers(rows, query, number, made, unit=REPLACE, num_rows=None):
         )
 
 
-# -- sensitivity
-# -----------------------------------------------------------------------------------------------------------------
+# -- sensitivity ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [2, 10])
@@ -164,8 +166,7 @@ def test_to_forget_the_count_is_caught(whole):
     assert squared_distance(whole(high), whole(high, NUM_ROWS - 1)) > 1.9 * FULL**2
 
 
-# -- values
-# ----------------------------------------------------------------------------------------------------------------------
+# -- values ---------------------------------------------------------------------------------------
 
 
 def total(rows, made, num_rows=None):
@@ -279,8 +280,7 @@ def asked(curator, query):
     )
 
 
-# -- noise and its price
-# ---------------------------------------------------------------------------------------------------------
+# -- noise and its price --------------------------------------------------------------------------
 
 
 def test_noise_has_its_scale_and_not_one_5_percent_off():
@@ -328,8 +328,7 @@ def test_the_bill_is_that_of_as_many_gaussians():
     assert f"20 x {query!r}" in str(statement) and query.released in str(statement)
 
 
-# -- once per program
-# ------------------------------------------------------------------------------------------------------------
+# -- once per program -----------------------------------------------------------------------------
 
 
 def test_the_loop_does_not_see_the_rows():
@@ -360,8 +359,7 @@ def test_the_loop_does_not_see_the_rows():
     assert idle.cost_analysis().get("flops", 0.0) < num_rows
 
 
-# -- refusals
-# --------------------------------------------------------------------------------------------------------------------
+# -- refusals -------------------------------------------------------------------------------------
 
 
 def test_a_model_without_a_family_is_refused_before_anything_is_spent():
@@ -374,13 +372,21 @@ def test_a_model_without_a_family_is_refused_before_anything_is_spent():
     assert curator._account.ledger.grants == []
 
 
-@pytest.mark.parametrize("bad, text", [
-    (family(radius=-1.0), "radius=-1.0"),
-    (family(center=np.zeros(3)), r"center \(3,\)"),
-    (family()._replace(statistic=lambda row: row[0]), r"statistic has shape \(\)"),
-    (family()._replace(natural=lambda position: position[:1]), r"natural \(1,\)"),
-    (family()._replace(statistic=lambda row: jnp.zeros(4096), natural=lambda p: jnp.zeros(4096)), "4096 entries is too long"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "bad, text",
+    [
+        (family(radius=-1.0), "radius=-1.0"),
+        (family(center=np.zeros(3)), r"center \(3,\)"),
+        (family()._replace(statistic=lambda row: row[0]), r"statistic has shape \(\)"),
+        (family()._replace(natural=lambda position: position[:1]), r"natural \(1,\)"),
+        (
+            family()._replace(
+                statistic=lambda row: jnp.zeros(4096), natural=lambda p: jnp.zeros(4096)
+            ),
+            "4096 entries is too long",
+        ),
+    ],
+)
 def test_a_family_that_does_not_fit_is_named(bad, text):
     with pytest.raises(ValueError, match=text):
         asked(

@@ -81,8 +81,7 @@ def test_a_family_needs_a_declared_bound():
     assert models.gaussian(COVARIANCE).family is None and models.linear(2, 0.7).family is None
 
 
-# -- the conjugate models
-# ----------------------------------------------------------------------------------------------------------
+# -- the conjugate models -------------------------------------------------------------------------
 
 BINOMIAL, RATE, CATEGORICAL = (
     FAMILIES[name][0] for name in ("binomial", "poisson rate", "categorical")
@@ -190,13 +189,12 @@ def test_posteriors_match_the_models_on_a_grid(temperature):
         ),
     ):
         with jax.enable_x64(True):
-            over_rows = lambda p: jax.vmap(model.log_likelihood, (None, 0))(  # noqa: B023, E731
-                p,
-                jnp.asarray(rows),  # noqa: B023
-            ).sum()
-            values = jax.jit(jax.vmap(lambda p: temperature * over_rows(p) + model.log_prior(p)))(  # noqa: B023
-                grid[:, None]
-            )
+
+            def density(p, model=model, rows=rows, temperature=temperature):
+                over_rows = jax.vmap(model.log_likelihood, (None, 0))(p, jnp.asarray(rows)).sum()
+                return temperature * over_rows + model.log_prior(p)
+
+            values = jax.jit(jax.vmap(density))(grid[:, None])
         weights = special.softmax(np.asarray(values))
         mean = special.psi(a) - (special.psi(b) if model is BINOMIAL else np.log(b))
         assert weights @ grid == pytest.approx(mean, abs=1e-6)

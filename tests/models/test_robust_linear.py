@@ -49,7 +49,10 @@ def test_the_density_of_the_response_is_hubers(threshold):
             )
             assert 0 < noise < 4
             kinks = line + noise * threshold * np.array([-1, 0, 1])
-            density = lambda y, p=position: float(jnp.exp(log_likelihood(jnp.array(p), (x, y))))  # noqa: E731
+
+            def density(y, p=position):
+                return float(jnp.exp(log_likelihood(jnp.array(p), (x, y))))
+
             ends = [line - 60 * noise / threshold, *kinks, line + 60 * noise / threshold]
             pieces = [
                 integrate.quad(density, *pair, epsrel=1e-10)[0] for pair in itertools.pairwise(ends)

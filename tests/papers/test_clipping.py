@@ -28,7 +28,7 @@ def test_few_clipped_rows_move_the_posterior(monkeypatch, tmp_path):
         clipping, "TRIALS", {"Rare": clipping._rare(10_000)._replace(clips=(0.6, 1.0))}
     )
     told = []
-    found = clipping.run(num_repeats=2, num_steps=400, tell=told.append)
+    found = clipping.run(num_repeats=2, num_steps=400, report=told.append)
     clipped, whole = np.median(found["Rare"].mmd, axis=1)
     assert clipped > 0.8 and whole < 0.2
     assert found["Rare"].shares == pytest.approx([0.01, 0.0], abs=0.002) and len(told) == 2

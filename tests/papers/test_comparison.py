@@ -99,7 +99,7 @@ def found():
     budgets = [Budget(epsilon, 1e-5) for epsilon in (0.01, 1.0, 2.0)]
     told = []
     result = comparison.compare(
-        jax.random.key(2), PROBLEM, methods, budgets, 2, 3, most_steps=700, tell=told.append
+        jax.random.key(2), PROBLEM, methods, budgets, 2, 3, most_steps=700, report=told.append
     )
     return result, told
 
@@ -296,7 +296,7 @@ def test_the_figure_by_rows_has_every_method(tmp_path):
 def test_the_command_line(tmp_path, monkeypatch, capsys):
     asked_for, before = [], logging.getLogger("dpmcmc").level
 
-    def run(num_repeats, most_steps, tell):
+    def run(num_repeats, most_steps, report):
         asked_for.append((num_repeats, most_steps))
         return {
             "Some": comparison.Comparison(

@@ -1,5 +1,5 @@
-"""Plans, runs and records: what is planned, that draws do not depend on how a run is cut into blocks, and how it
-ends early.
+"""Plans, runs and records: what is planned, that draws do not depend on how a run is cut into
+blocks, and how it ends early.
 """
 
 import json
@@ -60,8 +60,7 @@ def bill(posterior):
     return {entry["query"]: entry["count"] for entry in ledger["entries"]}
 
 
-# -- how many steps
-# ------------------------------------------------------------------------------------------------------------
+# -- how many steps -------------------------------------------------------------------------------
 
 
 def test_the_bill_is_chains_times_steps():
@@ -106,8 +105,7 @@ def test_what_the_start_asks_is_on_the_bill():
     assert curator.max_steps({tiny.RATIO: alone - 5}, {tiny.RATIO: 2}) == 2
 
 
-# -- which draws
-# ---------------------------------------------------------------------------------------------------------------
+# -- which draws ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -207,8 +205,7 @@ def test_chains_may_start_apart():
     assert first[0] > 3 and first[1] < -3
 
 
-# -- how it ends early
-# ---------------------------------------------------------------------------------------------------------
+# -- how it ends early ----------------------------------------------------------------------------
 
 
 def stop_at_block(monkeypatch, number, error):
@@ -349,7 +346,8 @@ def test_an_interrupt_that_others_handle_is_left_to_them(monkeypatch, tmp_path, 
 
 
 def test_a_run_in_another_thread_leaves_interrupts_alone():
-    """Python lets no other thread than the main one hold them: the run would end before it began."""
+    """Python lets no other thread than the main one hold them: the run would end before it
+    began."""
     with ThreadPoolExecutor(1) as pool:
         assert tiny.means(pool.submit(tiny.run, num_steps=1).result()).shape == (2, 1)
 
@@ -490,7 +488,8 @@ def test_an_empty_file_is_told_from_a_posterior(tmp_path):
     path.touch()
     with pytest.raises(
         ValueError,
-        match="is empty: a run is writing to it, or was killed .*: remove the file, or name another",
+        match="is empty: a run is writing to it, or was killed .*: remove the file, or name "
+        "another",
     ):
         tiny.run(curator, path=path)
     assert curator.num_grants == 0
@@ -600,8 +599,7 @@ def test_a_private_start_begins_at_one_point():
     assert curator._account.ledger.grants == []
 
 
-# -- what does not run
-# ---------------------------------------------------------------------------------------------------------
+# -- what does not run ----------------------------------------------------------------------------
 
 
 def asks(query, num_asks):
@@ -745,7 +743,8 @@ def counting(start, change):
     [(0, lambda total, value: total + value), (False, lambda total, value: total | 2)],
 )
 def test_a_state_that_changes_its_type_is_refused_before_anything_is_spent(start, change):
-    """JAX lets a plain 0 become another type in its first loop: the second block would not take it."""
+    """JAX lets a plain 0 become another type in its first loop: the second block would not take
+    it."""
     curator = tiny.make_curator()
     with pytest.raises(TypeError, match=r"states\.total has type"):
         tiny.run(curator, counting(start, change), num_steps=24)

@@ -1,9 +1,9 @@
 """The gradient samplers on exact answers: classic Hamiltonian Monte Carlo keeps the posterior, and
 a clip that bites is seen.
 
-Random-walk Metropolis and Barker's test without privacy are in tests/cases/samplers.py. |t| below the limit:
-false-alarm rate 1e-3 for the 5 moments of 64 chains together (Bonferroni, Student's law with 63
-degrees of freedom).
+Random-walk Metropolis and Barker's test without privacy are in tests/cases/samplers.py. |t| below
+the limit: false-alarm rate 1e-3 for the 5 moments of 64 chains together (Bonferroni, Student's law
+with 63 degrees of freedom).
 """
 
 import numpy as np

@@ -169,8 +169,7 @@ def test_keeps_the_exact_posterior(name):
     assert largest_score(problem, sampler, unit) < LIMIT
 
 
-# -- twins
-# -------------------------------------------------------------------------------------------------------------------------
+# -- twins ----------------------------------------------------------------------------------------
 
 
 class Remembers(NamedTuple):
@@ -230,7 +229,8 @@ SOMETIMES = [
 
 @pytest.mark.parametrize("make", [categorical, *SOMETIMES])
 def test_every_family_is_taken_and_traced(make):
-    """Also one with constants of 64 bits, after the curator has looked at it in single precision."""
+    """Also one with constants of 64 bits, after the curator has looked at it in single
+    precision."""
     problem = make()
     curator = Curator(problem.rows, problem.model, None)
     traced = curator.trace(
@@ -241,8 +241,7 @@ def test_every_family_is_taken_and_traced(make):
     assert traced.plan == {problem.query: 1}
 
 
-# -- details
-# -----------------------------------------------------------------------------------------------------------------------
+# -- details --------------------------------------------------------------------------------------
 
 
 def test_small_differences_are_not_lost():

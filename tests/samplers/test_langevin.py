@@ -69,7 +69,8 @@ def draws_at_all_steps(is_published=False):
 
 
 def excess_variance(draws, eigenvalue, eigenvector):
-    """Variance along an eigenvector relative to the posterior's, less 1, with its standard error."""
+    """Variance along an eigenvector relative to the posterior's, less 1, with its standard
+    error."""
     squares = ((draws - MEAN) @ eigenvector) ** 2 * eigenvalue
     size = float(arviz.ess(squares, method="mean"))
     assert size >= 2000

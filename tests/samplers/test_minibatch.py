@@ -31,8 +31,7 @@ from tests.cases.samplers import APPROXIMATE
 from tests.chains import COINS, COINS_MODEL, run_chains
 from tests.statistics import accept_probability, threshold
 
-# -- exact laws
-# ------------------------------------------------------------------------------------------------------------------
+# -- exact laws -----------------------------------------------------------------------------------
 
 
 def batch_law(counts, size: int):
@@ -130,8 +129,7 @@ def _moments(grid, law):
     return mean, law @ (grid - mean) ** 2
 
 
-# -- as stated, on coins
-# -----------------------------------------------------------------------------------------------------------
+# -- as stated, on coins --------------------------------------------------------------------------
 
 # Scale, cap and cells, as in the table
 MOVES = {5: (0.5, 1.5, 20), 50: (0.2, 0.6, 20), 2.0: (0.08, 0.08, 4), 1.5: (0.07, 0.07, 4)}
@@ -203,8 +201,7 @@ def test_twins_have_more_bias(case, twin):
     assert abs(bias(query, [-1.0, 1.0], [560, 440], *moves_of(query))[1]) > 1.3 * case.variance_bias
 
 
-# -- how the bias shrinks
-# ----------------------------------------------------------------------------------------------------------
+# -- how the bias shrinks -------------------------------------------------------------------------
 
 # Variance 1, and no skewness or excess kurtosis: like normal rows
 SYMMETRIC = [-(3**0.5), 0.0, 3**0.5], [2000, 8000, 2000]
@@ -262,8 +259,7 @@ def test_far_downhill_moves_are_accepted_as_often_as_said(rows, skewness):
     assert found == pytest.approx(said, rel=0.15)
 
 
-# -- the samplers have that law
-# ----------------------------------------------------------------------------------------------------
+# -- the samplers have that law -------------------------------------------------------------------
 
 
 LONG = 4000

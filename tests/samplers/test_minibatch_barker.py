@@ -92,8 +92,7 @@ def metropolis(log_ratio):
     return math.exp(min(log_ratio, 0.0))
 
 
-# -- the law
-# -------------------------------------------------------------------------------------------------------------------
+# -- the law --------------------------------------------------------------------------------------
 
 BOUND, RATIO, PUBLIC = 0.4, 3.0, 0.3
 PIECES = [0.4, -0.25], [9.0, 7.0]  # the third row meets the clip; the last place has no row
@@ -214,8 +213,7 @@ def test_the_noisy_ratio_has_the_mean_of_the_batch():
     assert abs(values.mean() - sum(rate * w for _, w in laws)) > stats.norm.isf(5e-5) * error
 
 
-# -- the grid
-# ------------------------------------------------------------------------------------------------------------------
+# -- the grid -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ratio", [0.01, 1.0, 8.0, 50.0])
@@ -269,8 +267,7 @@ def test_a_row_that_is_not_drawn_does_not_matter_and_a_bad_row_adds_nothing():
     assert len(np.unique(honest)) > 100
 
 
-# -- what it may reveal
-# ---------------------------------------------------------------------------------------------------------
+# -- what it may reveal ---------------------------------------------------------------------------
 
 
 def log_chances(test, log_ratio, differences, bound, ratio):
@@ -375,8 +372,7 @@ def test_no_row_exceeds_the_profile_of_the_noisy_ratio(unit, others):
         )
 
 
-# -- the bill
-# ------------------------------------------------------------------------------------------------------------------
+# -- the bill -------------------------------------------------------------------------------------
 
 
 def test_costs():
@@ -486,8 +482,7 @@ def test_a_private_run_has_a_finite_promise():
     assert 0 < statement.epsilon < 1 and "accept bits" in str(statement)
 
 
-# -- twins whose chain is off
-# ---------------------------------------------------------------------------------------------------
+# -- twins whose chain is off ---------------------------------------------------------------------
 
 CHAINS = 32
 CHAIN_LIMIT = threshold(num_scores=5, num_chains=CHAINS, family_rate=1e-4)
@@ -535,8 +530,7 @@ def test_uniform_noise_is_caught():
     )
 
 
-# -- layout
-# --------------------------------------------------------------------------------------------------------------------
+# -- layout ---------------------------------------------------------------------------------------
 
 SHARDED = """
 import jax, numpy as np, sys

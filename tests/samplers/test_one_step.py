@@ -70,8 +70,7 @@ def check_covariance(draws, expected):
     np.testing.assert_allclose(found, np.eye(len(found)), atol=5 * 2**0.5 / len(draws) ** 0.5)
 
 
-# -- random walks
-# ----------------------------------------------------------------------------------------------------------------
+# -- random walks ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("log_ratio, variance", [(0.3, 2.0), (-0.5, 0.0)])
@@ -166,8 +165,7 @@ def test_no_move_is_longer_than_the_cap_and_many_are_as_long(kind):
     assert lengths.max() <= 0.5 and np.mean(lengths > 0.499) > 0.4
 
 
-# -- sufficient statistics
-# -------------------------------------------------------------------------------------------------------
+# -- sufficient statistics ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model, rows", [
@@ -195,8 +193,7 @@ def test_the_noisy_ratio_is_that_of_the_rows_and_tells_the_variance_of_its_noise
     )
 
 
-# -- gradients
-# -------------------------------------------------------------------------------------------------------------------
+# -- gradients ------------------------------------------------------------------------------------
 
 RELEASED = np.float32([2.0, -3.0])  # a gradient of the log-likelihood, wherever it is asked for
 
@@ -390,8 +387,7 @@ def test_every_chain_begins_with_numbers_of_its_own():
     np.testing.assert_allclose(heats.friction, 0.8)
 
 
-# -- the private start
-# -----------------------------------------------------------------------------------------------------------
+# -- the private start ----------------------------------------------------------------------------
 
 
 def newton(log_prior, variance, hessian=PRECISION, num_steps=1, of_gradient=1e-6):

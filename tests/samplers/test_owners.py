@@ -76,8 +76,7 @@ def test_an_owner_left_out_is_caught():
     assert least_p_value(one, two) < 1e-6
 
 
-# -- a batch of fixed size is one owner's: every owner draws its own
-# ---------------------------------------------------------
+# -- a batch of fixed size is one owner's: every owner draws its own ------------------------------
 
 COIN_MEAN, COIN_VARIANCE = (
     np.asarray(part, float)

@@ -39,8 +39,7 @@ def test_the_posterior_is_stationary(case):
     assert effective_size(chains) >= FEWEST
 
 
-# -- twins
-# -------------------------------------------------------------------------------------------------------------------
+# -- twins ----------------------------------------------------------------------------------------
 
 MAKE_PENALTY, RATIO = TESTS["penalty ratio"]
 

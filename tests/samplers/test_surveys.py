@@ -223,8 +223,7 @@ def test_a_prior_with_limits_is_kept():
     assert draws.min() > 0 and is_accepted > 0.1 and draws.std(axis=0).min() > 0.05
 
 
-# -- do the intervals hold?
-# ------------------------------------------------------------------------------------------------------
+# -- do the intervals hold? -----------------------------------------------------------------------
 
 DIMENSION, RADIUS = 3, 3**0.5
 
@@ -327,8 +326,7 @@ def test_intervals_hold_where_effects_are_strong(scale, least):
     assert least < held < 0.95
 
 
-# -- the bill
-# --------------------------------------------------------------------------------------------------------------------
+# -- the bill -------------------------------------------------------------------------------------
 
 ROWS = jax.jit(testing.simulate_logistic_rows, static_argnums=(1, 3))(
     jax.random.key(1), 4000, np.array([1.0, -0.5]), 1.0

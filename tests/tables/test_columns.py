@@ -202,7 +202,8 @@ def test_bad_bounds_are_named(text, words):
 @pytest.mark.parametrize("names", [["age", "ill"], ["1", "age"], ["ill", "age"]])
 @pytest.mark.parametrize("line", ["58,1,Smith", "58,ill,Smith", "1980-02-03,ill,Smith"])
 def test_a_first_line_that_may_be_a_row_is_not_shown(line, names, tmp_path):
-    """Even if a name is there by chance, or because cells are told by the names of their columns."""
+    """Even if a name is there by chance, or because cells are told by the names of their
+    columns."""
     path = tmp_path / "table.csv"
     path.write_text(f"{line}\n33,0,Jones\n")
     with pytest.raises(
@@ -420,7 +421,8 @@ def test_levels_are_parsed():
     for text in ("sex", "sex=male", "=a/b", "sex=a/a", "sex=a/b/", "sex=a/b,sex=a/c"):
         with pytest.raises(
             ValueError,
-            match="must read COLUMN=ONE/TWO/..., two different values or more, and each column once",
+            match="must read COLUMN=ONE/TWO/..., two different values or more, and each column "
+            "once",
         ):
             parse_levels(text)
 

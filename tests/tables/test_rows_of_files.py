@@ -60,7 +60,8 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("name", PACKERS)
 @pytest.mark.parametrize("is_quoted", [False, True])
 def test_no_control_character_in_a_cell_makes_a_row(is_quoted, name, folder):
-    """Of all of Unicode's control characters and line ends only an unquoted line feed ends a row."""
+    """Of all of Unicode's control characters and line ends only an unquoted line feed ends a
+    row."""
     others = [("a", "fine", "1"), ("b", "fine", "2")]
     # 65 control characters, the line separator and the paragraph separator
     assert len(CONTROLS) == 67

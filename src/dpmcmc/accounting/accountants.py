@@ -3,19 +3,23 @@ r"""From a ledger to (epsilon, delta): one function per method, each an upper bo
 A ledger is a mapping from costs to how often each was incurred. The methods, by name:
 
     gaussian      exact, for Gaussian queries alone (:cite:p:`raisa2021hamiltonian`, Theorem 2.4)
-    pld           privacy-loss distributions by connect-the-dots on exact profiles; almost exact, any ledger of profiles
+    pld           privacy-loss distributions by connect-the-dots on exact profiles; almost exact,
+                  for costs that all have a profile
     recursion     exact for accept bits of one kind, up to its grid; slow, so only when asked for
-    rdp           Renyi divergences of the best order, best conversion; any ledger whose costs have finite ones, chosen in advance
+    rdp           Renyi divergences of the best order, best conversion; for costs that all have
+                  finite divergences and were chosen in advance
     rdp-paper     the same orders with the papers' conversion
     zcdp          sum of rho, best conversion
     zcdp-paper    rho + sqrt(4 rho log 1/delta)
-    advanced      the advanced composition theorem, for queries of one kind (:cite:p:`yildirim2019exact`, Theorem 3)
+    advanced      the advanced composition theorem, for queries of one kind
+                  (:cite:p:`yildirim2019exact`, Theorem 3)
     pure          sum of pure epsilons
-    pld-pair      pld with the looser pair of laws for fixed-size batches that the papers' Fourier accountant uses
+    pld-pair      pld with the looser pair of laws for fixed-size batches that the papers' Fourier
+                  accountant uses
 
-`epsilon` picks the least of the quick ones. Releases that are only near their ideal law (their
-`distance` is positive) are paid for with one hundredth of delta:  k releases at distances t_j from
-ideal add (1 + e^epsilon) sum_j t_j.
+`epsilon` returns the smallest result of the quick methods. Releases whose total-variation error
+(`distance`) is positive use one hundredth of delta:  k releases with errors t_j add
+(1 + e^epsilon) sum_j t_j  to delta.
 """
 
 from __future__ import annotations
@@ -39,19 +43,62 @@ ROUNDING = 1e-12  # of a delta in closed form
 
 
 class Spent(NamedTuple):
-    """What a ledger costs at the given delta, and which method says so."""
+    """What a ledger costs at the given delta, and which method proves it.
+
+    Attributes:
+        epsilon: The smallest epsilon that was proved.
+        method: The name of the method that proved it.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants, costs
+        >>> accountants.epsilon({costs.Gaussian(10.0): 4}, 1e-5).method
+        'gaussian'
+    """
 
     epsilon: float
     method: str
 
 
 def gaussian_epsilon(costs: Costs, delta: float) -> float:
-    """Exact, for a ledger of Gaussian queries."""
+    """Return the exact epsilon of Gaussian queries.
+
+    Args:
+        costs: How often each cost was incurred.
+        delta: The delta of the promise.
+
+    Returns:
+        The epsilon at `delta`.
+
+    Raises:
+        UnsupportedQuery: A cost is not `Gaussian`.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> accountants.gaussian_epsilon({Gaussian(10.0): 4}, 1e-5) < 1
+        True
+    """
     return gaussian.epsilon(delta, gaussian_mu(costs))
 
 
 def gaussian_mu(costs: Costs) -> float:
-    """The Gaussian-DP parameter of a ledger of Gaussian queries: mu^2 = sum of count / z^2."""
+    """Return the Gaussian-DP parameter of Gaussian queries: mu^2 = sum of count / z^2.
+
+    Args:
+        costs: How often each cost was incurred.
+
+    Returns:
+        The parameter mu.
+
+    Raises:
+        UnsupportedQuery: A cost is not `Gaussian`.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> accountants.gaussian_mu({Gaussian(10.0): 4})
+        0.2
+    """
     if not all(isinstance(cost, Gaussian) for cost in costs):
         raise UnsupportedQuery(
             "the exact Gaussian composition needs a ledger of Gaussian costs alone"
@@ -60,15 +107,50 @@ def gaussian_mu(costs: Costs) -> float:
 
 
 def rdp_epsilon(costs: Costs, delta: float) -> float:
-    """Renyi divergences added over the ledger; the best order and the best conversion."""
+    """Return epsilon by Renyi divergences: the best order and the best conversion.
+
+    Args:
+        costs: How often each cost was incurred.
+        delta: The delta of the promise.
+
+    Returns:
+        The epsilon at `delta`.
+
+    Raises:
+        UnsupportedQuery: No order has a finite divergence for all costs.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> accountants.rdp_epsilon({Gaussian(10.0): 4}, 1e-5) < 1
+        True
+    """
     return _finite(
         renyi.least(curve(costs), functools.partial(renyi.best_epsilon, delta=delta)), costs
     )
 
 
 def rdp_paper_epsilon(costs: Costs, delta: float) -> float:
-    """Renyi divergences added over the ledger; the best order, the papers' conversion
-    (:cite:p:`raisa2021thesis`, Theorem 2.5).
+    """Return epsilon by Renyi divergences: the best order, and the papers' conversion.
+
+    The conversion is that of :cite:p:`raisa2021thesis`, Theorem 2.5.
+
+    Args:
+        costs: How often each cost was incurred.
+        delta: The delta of the promise.
+
+    Returns:
+        The epsilon at `delta`.
+
+    Raises:
+        UnsupportedQuery: No order has a finite divergence for all costs.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> costs = {Gaussian(10.0): 4}
+        >>> accountants.rdp_paper_epsilon(costs, 1e-5) > accountants.rdp_epsilon(costs, 1e-5)
+        True
     """
     return _finite(
         renyi.least(curve(costs), functools.partial(renyi.paper_epsilon, delta=delta)), costs
@@ -95,7 +177,21 @@ def _finite(epsilon: float, costs: Costs) -> float:
 
 
 def curve(costs: Costs) -> renyi.Curve:
-    """The Renyi divergence of the whole ledger as a function of the order."""
+    """Return the Renyi divergence of all costs together as a function of the order.
+
+    Args:
+        costs: How often each cost was incurred.
+
+    Returns:
+        A function of an array of orders.
+
+    Example:
+        >>> import numpy as np
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> accountants.curve({Gaussian(1.0): 4})(np.array([2.0])).tolist()
+        [4.0]
+    """
 
     def at(orders: np.ndarray) -> np.ndarray:
         known = tuple(orders.tolist())
@@ -110,17 +206,70 @@ def _rdp(cost: Cost, orders: tuple[float, ...]) -> np.ndarray:
 
 
 def zcdp_epsilon(costs: Costs, delta: float) -> float:
-    """rho added over the ledger, the best conversion."""
+    """Return epsilon by zero-concentrated DP: the sum of rho, and the best conversion.
+
+    Args:
+        costs: How often each cost was incurred.
+        delta: The delta of the promise.
+
+    Returns:
+        The epsilon at `delta`.
+
+    Raises:
+        UnsupportedQuery: A cost has no bound of this kind.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> accountants.zcdp_epsilon({Gaussian(10.0): 4}, 1e-5) < 1
+        True
+    """
     return renyi.zcdp_epsilon(zcdp_rho(costs), delta)
 
 
 def zcdp_paper_epsilon(costs: Costs, delta: float) -> float:
-    """rho added over the ledger, converted as in :cite:p:`raisa2021thesis`, Theorem 2.5."""
+    """Return epsilon by zero-concentrated DP: the sum of rho, and the papers' conversion.
+
+    The conversion is that of :cite:p:`raisa2021thesis`, Theorem 2.5.
+
+    Args:
+        costs: How often each cost was incurred.
+        delta: The delta of the promise.
+
+    Returns:
+        The epsilon at `delta`.
+
+    Raises:
+        UnsupportedQuery: A cost has no bound of this kind.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> costs = {Gaussian(10.0): 4}
+        >>> accountants.zcdp_paper_epsilon(costs, 1e-5) > accountants.zcdp_epsilon(costs, 1e-5)
+        True
+    """
     return renyi.zcdp_epsilon_paper(zcdp_rho(costs), delta)
 
 
 def zcdp_rho(costs: Costs) -> float:
-    """rho of the whole ledger."""
+    """Return rho of all costs together.
+
+    Args:
+        costs: How often each cost was incurred.
+
+    Returns:
+        The sum of rho.
+
+    Raises:
+        UnsupportedQuery: A cost has no bound of this kind.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> accountants.zcdp_rho({Gaussian(1.0): 4})
+        2.0
+    """
     rhos = {cost: cost.rho() for cost in costs}
     if unknown := sorted({type(cost).__name__ for cost, rho in rhos.items() if rho is None}):
         raise UnsupportedQuery(f"{', '.join(unknown)} has no zCDP bound: choose another method")
@@ -128,7 +277,24 @@ def zcdp_rho(costs: Costs) -> float:
 
 
 def pure_epsilon(costs: Costs, delta: float) -> float:
-    """Pure epsilons added: valid with delta = 0."""
+    """Return the sum of pure epsilons, which holds with delta = 0.
+
+    Args:
+        costs: How often each cost was incurred.
+        delta: Not used: the sum holds for every delta.
+
+    Returns:
+        The sum.
+
+    Raises:
+        UnsupportedQuery: A cost has no bound of this kind.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Pure
+        >>> accountants.pure_epsilon({Pure(0.25): 4}, 1e-5)
+        1.0
+    """
     pures = {cost: cost.pure() for cost in costs}
     if unknown := sorted({type(cost).__name__ for cost, value in pures.items() if value is None}):
         raise UnsupportedQuery(f"{', '.join(unknown)} has no pure epsilon: choose another method")
@@ -136,7 +302,25 @@ def pure_epsilon(costs: Costs, delta: float) -> float:
 
 
 def pld_epsilon(costs: Costs, delta: float) -> float:
-    """Privacy-loss distributions of the exact profiles."""
+    """Return epsilon by privacy-loss distributions of the exact profiles.
+
+    Args:
+        costs: How often each cost was incurred.
+        delta: The delta of the promise.
+
+    Returns:
+        The epsilon at `delta`.
+
+    Raises:
+        UnsupportedQuery: A cost has no profile, there are too many queries, or `delta` is too
+            small.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> accountants.pld_epsilon({Gaussian(10.0): 4}, 1e-5) < 1
+        True
+    """
     from dpmcmc.accounting.laws import pld
 
     _check_number(costs)
@@ -144,8 +328,27 @@ def pld_epsilon(costs: Costs, delta: float) -> float:
 
 
 def pld_pair_epsilon(costs: Costs, delta: float) -> float:
-    """The same with the looser pair (1-q) N(0,1) + q N(+-mu,1) for fixed-size batches, as the
-    papers' Fourier accountant.
+    """Return epsilon by privacy-loss distributions, with a looser pair for fixed-size batches.
+
+    The pair is  (1-q) N(0,1) + q N(+-mu,1), as in the papers' Fourier accountant.
+
+    Args:
+        costs: How often each cost was incurred.
+        delta: The delta of the promise.
+
+    Returns:
+        The epsilon at `delta`.
+
+    Raises:
+        UnsupportedQuery: No cost is a fixed-size batch, or as in `pld_epsilon`.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import SubsampledGaussian
+        >>> from dpmcmc.types import Neighbours
+        >>> costs = {SubsampledGaussian("fixed", 0.1, 5.0, Neighbours.REPLACE_ONE): 2}
+        >>> accountants.pld_pair_epsilon(costs, 1e-5) >= accountants.pld_epsilon(costs, 1e-5)
+        True
     """
     from dpmcmc.accounting.laws import pld
 
@@ -176,15 +379,50 @@ def _loosened(cost: Any) -> Any:
 
 
 def recursion_epsilon(costs: Costs, delta: float) -> float:
-    """The exact recursion for accept bits of one kind."""
+    """Return epsilon of accept bits of one kind by the exact recursion.
+
+    Args:
+        costs: How often each cost was incurred.
+        delta: The delta of the promise.
+
+    Returns:
+        The epsilon at `delta`.
+
+    Raises:
+        UnsupportedQuery: There are other costs, or too many bits.
+
+    Example:
+        >>> from dpmcmc import Barker
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import AcceptBit
+        >>> accountants.recursion_epsilon({AcceptBit(Barker(), 0.1): 2}, 1e-3) < 0.2
+        True
+    """
     from dpmcmc.accounting.laws import recursion
 
     return recursion.ledger_epsilon(costs, delta)
 
 
 def advanced_epsilon(costs: Costs, delta: float) -> float:
-    """Advanced composition of one kind of query: pure ones, or Gaussian ones with half of delta for
-    the steps.
+    """Return epsilon by advanced composition of one kind of query.
+
+    The queries are pure ones, or Gaussian ones with half of delta for the steps.
+
+    Args:
+        costs: How often each cost was incurred.
+        delta: The delta of the promise.
+
+    Returns:
+        The epsilon at `delta`.
+
+    Raises:
+        UnsupportedQuery: There are several kinds of cost, or the theorem has no bound for it.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> accountants.advanced_epsilon({Gaussian(100.0): 4}, 1e-5) < 1
+        True
     """
     if len(costs) != 1:
         raise UnsupportedQuery("advanced composition is for one kind of query")
@@ -221,11 +459,24 @@ MANY_QUERIES = 10**7  # for pld: what its grid loses grows with them, and rdp ma
 
 
 def epsilons(costs: Costs, delta: float, methods: Iterable[str] | None = None) -> dict[str, float]:
-    """epsilon by every method that applies to the ledger (all but the recursion unless `methods`
-    names them).
+    """Return epsilon by every method that applies to the costs.
 
-    A method whose epsilon is so large that distances from ideal laws eat up delta proves nothing
-    and is left out.
+    A method is left out if it has no bound for some cost, or if its epsilon is so large that the
+    total-variation errors use up delta.
+
+    Args:
+        costs: How often each cost was incurred.
+        delta: The delta of the promise.
+        methods: The names of the methods; without them all but the recursion are tried.
+
+    Returns:
+        The epsilons by the methods' names.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> accountants.epsilons({Gaussian(1.0): 4}, 1e-5, ["pure", "gaussian"]).keys()
+        dict_keys(['gaussian'])
     """
     names = [name for name in METHODS if name != "recursion"] if methods is None else list(methods)
     bounds = {}
@@ -238,8 +489,26 @@ def epsilons(costs: Costs, delta: float, methods: Iterable[str] | None = None) -
 
 
 def epsilon_by(method: str, costs: Costs, delta: float) -> float:
-    """epsilon by one method; refused (`UnsupportedQuery`) where the method has no bound for some
-    cost.
+    """Return epsilon by one method.
+
+    Args:
+        method: The method's name, one of `METHODS`.
+        costs: How often each cost was incurred.
+        delta: The delta of the promise.
+
+    Returns:
+        The epsilon at `delta`.
+
+    Raises:
+        UnsupportedQuery: The method has no bound for some cost.
+        BudgetExceeded: The total-variation errors use up delta.
+        ValueError: There is no such method, or an argument is out of range.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> accountants.epsilon_by("gaussian", {Gaussian(10.0): 4}, 1e-5) < 1
+        True
     """
     if method not in METHODS:
         raise ValueError(f"method={method!r} must be one of {list(METHODS)}")
@@ -256,8 +525,28 @@ def epsilon_by(method: str, costs: Costs, delta: float) -> float:
 
 
 def epsilon(costs: Costs, delta: float) -> Spent:
-    """The least epsilon that a quick method proves: the closed form for Gaussians, PLD or pure
-    where profiles are known, RDP or pure where they are not or PLD has no answer.
+    """Return the least epsilon that a quick method proves.
+
+    That is the closed form for Gaussians, PLD or pure where profiles are known, and RDP or pure
+    where they are not or PLD has no answer.
+
+    Args:
+        costs: How often each cost was incurred.
+        delta: The delta of the promise.
+
+    Returns:
+        The epsilon, and the method that proves it.
+
+    Raises:
+        UnsupportedQuery: No method bounds the costs.
+        BudgetExceeded: The total-variation errors use up delta.
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> accountants.epsilon({Gaussian(10.0): 4}, 1e-5).method
+        'gaussian'
     """
     costs = checked(costs)
     _check_delta(delta)
@@ -286,8 +575,25 @@ def epsilon(costs: Costs, delta: float) -> Spent:
 
 
 def delta(costs: Costs, epsilon: float) -> float:
-    """The least delta that a quick method proves at this epsilon, with what distances from ideal
-    laws add to it.
+    """Return the least delta that a quick method proves at this epsilon.
+
+    It includes what the total-variation errors add.
+
+    Args:
+        costs: How often each cost was incurred.
+        epsilon: The epsilon of the promise.
+
+    Returns:
+        The delta at `epsilon`.
+
+    Raises:
+        ValueError: `epsilon` is negative, or a count is out of range.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> accountants.delta({Gaussian(10.0): 4}, 1.0) < 1e-6
+        True
     """
     costs = checked(costs)
     if not epsilon >= 0:
@@ -316,10 +622,25 @@ def _deltas(costs: Costs, epsilon: float) -> list[float]:
 
 
 def checked(costs: Costs) -> dict[Any, int]:
-    """The costs that were incurred at all. A ledger only grows: what is not a whole number, at
-    least 0, is refused.
+    """Return the costs that were incurred at all, with counts that are Python's own integers.
 
-    Counts become Python's own integers: those of NumPy and JAX wrap around.
+    Integer types of NumPy and JAX wrap around.
+
+    Args:
+        costs: How often each cost was incurred.
+
+    Returns:
+        The costs whose count is positive.
+
+    Raises:
+        ValueError: A count is negative, too large or not a whole number, or costs are for two
+            relations.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> accountants.checked({Gaussian(1.0): 4.0, Gaussian(2.0): 0})
+        {Gaussian(noise_multiplier=1.0, distance=0.0): 4}
     """
     for cost, count in costs.items():
         if not (0 <= count <= MOST_QUERIES and count == int(count)):
@@ -337,7 +658,23 @@ def checked(costs: Costs) -> dict[Any, int]:
 
 
 def checked_step(per_step: Costs) -> dict[Any, int]:
-    """The costs of one step. A step without any is refused: no number of such steps is too many."""
+    """Return the costs of one step, and refuse a step without any.
+
+    Args:
+        per_step: How often one step incurs each cost.
+
+    Returns:
+        The costs whose count is positive.
+
+    Raises:
+        ValueError: There are no costs, or as in `checked`.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> accountants.checked_step({Gaussian(1.0): 2})
+        {Gaussian(noise_multiplier=1.0, distance=0.0): 2}
+    """
     costs = checked(per_step)
     if not costs:
         raise ValueError(
@@ -348,7 +685,19 @@ def checked_step(per_step: Costs) -> dict[Any, int]:
 
 
 def check_budget(epsilon: float, delta: float) -> None:
-    """Refuse what is no (epsilon, delta)."""
+    """Refuse numbers that are not an (epsilon, delta).
+
+    Args:
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+
+    Raises:
+        ValueError: `epsilon` is negative or infinite, or `delta` is not in (0, 1).
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> accountants.check_budget(1.0, 1e-6)
+    """
     if not 0 <= epsilon < math.inf:
         raise ValueError(
             f"epsilon={epsilon} must be at least 0 and finite: it bounds the privacy loss"
@@ -362,13 +711,39 @@ def _check_delta(delta: float) -> None:
 
 
 def total_distance(costs: Costs) -> float:
-    """How far all releases together are from their ideal laws, at most."""
+    """Return a bound on the total-variation error of all releases together.
+
+    Args:
+        costs: How often each cost was incurred.
+
+    Returns:
+        The sum of `distance`.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> accountants.total_distance({Gaussian(1.0, distance=0.25): 2})
+        0.5
+    """
     return math.fsum(count * cost.distance for cost, count in costs.items())
 
 
 def room_for_distances(epsilon: float, delta: float) -> float:
-    """How far all releases together may be from their ideal laws: (1 + e^epsilon) times that is the
-    hundredth of delta.
+    """Return how large the total-variation error of all releases may be.
+
+    (1 + e^epsilon) times it is the hundredth of delta that is reserved.
+
+    Args:
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+
+    Returns:
+        The largest total-variation error.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants
+        >>> accountants.room_for_distances(0.0, 0.5)
+        0.0025
     """
     return RESERVE * delta / (1 + math.exp(epsilon)) if epsilon < 700 else 0.0
 
@@ -389,7 +764,7 @@ def _check_distance(distance: float, epsilon: float, delta: float) -> None:
     charge = _charge(distance, epsilon)
     if charge > RESERVE * delta:
         raise BudgetExceeded(
-            f"the releases are {distance:.3g} away from their ideal laws in all; at "
+            f"the total-variation error of the releases is {distance:.3g} in all; at "
             f"epsilon={epsilon:.3g} that "
             f"adds {charge:.3g} to delta, more than the hundredth of delta={delta:.3g} kept for "
             "it: "

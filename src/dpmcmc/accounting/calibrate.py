@@ -27,10 +27,27 @@ def steps(
     initial: Costs | None = None,
     method: str | None = None,
 ) -> int:
-    """The largest k such that `initial` and k times `per_step` stay within (epsilon, delta); 0 if
-    not even 1 does.
+    """Return the largest k such that `initial` and k times `per_step` stay within the budget.
 
-    `method` names one accountant; without it the best quick one is used for every k.
+    Args:
+        per_step: How often one step incurs each cost.
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+        initial: The costs that come before the first step.
+        method: The name of an accountant; without it the best quick one is used.
+
+    Returns:
+        The number of steps; 0 if not even 1 fits.
+
+    Raises:
+        UnsupportedQuery: The method has no bound for some cost, or does not compose so many.
+        ValueError: An argument is out of range, or a step has no costs.
+
+    Example:
+        >>> from dpmcmc.accounting import calibrate
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> calibrate.steps({Gaussian(50.0): 1}, 1.0, 1e-6)
+        140
     """
     accountants.check_budget(epsilon, delta)
     per_step = accountants.checked_step(per_step)
@@ -57,8 +74,28 @@ def steps(
 
 
 def held_back(per_step: Costs, epsilon: float, delta: float, initial: Costs | None = None) -> bool:
-    """Whether more steps would fit if every release had exactly its ideal law: then no larger
-    epsilon allows more.
+    """Whether more steps would fit if every release had exactly its ideal law.
+
+    Then no larger epsilon allows more.
+
+    Args:
+        per_step: How often one step incurs each cost.
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+        initial: The costs that come before the first step.
+
+    Returns:
+        Whether the total-variation errors limit the number of steps.
+
+    Raises:
+        UnsupportedQuery: As in `steps`.
+        ValueError: As in `steps`.
+
+    Example:
+        >>> from dpmcmc.accounting import calibrate
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> calibrate.held_back({Gaussian(50.0): 1}, 1.0, 1e-6)
+        False
     """
     ideal = [ideal_costs(part) for part in (per_step, initial or {})]
     kept = (1 - accountants.RESERVE) * delta
@@ -68,8 +105,27 @@ def held_back(per_step: Costs, epsilon: float, delta: float, initial: Costs | No
 def noise(
     ledger: Callable[[float], Costs], epsilon: float, delta: float, method: str | None = None
 ) -> float:
-    """The smallest noise multiplier z, to four decimals, rounded up, for which ledger(z) stays
-    within (epsilon, delta).
+    """Return the smallest noise multiplier, rounded up to four decimals, that fits the budget.
+
+    Args:
+        ledger: A function from the noise multiplier to the costs.
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+        method: The name of an accountant; without it the best quick one is used.
+
+    Returns:
+        The noise multiplier.
+
+    Raises:
+        BudgetExceeded: Not even the largest noise multiplier fits.
+        UnsupportedQuery: The method has no bound for some cost.
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> from dpmcmc.accounting import calibrate
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> calibrate.noise(lambda multiplier: {Gaussian(multiplier): 10}, 1.0, 1e-6) > 10
+        True
     """
     accountants.check_budget(epsilon, delta)
 
@@ -92,24 +148,85 @@ def noise(
 def left(
     ledger: Costs, epsilon: float, delta: float, per_step: Costs, method: str | None = None
 ) -> int:
-    """How many more steps fit after what `ledger` already holds, all of it chosen in advance (else
-    use a filter).
+    """Return how many more steps fit after given costs, all of them chosen in advance.
+
+    For steps that are chosen on the way use a filter.
+
+    Args:
+        ledger: How often each cost was incurred.
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+        per_step: How often one step incurs each cost.
+        method: The name of an accountant; without it the best quick one is used.
+
+    Returns:
+        The number of steps.
+
+    Raises:
+        UnsupportedQuery: As in `steps`.
+        ValueError: As in `steps`.
+
+    Example:
+        >>> from dpmcmc.accounting import calibrate
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> step = {Gaussian(50.0): 1}
+        >>> fits = calibrate.steps(step, 1.0, 1e-6)
+        >>> fits - calibrate.left({Gaussian(50.0): 10}, 1.0, 1e-6, step)
+        10
     """
     return steps(per_step, epsilon, delta, initial=ledger, method=method)
 
 
 def epsilon_left(ledger: Costs, epsilon: float, delta: float) -> float:
-    """The epsilon that is not spent yet at this delta, 0 if the ledger is over budget.
+    """Return the epsilon that is not spent yet at this delta, 0 if the costs are over budget.
 
-    More fits than has this epsilon by itself, for epsilons do not add up: `left` tells how many
+    More fits than has this epsilon by itself, for epsilons do not add up: `left` returns how many
     steps.
+
+    Args:
+        ledger: How often each cost was incurred.
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+
+    Returns:
+        The remaining epsilon.
+
+    Raises:
+        UnsupportedQuery: No method bounds the costs.
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> from dpmcmc.accounting import calibrate
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> 0 < calibrate.epsilon_left({Gaussian(50.0): 10}, 1.0, 1e-6) < 1
+        True
     """
     accountants.check_budget(epsilon, delta)
     return max(0.0, epsilon - accountants.epsilon(ledger, delta).epsilon)
 
 
 def within(ledger: Costs, epsilon: float, delta: float, method: str | None = None) -> bool:
-    """Whether a ledger stays within the budget; distances too large for it count as "no"."""
+    """Whether costs stay within the budget; total-variation errors too large for it count as "no".
+
+    Args:
+        ledger: How often each cost was incurred.
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+        method: The name of an accountant; without it the best quick one is used.
+
+    Returns:
+        Whether they do.
+
+    Raises:
+        UnsupportedQuery: The method has no bound for some cost.
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> from dpmcmc.accounting import calibrate
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> calibrate.within({Gaussian(50.0): 10}, 1.0, 1e-6)
+        True
+    """
     try:
         return _reached_epsilon(ledger, delta, method) <= epsilon
     except BudgetExceeded:
@@ -148,7 +265,22 @@ def _reached_epsilon(ledger: Costs, delta: float, method: str | None) -> float:
 
 
 def combined(first: Costs, second: Costs, times: int = 1) -> dict[Any, int]:
-    """The ledger of `first` and `times` copies of `second`."""
+    """Return the costs of `first` and `times` copies of `second`.
+
+    Args:
+        first: How often each cost was incurred.
+        second: The same of what is copied.
+        times: The number of copies.
+
+    Returns:
+        The counts by cost.
+
+    Example:
+        >>> from dpmcmc.accounting import calibrate
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> list(calibrate.combined({Gaussian(1.0): 1}, {Gaussian(1.0): 2}, 3).values())
+        [7]
+    """
     total = {cost: int(count) for cost, count in first.items()}
     for cost, count in second.items():
         total[cost] = total.get(cost, 0) + int(times) * int(count)
@@ -156,7 +288,20 @@ def combined(first: Costs, second: Costs, times: int = 1) -> dict[Any, int]:
 
 
 def ideal_costs(ledger: Costs) -> dict[Any, int]:
-    """The ledger as if every release had exactly its ideal law."""
+    """Return the costs as if every release had exactly its ideal law.
+
+    Args:
+        ledger: How often each cost was incurred.
+
+    Returns:
+        The counts by cost, without total-variation errors.
+
+    Example:
+        >>> from dpmcmc.accounting import calibrate
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> [cost.distance for cost in calibrate.ideal_costs({Gaussian(1.0, distance=1e-9): 1})]
+        [0.0]
+    """
     total: dict[Any, int] = {}
     for cost, count in ledger.items():
         ideal = replace(cost, distance=0.0) if cost.distance else cost

@@ -2,9 +2,9 @@ r"""What one query reveals: frozen values with all that an accountant needs.
 
 A `Cost` bounds the release in up to four ways, and accountants use those that it knows.
 
-`distance` is the total-variation distance between the release as computed and the ideal law that
-the bounds are about (floating point, coins with finitely many random bits). Accountants charge it
-to delta.
+`distance` is the total-variation error: the distance between the law of the release as computed and
+the ideal law that the bounds are about (floating point, coins with finitely many random bits).
+Accountants add it to delta.
 """
 
 from __future__ import annotations
@@ -32,6 +32,15 @@ class Cost:
     """Bounds on one release.
 
     Each kind of cost overrides the bounds that it knows; the others are as here: none.
+
+    Attributes:
+        is_of_one_row: Whether the cost is about a person with one row: a batch may hold several
+            rows of a person.
+
+    Example:
+        >>> from dpmcmc.accounting.costs import Cost
+        >>> print(Cost().rho())
+        None
     """
 
     # Whether it is about a person with one row: a batch may hold several of them
@@ -58,7 +67,17 @@ class Cost:
 
 @dataclass(frozen=True)
 class Gaussian(Cost):
-    """A value with Gaussian noise of standard deviation noise_multiplier * sensitivity."""
+    """A value with Gaussian noise of standard deviation noise_multiplier * sensitivity.
+
+    Attributes:
+        noise_multiplier: The standard deviation of the noise over the sensitivity.
+        distance: The total-variation error of the release as computed.
+
+    Example:
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> Gaussian(noise_multiplier=1.0).rho()
+        0.5
+    """
 
     noise_multiplier: float
     distance: float = 0.0
@@ -79,11 +98,21 @@ class Gaussian(Cost):
 
 @dataclass(frozen=True)
 class AcceptBit(Cost):
-    """The accept bit of a test whose log-ratio moves by at most `range` when the table changes by
-    one unit of privacy.
+    """The accept bit of a test whose log-ratio changes by a bounded amount.
 
-    It has no profiles: composing the worst one over all log-ratios would be valid, but lose a
-    quarter or more of the steps.
+    It has no profiles: composing the worst one over all log-ratios would be valid, but would cost a
+    quarter of the steps or more.
+
+    Attributes:
+        test: The acceptance test.
+        range: The largest change of the log-ratio when the table changes by one unit of privacy.
+        distance: The total-variation error of the release as computed.
+
+    Example:
+        >>> from dpmcmc import Barker
+        >>> from dpmcmc.accounting.costs import AcceptBit
+        >>> AcceptBit(Barker(), range=0.25).pure()
+        0.25
     """
 
     test: Barker | LazyBarker | Penalty
@@ -128,7 +157,17 @@ class AcceptBit(Cost):
 
 @dataclass(frozen=True)
 class Pure(Cost):
-    """Any release with pure epsilon-differential privacy."""
+    """Any release with pure epsilon-differential privacy.
+
+    Attributes:
+        epsilon: Its epsilon.
+        distance: The total-variation error of the release as computed.
+
+    Example:
+        >>> from dpmcmc.accounting.costs import Pure
+        >>> Pure(epsilon=1.0).rho()
+        0.5
+    """
 
     epsilon: float
     distance: float = 0.0
@@ -154,7 +193,17 @@ class Pure(Cost):
 
 @dataclass(frozen=True)
 class ZCDP(Cost):
-    """Any release with rho-zero-concentrated differential privacy."""
+    """Any release with rho-zero-concentrated differential privacy.
+
+    Attributes:
+        zcdp: Its rho.
+        distance: The total-variation error of the release as computed.
+
+    Example:
+        >>> from dpmcmc.accounting.costs import ZCDP
+        >>> ZCDP(zcdp=0.25).rho()
+        0.25
+    """
 
     zcdp: float
     distance: float = 0.0
@@ -171,13 +220,26 @@ class ZCDP(Cost):
 
 @dataclass(frozen=True)
 class SubsampledGaussian(Cost):
-    """A Gaussian query on a random batch: each row with chance `rate` ("poisson"), or a fixed
-    number of rows ("fixed").
+    """A Gaussian query on a random batch of rows.
 
-    noise_multiplier is std / sensitivity for the relation `neighbours`, the sensitivity that of the
-    query on all rows: with per-row norms up to c it is 2c when a row is replaced, c when one is
-    added or removed. A fixed-size batch always has someone else in the place of a removed row, so
-    there the batch changes by 2c under both relations.
+    The sensitivity is that of the query on all rows: with per-row norms up to c it is 2c when a row
+    is replaced, c when one is added or removed. A fixed-size batch always has another row in the
+    place of a removed one, so there the batch changes by 2c under both relations.
+
+    Attributes:
+        scheme: How the batch is drawn: "poisson", each row with probability `rate`, or "fixed", a
+            fixed number of rows.
+        rate: The share of the rows that a batch has, on average.
+        noise_multiplier: The standard deviation of the noise over the sensitivity, for
+            `neighbours`.
+        neighbours: Which tables are neighbours.
+        distance: The total-variation error of the release as computed.
+
+    Example:
+        >>> from dpmcmc.accounting.costs import SubsampledGaussian
+        >>> from dpmcmc.types import Neighbours
+        >>> SubsampledGaussian("poisson", 0.01, 1.0, Neighbours.ADD_OR_REMOVE_ONE).rho()
+        0.5
     """
 
     is_of_one_row: ClassVar[bool] = True
@@ -235,11 +297,23 @@ class SubsampledGaussian(Cost):
 
 @dataclass(frozen=True)
 class PoissonMixture(Cost):
-    """A noisy sum over rows drawn a Poisson(rate) number of times each; one draw moves the sum by
-    at most `weight`.
+    """A noisy sum over rows that are drawn a Poisson(rate) number of times each.
 
-    It has no finite Renyi divergence: a row is drawn k times with a chance near 1/k!, and the
+    It has no finite Renyi divergence: a row is drawn k times with a probability near 1/k!, and the
     divergence then grows like e^(k^2).
+
+    Attributes:
+        rate: The mean number of draws of a row.
+        weight: The largest change of the sum by one draw.
+        std: The standard deviation of the noise.
+        neighbours: Which tables are neighbours.
+        distance: The total-variation error of the release as computed.
+
+    Example:
+        >>> from dpmcmc.accounting.costs import PoissonMixture
+        >>> from dpmcmc.types import Neighbours
+        >>> PoissonMixture(0.01, 1.0, 2.0, Neighbours.REPLACE_ONE).rdp([2.0]).tolist()
+        [inf]
     """
 
     is_of_one_row: ClassVar[bool] = True
@@ -263,11 +337,19 @@ class PoissonMixture(Cost):
 
 @dataclass(frozen=True)
 class MinibatchBarker(Cost):
-    """The accept bit of Barker's test on a TunaMH batch; a row's energy difference is within
-    +-row_bound (c M).
+    """The accept bit of Barker's test on a TunaMH batch.
 
-    ratio = n * row_bound / lambda, lambda the constant part of the mean batch size: few rows read
-    makes it large. `rounding` is what floating point adds to either loss.
+    Attributes:
+        row_bound: The bound c M of the absolute value of a row's energy difference.
+        ratio: n * row_bound / lambda, with lambda the constant part of the mean batch size: it is
+            large if few rows are read.
+        distance: The total-variation error of the release as computed.
+        rounding: What floating point adds to either loss.
+
+    Example:
+        >>> from dpmcmc.accounting.costs import MinibatchBarker
+        >>> MinibatchBarker(row_bound=0.01, ratio=0.1).pure() < 0.1
+        True
     """
 
     is_of_one_row: ClassVar[bool] = True
@@ -307,14 +389,25 @@ class MinibatchBarker(Cost):
 
 @dataclass(frozen=True)
 class DPBarker(Cost):
-    """A step of DP Barker (:cite:p:`raisa2021thesis`, Algorithm 3): noise variance 2, a batch,
-    ratios within sqrt(b)/n.
+    """A step of DP Barker (:cite:p:`raisa2021thesis`, Algorithm 3).
 
-    bound="paper" is the base divergence of Theorem 3.3 there; bound="tight" is its exact value,
+    It has noise of variance 2, a batch, and ratios within sqrt(b)/n. bound="paper" is the base
+    divergence of Theorem 3.3 there; bound="tight" is its exact value,
 
         -log(1 + d)/2 - log(1 - (a-1) d)/(2 (a-1)) + 2a/(b (1 - (a-1) d)),
 
     with  d = 4 (b-1)/b^2  and  (a-1) d < 1.
+
+    Attributes:
+        batch: The number b of rows in a batch.
+        rows: The number n of rows.
+        bound: Which bound is used, "tight" or "paper".
+        distance: The total-variation error of the release as computed.
+
+    Example:
+        >>> from dpmcmc.accounting.costs import DPBarker
+        >>> DPBarker(batch=100, rows=10_000).rdp([2.0]).item() < 1
+        True
     """
 
     is_of_one_row: ClassVar[bool] = True
@@ -362,7 +455,16 @@ def _barker_rdp(batch: int, rows: int, bound: str, orders: tuple[float, ...]) ->
 
 @dataclass(frozen=True)
 class NonPrivate(Cost):
-    """A release without any bound. It makes every epsilon infinite."""
+    """A release without any bound. It makes every epsilon infinite.
+
+    Attributes:
+        reason: Why it has no bound, in words.
+
+    Example:
+        >>> from dpmcmc.accounting.costs import NonPrivate
+        >>> NonPrivate("the rows are released").rho()
+        inf
+    """
 
     reason: str
     distance: ClassVar[float] = 0.0
@@ -430,16 +532,43 @@ NAMES = {kind: name for name, kind in (KINDS | TESTS).items()}
 
 
 def to_json(cost: Any) -> dict[str, Any]:
-    """A JSON object with the field "kind" and one field for each parameter."""
+    """Return a cost as a JSON object with the field "kind" and one field for each parameter.
+
+    Args:
+        cost: The cost.
+
+    Returns:
+        The object.
+
+    Example:
+        >>> from dpmcmc.accounting import costs
+        >>> costs.to_json(costs.Pure(1.0))
+        {'kind': 'pure', 'epsilon': 1.0, 'distance': 0.0}
+    """
     return {"kind": NAMES[type(cost)]} | {
         field.name: _plain(getattr(cost, field.name)) for field in fields(cost)
     }
 
 
 def from_json(value: Any, kinds: dict[str, type] = KINDS) -> Any:
-    """The cost that `to_json` wrote.
+    """Return the cost that `to_json` was given.
 
     What is unknown, missing or of another type is refused, never skipped or guessed.
+
+    Args:
+        value: What `to_json` returned.
+        kinds: The classes by the value of the field "kind".
+
+    Returns:
+        The cost.
+
+    Raises:
+        ValueError: It is no cost of these kinds, or a field is missing, unknown or of another type.
+
+    Example:
+        >>> from dpmcmc.accounting import costs
+        >>> costs.from_json(costs.to_json(costs.Gaussian(2.0)))
+        Gaussian(noise_multiplier=2.0, distance=0.0)
     """
     if (
         not isinstance(value, dict)

@@ -1,17 +1,18 @@
 r"""Filters: budgets fixed in advance for queries that are chosen on the way.
 
-When the next run is chosen after seeing the last, adding up costs and then converting is not
-enough: the conversion must not depend on the answers. A filter fixes it at creation, and grants as
-long as a running sum stays within its total:
+When the next run is chosen after the last one's answers are known, adding up costs and then
+converting is not enough: the conversion must not depend on the answers. A filter fixes it at
+creation, and grants as long as a running sum stays within its total:
 
     gaussian_filter  sum of 1/z^2 <= mu^2, where mu-Gaussian DP is exactly (epsilon, delta)-private
                      :cite:p:`smith2022fully,koskela2023individual`; Gaussian queries alone
-    zcdp_filter      sum of rho <= rho*  :cite:p:`feldman2021individual`; then D_a <= rho* a at every order a
-    renyi_filter     sum of D_a <= D* at one order a, fixed in advance (same source). Worth having for the penalty's
-                     accept bit: its zCDP bound is that of the released ratio, its divergence at the
-                     order that matters is not.
+    zcdp_filter      sum of rho <= rho*  :cite:p:`feldman2021individual`;
+                     then D_a <= rho* a at every order a
+    renyi_filter     sum of D_a <= D* at one order a, fixed in advance (same source). It is useful
+                     for the penalty's accept bit: its zCDP bound is that of the released ratio, but
+                     its divergence at the order that matters is smaller.
 
-One hundredth of delta is kept for releases that are only near their ideal laws (`accountants`).
+One hundredth of delta is kept for the total-variation errors of the releases (`accountants`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,23 @@ from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 
 
 class Filter:
-    """A total, a measure of ledgers that adds up, and what was spent so far."""
+    """A total, a measure of costs that adds up, and what was spent so far.
+
+    Args:
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+        total: The largest sum of the measure.
+        measure: A function from costs to a number that adds up.
+        unit: The name of that number, for messages.
+
+    Example:
+        >>> from dpmcmc.accounting import filters
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> shared = filters.zcdp_filter(1.0, 1e-6)
+        >>> shared.spend({Gaussian(50.0): 10})
+        >>> shared.fits({Gaussian(1.0): 1})
+        False
+    """
 
     def __init__(
         self,
@@ -58,7 +75,17 @@ class Filter:
         return max(0.0, self.total - self.spent)
 
     def fits(self, costs: Costs) -> bool:
-        """Whether these costs may be granted now. Depends on public numbers alone."""
+        """Whether these costs may be granted now. Depends on public numbers alone.
+
+        Args:
+            costs: How often each cost would be incurred.
+
+        Returns:
+            Whether they fit.
+
+        Raises:
+            UnsupportedQuery: The filter has no bound for some cost.
+        """
         together = self._with(costs)
         return (
             self._measure(together) <= self.total
@@ -66,21 +93,36 @@ class Filter:
         )
 
     def spend(self, costs: Costs) -> None:
-        """Grant these costs, or refuse all of them."""
+        """Grant these costs, or refuse all of them.
+
+        Args:
+            costs: How often each cost is incurred.
+
+        Raises:
+            BudgetExceeded: They do not fit.
+            UnsupportedQuery: The filter has no bound for some cost.
+        """
         self.check(costs)
         self._granted = self._with(costs)
 
     def check(self, costs: Costs) -> None:
-        """Refuse costs that may not be granted now. Spends nothing."""
+        """Refuse costs that may not be granted now. Spends nothing.
+
+        Args:
+            costs: How often each cost would be incurred.
+
+        Raises:
+            BudgetExceeded: They do not fit.
+            UnsupportedQuery: The filter has no bound for some cost.
+        """
         if not self.fits(costs):
             together = self._with(costs)
             if self._measure(together) <= self.total:
                 distance = accountants.total_distance(together)
                 raise BudgetExceeded(
-                    f"the releases would be {distance:.3g} away from their ideal laws in all, the "
-                    "filter has room "
-                    f"for {self.distance_total:.3g} (budget: epsilon={self.epsilon:g}, "
-                    f"delta={self.delta:g}): ask for fewer steps"
+                    f"the total-variation error of the releases would be {distance:.3g} in all, "
+                    f"and the filter allows {self.distance_total:.3g} (budget: "
+                    f"epsilon={self.epsilon:g}, delta={self.delta:g}): ask for fewer steps"
                 )
             raise BudgetExceeded(
                 f"this costs {self._measure(costs):.6g} {self.unit}, {self.left:.6g} of "
@@ -89,7 +131,19 @@ class Filter:
             )
 
     def steps(self, per_step: Costs, initial: Costs | None = None) -> int:
-        """The largest number of copies of `per_step` that may be granted now, after `initial`."""
+        """Return the largest number of copies of `per_step` that may be granted now.
+
+        Args:
+            per_step: How often one step incurs each cost.
+            initial: The costs that come before the first step.
+
+        Returns:
+            The number of steps.
+
+        Raises:
+            ValueError: A step has no costs.
+            UnsupportedQuery: The filter has no bound for some cost.
+        """
         costs = accountants.checked_step(per_step)
         return largest(lambda count: self.fits(calibrate.combined(initial or {}, costs, count)))
 
@@ -98,7 +152,24 @@ class Filter:
 
 
 def gaussian_filter(epsilon: float, delta: float) -> Filter:
-    """Sums 1/z^2. Refuses anything but Gaussian queries."""
+    """Return a filter that sums 1/z^2, for Gaussian queries alone.
+
+    Args:
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+
+    Returns:
+        The filter, with nothing spent.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> from dpmcmc.accounting import filters
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> filters.gaussian_filter(1.0, 1e-6).fits({Gaussian(50.0): 10})
+        True
+    """
     accountants.check_budget(epsilon, delta)
     total = gaussian.mu(epsilon, (1 - accountants.RESERVE) * delta) ** 2
 
@@ -110,7 +181,24 @@ def gaussian_filter(epsilon: float, delta: float) -> Filter:
 
 
 def zcdp_filter(epsilon: float, delta: float) -> Filter:
-    """Sums rho. Refuses costs without a zCDP bound."""
+    """Return a filter that sums rho, for costs with a zCDP bound.
+
+    Args:
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+
+    Returns:
+        The filter, with nothing spent.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> from dpmcmc.accounting import filters
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> filters.zcdp_filter(1.0, 1e-6).fits({Gaussian(50.0): 10})
+        True
+    """
     accountants.check_budget(epsilon, delta)
 
     def measure(costs: Costs) -> float:
@@ -127,8 +215,25 @@ def zcdp_filter(epsilon: float, delta: float) -> Filter:
 
 
 def renyi_filter(epsilon: float, delta: float) -> Filter:
-    """Sums Renyi divergences of one order: the one that is best for costs that grow in proportion
-    to it.
+    """Return a filter that sums Renyi divergences of one order.
+
+    The order is the one that is best for costs that grow in proportion to it.
+
+    Args:
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+
+    Returns:
+        The filter, with nothing spent.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> from dpmcmc.accounting import filters
+        >>> from dpmcmc.accounting.costs import Gaussian
+        >>> filters.renyi_filter(1.0, 1e-6).fits({Gaussian(50.0): 10})
+        True
     """
     accountants.check_budget(epsilon, delta)
     kept = (1 - accountants.RESERVE) * delta
@@ -183,7 +288,20 @@ BY_NAME = {NAMES[shared_by]: make for shared_by, make in FILTERS.items()}
 
 
 def largest_rho(epsilon: float, delta: float) -> float:
-    """The largest rho whose best conversion stays within (epsilon, delta); 0 if none does."""
+    """Return the largest rho whose best conversion stays within (epsilon, delta); 0 if none does.
+
+    Args:
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+
+    Returns:
+        The largest rho.
+
+    Example:
+        >>> from dpmcmc.accounting import filters
+        >>> filters.largest_rho(1.0, 1e-6) < 0.1
+        True
+    """
     return largest_exponential(lambda rho: renyi.zcdp_epsilon(rho, delta) - epsilon, -60.0, 25.0)
 
 

@@ -1,16 +1,16 @@
-r"""A promise in words: how well anybody can tell two neighbouring tables apart.
+r"""A promise in words: how well anybody can distinguish two neighbouring tables.
 
-Who has two tables in mind, one as likely as the other, and sees all answers, names the true one
-with a chance of at most (1 + v) / 2, where v is the total variation between the answers' laws: the
-delta at epsilon = 0. Of a ledger it is computed. Where runs share a budget, their ledger is not
-known before the last; then v comes from what the filter lets through in all, m in its own measure,
-by the closed form for Gaussians and otherwise, as a divergence of any order from 1 on bounds
-Kullback's k, from Pinsker's inequality and that of Bretagnolle and Huber,
+Somebody who thinks two tables equally likely, and knows all answers, identifies the true one with
+probability at most (1 + v) / 2, where v is the total variation between the answers' laws: the
+delta at epsilon = 0. It is computed from the ledger. Where runs share a budget, their ledger is not
+known before the last; then v comes from the filter's total, m in its own measure: by the closed
+form for Gaussians, and otherwise (a divergence of any order from 1 on bounds Kullback's k) from
+Pinsker's inequality and that of Bretagnolle and Huber,
 
     v <= sqrt(k / 2),     v <= sqrt(1 - e^-k).
 
-The promise alone says less, v <= (e^epsilon - 1 + 2 delta) / (e^epsilon + 1), and is the least of
-all where epsilon is pure.
+The promise alone gives the bound  v <= (e^epsilon - 1 + 2 delta) / (e^epsilon + 1),  which is the
+smallest of all where epsilon is pure.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dpmcmc.accounting.laws import gaussian
 
 
 def chance(costs: Costs, epsilon: float, delta: float, method: str) -> float:
-    """The chance of the best guess after all answers, at most: of a ledger, or of all that its
-    filter lets through.
+    """A bound on the probability of the best guess after all answers: those of a ledger, or all
+    that its filter allows.
     """
     promised = math.tanh(epsilon / 2) + 2 * delta * math.exp(-epsilon) / (1 + math.exp(-epsilon))
     by_total_variation = (

@@ -38,8 +38,18 @@ DRAFT, LOCK = ".draft", ".lock"
 
 @dataclass
 class Ledger:
-    """The grants of one table under one promise; `facts` are the public facts that must not change
-    between openings.
+    """The grants of one table under one promise.
+
+    Attributes:
+        facts: The public facts that must not change between openings.
+        path: The file that holds the grants; without it they are in memory alone.
+        grants: The bills of the grants so far.
+        lock: Of threads: the file and `grants` change together.
+
+    Example:
+        >>> from dpmcmc.accounting import ledger
+        >>> ledger.Ledger({"n": 40}).grants
+        []
     """
 
     facts: dict[str, Any]
@@ -50,8 +60,19 @@ class Ledger:
 
     @classmethod
     def open(cls, facts: dict[str, Any], path: str | Path | None = None) -> Ledger:
-        """A new ledger, or the one already kept at `path` if it is about the same table and
-        promise.
+        """Return a new ledger, or the one already kept at `path`.
+
+        Args:
+            facts: The public facts of the table and the promise.
+            path: The file; without it the ledger is in memory alone.
+
+        Returns:
+            The ledger.
+
+        Raises:
+            ValueError: No ledger can be kept at `path`, or the file is not a ledger.
+            BudgetExceeded: The kept ledger has other facts.
+            PrivacyRefusal: The file is not as a curator wrote it.
         """
         if path is None:
             return cls(facts)
@@ -90,7 +111,14 @@ class Ledger:
         return cls(facts, path, [from_json(bill) for bill in _bills(kept)])
 
     def record(self, bill: tuple[Entry, ...]) -> None:
-        """Write a grant down; returns only when it is on disk."""
+        """Write a grant down; returns only when it is on disk.
+
+        Args:
+            bill: The entries of the grant.
+
+        Raises:
+            BudgetExceeded: Somebody else has written to the file since it was opened.
+        """
         with self.lock:
             if self.path is not None:
                 with _locked(self.path):
@@ -99,7 +127,11 @@ class Ledger:
             self.grants.append(bill)
 
     def take_back(self) -> None:
-        """Strike the last grant out: for one that was written down and not given out."""
+        """Delete the last grant: for one that was written down and not given out.
+
+        Raises:
+            BudgetExceeded: Somebody else has written to the file since it was opened.
+        """
         with self.lock:
             if self.path is not None:
                 with _locked(self.path):
@@ -108,7 +140,11 @@ class Ledger:
             self.grants.pop()
 
     def check_current(self) -> None:
-        """Refuse to go on where the file was written to by somebody else since it was opened."""
+        """Refuse to go on if somebody else has written to the file since it was opened.
+
+        Raises:
+            BudgetExceeded: Somebody else has.
+        """
         if self.path is None:
             return
         with self.lock:
@@ -141,7 +177,21 @@ class Ledger:
 def record_all(ledgers: Sequence[Ledger], bills: Sequence[tuple[Entry, ...]]) -> None:
     """Write a bill into each ledger.
 
-    When one of them fails, the others are as before; a killed process leaves too many spends.
+    If one of them fails, the others are as before; a killed process leaves too many grants.
+
+    Args:
+        ledgers: The ledgers.
+        bills: One bill for each ledger.
+
+    Raises:
+        BudgetExceeded: Another process has written to a file since it was opened.
+
+    Example:
+        >>> from dpmcmc.accounting import ledger
+        >>> several = [ledger.Ledger({}), ledger.Ledger({})]
+        >>> ledger.record_all(several, [(), ()])
+        >>> [len(each.grants) for each in several]
+        [1, 1]
     """
     recorded: list[Ledger] = []
     try:
@@ -156,7 +206,25 @@ def record_all(ledgers: Sequence[Ledger], bills: Sequence[tuple[Entry, ...]]) ->
 
 
 class Audit(NamedTuple):
-    """What the grants in a file add up to, beside the budget they were given from."""
+    """What the grants in a file add up to, beside the budget they were given from.
+
+    Attributes:
+        num_grants: The number of grants.
+        num_queries: The number of queries of all grants.
+        epsilon: Of all grants together; a shared budget is promised as a whole.
+        budget: The epsilon of the budget; infinite where nothing was promised.
+        delta: The delta of the budget.
+        method: The accountant behind `epsilon`.
+        relation: Which tables are neighbours.
+        rows_per_person: The largest number of rows of a person.
+        left: What is left of a shared budget, in words.
+        is_within: Whether `epsilon` is within the budget.
+
+    Example:
+        >>> from dpmcmc.accounting import ledger
+        >>> ledger.Audit(1, 20, 0.5, 1.0, 1e-6, "rdp", "replace-one", 1, None, True).is_within
+        True
+    """
 
     num_grants: int
     num_queries: int
@@ -171,7 +239,22 @@ class Audit(NamedTuple):
 
 
 def is_kept(path: Path) -> bool:
-    """Whether a curator keeps its spends in this file: it is not the bill of one statement."""
+    """Whether a curator keeps its grants in this file: it is not the bill of one statement.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Whether it does.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from dpmcmc.accounting import ledger
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "grants.json"
+        >>> ledger.Ledger({"n": 40}, path).record(())
+        >>> ledger.is_kept(path)
+        True
+    """
     try:
         return bool(_read(path))
     except ValueError:
@@ -179,7 +262,28 @@ def is_kept(path: Path) -> bool:
 
 
 def audit(path: Path) -> Audit:
-    """Add up the grants in a file that a curator keeps, in the way of its promise."""
+    """Add up the grants in a file that a curator keeps, in the way of its promise.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The sum, and the budget.
+
+    Raises:
+        PrivacyRefusal: The file is not as a curator wrote it.
+        ValueError: The file is not a curator's ledger, or a fact is out of range.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from dpmcmc.accounting import ledger
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "grants.json"
+        >>> facts = {"neighbours": "replace-one", "rows_per_person": 1}
+        >>> facts |= {"budget": [1.0, 1e-6], "shared_by": None}
+        >>> ledger.Ledger(facts, path).record(())
+        >>> ledger.audit(path).num_queries
+        0
+    """
     from dpmcmc.accounting import accountants, filters, verify
 
     kept = _read(path)
@@ -275,9 +379,8 @@ def _read(path: Path) -> dict[str, Any]:
         )
     if version != FORMAT:
         raise PrivacyRefusal(
-            f"the ledger {path} was written by another version of dpmcmc, and this one cannot tell "
-            "whether it is whole: go on with "
-            "the version that wrote it"
+            f"the ledger {path} was written by another version of dpmcmc, and this one cannot "
+            "check whether it is whole: go on with the version that wrote it"
         )
     try:
         is_whole = _canonical(kept) == _canonical(_document(kept["facts"], _bills(kept)))

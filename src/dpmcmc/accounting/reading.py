@@ -25,7 +25,7 @@ def opened(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     document = parsed(attributes[0][ATTRIBUTE] if attributes else path.read_text())
     # Attributes, as JSON
     if isinstance(document, dict) and isinstance(document.get(ATTRIBUTE), dict | str):
-        # The rest of a ledger is told by a posterior's attributes too
+        # A posterior's attributes also hold other parts of a ledger
         if {"format", "claim", "entries"} & set(document):
             raise ValueError(
                 f"{path.name} holds a ledger within a ledger: there is no telling which is meant"
@@ -41,7 +41,7 @@ def checked(document: Any, where: str) -> dict[str, Any]:
     """Refuse what is no ledger, of one owner or of several."""
     for ledger in by_owner(document).values():
         if not isinstance(ledger, dict) or ledger.get("format") != FORMAT:
-            # What it has instead is not told: it may be somebody's row.
+            # What it has instead is not printed: it may be somebody's row.
             raise ValueError(
                 f"{where} holds no ledger: it must be an object whose format is {FORMAT!r}"
             )
@@ -49,9 +49,7 @@ def checked(document: Any, where: str) -> dict[str, Any]:
 
 
 def parsed(text: str | bytes) -> Any:
-    """JSON in which nothing is said twice: of two values for one name a reader would see one, and
-    we another.
-    """
+    """JSON without duplicate names: of two values for one name a reader might take the other."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
@@ -98,10 +96,12 @@ def added_draws(path: Path) -> int:
             for group in groups
             if {"chain", "draw"} <= set(group)
         ]
-        told = [np.asarray(group.attrs[NUM_DRAWS]) for group in groups if NUM_DRAWS in group.attrs]
-    if any(number.size != 1 or number.dtype.kind not in "iu" for number in told):
+        stated = [
+            np.asarray(group.attrs[NUM_DRAWS]) for group in groups if NUM_DRAWS in group.attrs
+        ]
+    if any(number.size != 1 or number.dtype.kind not in "iu" for number in stated):
         raise ValueError(f"the attribute {NUM_DRAWS!r} of {path.name} must be a whole number")
-    return max(0, sum(sizes) - int(told[0].item())) if told else 0
+    return max(0, sum(sizes) - int(stated[0].item())) if stated else 0
 
 
 def is_netcdf(path: Path) -> bool:

@@ -18,7 +18,7 @@ def largest(fits: Callable[[int], bool], guess: int = 1) -> int:
 
 
 def largest_within(excess: Callable[[int], float], guess: int, most: int = LIMIT) -> int:
-    """The same for what fits where its excess is at most 0, up to `most`. Finite excesses tell how
+    """The same for what fits where its excess is at most 0, up to `most`. Finite excesses show how
     far it is to the answer, best if they go like the logarithm of the number.
 
     The bracket grows from `guess` to where two excesses point to, by steps four times as long each

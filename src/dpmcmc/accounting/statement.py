@@ -58,18 +58,15 @@ LARGE_DELTA_OF_PLACES = (
     "row, if its place is taken, would be within the promise"
 )
 CHOICES = (
-    "model, columns, bounds, settings and start were chosen without looking at the rows: such a "
-    "look is not on the bill"
+    "model, columns, bounds, settings and start were chosen without looking at the rows: what is "
+    "learned from them directly is not on the bill"
 )
 OTHER_RELEASES = (
     "the promise is about {}: whatever else is released from the same rows adds to epsilon and "
     "delta"
 )
 TIME = "the time a run takes is not part of the release, and is not protected"
-SHARED_BUDGET = (
-    "other releases may share this budget, such as runs and counts of rows: the promise is about "
-    "all of them together"
-)
+SHARED_BUDGET = "other releases may share this budget, such as runs and counts of rows"
 IN_RETROSPECT = (
     "none was made in advance. By itself this run has {}; other runs on these rows add to it"
 )
@@ -82,8 +79,9 @@ MEANS = (
 )
 SEVERAL_OWNERS = (
     "this owner added its noise in full, with a secret of its own: the promise holds also against "
-    "the other owners, who know theirs, as long as they do not look into the process. It is about "
-    "this owner's rows; for a person with rows at several owners the epsilons and deltas add up"
+    "the other owners, who know theirs, as long as they cannot read the process's memory. It is "
+    "about this owner's rows; for a person with rows at several owners the epsilons and deltas "
+    "add up"
 )
 FIXED_SECRET = (
     "the secret was fixed by the caller: the noise can be computed again, so NOTHING IS PROMISED"
@@ -96,9 +94,44 @@ JOINED, DIFFERS = "previous_created_at", "combined_{}"
 FORMAT, FEDERATED_FORMAT = "dpmcmc-ledger-1", "dpmcmc-federated-ledger-1"
 
 
+class LargeDelta(UserWarning):
+    """Warns of a budget whose delta allows the release of one random row.
+
+    Example:
+        >>> from dpmcmc.accounting.statement import LARGE_DELTA, LargeDelta
+        >>> print(LargeDelta(LARGE_DELTA.format(0.1, 40)))
+        delta = 0.1 is above 1/n, n = 40: a release of one random row would be within the promise
+    """
+
+
 @dataclass(frozen=True)
 class Statement:
-    """The promise and its bill. `epsilon` is infinite when nothing is promised."""
+    """The promise and its bill.
+
+    Attributes:
+        epsilon: The promised epsilon; infinite when nothing is promised.
+        delta: The promised delta.
+        method: The accountant behind `epsilon`.
+        chance: A bound on the probability of the best guess after the release; None where nothing
+            is promised.
+        second_epsilon: The epsilon of another accountant, from the same bill.
+        second_method: That accountant.
+        unit: What is protected.
+        capacity: The public number of rows, or a bound on it; None under add-or-remove.
+        bill: For each query its text, what it releases in words, its cost and its count.
+        budget: The (epsilon, delta) that the owner allowed in all.
+        assumptions: What the promise rests on, in sentences.
+        notes: What else the reader should know, in sentences.
+
+    Example:
+        >>> from dpmcmc.accounting import statement
+        >>> from dpmcmc.types import Unit
+        >>> stated = statement.Statement(
+        ...     1.0, 1e-6, "rdp", 0.7, None, None, Unit(), 40, [], (1.0, 1e-6), ()
+        ... )
+        >>> stated.promise()[0]
+        'Promise:   (1, 1e-06)-differential privacy'
+    """
 
     epsilon: float
     delta: float
@@ -189,14 +222,17 @@ class Statement:
             lines.append(f"Means:     {_meaning(self.unit, self.chance)}")
         return lines
 
-    def __str__(self) -> str:
-        lines = [
-            *self.promise(),
+    def details(self) -> list[str]:
+        """All lines after the promise: what was released, the assumptions, and the exact bill."""
+        return [
             f"Released:  {self._released()}",
             *(f"Assumes:   {one_line(text)}" for text in self.assumptions),
             *(f"Note:      {one_line(text)}" for text in self.notes),
             *self._exact_bill(),
         ]
+
+    def __str__(self) -> str:
+        lines = [*self.promise(), *self.details()]
         return "\n".join([TITLE, *(f"  {line}" for line in lines)])
 
     def _released(self) -> str:
@@ -233,7 +269,20 @@ class Statement:
 
 @dataclass(frozen=True)
 class FederatedStatement:
-    """Several owners' promises: for the rows of each owner, its own."""
+    """Several owners' promises: for the rows of each owner, its own.
+
+    Attributes:
+        owners: The statements by the owners' names.
+
+    Example:
+        >>> from dpmcmc.accounting import statement
+        >>> from dpmcmc.types import Unit
+        >>> stated = statement.Statement(
+        ...     1.0, 1e-6, "rdp", 0.7, None, None, Unit(), 40, [], (1.0, 1e-6), ()
+        ... )
+        >>> statement.FederatedStatement({"north": stated}).facts()["owners"]
+        'north'
+    """
 
     owners: dict[str, Statement]  # by name
 
@@ -267,7 +316,26 @@ class FederatedStatement:
 
 
 def from_json(document: Mapping[str, Any]) -> Statement | FederatedStatement:
-    """The statement of one owner or of several, from what its `to_json` returned."""
+    """Return the statement of one owner or of several, from what its `to_json` returned.
+
+    Args:
+        document: What `to_json` returned.
+
+    Returns:
+        The statement.
+
+    Raises:
+        KeyError: A field is missing.
+
+    Example:
+        >>> from dpmcmc.accounting import statement
+        >>> from dpmcmc.types import Unit
+        >>> stated = statement.Statement(
+        ...     1.0, 1e-6, "rdp", 0.7, None, None, Unit(), 40, [], (1.0, 1e-6), ()
+        ... )
+        >>> statement.from_json(stated.to_json()) == stated
+        True
+    """
     if document.get("format") != FEDERATED_FORMAT:
         return Statement.from_json(document)
     owners = document["owners"]
@@ -280,7 +348,25 @@ def _finite(value: float) -> float | str:
 
 
 def weakest(facts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The weakest numbers of several owners' facts: a promise of these holds for all their rows."""
+    """Return the weakest numbers of several owners' facts.
+
+    A promise of these holds for the rows of all owners.
+
+    Args:
+        facts: What `Statement.facts` returned, for each owner.
+
+    Returns:
+        The weakest of each number.
+
+    Example:
+        >>> from dpmcmc.accounting import statement
+        >>> from dpmcmc.types import Unit
+        >>> stated = statement.Statement(
+        ...     1.0, 1e-6, "rdp", 0.7, None, None, Unit(), 40, [], (1.0, 1e-6), ()
+        ... )
+        >>> statement.weakest([stated.facts(), stated.facts()])["epsilon"]
+        1.0
+    """
     return {
         "epsilon": max(fact["epsilon"] for fact in facts),
         "delta": max(fact["delta"] for fact in facts),
@@ -291,11 +377,22 @@ def weakest(facts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def is_one_promise(attributes: Mapping[str, Any], accountants: Iterable[str]) -> bool:
-    """Whether a promise is about several runs whose draws stand together: all owners share their
-    budgets, or promise nothing.
+    """Whether one promise covers several runs whose draws were put together.
 
-    Runs that share a budget have all facts in common; `arviz.concat` keeps those of the first, and
-    lists what differs.
+    It does if all owners share their budgets, or promise nothing. Runs that share a budget have all
+    facts in common; `arviz.concat` keeps those of the first, and lists what differs.
+
+    Args:
+        attributes: The attributes of the posterior.
+        accountants: The accountant of each owner.
+
+    Returns:
+        Whether it does.
+
+    Example:
+        >>> from dpmcmc.accounting import statement
+        >>> statement.is_one_promise({}, ["zcdp-filter"])
+        True
     """
     methods = set(accountants)
     facts = ("epsilon", "delta", "neighbours", "rows_per_person", "accountant")
@@ -304,14 +401,40 @@ def is_one_promise(attributes: Mapping[str, Any], accountants: Iterable[str]) ->
 
 
 def promise_text(epsilon: float, delta: float) -> str:
-    """The promise as it is printed."""
+    """Return the promise as it is printed.
+
+    Args:
+        epsilon: The promised epsilon.
+        delta: The promised delta.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> from dpmcmc.accounting import statement
+        >>> statement.promise_text(1.0, 1e-6)
+        '(1, 1e-06)-differential privacy'
+    """
     if not math.isfinite(epsilon):
         return "epsilon = infinity: NO PRIVACY IS PROMISED"
     return f"({rounded_up(epsilon, 4)}, {rounded_up(delta, 3)})-differential privacy"
 
 
 def rounded_up(value: float, digits: int) -> str:
-    """To so many digits, and never below: it is a promise."""
+    """Return a number as text with so many digits, never below it: it is a promise.
+
+    Args:
+        value: The number.
+        digits: The number of significant digits.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> from dpmcmc.accounting import statement
+        >>> statement.rounded_up(0.12341, 3)
+        '0.124'
+    """
     text = f"{value:.{digits}g}"
     if float(text) < value < math.inf:
         text = f"{value + 0.5 * 10.0 ** (math.floor(math.log10(value)) + 1 - digits):.{digits}g}"
@@ -319,13 +442,37 @@ def rounded_up(value: float, digits: int) -> str:
 
 
 def percent(chance: float) -> str:
-    """Of a hundred, to a tenth, and never below."""
+    """Return a probability in percent, to three digits, never below it.
+
+    Args:
+        chance: The probability.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> from dpmcmc.accounting import statement
+        >>> statement.percent(0.66201)
+        '66.3'
+    """
     return rounded_up(100 * chance, 3)
 
 
 def one_line(text: Any) -> str:
-    """Without the line breaks, and other characters that a terminal would obey, of what others have
-    named.
+    """Return a text without line breaks and control characters.
+
+    A terminal would obey these, and others have chosen the text.
+
+    Args:
+        text: The text.
+
+    Returns:
+        The text in one line.
+
+    Example:
+        >>> from dpmcmc.accounting import statement
+        >>> statement.one_line("a note,  of two"" lines")
+        'a note, of two lines'
     """
     return "".join(
         char if char.isprintable() else ascii(char)[1:-1] for char in " ".join(str(text).split())

@@ -47,7 +47,31 @@ STATEMENT = ("chance", "second", "capacity", "budget", "assumptions", "notes")
 
 
 class Verdict(NamedTuple):
-    """What was claimed, what this library makes of the same entries, and whether that is no more."""
+    """What was claimed, and what this library computes from the same entries.
+
+    Attributes:
+        claimed: The claimed epsilon.
+        recomputed: The epsilon of the entries.
+        delta: The claimed delta.
+        method: The accountant.
+        relation: Which tables are neighbours.
+        rows_per_person: The largest number of rows of a person.
+        steps: The number of queries in the ledger, all kinds together.
+        is_reproduced: Whether `recomputed` is at most `claimed`.
+
+    Example:
+        >>> from dpmcmc.accounting import costs, verify
+        >>> cost = costs.to_json(costs.Pure(0.5))
+        >>> entry = {"query": "mine", "released": "a sum", "cost": cost, "count": 2}
+        >>> document = {
+        ...     "format": "dpmcmc-ledger-1",
+        ...     "claim": {"epsilon": 1.0, "delta": 1e-6, "method": "pure"},
+        ...     "neighbours": "replace-one",
+        ...     "entries": [entry],
+        ... }
+        >>> verify.verify(document).is_reproduced
+        True
+    """
 
     claimed: float
     recomputed: float
@@ -60,12 +84,64 @@ class Verdict(NamedTuple):
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The ledger in a JSON file, or in the attribute `dpmcmc_ledger` of a NetCDF file."""
+    """Return the ledger in a JSON file, or in the attribute `dpmcmc_ledger` of a NetCDF file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The ledger, as JSON values.
+
+    Raises:
+        ValueError: The file holds no ledger.
+
+    Example:
+        >>> import json, pathlib, tempfile
+        >>> from dpmcmc.accounting import costs, verify
+        >>> cost = costs.to_json(costs.Pure(0.5))
+        >>> entry = {"query": "mine", "released": "a sum", "cost": cost, "count": 2}
+        >>> document = {
+        ...     "format": "dpmcmc-ledger-1",
+        ...     "claim": {"epsilon": 1.0, "delta": 1e-6, "method": "pure"},
+        ...     "neighbours": "replace-one",
+        ...     "entries": [entry],
+        ... }
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "bill.json"
+        >>> _ = path.write_text(json.dumps(document))
+        >>> verify.read(path) == document
+        True
+    """
     return opened(path)[0]
 
 
 def contradictions(path: Path) -> list[str]:
-    """What the other attributes of a saved posterior say, if it is not what its ledger says."""
+    """Return what the other attributes of a saved posterior state, where its ledger differs.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The differences, in words; an empty list if there are none.
+
+    Raises:
+        ValueError: The file holds no ledger, or a field of it has another type.
+
+    Example:
+        >>> import json, pathlib, tempfile
+        >>> from dpmcmc.accounting import costs, verify
+        >>> cost = costs.to_json(costs.Pure(0.5))
+        >>> entry = {"query": "mine", "released": "a sum", "cost": cost, "count": 2}
+        >>> document = {
+        ...     "format": "dpmcmc-ledger-1",
+        ...     "claim": {"epsilon": 1.0, "delta": 1e-6, "method": "pure"},
+        ...     "neighbours": "replace-one",
+        ...     "entries": [entry],
+        ... }
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "bill.json"
+        >>> _ = path.write_text(json.dumps(document))
+        >>> verify.contradictions(path)
+        []
+    """
     document, beside = opened(path)
     found = _contradictions(document, beside)
     accountants = [_facts(ledger)["accountant"] for ledger in by_owner(document).values()]
@@ -82,9 +158,19 @@ def contradictions(path: Path) -> list[str]:
     return found
 
 
-def doubts(attributes: Mapping[str, Any]) -> list[str]:
-    """Why not to believe what a posterior in memory promises, in its attributes: nothing, if their
-    ledger reproduces it.
+def reasons_to_distrust(attributes: Mapping[str, Any]) -> list[str]:
+    """Return why the promise in the attributes of a posterior in memory must not be believed.
+
+    Args:
+        attributes: The attributes of the posterior.
+
+    Returns:
+        The reasons, in words; an empty list if the ledger reproduces the promise.
+
+    Example:
+        >>> from dpmcmc.accounting import verify
+        >>> verify.reasons_to_distrust({})
+        ['there is no bill beside it']
     """
     if ATTRIBUTE not in attributes:
         return ["there is no bill beside it"]
@@ -149,8 +235,8 @@ def _misprints(printed: str, document: dict[str, Any]) -> list[str]:
     if printed == expected:
         return []
     wrong = [line.strip() for line in printed.splitlines() if line not in expected.splitlines()]
-    told = wrong or ["too little, too much, or in another order"]
-    return [f"the printed statement says {line}" for line in told]
+    differences = wrong or ["too little, too much, or in another order"]
+    return [f"the printed statement says {line}" for line in differences]
 
 
 def _unproved(ledger: dict[str, Any]) -> list[str]:
@@ -237,7 +323,7 @@ def _is_chance_proved(ledger: dict[str, Any], stated: float) -> bool:
 
 
 def _facts(ledger: dict[str, Any]) -> dict[str, Any]:
-    """What the statement of a ledger tells as its facts."""
+    """The facts of a ledger's statement."""
     claim = _part(ledger, "claim", dict)
     check_fields(ledger, "ledger", LEDGER)
     check_fields(claim, "ledger's claim", CLAIM)
@@ -251,7 +337,30 @@ def _facts(ledger: dict[str, Any]) -> dict[str, Any]:
 
 
 def costs_of(document: dict[str, Any]) -> dict[Any, int]:
-    """The ledger's costs and counts; equal costs of different queries are added."""
+    """Return the ledger's costs and counts; equal costs of different queries are added.
+
+    Args:
+        document: The ledger, as JSON values.
+
+    Returns:
+        The counts by cost.
+
+    Raises:
+        ValueError: A field is missing, of another type, or contradicts another.
+
+    Example:
+        >>> from dpmcmc.accounting import costs, verify
+        >>> cost = costs.to_json(costs.Pure(0.5))
+        >>> entry = {"query": "mine", "released": "a sum", "cost": cost, "count": 2}
+        >>> document = {
+        ...     "format": "dpmcmc-ledger-1",
+        ...     "claim": {"epsilon": 1.0, "delta": 1e-6, "method": "pure"},
+        ...     "neighbours": "replace-one",
+        ...     "entries": [entry],
+        ... }
+        >>> verify.costs_of(document)
+        {Pure(epsilon=0.5, distance=0.0): 2}
+    """
     relation = _relation(document)
     rows_per_person = _rows_per_person(document)
     total = dict[Any, int]()
@@ -276,9 +385,32 @@ def costs_of(document: dict[str, Any]) -> dict[Any, int]:
 
 
 def verify(document: dict[str, Any]) -> Verdict:
-    """Recompute the claim with its own method.
+    """Recompute the claim of a ledger with its own method.
 
     An infinite claim is always reproduced: it promises nothing.
+
+    Args:
+        document: The ledger, as JSON values.
+
+    Returns:
+        The verdict.
+
+    Raises:
+        ValueError: A field is missing, of another type, or out of range.
+        PrivacyRefusal: The method has no bound for the costs.
+
+    Example:
+        >>> from dpmcmc.accounting import costs, verify
+        >>> cost = costs.to_json(costs.Pure(0.5))
+        >>> entry = {"query": "mine", "released": "a sum", "cost": cost, "count": 2}
+        >>> document = {
+        ...     "format": "dpmcmc-ledger-1",
+        ...     "claim": {"epsilon": 1.0, "delta": 1e-6, "method": "pure"},
+        ...     "neighbours": "replace-one",
+        ...     "entries": [entry],
+        ... }
+        >>> verify.verify(document).recomputed
+        1.0
     """
     facts = _facts(document)
     costs = costs_of(document)
@@ -323,8 +455,10 @@ def _part(value: Any, name: str, *kinds: type) -> Any:
     """A field of a ledger, or a refusal that names it."""
     found = value.get(name) if isinstance(value, dict) else None
     if not isinstance(found, kinds) or isinstance(found, bool):
-        told = "missing" if found is None else f"of type {type(found).__name__}"
-        raise ValueError(f"a ledger's {name!r} must be of type {kinds[-1].__name__}, it is {told}")
+        actual = "missing" if found is None else f"of type {type(found).__name__}"
+        raise ValueError(
+            f"a ledger's {name!r} must be of type {kinds[-1].__name__}, it is {actual}"
+        )
     return found
 
 

@@ -1,7 +1,7 @@
 """Tests of privacy costs by attack: an empirical lower bound on epsilon by a membership test.
 
     verdict = audit.query(MyQuery(noise_multiplier=1.0), model, first, second, [position])
-    print(verdict)  # REFUTED, NOT REFUTED (which proves nothing) or SAW NOTHING
+    print(verdict)  # REFUTED, NOT REFUTED (which proves nothing) or NO EVIDENCE
     sys.exit(verdict.exit_status)
 
 `first` and `second` are made-up neighbouring tables, chosen so that the row in which they differ

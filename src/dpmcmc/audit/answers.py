@@ -34,22 +34,37 @@ def collect_answers(
     """Run a program many times on each of two made-up tables.
 
     Args:
-        asking, model, first, second, unit, num_answers, seed: As in `program`.
+        asking: `asking(ask, rng_key)` returns all that is released, as in `program`.
+        model: What one row contributes.
+        first: A MADE-UP table.
+        second: A MADE-UP table that is a neighbour of the first.
+        unit: What the cost protects; one replaced row if left out.
+        num_answers: How often each table is asked, at least 1000.
+        seed: The seed of the secrets and the keys.
 
     Returns:
         The answers about both tables, each of shape (num_answers, entries), and the claimed costs
         of one answer.
 
     Raises:
-        TypeError, ValueError: As in `program`.
+        TypeError: A curator is given, or the answers are no real numbers.
+        ValueError: As in `program`.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> import dpmcmc
-        >>> from dpmcmc import audit
+        >>> from dpmcmc import audit, models
         >>> noisy = dpmcmc.queries.LogRatio(clip=1.0, noise_multiplier=2.0)
-        >>> pair, costs = audit.collect_answers(
-        ...     lambda ask, rng_key: ask(rng_key, noisy, here, there).value, model, first, second
-        ... )  # doctest: +SKIP
+        >>> first = jnp.array([1.0, 0.0])
+        >>> second = jnp.array([0.0, 0.0])
+        >>> here, there = jnp.zeros(1), jnp.ones(1)
+        >>> def asking(ask, rng_key):
+        ...     return ask(rng_key, noisy, here, there).value
+        >>> answers, costs = audit.collect_answers(
+        ...     asking, models.binomial(), first, second, num_answers=1000
+        ... )
+        >>> answers[0].shape
+        (1000, 1)
     """
     num_answers = whole(
         "num_answers", num_answers, MIN_ANSWERS, "with fewer the bounds are useless"

@@ -35,10 +35,11 @@ def query(
     Args:
         asked: The query.
         model: What one row contributes.
-        first, second: Two MADE-UP tables that are neighbours.
+        first: A MADE-UP table.
+        second: A MADE-UP table that is a neighbour of the first.
         points: The list of positions that the query is asked at, such as [position, proposal].
         unit: What the cost protects; one replaced row if left out.
-        options: `num_answers`, `seed`, `delta` and `alarm`, as in `program`.
+        **options: `num_answers`, `seed`, `delta` and `alarm`, as in `program`.
 
     Returns:
         The verdict on the query's cost.
@@ -52,7 +53,8 @@ def query(
         >>> import dpmcmc
         >>> from dpmcmc import audit, models
         >>> model = models.binomial()
-        >>> first, second = jnp.array([1.0, 0.0]), jnp.array([0.0, 0.0])
+        >>> first = jnp.array([1.0, 0.0])
+        >>> second = jnp.array([0.0, 0.0])
         >>> noisy = dpmcmc.queries.LogRatio(clip=1.0, noise_multiplier=1.0)
         >>> audit.query(noisy, model, first, second, [[0.0], [1.0]], num_answers=2000).is_refuted
         False
@@ -81,22 +83,24 @@ def program(
     delta: float = DELTA,
     alarm: float = ALARM,
 ) -> Verdict:
-    """Attack the bill of a program that asks once or several times, such as some steps of a
-    sampler.
+    """Attack the bill of a program that asks one query or several.
+
+    Such a program may be some steps of a sampler.
 
     Args:
         asking: `asking(ask, rng_key)` returns all that is released: arrays, or a pytree of them.
             Its bill is derived from its trace. The keys of its asks are made from `rng_key`.
         model: What one row contributes.
-        first, second: Two MADE-UP tables that are neighbours. Choose the row in which they differ
-            for the largest effect, for example beyond every clip in opposite directions. If you
-            try several pairs, their probabilities of false alarms add up.
+        first: A MADE-UP table.
+        second: A MADE-UP table that is a neighbour of the first. Choose the row in which they
+            differ for the largest effect, for example beyond every clip in opposite directions. If
+            you try several pairs, their probabilities of false alarms add up.
         unit: What the cost protects, such as `Unit(Neighbours.ADD_OR_REMOVE_ONE)`; one replaced
             row if left out.
         num_answers: How often each table is asked. The bounds tighten with its square root.
-        seed: Of the secrets and the keys: the same seed gives the same verdict.
-        delta: Where to bound epsilon from below. Below about 1 / num_answers the bound is far from
-            the truth.
+        seed: The seed of the secrets and the keys: the same seed gives the same verdict.
+        delta: The delta at which epsilon is bounded from below. Below about 1 / num_answers the
+            bound is far from the truth.
         alarm: The probability of a false alarm in the whole call.
 
     Returns:
@@ -108,10 +112,19 @@ def program(
             released, or an option is out of range.
 
     Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> import dpmcmc
+        >>> from dpmcmc import audit, models
+        >>> noisy = dpmcmc.queries.LogRatio(clip=1.0, noise_multiplier=2.0)
+        >>> first = jnp.array([1.0, 0.0])
+        >>> second = jnp.array([0.0, 0.0])
         >>> def two_asks(ask, rng_key):
         ...     keys = jax.random.split(rng_key)
-        ...     return [ask(key, noisy, position, proposal).value for key in keys]
-        >>> print(audit.program(two_asks, model, first, second))  # doctest: +SKIP
+        ...     return [ask(key, noisy, jnp.zeros(1), jnp.ones(1)).value for key in keys]
+        >>> model = models.binomial()
+        >>> audit.program(two_asks, model, first, second, num_answers=1000).is_refuted
+        False
     """
     check_probabilities(delta, alarm)
     answers, costs = collect_answers(
@@ -131,9 +144,10 @@ def compare(
     """Attack costs with answers from anywhere about two neighbouring tables.
 
     Args:
-        first, second: Independent answers about either table, one in each row, at least 1000.
+        first: Independent answers about the first table, one in each row, at least 1000.
+        second: The same about the second table.
         costs: The claimed costs of one answer with their counts, such as {Gaussian(1.0): 2}.
-        delta: Where to bound epsilon from below.
+        delta: The delta at which epsilon is bounded from below.
         alarm: The probability of a false alarm.
 
     Returns:
@@ -149,7 +163,8 @@ def compare(
         >>> from dpmcmc import audit
         >>> from dpmcmc.accounting.costs import Gaussian
         >>> rng = np.random.default_rng(0)
-        >>> first, second = rng.normal(1.0, 1.0, 5000), rng.normal(0.0, 1.0, 5000)
+        >>> first = rng.normal(1.0, 1.0, 5000)
+        >>> second = rng.normal(0.0, 1.0, 5000)
         >>> audit.compare(first, second, {Gaussian(2.0): 1}).is_refuted
         True
     """

@@ -17,7 +17,7 @@ NO_EVIDENCE = 4
 class Verdict:
     """What an attack on made-up rows has shown about costs. It is not a private release.
 
-    Args:
+    Attributes:
         factor: A lower bound on how many times better the tables can be distinguished than the
             costs admit. Up to 1 it refutes nothing.
         epsilon: A lower bound on epsilon at `delta`.
@@ -82,8 +82,7 @@ class Verdict:
             return [f"REFUTED: the tables can be distinguished {times}better than the cost admits"]
         if self.is_uninformative:
             return [
-                "SAW NOTHING: the attack cannot distinguish the tables, so it is no evidence for "
-                "the cost",
+                "NO EVIDENCE: the attack cannot distinguish the tables, so the cost was not tested",
                 "  Use rows that differ more, points where the difference matters, less noise, or "
                 "more answers.",
             ]

@@ -68,8 +68,8 @@ def plan(
 
     with refusals(as_json=as_json):
         budget = Budget(epsilon, delta, neighbours.neighbours)
-        tell = forecast.plan_json if as_json else forecast.plan_text
-        text = tell(rows, dimension, budget)
+        render = forecast.plan_json if as_json else forecast.plan_text
+        text = render(rows, dimension, budget)
     typer.echo(text) if as_json else say(text)
 
 
@@ -86,7 +86,7 @@ def report(
         str | None, typer.Option(help="The headline; by default the name of the file.")
     ] = None,
 ) -> None:
-    """One page to look at: whether to rely on the draws, the parameters, the chains, and what was
+    """Write one page: whether to rely on the draws, the parameters, the chains, and what was
     promised. Costs nothing.
     """
     from dpmcmc import load
@@ -100,7 +100,7 @@ def report(
 
 @main.callback(invoke_without_command=True)
 def _commands(
-    version: Annotated[bool, typer.Option("--version", help="Tell the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """Differentially private Markov chain Monte Carlo."""
     if version:

@@ -21,9 +21,7 @@ from dpmcmc.types import Neighbours
 
 
 class Relation(enum.StrEnum):
-    """Which two tables must be hard to tell apart, as it is typed: in short, or as answers and
-    statements have it.
-    """
+    """Which tables are neighbours, as it is typed: in short, or as in statements."""
 
     REPLACE = "replace"
     ADD_REMOVE = "add-remove"

@@ -34,7 +34,7 @@ from jax.sharding import PartitionSpec
 from dpmcmc.accounting import filters
 from dpmcmc.accounting.bill import Entry, checked, total_costs
 from dpmcmc.accounting.ledger import record_all
-from dpmcmc.accounting.statement import Statement
+from dpmcmc.accounting.statement import LargeDelta, Statement
 from dpmcmc.curator import checks
 from dpmcmc.curator.account import Account, delta_warnings, unit_of
 from dpmcmc.curator.facts import Facts, facts_of
@@ -135,7 +135,7 @@ class Curator:
         num_rows = checks.count_rows(leaves, unit)
         capacity = checks.check_capacity(num_rows, capacity, unit)
         for warning in delta_warnings(budget, capacity):
-            warnings.warn(warning, stacklevel=2)
+            warnings.warn(warning, LargeDelta, stacklevel=2)
         self._mesh = (
             None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
         )

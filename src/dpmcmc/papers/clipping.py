@@ -89,17 +89,17 @@ class Found(NamedTuple):
 
 
 def run(
-    num_repeats: int = NUM_REPEATS, num_steps: int = NUM_STEPS, tell: comparison.Tell = print
+    num_repeats: int = NUM_REPEATS, num_steps: int = NUM_STEPS, report: comparison.Report = print
 ) -> dict[str, Found]:
     """All trials."""
     return {
-        name: try_clips(jax.random.key(number), name, num_repeats, num_steps, tell)
+        name: try_clips(jax.random.key(number), name, num_repeats, num_steps, report)
         for number, name in enumerate(TRIALS)
     }
 
 
 def try_clips(
-    rng_key: Key, name: str, num_repeats: int, num_steps: int, tell: comparison.Tell
+    rng_key: Key, name: str, num_repeats: int, num_steps: int, report: comparison.Report
 ) -> Found:
     key_rows, key_starts, key_chains, key_moves, key_floor = jax.random.split(rng_key, 5)
     trial = TRIALS[name]
@@ -122,7 +122,7 @@ def try_clips(
         )
         shares.append(float(np.mean(steepness > clip)))
         mmds.append(scores.mmd[0])
-        tell(f"{name}, clip {clip:g}: {shares[-1]:.1%} clipped, MMD {np.median(scores.mmd):.3f}")
+        report(f"{name}, clip {clip:g}: {shares[-1]:.1%} clipped, MMD {np.median(scores.mmd):.3f}")
     return Found(
         trial.clips, shares, np.array(mmds), comparison.floor(key_floor, problem, num_repeats)
     )

@@ -63,7 +63,7 @@ class Comparison(NamedTuple):
     floor: float  # the mmd of exact draws: what a perfect sampler would have
 
 
-Tell = Callable[[str], Any]
+Report = Callable[[str], Any]
 
 
 def num_steps(method: Method, budget: Budget, num_chains: int) -> int:
@@ -83,11 +83,11 @@ def compare(
     num_chains: int,
     num_repeats: int,
     most_steps: int = MOST_STEPS,
-    tell: Tell = lambda text: None,
+    report: Report = lambda text: None,
 ) -> Comparison:
     """Score each method at each budget.
 
-    All of them begin at the same points; `tell` is given a line when one is done.
+    All of them begin at the same points; `report` is given a line when one is done.
     """
     num_chains = whole("num_chains", num_chains)
     num_repeats = whole("num_repeats", num_repeats)
@@ -104,7 +104,7 @@ def compare(
         results[name] = score(
             key_chains, method.sampler, curator, positions, lengths, problem.reference
         )
-        tell(
+        report(
             f"{name}: up to {max(lengths)} steps; MMD {np.median(results[name].mmd[-1]):.3f} at "
             "the "
             "last budget"
@@ -190,8 +190,7 @@ def _draws(
     return np.concatenate([values.reshape(*values.shape[:2], -1) for values in draws], axis=-1)
 
 
-# -- what is shown
-# -------------------------------------------------------------------------------------------------------------
+# -- what is shown --------------------------------------------------------------------------------
 
 
 def table(results: Mapping[str, Comparison]) -> str:
@@ -242,9 +241,7 @@ def figure(results: Mapping[str, Comparison], path: str, has_means: bool = True)
 
 @contextlib.contextmanager
 def unwarned() -> Iterator[None]:
-    """Without the warnings of runs that are not to be relied on: how far they are off is what is
-    looked at.
-    """
+    """Without the warnings of runs not to be relied on: their error is what is measured."""
     logger = logging.getLogger("dpmcmc")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -255,7 +252,7 @@ def unwarned() -> Iterator[None]:
 
 
 def main(
-    run: Callable[[int, int, Tell], dict[str, Comparison]],
+    run: Callable[[int, int, Report], dict[str, Comparison]],
     num_repeats: int,
     path: str,
     draw: Callable[[Mapping[str, Comparison], str], Any] = figure,

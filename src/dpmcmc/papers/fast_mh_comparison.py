@@ -22,7 +22,7 @@ import dpmcmc
 from dpmcmc import Barker, models
 from dpmcmc.accounting import papers
 from dpmcmc.papers import comparison, problems
-from dpmcmc.papers.comparison import Comparison, Method, Tell
+from dpmcmc.papers.comparison import Comparison, Method, Report
 from dpmcmc.queries import Accept, LogRatio, PenaltyAccept, TunaBarker, TunaRatio
 from dpmcmc.results import plots
 from dpmcmc.types import Budget, Model, Query
@@ -87,7 +87,7 @@ def published_promise(num_steps: int = PAPERS_STEPS) -> tuple[float, float]:
 
 
 def run(
-    num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS, tell: Tell = print
+    num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS, report: Report = print
 ) -> dict[str, Comparison]:
     """The one posterior."""
     key_rows, key_chains = jax.random.split(jax.random.key(0))
@@ -95,7 +95,7 @@ def run(
     methods = {name: reading.method for name, reading in readings(problem.model).items()}
     return {
         "Mixture": comparison.compare(
-            key_chains, problem, methods, BUDGETS, NUM_CHAINS, num_repeats, most_steps, tell
+            key_chains, problem, methods, BUDGETS, NUM_CHAINS, num_repeats, most_steps, report
         )
     }
 

@@ -28,7 +28,7 @@ import numpy as np
 
 import dpmcmc
 from dpmcmc.papers import comparison, problems
-from dpmcmc.papers.comparison import Comparison, Method, Tell
+from dpmcmc.papers.comparison import Comparison, Method, Report
 from dpmcmc.papers.problems import Problem
 from dpmcmc.queries import FixedBatch, Gradient, LogRatio, PenaltyAccept
 from dpmcmc.types import Budget, Sampler
@@ -212,15 +212,15 @@ def methods(problem: Problem, settings: Settings) -> dict[str, Method]:
     bit = PenaltyAccept(settings.walk_clip, settings.walk_tau * root, longest)
     eta = settings.sgld_step / NUM_ROWS
     h = settings.sgnht_step / NUM_ROWS
-    slope = batch_gradient(settings.sgld_clip, 1 / eta)
+    of_batch = batch_gradient(settings.sgld_clip, 1 / eta)
     push = batch_gradient(settings.sgnht_clip, 2 * settings.friction / h)
     hmc = dpmcmc.hmc(prior, gradient, test, settings.leapfrog_step, settings.leapfrog)
     return {
         "DP-HMC": Method(hmc, {gradient: settings.leapfrog, test: 1}, {gradient: 1}),
         "DP-penalty": Method(dpmcmc.penalty(prior, ratio, walk), {ratio: 1}),
         "Penalty, bit alone": Method(dpmcmc.accept_walk(prior, bit, walk), {bit: 1}),
-        "DP-SGLD": Method(dpmcmc.sgld(prior, slope, 2 * eta), {slope: 1}),
-        "DP-SGLD as published": Method(published_sgld(prior, slope, eta), {slope: 1}),
+        "DP-SGLD": Method(dpmcmc.sgld(prior, of_batch, 2 * eta), {of_batch: 1}),
+        "DP-SGLD as published": Method(published_sgld(prior, of_batch, eta), {of_batch: 1}),
         "DP-SGNHT": Method(dpmcmc.sgnht(prior, push, h, settings.friction), {push: 1}),
     }
 
@@ -245,14 +245,15 @@ def published_sgld(log_prior, gradient: Gradient, eta: float) -> Sampler:
     """
 
     def step(rng_key, state, ask):
-        slope = ask(rng_key, gradient, state.position).value + jax.grad(log_prior)(state.position)
-        return Point(state.position + eta * slope), Point(state.position)
+        of_rows = ask(rng_key, gradient, state.position).value
+        of_prior = jax.grad(log_prior)(state.position)
+        return Point(state.position + eta * (of_rows + of_prior)), Point(state.position)
 
     return Sampler(lambda rng_key, position, ask: Point(position), step)
 
 
 def run(
-    num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS, tell: Tell = print
+    num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS, report: Report = print
 ) -> dict[str, Comparison]:
     """Both posteriors."""
     keys = jax.random.split(jax.random.key(0), 4)
@@ -265,7 +266,7 @@ def run(
         (keys[2], "Banana", banana, BANANA),
         (keys[3], "Gaussian, d = 10", gaussian, GAUSSIAN),
     ):
-        tell(name)
+        report(name)
         results[name] = comparison.compare(
             key,
             problem,
@@ -274,7 +275,7 @@ def run(
             NUM_CHAINS,
             num_repeats,
             most_steps,
-            tell,
+            report,
         )
     return results
 

@@ -1,9 +1,11 @@
 r"""How far draws are from the exact posterior.
 
-The maximum mean discrepancy is the distance between two laws in the space of a kernel, here  k(x,
-y) = exp(-|x - y|^2 / 2 w^2). It is estimated without bias, so the square may come out negative:
+The maximum mean discrepancy is the distance between two laws in the space of a kernel, here
+k(x, y) = exp(-|x - y|^2 / 2 w^2). It is estimated without bias, so the square may be negative:
 
-    mmd^2 = mean_{i != j} k(x_i, x_j) + mean_{i != j} k(y_i, y_j) - 2 mean_{i, j} k(x_i, y_j),      reported:  |mmd^2|^(1/2).
+    mmd^2 = mean_{i != j} k(x_i, x_j) + mean_{i != j} k(y_i, y_j) - 2 mean_{i, j} k(x_i, y_j),
+
+and |mmd^2|^(1/2) is reported.
 
 The width w belongs to the experiment, not to the draws (with a width of its own each, equal chains
 would score differently): it is the median distance between the reference draws.

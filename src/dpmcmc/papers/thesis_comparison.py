@@ -25,7 +25,7 @@ import jax
 import dpmcmc
 from dpmcmc import Barker
 from dpmcmc.papers import comparison, problems
-from dpmcmc.papers.comparison import Comparison, Method, Tell
+from dpmcmc.papers.comparison import Comparison, Method, Report
 from dpmcmc.papers.problems import Problem
 from dpmcmc.queries import Accept, BatchBarker, BatchRatio, FixedBatch, Gradient, LogRatio
 from dpmcmc.types import Budget, Key
@@ -199,7 +199,7 @@ def methods(problem: Problem, settings: Settings) -> dict[str, Method]:
 
 
 def run(
-    num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS, tell: Tell = print
+    num_repeats: int = NUM_REPEATS, most_steps: int = comparison.MOST_STEPS, report: Report = print
 ) -> dict[str, Comparison]:
     """All eight posteriors."""
     results = {}
@@ -208,7 +208,7 @@ def run(
         problem = make(key_rows, name)
         epsilons = CIRCLE_EPSILONS if name == "Circle" else EPSILONS
         budgets = [Budget(epsilon, 0.1 / len(problem.rows)) for epsilon in epsilons]
-        tell(name)
+        report(name)
         results[name] = comparison.compare(
             key_chains,
             problem,
@@ -217,7 +217,7 @@ def run(
             1,
             num_repeats,
             most_steps,
-            tell,
+            report,
         )
     return results
 

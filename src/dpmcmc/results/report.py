@@ -111,7 +111,7 @@ def sections(result: Any) -> list[str]:
     """The parts of the page about one posterior."""
     statement = arviz.statement_of(result)
     attributes = result.posterior.attrs
-    objections = verify.doubts(attributes)
+    objections = verify.reasons_to_distrust(attributes)
     is_private = not objections and math.isfinite(float(attributes["epsilon"]))
     plan, reading = (escape(attributes.get(name, "")) for name in ("plan", "reading"))
     draws = summary.scalars(result)
@@ -149,7 +149,7 @@ def _promise(attributes: Any) -> list[str]:
     try:
         stated = statements.from_json(parsed(attributes[statements.ATTRIBUTE]))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        return []  # the verifier reports this too, and the page shows its report
+        return []  # `verify.reasons_to_distrust` finds this too, and the page shows it
     if isinstance(stated, statements.Statement):
         return [_one_space(line) for line in stated.promise()]
     facts = stated.facts()

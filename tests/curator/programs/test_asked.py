@@ -84,7 +84,10 @@ def test_two_keys_two_asks_two_queries():
 
 def test_scan_and_fori_count_by_their_length():
     assert plan(lambda key: turns(key, 5, lambda k: ask(k, Q, POINT)), KEY) == {Q: 5}
-    nested = lambda key: turns(key, 3, lambda k: turns(k, 4, lambda k2: ask(k2, Q, POINT)))  # noqa: E731
+
+    def nested(key):
+        return turns(key, 3, lambda k: turns(k, 4, lambda k2: ask(k2, Q, POINT)))
+
     assert plan(nested, KEY) == {Q: 12}
 
 
@@ -367,8 +370,7 @@ def test_branches_may_share_a_key():
     assert plan(program, KEY) == {Q: 1, R: 1}
 
 
-# -- with a curator
-# ----------------------------------------------------------------------------------------------------------
+# -- with a curator -------------------------------------------------------------------------------
 
 ROWS = np.linspace(-1, 1, 10, dtype=np.float32)[:, None]
 RATIO = LogRatio(clip=5.0, noise_multiplier=1.0)
@@ -405,7 +407,10 @@ def out_of_sight(function, *arguments):
     operation = Primitive("opaque")
     operation.multiple_results = True
     operation.def_abstract_eval(lambda *_: hidden.out_avals)
-    run = lambda *values: jaxpr_as_fun(ClosedJaxpr(hidden.jaxpr, values[:number]))(*values[number:])  # noqa: E731
+
+    def run(*values):
+        return jaxpr_as_fun(ClosedJaxpr(hidden.jaxpr, values[:number]))(*values[number:])
+
     mlir.register_lowering(operation, mlir.lower_fun(run, multiple_results=True))
     (value,) = operation.bind(*hidden.consts, *arguments)
     return value
@@ -621,24 +626,64 @@ def without_keys(leaf):
 
 
 COMPUTED = {
-    "constants": (1, lambda ask, key: (1, 2.0, np.int8(3), key, wave(ask, key, 1.0), jnp.arange(3))),
+    "constants": (
+        1,
+        lambda ask, key: (1, 2.0, np.int8(3), key, wave(ask, key, 1.0), jnp.arange(3)),
+    ),
     "carried": (4, carried),
-    "nothing carried": (3, lambda ask, key: lax.map(lambda key: wave(ask, key, 1.0), jax.random.split(key, 3))),
-    "in parts": (5, lambda ask, key: lax.map(lambda key: wave(ask, key, 1.0), jax.random.split(key, 5), batch_size=2)),
-    "no turn": (0, lambda ask, key: lax.scan(lambda c, key: (c + wave(ask, key, c), c), 1.0, jax.random.split(key, 3)[:0])),
-    "nested": (6, lambda ask, key: turns(key, 3, lambda key: turns(key, 2, lambda key: wave(ask, key, 0.5)))),
-    "choices": (12, lambda ask, key: lax.map(lambda i: either(ask, jax.random.fold_in(key, i), i, 0.3 * i), jnp.arange(-1, 5))),
+    "nothing carried": (
+        3,
+        lambda ask, key: lax.map(lambda key: wave(ask, key, 1.0), jax.random.split(key, 3)),
+    ),
+    "in parts": (
+        5,
+        lambda ask, key: lax.map(
+            lambda key: wave(ask, key, 1.0), jax.random.split(key, 5), batch_size=2
+        ),
+    ),
+    "no turn": (
+        0,
+        lambda ask, key: lax.scan(
+            lambda c, key: (c + wave(ask, key, c), c), 1.0, jax.random.split(key, 3)[:0]
+        ),
+    ),
+    "nested": (
+        6,
+        lambda ask, key: turns(key, 3, lambda key: turns(key, 2, lambda key: wave(ask, key, 0.5))),
+    ),
+    "choices": (
+        12,
+        lambda ask, key: lax.map(
+            lambda i: either(ask, jax.random.fold_in(key, i), i, 0.3 * i), jnp.arange(-1, 5)
+        ),
+    ),
     "choice of a lane": (
-        9, lambda ask, key: jax.vmap(lambda k, i: either(ask, k, i, 0.3 * i))(jax.random.split(key, 3), jnp.arange(3))
+        9,
+        lambda ask, key: jax.vmap(lambda k, i: either(ask, k, i, 0.3 * i))(
+            jax.random.split(key, 3), jnp.arange(3)
+        ),
     ),
     "choice of all": (
-        6, lambda ask, key: jax.vmap(lambda k, x: either(ask, k, (x.shape == ()) * 2, x))(jax.random.split(key, 3), jnp.arange(3.0))
+        6,
+        lambda ask, key: jax.vmap(lambda k, x: either(ask, k, (x.shape == ()) * 2, x))(
+            jax.random.split(key, 3), jnp.arange(3.0)
+        ),
     ),
     "lanes": (6, lanes),
     "turns of lanes": (12, turns_of_lanes),
-    "slope": (3, lambda ask, key: jax.value_and_grad(lambda x: turns(key, 3, lambda key: x**2 * wave(ask, key, 0.5)))(1.5)),
-    "jit": (1, lambda ask, key: jax.jit(lambda key, x: (x, wave(ask, key, x)), donate_argnums=1)(key, jnp.float32(2.0))),
-}  # fmt: skip
+    "slope": (
+        3,
+        lambda ask, key: jax.value_and_grad(
+            lambda x: turns(key, 3, lambda key: x**2 * wave(ask, key, 0.5))
+        )(1.5),
+    ),
+    "jit": (
+        1,
+        lambda ask, key: jax.jit(lambda key, x: (x, wave(ask, key, x)), donate_argnums=1)(
+            key, jnp.float32(2.0)
+        ),
+    ),
+}
 
 
 @pytest.mark.parametrize("owner", ["alone", pytest.param("on devices", marks=pytest.mark.slow)])

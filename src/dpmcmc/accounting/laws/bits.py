@@ -3,8 +3,9 @@ r"""What one accept bit reveals, as a list of two-point boxes that covers every 
 The chain's log-ratio is some l on one table and l + Delta on its neighbour. The bit is then a coin
 with chance a(l) or a(l + Delta) of "accept", and its two privacy losses are
 
-    A(l) = log a(l + Delta) - log a(l)              when it says accept,
-    R(l) = log (1 - a(l)) - log (1 - a(l + Delta))  when it says reject (in the other order of the tables).
+    A(l) = log a(l + Delta) - log a(l)              when it is "accept",
+    R(l) = log (1 - a(l)) - log (1 - a(l + Delta))  when it is "reject"
+                                                    (in the other order of the tables).
 
 A two-point pair is known by (A, R), and *any* pair of laws whose likelihood ratio stays within
 [e^-R, e^A] reveals no more than that two-point pair: E_Q f(dP/dQ) of a convex f is largest when the
@@ -36,7 +37,7 @@ LARGEST = 700.0  # e to this power is a float
 TINY = 1e-300  # a loss of exactly zero on one side would leave the two-point pair undefined
 # The penalty's right tail starts this many standard deviations out: further on its chances
 # underflow
-REACH = 36.0
+FARTHEST_DEVIATIONS = 36.0
 SERIES = 0.01  # exponents below which a series is right to 1e-10
 BLOCK = 64  # fine cells in a coarse one
 
@@ -114,7 +115,9 @@ def _ends(test: AcceptanceTest, range: float) -> tuple[float, float]:
     # Left of -log(alpha (e^Delta - 1)) - 12 one box is enough for orders alpha up to 1e5; so on the
     # right, without noise.
     far = 24.0 + range
-    right = test.sigma**2 / 2 + REACH * test.sigma if isinstance(test, Penalty) else far
+    right = (
+        test.sigma**2 / 2 + FARTHEST_DEVIATIONS * test.sigma if isinstance(test, Penalty) else far
+    )
     if isinstance(test, LazyBarker) and test.kappa < 1:
         right += -0.5 * math.log1p(-test.kappa)
     return -far, right
@@ -220,7 +223,10 @@ def tail_reaches(test: AcceptanceTest, range: float, order: float) -> bool:
     """Whether the cells reach far enough to the right for this order (beyond it the Gaussian's
     bound is used).
     """
-    return not isinstance(test, Penalty) or (order - 1) * range <= (REACH - 12) * test.sigma
+    return (
+        not isinstance(test, Penalty)
+        or (order - 1) * range <= (FARTHEST_DEVIATIONS - 12) * test.sigma
+    )
 
 
 @functools.lru_cache(maxsize=100_000)

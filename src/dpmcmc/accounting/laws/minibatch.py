@@ -3,11 +3,15 @@ r"""The accept bit of Barker's test on a TunaMH batch.
 With b = c M the public bound of one row's energy difference d and x = n b / lambda, row i is kept K
 times,
 
-    K ~ Poisson(m),   m = b/x + (b - d)/2,      each time adding   w = log((b/x + (b + d)/2) / (b/x + (b - d)/2))
+    K ~ Poisson(m),   m = b/x + (b - d)/2,
+
+each time adding
+
+    w = log((b/x + (b + d)/2) / (b/x + (b - d)/2))
 
 to the log-ratio (TunaMH's thinning of Poisson((lambda + C M)/n) draws, C = n c). In terms of w,
-with F(y) = 1/(1 + e^-y) and B = b (1 + 2/x): m = B F(-w), d = B tanh(w/2), and w lies in [-W, W], W
-= log(1 + x).
+with F(y) = 1/(1 + e^-y) and B = b (1 + 2/x): m = B F(-w), d = B tanh(w/2), and w lies in [-W, W],
+W = log(1 + x).
 
 Given the sum l of all other rows the chance of "accept" is  s(l, w) = E F(l + K w);  r = 1 - s. A
 mixture over l reveals no more than the worst l, so the bit's losses are at most  A(l) = max_w log s
@@ -24,8 +28,9 @@ e):
        m   E[F''(y + w) - 2 t F'(y + w) + t (1 - 2t) (F(y) - F(y + w))]
      + m^2 E[F''(y + 2w) - 2 t (F'(y + 2w) - F'(y + w)) + t^2 (F(y + 2w) - 2 F(y + w) + F(y))],
 
-   0 <= F' <= F,  -F/8 <= F'' <= F,  m F(y + w) <= B t F(y),  m = B (1 - t),  so it is at least -(17/8 B + 4 B^2) s, and the
-   slope is at most B s. The same formula for r, whose F(-y) falls with y, is at most (B + 9/16 B^2) r.
+   0 <= F' <= F,  -F/8 <= F'' <= F,  m F(y + w) <= B t F(y),  m = B (1 - t),  so it is at least
+   -(17/8 B + 4 B^2) s, and the slope is at most B s. The same formula for r, whose F(-y) falls with
+   y, is at most (B + 9/16 B^2) r.
 3. *A falls with l and R rises*: the slope of log s in l is 1 less the mean of F(y) under the
    weights F(y), and y >= l for w > 0, y <= l for w = -W. So a cell of values of l is covered by A
    at its left end and R at its right end.
@@ -35,11 +40,13 @@ e):
    Taylor's formula, -F/8 <= F'' <= F,  and the slope of log F, which is at most 1,  s / F(l + m w)
    lies between 1 - eta/8 and 1 + eta,
 
-       E[D^2 e^|D|]/2 <= eta = e^(v/2) v (1 + v),     v = B F(W) W^2 e^W     (about  b x  for small x),
+       E[D^2 e^|D|]/2 <= eta = e^(v/2) v (1 + v),
+       v = B F(W) W^2 e^W     (about  b x  for small x),
 
-   and so does  r / F(-l - m w).  For E[D^2 e^(+-D)] is the second derivative of  exp(m (e^(+-t w) - 1 -+ t w))  at t = 1. And
-   m w = B w F(-w)  rises with w up to 1.2, so it lies in an interval of length  B W (F(W) + F(-W)) = B W.  The losses are those of
-   a log-ratio that moves by B W, and at most  eta + eta/(8 - eta)  more.
+   and so does  r / F(-l - m w).  For E[D^2 e^(+-D)] is the second derivative of
+   exp(m (e^(+-t w) - 1 -+ t w))  at t = 1. And  m w = B w F(-w)  rises with w up to 1.2, so it lies
+   in an interval of length  B W (F(W) + F(-W)) = B W.  The losses are those of a log-ratio that
+   moves by B W, and at most  eta + eta/(8 - eta)  more.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@ r"""Privacy-loss distributions by connect-the-dots.
 A profile known at epsilons e_i is bounded from above by the profile that is linear in e^epsilon
 between them :cite:p:`doroshenko2022connect`: a law with losses at these dots, of chance
 
-    p_i = (d_{i+1} - d_i) / (e^h_i - 1) - (d_i - d_{i-1}) / (1 - e^-h_{i-1}),       d_i = delta(e_i),  h_i = e_{i+1} - e_i,
+    p_i = (d_{i+1} - d_i) / (e^h_i - 1) - (d_i - d_{i-1}) / (1 - e^-h_{i-1}),
+    d_i = delta(e_i),  h_i = e_{i+1} - e_i,
 
 and an infinite loss of chance delta at the last one. The dots lie on a grid of equal cells: evenly
 up to a loss of `LARGE` in cells of 1e-4, up to as many cells where they are smaller; beyond, their

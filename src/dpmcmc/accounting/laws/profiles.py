@@ -9,13 +9,14 @@ For a pair of laws (P, Q) the profile is  delta(e) = sup_S P(S) - e^e Q(S).  It 
 because the excess is small where the profile is near one, so that differences of it keep their
 digits. Swapping the two laws gives  excess'(e) = e^e excess(-e).
 
-    Gaussian, mu = 1/z                            Phi(-u) - e^e Phi(-u - mu),  u = e/mu - mu/2
-    Poisson batch, one row added (P has it)       q delta_mu(log(1 + (e^e - 1)/q))
-    fixed-size batch, one row replaced            the same for e >= 0, and its mirror image for e < 0
-                                                  :cite:p:`balle2018privacy`: bounds every pair of
-                                                  tables in both orders
-    Poisson batch, one row replaced               (1-q) N(0, 1) + q N(+-mu/2, 1)
-    rows drawn Poisson(q) times, weight w         sum_k Pois(k; q) N(k w, 1)  against  N(0, 1) or its mirror image
+    Gaussian, mu = 1/z                         Phi(-u) - e^e Phi(-u - mu),  u = e/mu - mu/2
+    Poisson batch, one row added (P has it)    q delta_mu(log(1 + (e^e - 1)/q))
+    fixed-size batch, one row replaced         the same for e >= 0, and its mirror image for e < 0
+                                               :cite:p:`balle2018privacy`: bounds every pair of
+                                               tables in both orders
+    Poisson batch, one row replaced            (1-q) N(0, 1) + q N(+-mu/2, 1)
+    rows drawn Poisson(q) times, weight w      sum_k Pois(k; q) N(k w, 1)  against  N(0, 1) or its
+                                               mirror image
 
 The pair (1-q) N(0,1) + q N(+-mu, 1) with the *full* sensitivity is valid for fixed-size batches as
 well, and looser; with +-mu/2 it is not valid for them.

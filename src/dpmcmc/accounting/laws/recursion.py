@@ -4,16 +4,20 @@ Let V_k(g) be the largest  P(S) - g Q(S)  that k bits allow when somebody choose
 chain before each of them. Then  delta_k(epsilon) = V_k(e^epsilon),  V_0(g) = max(0, 1 - g),  and by
 conditioning on the first bit
 
-    V_k(g) = sup over states  P(accept) V_{k-1}(g Q(accept)/P(accept)) + P(reject) V_{k-1}(g Q(reject)/P(reject)).
+    V_k(g) = sup over states  P(accept) V_{k-1}(g Q(accept)/P(accept))
+                            + P(reject) V_{k-1}(g Q(reject)/P(reject)).
 
 How it is made an upper bound:
 
-    states     the supremum runs over boxes of `bits`, which cover all states; a box is split while it is the maximum
-               somewhere, until it is at most EXCESS more costly than its dearest cell
-    grid       x = log g is a multiple of the step h; V is convex in g, so its chords between grid points lie above it
-    x < 0      V_k(x) = 1 - e^x + e^x V_k(-x): the set of pairs is closed under swapping the two tables
-    x large    V falls, so its value at the last point kept bounds it from there on; where the bits are purely private, it is 0
-               beyond the sum of their epsilons
+    states     the supremum runs over boxes of `bits`, which cover all states; a box is split while
+               it is the maximum somewhere, until it is at most EXCESS more costly than its dearest
+               cell
+    grid       x = log g is a multiple of the step h; V is convex in g, so its chords between grid
+               points lie above it
+    x < 0      V_k(x) = 1 - e^x + e^x V_k(-x): the set of pairs is closed under swapping the two
+               tables
+    x large    V falls, so its value at the last point kept bounds it from there on; where the bits
+               are purely private, it is 0 beyond the sum of their epsilons
 
 The work grows with the number of steps to the power 3/2: 2 000 steps take half a minute to a
 minute, MOST_STEPS minutes. More are refused, and so are bits that reveal so little that the grid

@@ -3,11 +3,13 @@ batches.
 
 If D_a(M(D) || M(D')) <= r for some order a > 1, then M is (epsilon, delta)-private for
 
-    epsilon = r + log(1 - 1/a) - log(delta a) / (a - 1)     :cite:p:`canonne2020discrete` Proposition 12 ("best"),
-    epsilon = r - log(delta) / (a - 1)                      :cite:p:`mironov2017renyi` Proposition 3  ("paper"),
+    epsilon = r + log(1 - 1/a) - log(delta a) / (a - 1)     ("best"),
+    epsilon = r - log(delta) / (a - 1)                      ("paper"),
 
-and every order gives a valid answer, so the least of many is valid too. The grid of orders is dense
-(at most 2 % apart in a - 1) and is walked coarse to fine.
+the first by :cite:p:`canonne2020discrete`, Proposition 12, the second by
+:cite:p:`mironov2017renyi`, Proposition 3. Every order gives a valid answer, so the
+least of many is valid too. The grid of orders is dense (at most 2 % apart in a - 1) and is searched
+from coarse to fine.
 """
 
 from __future__ import annotations

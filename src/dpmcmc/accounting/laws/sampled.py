@@ -2,12 +2,12 @@ r"""Renyi curves of Poisson-sampled Gaussian queries.
 
 Each row is in the batch with chance q; mu = 1/z.
 
-    one row added or removed:  1/(a-1) log sum_k C(a,k) (1-q)^(a-k) q^k e^(k (k-1) mu^2 / 2)   for whole orders a
-                               :cite:p:`mironov2019sampled` (the other order of the tables is never
-                               worse)
-    one row replaced:          (1-q) N(0,1) + q N(mu/2,1)  against its mirror image, integrated numerically (the
-                               trapezoid rule on a smooth function that vanishes at both ends is
-                               exact to rounding)
+    one row added or removed:  1/(a-1) log sum_k C(a,k) (1-q)^(a-k) q^k e^(k (k-1) mu^2 / 2)
+                               for whole orders a :cite:p:`mironov2019sampled` (the other order of
+                               the tables is never worse)
+    one row replaced:          (1-q) N(0,1) + q N(mu/2,1)  against its mirror image, integrated
+                               numerically (the trapezoid rule on a smooth function that vanishes at
+                               both ends is exact to rounding)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_TERMS = 4096
 LARGEST_EXPONENT = 600.0
 # Of the terms, each and in their sum; of those with large logarithms
 ROUNDING, FAR_ROUNDING = 1e-14, 1e-10
-# Standard deviations; orders that look further are left to the bound without sampling
+# Standard deviations; orders that need more are left to the bound without sampling
 FARTHEST = 300.0
 
 

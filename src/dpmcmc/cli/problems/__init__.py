@@ -68,7 +68,7 @@ def problem_of(model: ModelName, settings: Settings) -> Problem:
             )
     problem = _PROBLEMS[model](settings)
     allowed = tuple(settings.allowed(bounded_columns(model, settings)))
-    declared = f"{', '.join(allowed)} (a row with a missing cell says nothing)"
+    declared = f"{', '.join(allowed)} (a row with a missing cell is ignored)"
     return problem._replace(model=problem.model._replace(declared=declared), allowed=allowed)
 
 

@@ -34,7 +34,7 @@ def circle(settings: Settings) -> Problem:
     radius = _largest_size(settings)
     # A ring of radius r has the width 1 / sqrt(8 n a r^2); r is guessed as half of the largest.
     information = [2 * settings.sharpness * radius**2] * 2
-    notes = ("x, y: a point whose distance from 0 is what the rows tell; all directions are alike",)
+    notes = ("x, y: a point; the rows determine its distance from 0, and no direction",)
     model = models.circle(settings.sharpness, radius)
     return Problem(model, [radius / 2, 0.0], information, 0.0, notes, is_round=False)
 
@@ -63,7 +63,7 @@ def plain_rows(cells: dict[str, Any], settings: Settings) -> Any:
     from dpmcmc.tables.columns import numbers
 
     values = [numbers(cells[name], limits) for name, limits in settings.limits.items()]
-    # Whether a cell is too large or too small for its type is not told
+    # Whether a cell is too large or too small for its type is not reported
     with np.errstate(all="ignore"):
         return np.stack(values, axis=1).astype(np.float32)
 

@@ -39,7 +39,7 @@ class Features(NamedTuple):
             )
 
 
-def features_of(settings: Settings, told: str) -> Features:
+def features_of(settings: Settings, effect: str) -> Features:
     import numpy as np
     from scipy import linalg
 
@@ -53,14 +53,14 @@ def features_of(settings: Settings, told: str) -> Features:
     for name in settings.columns:
         if name in settings.bounds:
             half = settings.bounds[name].half
-            units.append((parameter(name), f"{told} per {settings.bounds[name].step} of {name}"))
+            units.append((parameter(name), f"{effect} per {settings.bounds[name].step} of {name}"))
             information.append(1 / 5)  # a scaled feature has a square of about that on average
             blocks.append(np.array([[1 / half]]))
             at_first.append(np.zeros((1, 1)))
             continue
         first, *others = levels = settings.levels[name]
         units += [
-            (parameter(f"{name}={level}"), f"{told} against {name}={first}") for level in others
+            (parameter(f"{name}={level}"), f"{effect} against {name}={first}") for level in others
         ]
         places = (
             simplex(len(levels)).T if settings.intercept else np.eye(len(levels), len(others), -1)
@@ -70,7 +70,7 @@ def features_of(settings: Settings, told: str) -> Features:
         at_first.append(places[:1])
     place = _place(settings)
     if settings.intercept:
-        units = [("intercept", f"{told} at {place}"), *units]
+        units = [("intercept", f"{effect} at {place}"), *units]
         information = [1.0, *information]
     if len(dict(units)) < len(units):
         raise ValueError(

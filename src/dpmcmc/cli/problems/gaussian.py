@@ -54,6 +54,6 @@ def gaussian_rows(cells: dict[str, Any], settings: Settings) -> Any:
 
     from dpmcmc.tables import scaled
 
-    # Whether a cell is too large or too small for its type is not told
+    # Whether a cell is too large or too small for its type is not reported
     with np.errstate(all="ignore"):
         return scaled(cells, settings.limits) * _widths(settings).astype(np.float32)

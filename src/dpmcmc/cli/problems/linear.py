@@ -36,7 +36,8 @@ def linear(settings: Settings) -> Problem:
             f"a column cannot be named {NOISE}: that is a parameter of its own; rename it"
         )
     units = features.units | {
-        NOISE: f"spread of {label} around what the columns tell (where it is normal, 0.87 standard deviations)"
+        NOISE: f"scale of the noise of {label} around its prediction (for normal noise, 0.87 "
+        "standard deviations)"
     }
 
     size = features.radius**2 + settings.intercept  # of a row, at most
@@ -103,8 +104,8 @@ def _notes(settings: Settings, features: Features, units: dict[str, str]) -> tup
         *(f"{name}: {unit}" for name, unit in units.items()),
         f"noise: normal up to {HUBER:g} of its scale, then with exponential tails, so that rows "
         "far off pull no harder; a scale "
-        f"above {limits.half / 2:g} tells of bounds of {label} that are too narrow, or of rows "
-        "that no line fits",
+        f"above {limits.half / 2:g} is a sign of bounds of {label} that are too narrow, or of "
+        "rows that no line fits",
         f"prior, normal around 0 ({through} {limits.middle:g}) with a standard deviation of "
         f"{settings.prior_scale:g} noises: "
         f"{features.prior}; around {CENTER:g}, with one of "
@@ -141,9 +142,9 @@ def _of_noise(noise: Any, width: float, label: str) -> list[Finding]:
             note(
                 "noise-scale-small",
                 f"The noise_scale is below {small:.3g}, a {SMALL_NOISE}th of the width of --bounds "
-                f"{label}: it may well be smaller "
-                "than its draws, and the spread of the other parameters with it. Narrower bounds "
-                "would tell.",
+                f"{label}: the true "
+                "noise, and the uncertainty of the other parameters, may well be smaller than the "
+                "draws show. Narrower bounds would help.",
                 median=median,
                 limit=small,
             )
@@ -154,8 +155,8 @@ def _of_noise(noise: Any, width: float, label: str) -> list[Finding]:
                 "noise-scale-unknown",
                 f"The noise_scale may be above {large:.3g}, a quarter of the width of --bounds "
                 f"{label}, and the other parameters "
-                "are lost with it: the rows or the budget are too few, the bounds cut off much, "
-                "or no line fits.",
+                "are then unknown too: there are too few rows or too little budget, the bounds "
+                "cut off much, or no line fits.",
                 upper=upper,
                 limit=large,
             )

@@ -70,7 +70,7 @@ class Problem(NamedTuple):
     allowed: tuple[str, ...] = ()  # what is declared of the columns that are used, in words
     is_exact: bool = False  # the information is what a row says, no guess
     is_measured: bool = False  # `dpmcmc.recipes.forecast` was measured on such models
-    # The posterior is like a normal one; else some steps are worth fewer draws than can be told
+    # The posterior is nearly normal; otherwise the worth of steps in draws cannot be predicted
     is_round: bool = True
     # Of the result: findings about draws of such a model
     checks: Callable[[Any], list[Finding]] | None = None

@@ -6,16 +6,16 @@
 A table in a CSV file has a first line that names the columns, then one line per row. A line break
 inside quotes belongs to its cell if the file is a well-formed export, which the statement assumes.
 Bounds are declared, not computed from the table: every cell is moved into its bounds, and a row
-with a missing or unreadable one says nothing. Features of a regression are scaled so that the
+with a missing or unreadable one is ignored. Features of a regression are scaled so that the
 bounds become -1 and 1, levels of text become corners of a simplex, columns of a Gaussian are scaled
 by their standard deviation: this makes the clip of the model a proved one. What is reported is in
 the units of the table. Step size, longest move and noise follow from public facts
 (`dpmcmc.recipes`) unless given. Regressions and Gaussian means take the posterior given a few noisy
-looks at the rows, which gets furthest (several runs share a budget by --part); the others, and all
-with settings of your own, Barker's accept bit.
+gradients and Hessians, which makes the best use of a budget (several runs share one by --part); the
+other models, and all with settings of your own, take Barker's accept bit.
 
 Before a noise-aware run a hundredth of its budget is spent on a count of the rows that can be used:
-where these are next to none, or a label is missing, the run stops with the rest unspent.
+if hardly any can be used, or one of the labels does not occur, the run stops with the rest unspent.
 
 Exit codes: 0 done; 1 broke off after the budget was spent; 2 refused, nothing spent (but a count,
 if there was one); 3 done, and DO NOT RELY on the draws; 4 stopped after the count, the rest

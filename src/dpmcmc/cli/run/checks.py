@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 import warnings
 import zlib
@@ -12,6 +11,7 @@ from typing import Any
 
 import typer
 
+from dpmcmc.accounting.statement import LargeDelta
 from dpmcmc.cli.problems import Settings
 from dpmcmc.cli.run.options import PromiseOptions, SharedBy
 from dpmcmc.recipes import Recipe, SamplerName
@@ -20,7 +20,6 @@ from dpmcmc.recipes import Recipe, SamplerName
 UNREADABLE = TypeError, OSError, EOFError, zlib.error
 LEAST_PART = 0.01  # of a budget: what rounding leaves of one that is used up is less
 ROUNDING = 1e-6  # of a budget: three thirds fit
-OF_DELTA = "delta = .* is above"  # what a curator warns of
 
 
 def writable_or_refuse(out: Path, ledger: Path | None, is_dry: bool) -> bool:
@@ -88,7 +87,8 @@ def why_not_writable(out: Path, ledger: Path | None) -> Iterator[str]:
 def filter_name(name: SamplerName, shared_by: SharedBy | None, part: str | None) -> str | None:
     """How the budget is shared.
 
-    A run after a count is chosen with a look at it; all Gaussian, it loses nothing by a filter.
+    A run after a count depends on its answer, so that both need a filter; for Gaussian queries
+    alone a filter costs nothing.
     """
     if name is SamplerName.noise_aware and shared_by is not None:
         raise ValueError(
@@ -149,14 +149,16 @@ def check_open(curator: Any, ledger: Path | None) -> None:
 
 
 def cautions(warned: list[warnings.WarningMessage]) -> list[str]:
-    """What a curator has warned of that belongs into the plan; all else is shown as usual."""
-    found = [str(warning.message) for warning in warned]
-    for warning, text in zip(warned, found, strict=True):
-        if not re.match(OF_DELTA, text):
+    """The curator's warnings of a large delta, for the plan; all others are shown as usual."""
+    of_delta = []
+    for warning in warned:
+        if issubclass(warning.category, LargeDelta):
+            of_delta.append(str(warning.message))
+        else:
             warnings.showwarning(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
-    return [text for text in found if re.match(OF_DELTA, text)]
+    return of_delta
 
 
 def persons(
@@ -174,7 +176,7 @@ def persons(
             "each to use, with "
             "--rows-per-person, or --neighbours add-remove"
         )
-    known = settings.columns[0]  # was found: so a misspelled name is told what there is
+    known = settings.columns[0]  # it exists: so the error of a misspelled name lists the names
     return persons_of(read_columns(table, (column, known), delimiter)[column])
 
 

@@ -65,7 +65,8 @@ def _why_stopped(found: Any, study: Study) -> str:
         "themselves: correct the options, and give "
         "the command again with this --ledger"
         if ledger is not None
-        else "the rest is unspent. Without --ledger nobody remembers this: the epsilon of a further run adds to that of the count, "
+        else "the rest is unspent. Without --ledger nobody remembers this: the epsilon of a "
+        "further run adds to that of the count, "
         f"{found.statement.second_epsilon:.3g}"
     )
     return (

@@ -120,8 +120,8 @@ class PromiseOptions:
         str | None,
         _option(
             PROMISE,
-            "The column that tells whose row it is: only the first --rows-per-person of each are "
-            "used.",
+            "The column that identifies the person of a row: only the first --rows-per-person of "
+            "each are used.",
         ),
     ] = None
     capacity: Annotated[
@@ -184,7 +184,7 @@ class ModelOptions:
     ] = None
     curvature: Annotated[float | None, _option(MODEL, "Banana: of the parabola.")] = None
     sharpness: Annotated[
-        float | None, _option(MODEL, "Circle: how sharply a row tells the distance.")
+        float | None, _option(MODEL, "Circle: the precision of the distance in one row.")
     ] = None
     position_bound: Annotated[
         float | None, _option(MODEL, "Mixture: half the side of the prior's square.")
@@ -204,7 +204,7 @@ class SamplerOptions:
         ),
     ] = None
     kappa: Annotated[
-        float, _option(SAMPLER, "Lazy Barker: the chance that the rows are looked at.")
+        float, _option(SAMPLER, "Lazy Barker: the probability that the rows are read.")
     ] = 0.5
     steps: Annotated[
         int | None,
@@ -263,7 +263,7 @@ class OutputOptions:
         "posterior.nc"
     )
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell the plan and stop: nothing is spent.")
+        bool, typer.Option("--dry-run", help="Print the plan and stop: nothing is spent.")
     ] = False
 
 
@@ -290,8 +290,9 @@ def flat(command: Callable[..., None]) -> Callable[..., None]:
             }
         )
 
+    signature = inspect.Signature(list(parameters.values()))
     flattened.__doc__ = command.__doc__
     flattened.__name__ = command.__name__
-    flattened.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    flattened.__signature__ = signature  # type: ignore[attr-defined]
     flattened.__annotations__ = {name: one.annotation for name, one in parameters.items()}
     return flattened

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,12 +11,15 @@ from typing import Any
 
 import typer
 
+from dpmcmc.accounting.statement import ATTRIBUTE, TITLE, Statement
 from dpmcmc.cli.options import refusals, say
 from dpmcmc.cli.problems import ModelName
 from dpmcmc.cli.run.checks import UNREADABLE
 from dpmcmc.cli.run.plan import of_each, plain
 from dpmcmc.cli.run.study import Study
 from dpmcmc.recipes import SamplerName
+
+DETAILS = f"{TITLE} (the promise is above)"
 
 
 def _arguments(study: Study, out: Path | None, plan: list[str]) -> tuple[tuple, dict[str, Any]]:
@@ -24,8 +28,7 @@ def _arguments(study: Study, out: Path | None, plan: list[str]) -> tuple[tuple, 
     import numpy as np
 
     problem = study.problem
-    # How the parameters are to be read, and the plan: whoever opens the file later has not seen
-    # them.
+    # How the parameters are to be read, and the plan: the file may be opened by somebody else.
     texts = {"parameters": "; ".join(problem.notes), "plan": "\n".join(plan)}
     if problem.reading:
         texts["reading"] = problem.reading
@@ -117,12 +120,15 @@ def kept(result: Any, out: Path) -> str:
 
 def print_outcome(result: Any, study: Study, out: Path) -> bool:
     """Print what came of a run. Returns whether its draws may be relied on."""
-    from dpmcmc import findings, statement_of, summary
+    from dpmcmc import findings, summary
     from dpmcmc.finding import in_words
 
     found = findings(result)
     is_reliable = not any(finding.is_severe for finding in found)
     say()
+    statement = Statement.from_json(json.loads(result.posterior.attrs[ATTRIBUTE]))
+    for line in statement.promise():
+        say(line)
     for line in _sentences(study, num_kept(result), len(found), is_reliable):
         say(line)
     say(f"\n{summary(result)}\n")
@@ -132,36 +138,30 @@ def print_outcome(result: Any, study: Study, out: Path) -> bool:
         say(f"{in_words(found)}\n")
     if not is_reliable:
         say(f"{_what_would_help(study)}\n")
-    say(f"{statement_of(result)}\n")
+    say(DETAILS)
+    for line in statement.details():
+        say(f"  {line}")
     say(
-        f"Written to {out}. Look at it with `dpmcmc report {out}`, read it with dpmcmc.load or "
+        f"\nWritten to {out}. Look at it with `dpmcmc report {out}`, read it with dpmcmc.load or "
         "ArviZ."
     )
     if study.promise.ledger is None:
         say(
-            "The promise is about this run alone: the epsilon and delta of another run on the same "
-            "rows add to it. To share one "
-            "budget among runs give all of them --ledger FILE, and --part 1/3 or so to noise-aware "
-            "ones, --shared-by to others."
+            "To share one budget among runs give all of them --ledger FILE, and --part 1/3 or so "
+            "to noise-aware ones, --shared-by to others."
         )
     return is_reliable
 
 
 def _sentences(study: Study, num_draws: int, num_findings: int, is_reliable: bool) -> Iterator[str]:
-    """What was promised, what there is, and what is doubtful: first of all that is printed."""
-    promise = study.promise
-    is_person = promise.person is not None or promise.rows_per_person > 1
-    yield (
-        f"Promised: at most epsilon = {promise.epsilon:g} at delta = {promise.delta:g} for one "
-        f"{'person' if is_person else 'row'}."
-    )
-    yield f"Found:    {num_draws} draws {of_each(study.num_chains)}, warm-up included."
+    """What there is and what is doubtful, in plain sentences."""
+    yield f"Found:     {num_draws} draws {of_each(study.num_chains)}, warm-up included."
     if not is_reliable:
-        yield "Doubtful: these draws fail a check. The reasons stand below the table."
+        yield "Doubtful:  these draws fail a check. The reasons stand below the table."
     elif num_findings:
-        yield "Doubtful: no check has failed; remarks stand below the table."
+        yield "Doubtful:  no check has failed; remarks stand below the table."
     else:
-        yield "Doubtful: nothing that the checks can find."
+        yield "Doubtful:  nothing that the checks can find."
 
 
 def _what_would_help(study: Study) -> str:

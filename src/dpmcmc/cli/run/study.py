@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpmcmc.accounting.statement import LargeDelta
 from dpmcmc.cli.problems import PRIOR_SCALES, Problem, Settings, problem_of, rows_of
 from dpmcmc.cli.run import checks
 from dpmcmc.cli.run.options import ModelOptions, PromiseOptions, SamplerOptions, TableOptions
@@ -150,7 +151,7 @@ def _curator(
     file: Path = table.table
     filter_name = checks.filter_name(name, promise.shared_by, promise.part)
     with warnings.catch_warnings(record=True) as warned:
-        warnings.filterwarnings("always", checks.OF_DELTA)
+        warnings.simplefilter("always", LargeDelta)
         curator = Curator(
             rows_of(table.model, file, delimiter, table.decimal, settings),
             problem.model,
