@@ -615,7 +615,8 @@ def test_labels_that_could_not_be_read_are_thought_of(folder):
     assert "nothing-but-noise" in codes()
     assert (
         result.output.count(
-            "DO NOT RELY on these draws:\n  - At the private start the data cannot be distinguished from the"
+            "DO NOT RELY on these draws:\n  - At the private start the data cannot be "
+            "distinguished from the"
         )
         == 1
     )

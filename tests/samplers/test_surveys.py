@@ -95,7 +95,7 @@ def test_the_density_is_that_of_what_was_released(curvature):
 
 
 def test_the_spread_is_that_of_all_noises_together():
-    """That of the test above: gradients, curvatures and rows drawn again and again have it within six
+    """That of the test above: gradients, Hessians and rows drawn again and again have it within six
     standard errors (1e-8).
     """
     variance, of_curvature, num = 30.0, 4.0, 200_000
@@ -496,7 +496,7 @@ def test_how_much_wider_noise_makes_the_posterior(variance, is_much):
 
 @pytest.mark.parametrize("self_concordance, is_much", [(0.0, False), (0.98, False), (1.02, True)])
 def test_a_posterior_within_which_the_curvature_may_double_is_reported(self_concordance, is_much):
-    """Along the axis of curvature 8, with the noise 64 of the gradient, and no prior: its precision is
+    """Along an axis of Hessian 8, with the noise 64 of the gradient and no prior: its precision is
     8 * 8 / (8 + 64).
     """
     flat = model_of(

@@ -50,8 +50,8 @@ def of_start(start: Any) -> list[Finding]:
     return [
         severe(
             "nothing-but-noise",
-            "At the private start the data cannot be distinguished from the privacy noise. It is so if "
-            "cells or labels could not be read, because of another spelling for example; "
+            "At the private start the data cannot be distinguished from the privacy noise. It is "
+            "so if cells or labels could not be read, because of another spelling for example; "
             "otherwise more rows or a larger budget would help.",
         )
     ]
