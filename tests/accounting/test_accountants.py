@@ -152,7 +152,7 @@ def test_no_noise_no_promise():
 def test_distances_are_paid_from_a_hundredth_of_delta():
     ideal = accountants.epsilon({Gaussian(20.0): 60}, 0.99 * DELTA).epsilon
     assert accountants.epsilon({Gaussian(20.0, 1e-13): 60}, DELTA).epsilon == ideal
-    with pytest.raises(BudgetExceeded, match="ideal"):
+    with pytest.raises(BudgetExceeded, match="total-variation error"):
         accountants.epsilon({Gaussian(20.0, 1e-10): 60}, DELTA)
     # the charge in delta is (1 + e^epsilon) times the sum of distances
     rough, smooth = (

@@ -107,7 +107,7 @@ def test_what_a_stopped_run_has_left_pays_for_the_corrected_one(folder):
     assert (
         posterior.attrs["epsilon"] == EPSILON and posterior.attrs["accountant"] == "gaussian-filter"
     )
-    assert "about all of them together" in statement_of(posterior)
+    assert "the promise covers all of them together" in statement_of(posterior)
     assert verified("posterior.nc")["is_reproduced"] and verified("spent.json")["is_within_budget"]
     assert verified("spent.json")["grants"] == 3
     again = run(*LOGISTIC, *YES_NO, "--out", "again.nc")

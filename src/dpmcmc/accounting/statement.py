@@ -66,7 +66,10 @@ OTHER_RELEASES = (
     "delta"
 )
 TIME = "the time a run takes is not part of the release, and is not protected"
-SHARED_BUDGET = "other releases may share this budget, such as runs and counts of rows"
+SHARED_BUDGET = (
+    "other releases may share this budget, such as runs and counts of rows: the promise covers all "
+    "of them together"
+)
 IN_RETROSPECT = (
     "none was made in advance. By itself this run has {}; other runs on these rows add to it"
 )

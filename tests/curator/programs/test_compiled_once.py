@@ -49,6 +49,17 @@ def test_another_program_is_compiled_anew(other):
     assert other() is not compiled(asking())
 
 
+def test_keys_among_the_constants_are_told_apart():
+    """Keys of a private start that a program has as constants."""
+
+    def drawing(seed):
+        own_key = jax.random.key(seed)
+        return lambda ask, rng_key, first, second: jax.random.normal(own_key, first.shape) + first
+
+    assert compiled(drawing(0)) is compiled(drawing(0))
+    assert compiled(drawing(0)) is not compiled(drawing(1))
+
+
 def test_programs_of_different_arguments_are_not_confused():
     def first(ask, rng_key, first, second):
         return first

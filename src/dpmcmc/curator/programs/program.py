@@ -133,7 +133,9 @@ def _compiled(traced: _Traced) -> Any:
     lowered = with_answers.lower()
     digest = hashlib.sha256(lowered.as_text().encode())
     for constant in with_answers.jaxpr.consts:
-        digest.update(np.asarray(constant).tobytes())
+        is_key = jnp.issubdtype(constant.dtype, jax.dtypes.prng_key)
+        numbers = jax.random.key_data(constant) if is_key else constant
+        digest.update(np.asarray(numbers).tobytes())
     where = (traced.shardings, jax.config.values["jax_default_device"])
     key = digest.digest(), str(lowered.in_avals), lowered.in_tree, lowered.out_tree, where
     with _COMPILING:
