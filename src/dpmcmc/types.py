@@ -118,6 +118,32 @@ class Budget:
         return Unit(self.neighbours, self.rows_per_person)
 
 
+class Labelled(NamedTuple):
+    """A log-likelihood that depends on a row through z = features . position and one of a few
+    labels.
+
+    The curator then reads what a row contributes from public tables, in exact integers, and applies
+    no function of floating point to it. The log-likelihood must be concave in z, and next to linear
+    beyond z = -16 and 16.
+
+    Attributes:
+        number: How many labels there are.
+        of_row: From one row to its label, 0, 1, ...; a row with any other number is ignored.
+        log_likelihood: From z and a label to the row's log-likelihood.
+        radius: Public: |features| of every allowed row. A longer row is shortened.
+
+    Example:
+        >>> from dpmcmc import models
+        >>> models.logistic(2, radius=1.0).linear.labelled.number
+        2
+    """
+
+    number: int
+    of_row: Callable[[Row], Array]
+    log_likelihood: Callable[[Array, Array], Array]
+    radius: float
+
+
 class Linear(NamedTuple):
     """A log-likelihood that depends on the position through one number, z = features . position.
 
@@ -129,6 +155,7 @@ class Linear(NamedTuple):
         features: From a row to the parts of its features, which have d numbers together: (1, x)
             with an intercept, so that x itself is not copied.
         log_likelihood: From z and a row to the row's log-likelihood.
+        labelled: The same with a label in place of the row, where that is all it matters by.
 
     Example:
         >>> import jax.numpy as jnp
@@ -141,6 +168,7 @@ class Linear(NamedTuple):
     predictor: Callable[[Position, Row], Array]
     features: Callable[[Row], tuple[Array, ...]]
     log_likelihood: Callable[[Array, Row], Array]
+    labelled: Labelled | None = None
 
 
 class Family(NamedTuple):

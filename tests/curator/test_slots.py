@@ -69,7 +69,7 @@ def test_slots_in_the_order_of_the_rows_are_caught():
 )
 def test_every_row_has_a_slot_of_its_own_where_their_number_is_private(budget):
     curator = Curator(tuple(leaf[:150] for leaf in ROWS), MODEL, budget, capacity=CAPACITY)
-    (piece,), (occupied,), _ = curator._rows
+    (piece,), (occupied,), *_ = curator._rows
     # As GPUs have it
     piece = piece if curator._by_columns is None else transposed(piece, curator._by_columns)
     found = np.flatnonzero(occupied)

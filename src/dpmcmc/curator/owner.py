@@ -359,10 +359,11 @@ class Curator:
             The table and the secret.
         """
         charge = charging(lambda: self._meter)
-        rows, occupied, device = stored
+        rows, occupied, device, integers = stored
         table = Table(
             rows, num_rows, self.unit, axis, self.capacity,
-            charge=charge, occupied=occupied, device=device, by_columns=self._by_columns,
+            charge=charge, occupied=occupied, device=device, integers=integers,
+            by_columns=self._by_columns,
         )  # fmt: skip
         return without_side_effects(
             lambda table: with_statistic(with_scales(table, self.model), self.model), table

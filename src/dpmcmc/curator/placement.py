@@ -6,6 +6,7 @@ the model, never from the rows (for the reason see `exact_sum`).
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ from jax.sharding import PartitionSpec
 
 from dpmcmc.curator.sums import fused
 from dpmcmc.curator.sums.exact_sum import piece_layout
+from dpmcmc.curator.sums.integer_rows import integer_rows
 from dpmcmc.precision import own_settings
 from dpmcmc.types import Model
 
@@ -27,8 +29,8 @@ class Placed(NamedTuple):
     The first two are what a compiled program takes as arguments, the last is compiled in.
     """
 
-    # The pieces, the marks of slots that have a row, and the devices' numbers, as `exact_sum.Table`
-    # has them
+    # The pieces, the marks of slots that have a row, the devices' numbers and the integers, as
+    # `exact_sum.Table` has them
     stored: Any
     num_rows: Any  # an array, for it may be private
     by_columns: int | None  # the leaf that is stored transposed, for `fused` kernels
@@ -61,9 +63,21 @@ def place(
         ]
         pieces = tuple(jax.tree.unflatten(tree, parts) for parts in zip(*columns, strict=True))
         marks = None if occupied is None else tuple(_cut(occupied, num_pieces, size, False, mesh))
-        return Placed(
-            (pieces, marks, _device_numbers(mesh)), jnp.asarray(num_rows, jnp.int64), by_columns
-        )
+        integers = _integers(model, leaves, num_rows, capacity, mesh)
+        stored = pieces, marks, _device_numbers(mesh), integers
+        return Placed(stored, jnp.asarray(num_rows, jnp.int64), by_columns)
+
+
+def _integers(model: Model, leaves: Any, num_rows: int, capacity: int, mesh: Any) -> Any:
+    """The rows as integers. Their places do not matter, for their sum is the same in any order."""
+    num_devices = 1 if mesh is None else mesh.size
+    rows = integer_rows(model, leaves, num_rows, capacity, num_devices)
+    if rows is None or mesh is None:
+        return jax.tree.map(jnp.asarray, rows)
+    spread = jax.NamedSharding(mesh, PartitionSpec(AXIS))
+    whole = jax.NamedSharding(mesh, PartitionSpec())
+    places = dataclasses.replace(rows, features=spread, labels=spread, slopes=whole, roots=whole)
+    return jax.tree.map(jax.device_put, rows, places)
 
 
 def _pieces_per_device(capacity: int, fused_width: int | None, num_devices: int) -> tuple[int, int]:

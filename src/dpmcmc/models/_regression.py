@@ -13,7 +13,7 @@ import numpy as np
 from dpmcmc.checks import positive
 from dpmcmc.models import _checks
 from dpmcmc.models.gaussian import HIGHEST
-from dpmcmc.types import Array, Linear, Row
+from dpmcmc.types import Array, Labelled, Linear, Row
 
 
 def predictor(position: Array, features: Array, intercept: bool) -> Array:
@@ -22,7 +22,11 @@ def predictor(position: Array, features: Array, intercept: bool) -> Array:
     return product + position[0] if intercept else product
 
 
-def linear(log_likelihood: Callable[[Array, Row], Array], intercept: bool) -> Linear:
+def linear(
+    log_likelihood: Callable[[Array, Row], Array],
+    intercept: bool,
+    labelled: Labelled | None = None,
+) -> Linear:
     """The parts of a regression on rows (x, y) whose log-likelihood, given z, is the given one."""
 
     def features(row: Row) -> tuple[Array, ...]:
@@ -32,7 +36,7 @@ def linear(log_likelihood: Callable[[Array, Row], Array], intercept: bool) -> Li
         _checks.row(row, (position.size - bool(intercept),), ())
         return predictor(position, row[0], intercept)
 
-    return Linear(checked_predictor, features, log_likelihood)
+    return Linear(checked_predictor, features, log_likelihood, labelled)
 
 
 def prior(

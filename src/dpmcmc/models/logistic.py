@@ -34,7 +34,7 @@ import jax.numpy as jnp
 
 from dpmcmc.checks import whole
 from dpmcmc.models import _regression
-from dpmcmc.types import Array, Kinds, Model, Row
+from dpmcmc.types import Array, Kinds, Labelled, Model, Row
 
 
 def logistic(
@@ -76,8 +76,15 @@ def logistic(
         is_zero = row[1] <= 0.5
         return -_softplus(jnp.where(is_one, -logit, jnp.where(is_zero, logit, jnp.nan)))
 
+    def of_label(logit: Array, label: Array) -> Array:
+        return -_softplus(jnp.where(label == 1, -logit, logit))
+
+    def label(row: Row) -> Array:
+        return jnp.where(row[1] > 0.5, 1, jnp.where(row[1] <= 0.5, 0, -1))
+
     lipschitz = _regression.row_radius(radius, intercept)
-    linear = _regression.linear(log_likelihood, intercept)
+    labelled = Labelled(2, label, of_label, lipschitz)
+    linear = _regression.linear(log_likelihood, intercept, labelled)
     return Model(
         log_likelihood=lambda position, row: log_likelihood(linear.predictor(position, row), row),
         log_prior=_regression.prior(prior_scale, dimension),

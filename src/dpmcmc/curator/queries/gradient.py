@@ -28,7 +28,7 @@ from dpmcmc.checks import check_sizes
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_tv_error
 from dpmcmc.curator.queries import batches
-from dpmcmc.curator.sums import fused, linear_rows
+from dpmcmc.curator.sums import fused, integer_rows, linear_rows
 from dpmcmc.curator.sums.exact_sum import (
     BITS,
     MAX_ROWS,
@@ -106,8 +106,10 @@ class Gradient:
             ValueError: The model has too large a dimension.
         """
         _check_dimension(model)
-        bits = _bits(model, rows)
         key_noise, key_batch = stream.random_words(key, (2, 8))
+        if self.batch is None and _is_integer(rows, self.clip):
+            return _of_integers(self, key_noise, rows, position)
+        bits = _bits(model, rows)
         if self.batch is None:
             total = all_rows_sum(model, rows, position, self.clip)
         else:
@@ -224,6 +226,18 @@ class CenteredGradient:
         return costs.Gaussian(
             self.noise_multiplier, distance=_tv_error(self.noise_multiplier, unit)
         )
+
+
+def _is_integer(rows: Table, clip: float) -> bool:
+    """Whether the pass of integers answers: it never clips."""
+    return rows.integers is not None and clip >= rows.integers.clip
+
+
+def _of_integers(query: Gradient, key, rows: Table, position) -> Answer:
+    total = integer_rows.gradient_sum(rows, jnp.asarray(position, rows.dtype))
+    sensitivity = rows.integers.gradient_sensitivity(query.clip)
+    sigma = integer_sigma(query.noise_multiplier, rows.unit, 0) * sensitivity
+    return noisy(key, total, sigma, query.temperature * rows.integers.slope_unit)
 
 
 def _check_dimension(model: Model) -> None:

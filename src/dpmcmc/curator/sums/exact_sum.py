@@ -46,7 +46,7 @@ FUSED_NUMBERS = 2**30
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["stored", "num_rows", "scales", "statistic", "occupied", "device"],
+    data_fields=["stored", "num_rows", "scales", "statistic", "occupied", "device", "integers"],
     meta_fields=["unit", "axis", "capacity", "charge", "by_columns"],
 )
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class Table:
         charge: (standing query, key, amount) -> whether its running sum allows it.
         occupied: For each slot of a piece, 1 if there is a row; None: the first slots have them.
         device: When they are on several devices: the index of this one, as an array of one entry.
+        integers: The rows as `integer_rows` has them, where the model has public tables.
         by_columns: This leaf of every piece is stored transposed, for `fused` kernels.
 
     Example:
@@ -88,6 +89,7 @@ class Table:
     charge: Callable[..., Any] | None = None
     occupied: tuple[Any, ...] | None = None
     device: Any = None
+    integers: Any = None
     by_columns: int | None = None
 
     @property

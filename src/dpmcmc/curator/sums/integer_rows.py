@@ -1,0 +1,303 @@
+r"""One exact pass of integers over the rows of a model that is a public function of x . theta and a
+label.
+
+No function of floating point is applied to a row: all that a row contributes is read from public
+tables of integers (`Labelled`). Every device, order and shape of batches then gives the same bits.
+
+**Features.** With R the public radius and h the power of two with 2^10 < R / h <= 2^11, a row's
+features become integers X, the nearest to x / h, and M = floor(R / h). Rows that this would make
+longer than M are rounded towards zero instead, after they were shortened to R if need be. That
+|X| <= M is checked in integers; a row that fails, or is not finite, is ignored. From then on X h
+stands for x.
+
+**Predictor.** The position becomes integers T, the nearest to theta 2^24. X . T is an exact sum in
+float64, for it is below 2^53. Rounded to units of 2^-17 it names a cell of width 2^-7 and a place
+within it. A table holds values at the ends of the cells, and between them one interpolates in
+integers. Predictors beyond 16 are taken for 16.
+
+**Gradient.** With f the log-likelihood given x . theta and the label, the table holds the integer
+K, the nearest to 2^20 f' / s, where |f'| <= s; so |K| <= 2^20, also between two ends. The row adds
+K X, of length at most 2^20 M, which stands for f' x: one unit is s h 2^-20. So with a clip of at
+least s h M nothing is clipped, and the length is at most clip / unit.
+
+**Hessian.** The table holds the root of -f'' in such units that it is an integer S of at most
+A 2^15 / M. The row adds the matrix r r' where r is the nearest integer to X S 2^-15. This has at
+most the length A = 127 - sqrt(d) / 2, and rounding changes each of d entries by at most 1/2, so
+
+    |r| <= 127,     |r r'| = |r|^2 <= 127^2 = 16129      (Frobenius norm),
+
+for every row: the sensitivity that noise is scaled to, a little more than the clip stands for.
+Products of such integers over 1024 rows stay below 2^24, where a float32 accumulator is exact in
+any order, on matrix units too.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from dpmcmc.curator.sums.exact_sum import ACCELERATOR_PIECE, Table
+from dpmcmc.curator.sums.rowwise import rowwise
+from dpmcmc.types import Labelled, Model
+
+FEATURE_BITS = 11
+POSITION_BITS = 24
+CELL_BITS = 7  # cells have the width 2^-CELL_BITS
+PLACE_BITS = 10  # of a place within a cell
+LARGEST = 16  # predictor in the tables
+NUM_CELLS = 2 * LARGEST * 2**CELL_BITS
+SLOPE_BITS = 20
+ROOT_SHIFT = 15
+LARGEST_ROOT = 127  # the longest vector r
+ROUNDING = 0.5  # changes each of its entries by so much
+HESSIAN_SENSITIVITY = LARGEST_ROOT**2
+BLOCK = 1024  # rows whose products of r fit a float32 accumulator
+CHUNK = 2**16  # rows that are made integers at a time
+MOST_LABELS = 100
+MOST_FEATURES = 1024
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["features", "labels", "slopes", "roots"],
+    meta_fields=["step", "slope_unit", "root_unit", "longest", "clip", "hessian_clip"],
+)
+@dataclass(frozen=True)
+class IntegerRows:
+    """Rows as integers, and the public tables of what they contribute."""
+
+    features: Any  # int16 (rows, d)
+    labels: Any  # int8: 1 more than the label, 0 for a row that is ignored
+    slopes: Any  # int32, (labels + 1) * (NUM_CELLS + 1): K at the ends of the cells
+    roots: Any  # int32, the same shape: S
+    step: float  # h
+    longest: int  # M
+    slope_unit: float  # what one unit of a sum of K X stands for
+    root_unit: float  # what one unit of a sum of r r' stands for
+    clip: float  # the least clip with which no row's gradient is clipped
+    hessian_clip: float  # the same for Hessians
+
+    def gradient_sensitivity(self, clip: float) -> float:
+        """How far a row moves the sum of K X, or more where the clip says so."""
+        return max(2.0**SLOPE_BITS * self.longest, clip / self.slope_unit)
+
+    def hessian_sensitivity(self, clip: float) -> float:
+        """How far a row moves the sum of r r', or more where the clip says so."""
+        return max(float(HESSIAN_SENSITIVITY), clip / self.root_unit)
+
+
+def integer_rows(
+    model: Model, leaves: Any, num_rows: int, capacity: int, num_devices: int = 1
+) -> IntegerRows | None:
+    """The rows as integers, or None where the model has no public tables.
+
+    Args:
+        model: The model.
+        leaves: The rows, a pytree of NumPy arrays.
+        num_rows: The number of rows.
+        capacity: The public bound of that number.
+        num_devices: How many devices the rows are spread over.
+
+    Returns:
+        Them, as NumPy arrays, padded with rows that are ignored.
+    """
+    labelled = None if model.linear is None else model.linear.labelled
+    if labelled is None or not _fits(labelled, model.dimension):
+        return None
+    step = 2.0 ** math.ceil(math.log2(labelled.radius / 2**FEATURE_BITS))
+    longest = math.floor(labelled.radius / step)
+    slopes, roots = _derivatives(labelled)
+    slope_bound = float(np.max(np.abs(slopes)))
+    slope_bound = 2.0 ** math.ceil(math.log2(slope_bound))
+    root_bound = float(np.max(roots))
+    largest = LARGEST_ROOT - ROUNDING * math.sqrt(model.dimension)  # A
+    most = math.floor(largest * 2**ROOT_SHIFT / longest)
+    root_scale = most / root_bound
+    size = num_devices * math.prod(chunks(-(-capacity // num_devices)))
+    features, labels = _integers(model, labelled, leaves, num_rows, size, step, longest)
+    return IntegerRows(
+        features,
+        labels,
+        np.rint(slopes * (2.0**SLOPE_BITS / slope_bound)).astype(np.int32).reshape(-1),
+        np.minimum(np.rint(roots * root_scale), most).astype(np.int32).reshape(-1),
+        step,
+        longest,
+        slope_unit=slope_bound * step * 2.0**-SLOPE_BITS,
+        root_unit=(step * 2.0**ROOT_SHIFT / root_scale) ** 2,
+        clip=slope_bound * step * longest,
+        hessian_clip=(root_bound * step * longest) ** 2,
+    )
+
+
+def _fits(labelled: Labelled, dimension: int) -> bool:
+    """Whether the exact products fit; with a constant feature the step must not be above 1."""
+    return (
+        labelled.number <= MOST_LABELS
+        and dimension <= MOST_FEATURES
+        and 2.0**-100 < labelled.radius <= 2.0**FEATURE_BITS
+    )
+
+
+def _derivatives(labelled: Labelled) -> tuple[np.ndarray, np.ndarray]:
+    """f' and the root of -f'' at the ends of all cells, of each label; zeros for rows that are
+    ignored.
+    """
+    ends = np.arange(NUM_CELLS + 1) / 2.0**CELL_BITS - LARGEST
+    with jax.default_device(jax.local_devices(backend="cpu")[0]), jax.enable_x64(True):
+        first = jax.grad(labelled.log_likelihood)
+        both = [
+            jax.vmap(jax.vmap(of, (0, None)), (None, 0))(ends, jnp.arange(labelled.number))
+            for of in (first, jax.grad(first))
+        ]
+    slopes, bends = (np.asarray(found, float) for found in both)
+    if not (np.isfinite(slopes).all() and (bends <= 0).all()):
+        raise ValueError(
+            "the model's `labelled` log-likelihood is not finite and concave for predictors "
+            f"between -{LARGEST} and {LARGEST}: leave `labelled` out"
+        )
+    ignored = np.zeros((1, NUM_CELLS + 1))
+    return np.concatenate([ignored, slopes]), np.concatenate([ignored, np.sqrt(-bends)])
+
+
+def _integers(
+    model: Model,
+    labelled: Labelled,
+    leaves: Any,
+    num_rows: int,
+    size: int,
+    step: float,
+    longest: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Features and labels of all rows in `size` places, made `CHUNK` rows at a time."""
+    features = np.zeros((size, model.dimension), np.int16)
+    labels = np.zeros(size, np.int8)
+    assert model.linear is not None
+    parts_of = model.linear.features
+
+    @jax.jit
+    def read(rows):
+        parts = rowwise(lambda row: jnp.concatenate(parts_of(row)))(rows)
+        return parts, rowwise(labelled.of_row)(rows)
+
+    with jax.default_device(jax.local_devices(backend="cpu")[0]), jax.enable_x64(True):
+        for start in range(0, num_rows, CHUNK):
+            some = slice(start, min(start + CHUNK, num_rows))
+            part = jax.tree.map(lambda leaf: leaf[some], leaves)  # noqa: B023
+            found, label = read(part)
+            whole, is_used = rounded(np.asarray(found, float), step, longest)
+            is_used &= (np.asarray(label) >= 0) & (np.asarray(label) < labelled.number)
+            features[some] = np.where(is_used[:, None], whole, 0)
+            labels[some] = np.where(is_used, np.asarray(label) + 1, 0)
+    return features, labels
+
+
+def rounded(features: np.ndarray, step: float, longest: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features as integers of length at most `longest`, and of which rows there are any.
+
+    Args:
+        features: Of each row: (rows, d), float64.
+        step: What one unit stands for, a power of two.
+        longest: The largest length of a row of integers.
+
+    Returns:
+        The integers, and whether each row can be used.
+    """
+    is_finite = np.isfinite(features).all(axis=1)
+    scaled = np.where(is_finite[:, None], features, 0) / step
+    # Beyond this no length matters, and squares do not overflow
+    scaled = np.clip(scaled, -(2.0**60), 2.0**60)
+    lengths = np.sqrt(np.sum(scaled**2, axis=1))
+    inside = scaled * np.minimum(1, longest / np.maximum(lengths, 1e-300))[:, None]
+    nearest = np.rint(inside).astype(np.int64)
+    is_long = np.sum(nearest**2, axis=1) > longest**2
+    whole = np.where(is_long[:, None], np.trunc(inside), nearest).astype(np.int64)
+    is_used = is_finite & (np.sum(whole**2, axis=1) <= longest**2)
+    return whole, is_used
+
+
+def chunks(size: int) -> tuple[int, int]:
+    """How many chunks a device takes one after the other, and how many rows each has."""
+    target = BLOCK if jax.default_backend() == "cpu" else ACCELERATOR_PIECE
+    number = -(-size // target)
+    return number, -(-size // number // BLOCK) * BLOCK
+
+
+def gradient_sum(table: Table, position):
+    """The exact sum of all rows' K X, int64 (d,); one unit is `slope_unit`."""
+    return _sum(table, position, _gradient_block, jnp.zeros(position.shape, jnp.int64))
+
+
+def hessian_sum(table: Table, position):
+    """The exact sum of all rows' r r', int64 (d, d); one unit is `root_unit`."""
+    size = position.size
+    return _sum(table, position, _hessian_block, jnp.zeros((size, size), jnp.int64))
+
+
+def _sum(table: Table, position, block_sum, zero):
+    rows = table.integers
+    assert rows is not None
+    whole = _position_integers(position)
+    number, size = chunks(rows.features.shape[0])
+
+    def add(index, total):
+        start = jnp.asarray(index * size, jnp.int32)
+        features = lax.dynamic_slice_in_dim(rows.features, start, size)
+        labels = lax.dynamic_slice_in_dim(rows.labels, start, size)
+        return total + block_sum(rows, features, labels, whole)
+
+    return table.over_devices(lax.fori_loop(0, number, add, zero))
+
+
+def _position_integers(position):
+    """T, as float64, no larger than sums of products with features allow."""
+    most = 2.0 ** (52 - FEATURE_BITS - math.ceil(math.log2(position.size + 1)))
+    scaled = jnp.asarray(position, jnp.float64) * 2.0**POSITION_BITS
+    return jnp.clip(jnp.where(jnp.isnan(scaled), 0, jnp.round(scaled)), -most, most)
+
+
+def _places(rows: IntegerRows, features, labels, whole):
+    """Each row's cell in the tables, and its place between the ends of the cell."""
+    if jax.default_backend() == "cpu":
+        predictor = jnp.dot(features.astype(jnp.float64), whole, precision="highest")
+    else:  # fused with the reading of the integers
+        predictor = jnp.sum(features.astype(jnp.float64) * whole, axis=1)
+    unit = rows.step * 2.0 ** (CELL_BITS + PLACE_BITS - POSITION_BITS)
+    most = LARGEST * 2 ** (CELL_BITS + PLACE_BITS)
+    nearest = jnp.clip(jnp.floor(predictor * unit + 0.5), -most, most - 1)
+    place = nearest.astype(jnp.int32) + most
+    cell = (place >> PLACE_BITS) + labels.astype(jnp.int32) * (NUM_CELLS + 1)
+    return cell, place & (2**PLACE_BITS - 1)
+
+
+def _looked_up(values, cell, place):
+    """The table's value, interpolated between both ends of the cell."""
+    low = values[cell]
+    half = 1 << (PLACE_BITS - 1)
+    return low + (((values[cell + 1] - low) * place + half) >> PLACE_BITS)
+
+
+def _gradient_block(rows: IntegerRows, features, labels, whole):
+    slopes = _looked_up(rows.slopes, *_places(rows, features, labels, whole))
+    if jax.default_backend() == "cpu":
+        product = jnp.dot(slopes.astype(jnp.float64), features.astype(jnp.float64))
+        return product.astype(jnp.int64)
+    return jnp.sum(slopes[:, None].astype(jnp.int64) * features.astype(jnp.int64), axis=0)
+
+
+def _hessian_block(rows: IntegerRows, features, labels, whole):
+    roots = _looked_up(rows.roots, *_places(rows, features, labels, whole))
+    # X S is at most 127 * 2^15, so that float32 holds it
+    exact = features.astype(jnp.float32) * roots[:, None].astype(jnp.float32)
+    vectors = jnp.round(exact * 2.0**-ROOT_SHIFT)
+    if jax.default_backend() == "cpu":
+        return jnp.dot(vectors.T, vectors, precision="highest").astype(jnp.int64)
+    blocks = vectors.astype(jnp.bfloat16).reshape(-1, BLOCK, vectors.shape[1])
+    products = jnp.einsum("mbi,mbj->mij", blocks, blocks, preferred_element_type=jnp.float32)
+    return jnp.sum(products.astype(jnp.int64), axis=0)
