@@ -490,7 +490,7 @@ def test_one_owner_that_shares_its_budget_is_not_enough(tmp_path):
         )
 
     mixed, shared = joint("zcdp", None), joint("zcdp", "gaussian-dp")
-    with pytest.raises(ValueError, match="what others cost is not on its bill"):
+    with pytest.raises(ValueError, match="its bill does not have the cost of the other runs"):
         statement_of(mixed)
     mixed.to_netcdf(str(tmp_path / "mixed.nc"), engine="h5netcdf")
     told = CliRunner().invoke(main, ["account", "ledger", str(tmp_path / "mixed.nc")])

@@ -90,7 +90,8 @@ def test_a_parameter_as_wide_as_its_prior_is_marked_and_explained(tmp_path):
         mark for name, mark in marks.items() if name != "scale"
     )
     assert (
-        "“prior” marks a parameter whose standard deviation is more than 0.7 of the prior's" in told
+        "marks a parameter whose posterior standard deviation is more than 0.7 times its prior"
+        in told
     )
 
 
@@ -256,7 +257,7 @@ def test_a_promise_that_is_not_that_of_its_bill_does_not_pass(name, tmp_path):
             assert change(value) != value
     told = page(result, tmp_path)
     assert ("DO NOT BELIEVE THE PROMISE" in told) is ('class="bad"' in told) is (why is not None)
-    assert ("and is reproduced" in told) is (why is None)
+    assert ("is reproduced" in told) is (why is None)
     assert why is None or why in told
 
 

@@ -524,7 +524,9 @@ def test_texts_are_in_the_file_from_its_first_block_on(monkeypatch, tmp_path):
 def test_texts_that_cannot_be_written_cost_nothing(options, tmp_path):
     """They were found out after the grant."""
     curator = tiny.make_curator()
-    with pytest.raises(ValueError, match="cannot be written|which is no parameter: these are mean"):
+    with pytest.raises(
+        ValueError, match="cannot be written|which is no parameter: the parameters are mean"
+    ):
         tiny.run(curator, path=tmp_path / "posterior.nc", **options)
     assert curator.num_grants == 0
 

@@ -1,6 +1,9 @@
-"""Statistics of an answer by which an attacker decides between two tables.
+"""Statistics of an answer, from which an attacker guesses which of two tables it is about.
 
-An event is that one of them exceeds a threshold.
+Each event of an attack says that one of these statistics is above a threshold.
+
+In this module `first` and `second` are the answers about the two tables, of shape (answers,
+entries).
 """
 
 from __future__ import annotations
@@ -9,25 +12,30 @@ from collections.abc import Callable
 
 import numpy as np
 
-# Of an entry whose variance is 1 in both tables' answers together
-MAX_STANDARDIZED = 1e100
-MIN_VARIANCE = 1e-6
+# Both are for entries that were scaled to variance 1, over the answers about both tables together
+MAX_STANDARDIZED = 1e100  # larger values are clipped
+MIN_VARIANCE = 1e-6  # is added to each variance, so that none is 0
 
 
 def learn_statistics(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """A function from answers to the sorted values of each statistic, learned from these answers.
+    """Learn statistics from these answers.
 
-    The statistics are three of location and shape; the log-ratio of the frequencies, under the
-    first table and under the second, of the answer's exact values; the same of their first and last
-    bits; and the negatives of all.
+    The result is a function from answers to the values of each statistic, in increasing order. The
+    statistics are
+
+    - three statistics of location and shape;
+    - how often the answer's exact value was seen in `first`, over how often it was seen in
+      `second`, as a logarithm;
+    - the same ratio for the first and the last bit of the answer;
+    - the negative of each of these five.
     """
     location_and_shape = _location_and_shape(first, second)
     of_values = _frequency_ratio(first, second)
     of_bits = _frequency_ratio(_first_and_last_bits(first), _first_and_last_bits(second))
 
-    def statistics(table: np.ndarray) -> np.ndarray:
-        bits = _first_and_last_bits(table)
-        values = np.sort([*location_and_shape(table), of_values(table), of_bits(bits)])
+    def statistics(answers: np.ndarray) -> np.ndarray:
+        bits = _first_and_last_bits(answers)
+        values = np.sort([*location_and_shape(answers), of_values(answers), of_bits(bits)])
         return np.concatenate([values, -values[:, ::-1]])
 
     return statistics
@@ -36,17 +44,22 @@ def learn_statistics(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndar
 def _location_and_shape(
     first: np.ndarray, second: np.ndarray
 ) -> Callable[[np.ndarray], list[np.ndarray]]:
-    """Fisher's linear discriminant; the squared distance from the common mean; and the quadratic
-    discriminant: the difference of squared Mahalanobis distances to the two tables' answers.
+    """Three statistics, computed from standardized answers.
+
+    They are Fisher's linear discriminant, the squared distance from the common mean, and the
+    quadratic discriminant. The last is the squared Mahalanobis distance to the answers about the
+    second table, minus that to the answers about the first.
     """
     standardized = _standardizer(first, second)
-    parts = [standardized(first), standardized(second)]
-    means = [np.mean(part, axis=0) for part in parts]
-    direction = np.linalg.pinv(_covariance(np.concatenate(parts))) @ (means[0] - means[1])
-    precisions = [np.linalg.inv(_regularized(_covariance(part), len(part))) for part in parts]
+    both = [standardized(first), standardized(second)]
+    means = [np.mean(answers, axis=0) for answers in both]
+    direction = np.linalg.pinv(_covariance(np.concatenate(both))) @ (means[0] - means[1])
+    precisions = [
+        np.linalg.inv(_regularized(_covariance(answers), len(answers))) for answers in both
+    ]
 
-    def statistics(table: np.ndarray) -> list[np.ndarray]:
-        points = standardized(table)
+    def statistics(answers: np.ndarray) -> list[np.ndarray]:
+        points = standardized(answers)
         to_first, to_second = (
             np.sum((points - mean) @ precision * (points - mean), axis=1)
             for mean, precision in zip(means, precisions, strict=True)
@@ -57,23 +70,25 @@ def _location_and_shape(
 
 
 def _standardizer(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Shifts and scales entries so that these answers have mean 0 and variance 1, or are 0 where
-    they are all equal.
+    """A function that shifts and scales each entry of an answer.
+
+    After it, each entry of `first` and `second` together has mean 0 and variance 1. An entry that
+    is the same in all these answers becomes 0.
     """
     both = np.concatenate([first, second])
-    # Powers of two lose no digit, and keep squares within floating point
+    # Scaling by powers of two does not round, and squares then do not overflow
     exponents = np.frexp(np.max(np.abs(both), axis=0))[1]
-    # Entries that never change become exactly zero
+    # Subtracting the first answer makes entries that never change exactly zero
     origin = np.ldexp(first[0], -exponents)
     both = np.ldexp(both, -exponents) - origin
     scale = np.std(both, axis=0)
     scale[scale == 0] = 1.0
     middle = np.mean(both, axis=0) / scale
 
-    def standardized(table: np.ndarray) -> np.ndarray:
+    def standardized(answers: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
             return np.clip(
-                (np.ldexp(table, -exponents) - origin) / scale - middle,
+                (np.ldexp(answers, -exponents) - origin) / scale - middle,
                 -MAX_STANDARDIZED,
                 MAX_STANDARDIZED,
             )
@@ -81,42 +96,60 @@ def _standardizer(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray
     return standardized
 
 
-def _covariance(part: np.ndarray) -> np.ndarray:
-    return np.atleast_2d(np.cov(part, rowvar=False))
+def _covariance(answers: np.ndarray) -> np.ndarray:
+    return np.atleast_2d(np.cov(answers, rowvar=False))
 
 
 def _regularized(covariance: np.ndarray, num_answers: int) -> np.ndarray:
-    """A covariance that can be inverted even if entries are constant, or outnumber the answers."""
+    """The covariance matrix, changed a little so that it can always be inverted.
+
+    Without the change it is singular if an entry is constant, or if there are more entries than
+    answers. Variances are increased by `MIN_VARIANCE`, and covariances are shrunk towards 0.
+    """
     shrinkage = num_answers / (num_answers + np.count_nonzero(np.diag(covariance)))
     is_variance = np.eye(len(covariance)) == 1
     return np.where(is_variance, covariance + MIN_VARIANCE, shrinkage * covariance)
 
 
 def _frequency_ratio(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The sum over entries of the log-ratio of a value's frequencies under the two tables."""
-    ratios = [_log_frequency_ratios(*columns) for columns in zip(first.T, second.T, strict=True)]
+    """A function from answers to a log-ratio of frequencies.
 
-    def log_ratio(table: np.ndarray) -> np.ndarray:
-        total = np.zeros(len(table))
-        for column, (values, logs) in zip(table.T, ratios, strict=True):
+    For each entry of an answer it takes how often that exact value was seen in `first`, over how
+    often it was seen in `second`, and adds up the logarithms over the entries. A value that was
+    seen in neither contributes 0.
+    """
+    learned = [_log_frequency_ratios(*columns) for columns in zip(first.T, second.T, strict=True)]
+
+    def log_ratio(answers: np.ndarray) -> np.ndarray:
+        total = np.zeros(len(answers))
+        for column, (values, log_ratios) in zip(answers.T, learned, strict=True):
             place = np.searchsorted(values, column)
-            total += np.where(values[place] == column, logs[place], 0.0)
+            total += np.where(values[place] == column, log_ratios[place], 0.0)
         return total
 
     return log_ratio
 
 
-def _log_frequency_ratios(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The sorted values with infinity at the end, and the log-ratio of each value's frequencies."""
+def _log_frequency_ratios(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For one entry: the different values, in increasing order, and the log-ratio of each.
+
+    One half is added to each count, so that no logarithm is infinite. The last value is infinity,
+    with log-ratio 0, so that a search among the values always finds a place.
+    """
     values, places, counts = np.unique(
-        np.concatenate([one, other]), return_inverse=True, return_counts=True
+        np.concatenate([first, second]), return_inverse=True, return_counts=True
     )
-    ones = np.bincount(places[: len(one)], minlength=len(values))
-    return np.append(values, np.inf), np.append(np.log((ones + 0.5) / (counts - ones + 0.5)), 0.0)
+    in_first = np.bincount(places[: len(first)], minlength=len(values))
+    in_second = counts - in_first
+    log_ratios = np.log((in_first + 0.5) / (in_second + 0.5))
+    return np.append(values, np.inf), np.append(log_ratios, 0.0)
 
 
-def _first_and_last_bits(table: np.ndarray) -> np.ndarray:
-    """The numbers with all bits cleared but the first and the last: their size and resolution."""
-    mantissas, exponents = np.frexp(table)
+def _first_and_last_bits(answers: np.ndarray) -> np.ndarray:
+    """The numbers with all bits of the mantissa cleared except the first and the last that are set.
+
+    The first bit shows how large a number is. The last shows on how fine a grid it lies.
+    """
+    mantissas, exponents = np.frexp(answers)
     bits = np.abs(np.ldexp(mantissas, 53)).astype(np.int64)
     return np.ldexp(np.sign(mantissas) * (2**52 | bits & -bits), exponents - 53)

@@ -34,11 +34,14 @@ from dpmcmc.errors import in_brief
 from dpmcmc.finding import Finding, Severity, from_text, to_text, unless_it_fails
 from dpmcmc.types import statistics_of
 
-FINDINGS = "findings"  # an attribute: as JSON
-# An attribute of a parameter: the prior's standard deviation of each of its entries
+# Names of attributes. Of the posterior: its findings, as JSON
+FINDINGS = "findings"
+# Of a parameter: for each of its entries, the standard deviation under the prior
 PRIOR_SD = "prior_sd"
-# An attribute: ArviZ sorts variables by name, and so may other programs that write the file again
+# Of the posterior: the names of the parameters in the order of the model, as JSON. It is kept
+# because ArviZ, and perhaps other programs that write the file again, sort variables by name
 ORDER = "parameter_order"
+# Statistics that ArviZ knows by a name of its own
 STATISTICS = {"is_accepted": "acceptance", "log_ratio": "log_ratio", "is_divergent": "diverging"}
 
 
@@ -58,9 +61,12 @@ def from_draws(
 ):
     """Positions (chains, draws, d) and released statistics as an InferenceData.
 
-    Parameters have their names. `attributes` are texts to keep, `units` those of parameters by
-    name. The draws are compared with the `limits` here and nowhere else. The findings of that are
-    kept with the `findings` made before, and with those that `checks` makes of the result.
+    Parameters get the names that `unravel` gives them. `attributes` are texts to keep, and `units`
+    are the units of parameters, by the parameter's name.
+
+    The draws are compared with the `limits` here and nowhere else. The result keeps three kinds of
+    findings: those of this comparison, the `findings` made earlier, and those that `checks` returns
+    when it is called with the result.
     """
     named = _named(positions, unravel)
     result = _inference_data(named, info, num_warmup)
@@ -73,19 +79,20 @@ def from_draws(
     }
     result.attrs.update(facts)
     result.posterior.attrs.update({**facts, ORDER: json.dumps(list(named))})
-    made = list(findings)
+    kept = list(findings)
     if log_prior is not None:
-        made += unless_it_fails(
+        kept += unless_it_fails(
             _keep_prior_widths, result, log_prior, unravel, positions[:, num_warmup:]
         )
     if checks is not None:
-        made += unless_it_fails(_checked, checks, result)
-    made += unless_it_fails(_of_chains, result, limits, severity=Severity.SEVERE)
-    result.posterior.attrs[FINDINGS] = to_text(made, limits._asdict())
+        kept += unless_it_fails(_checked, checks, result)
+    kept += unless_it_fails(_of_chains, result, limits, severity=Severity.SEVERE)
+    result.posterior.attrs[FINDINGS] = to_text(kept, limits._asdict())
     return result
 
 
 def _of_chains(result: Any, limits: Limits) -> list[Finding]:
+    """The findings of comparing the draws with the limits."""
     variables = {
         name: result.posterior[name].transpose("chain", "draw", ...).to_numpy()
         for name in names_of(result)
@@ -95,16 +102,17 @@ def _of_chains(result: Any, limits: Limits) -> list[Finding]:
 
 
 def _checked(checks: Callable[[Any], list[Finding]], result: Any) -> list[Finding]:
-    """The findings of a user's own check. Anything else could not be saved."""
-    made = list(checks(result))
-    if not all(isinstance(each, Finding) for each in made):
+    """The findings of a user's own check. Other values are refused: they could not be saved."""
+    found = list(checks(result))
+    if not all(isinstance(each, Finding) for each in found):
         raise TypeError("checks must return a list of dpmcmc.Finding")
-    return made
+    return found
 
 
 def _keep_prior_widths(
     result: Any, log_prior: Callable, unravel: Callable, positions: np.ndarray
 ) -> list[Finding]:
+    """Keep the prior's standard deviations as attributes of the parameters. Makes no finding."""
     mean = np.mean(positions, axis=(0, 1), dtype=float)
     for name, widths in prior_widths(log_prior, unravel, mean).items():
         if widths.size:  # an empty attribute cannot be written
@@ -121,10 +129,10 @@ def findings(result: Any) -> list[Finding]:
         result: A posterior, from `dpmcmc.sample` or `dpmcmc.load`.
 
     Returns:
-        The findings; of several runs put together by ArviZ, those of all.
+        The findings. If ArviZ has put several runs together, the findings of all of them.
 
     Raises:
-        ValueError: The posterior is not of this library, or has no attributes any more.
+        ValueError: This library has not made the posterior, or its attributes were removed.
 
     Example:
         >>> import dpmcmc
@@ -135,13 +143,13 @@ def findings(result: Any) -> list[Finding]:
 
 
 def limits_of(result: Any) -> Limits:
-    """The limits that the draws were compared with; of several runs the least strict ones."""
+    """The limits that the draws were compared with. For several runs, the least strict."""
     kept = [Limits(**limits) for _, limits in _judgements(result)]
     return Limits(max(each.r_hat for each in kept), min(each.ess for each in kept))
 
 
 def _judgements(result: Any) -> list[tuple[list[Finding], dict[str, float]]]:
-    """Findings and limits; of several runs that `arviz.concat` has put together, those of each."""
+    """The findings and the limits of each run: several, if `arviz.concat` has put runs together."""
     attributes = getattr(getattr(result, "posterior", None), "attrs", {})
     if FINDINGS not in attributes:
         raise ValueError(
@@ -155,26 +163,21 @@ def _judgements(result: Any) -> list[tuple[list[Finding], dict[str, float]]]:
 
 
 def put_in_order(result: Any, names: list[str]) -> None:
-    """Sort the variables in the order of the model, as a position has them."""
+    """Sort the variables by these names, which are in the order of the model.
+
+    Variables that are not named come last. Names without a variable are ignored.
+    """
     for group in ("posterior", "warmup_posterior"):
-        if (there := getattr(result, group, None)) is not None:
-            setattr(
-                result,
-                group,
-                there[
-                    [
-                        name
-                        for name in dict.fromkeys([*names, *there.data_vars])
-                        if name in there.data_vars
-                    ]
-                ],
-            )
+        if (draws := getattr(result, group, None)) is not None:
+            variables = draws.data_vars
+            ordered = [name for name in dict.fromkeys([*names, *variables]) if name in variables]
+            setattr(result, group, draws[ordered])
 
 
 def _describe(result: Any, attributes: Mapping[str, str], units: Mapping[str, str]) -> None:
     result.posterior.attrs.update(attributes)
     for name, unit in units.items():
-        # Not `units`: xarray would read units with the word "since" as times
+        # The attribute is not called `units`: xarray reads `units` with the word "since" as times
         result.posterior[name].attrs["unit"] = unit
 
 
@@ -187,9 +190,10 @@ def rehearse(
     attributes: Mapping[str, str],
     units: Mapping[str, str],
 ) -> None:
-    """Make a result of zeros, so that what fails does so before the budget is spent.
+    """Make a result of zeros before the budget is spent, so that errors appear early.
 
-    With a path it is also written once, beside the path.
+    If a path is given, the result is also written to a new file in the same folder, which is then
+    deleted.
     """
     _check_info(info)
     arviz_library()  # if ArviZ itself is missing, the error says so
@@ -200,7 +204,8 @@ def rehearse(
         result = _inference_data(_named(positions, unravel), infos, num_warmup=1)
         named = jax.eval_shape(unravel, position)
         for name, value in named.items():
-            # The axes of a list would be taken for chains and draws
+            # A list of arrays would become one array, whose first axes would be taken for chains
+            # and draws
             if not hasattr(value, "shape"):
                 raise ValueError(f"{name!r} is a {type(value).__name__}")
         if not named:
@@ -211,18 +216,19 @@ def rehearse(
                 "example; rename it"
             )
         if missing := set(named) - set(getattr(result, "posterior", ())):
-            raise ValueError(f"no place for {sorted(missing)}")
+            raise ValueError(f"{sorted(missing)} cannot be variables of it")
     except ImportError:
         raise
     except Exception as error:
         raise ValueError(
             f"these draws could not be made into a posterior ({type(error).__name__}: {error}): "
-            "unravel must return a dict of "
-            "arrays by name (not 'chain' or 'draw')"
+            "unravel must return a dict from "
+            "names (but not 'chain' or 'draw') to arrays"
         ) from error
     if unknown := sorted(units.keys() - named.keys()):
         raise ValueError(
-            f"units names {', '.join(unknown)}, which is no parameter: these are {', '.join(named)}"
+            f"units names {', '.join(unknown)}, which is no parameter: the parameters are "
+            f"{', '.join(named)}"
         )
     if path is not None:
         _describe(result, attributes, units)
@@ -235,7 +241,7 @@ def rehearse(
 
 
 def _check_info(info: Any) -> None:
-    """Refuse statistics that a posterior cannot hold. Only their shapes are known yet."""
+    """Refuse statistics that a posterior cannot hold, before the run: `info` has shapes only."""
     if not (info in (None, ()) or isinstance(info, Mapping) or hasattr(info, "_asdict")):
         kind = "an array" if hasattr(info, "shape") else f"a {type(info).__name__}"
         raise TypeError(
@@ -264,11 +270,11 @@ def _named(positions, unravel: Callable[[Any], dict[str, Any]]) -> dict[str, np.
 
     def in_order(position):
         named = unravel(position)
-        order[:] = named  # JAX sorts them by name
+        order[:] = named  # kept here, because JAX sorts the keys of a dict
         return named
 
     values = jax.vmap(jax.vmap(in_order))(positions)
-    return {name: _wide(np.asarray(values[name])) for name in order}
+    return {name: _with_float64(np.asarray(values[name])) for name in order}
 
 
 def _inference_data(named: Mapping[str, np.ndarray], info: Any, num_warmup: int):
@@ -277,7 +283,7 @@ def _inference_data(named: Mapping[str, np.ndarray], info: Any, num_warmup: int)
         for name, values in statistics_of(info).items()
     }
     with warnings.catch_warnings():
-        # ArviZ takes few draws in many chains for swapped axes.
+        # If there are more chains than draws, ArviZ warns that the axes may be swapped.
         warnings.filterwarnings("ignore", "More chains", UserWarning)
         return arviz_library().from_dict(
             posterior=_part(named, slice(num_warmup, None)),
@@ -290,8 +296,8 @@ def _inference_data(named: Mapping[str, np.ndarray], info: Any, num_warmup: int)
         )
 
 
-def _wide(values: np.ndarray) -> np.ndarray:
-    """Floats as float64: ArviZ's sums of thousands of float32 draws have too large an error."""
+def _with_float64(values: np.ndarray) -> np.ndarray:
+    """Floats as float64: in float32, ArviZ's sums of thousands of draws are too inaccurate."""
     return values.astype(np.float64) if values.dtype.kind == "f" else values
 
 
@@ -305,8 +311,8 @@ def statement_of(result: Any) -> str:
         The statement.
 
     Raises:
-        ValueError: The posterior is not of this library, or holds draws of several runs, which one
-            statement does not cover.
+        ValueError: This library has not made the posterior, its attributes were removed, or it
+            holds draws of several runs that one statement does not cover.
 
     Example:
         >>> import dpmcmc
@@ -324,7 +330,10 @@ def statement_of(result: Any) -> str:
 
 
 def check_is_one_run(result: Any) -> None:
-    """Refuse draws of several runs under the statement of one, unless they share one bill."""
+    """Refuse draws of several runs if the statement is about only one of them.
+
+    Runs are accepted if one promise covers them all: they share a budget, or promise nothing.
+    """
     groups = [
         getattr(result, name) for name in ("posterior", "warmup_posterior") if hasattr(result, name)
     ]
@@ -340,17 +349,17 @@ def check_is_one_run(result: Any) -> None:
             else "draws of several runs were put together here"
         )
         raise ValueError(
-            f"{here}, and the statement is about a run of {stated}: what others cost is not on its "
-            "bill. Keep them apart, each with its own statement (their epsilons and deltas add "
-            "up), or share one budget from the first run on"
+            f"{here}, and the statement is about a run of {stated}: its bill does not have the "
+            "cost of the other runs. Keep the runs apart, each with its own statement (their "
+            "epsilons and deltas add up), or share one budget from the first run on"
         )
 
 
 def summary_table(result: Any):
     """ArviZ's table of the parameters as a data frame, in full precision."""
-    with _quiet():  # `astype`: truth values cannot be subtracted
+    with _quiet():
         return arviz_library().summary(
-            result.posterior.astype(float),
+            result.posterior.astype(float),  # ArviZ subtracts values, which fails for booleans
             var_names=names_of(result),
             round_to="none",
             hdi_prob=0.94,
@@ -358,16 +367,16 @@ def summary_table(result: Any):
 
 
 def names_of(result: Any) -> list[str]:
-    """The parameters in the order of the model."""
+    """The names of the parameters in the order of the model."""
     order = json.loads(result.posterior.attrs.get(ORDER, "[]"))
-    there = list(result.posterior.data_vars)
-    # Some may have been added or removed since
-    return [name for name in dict.fromkeys([*order, *there]) if name in there]
+    variables = list(result.posterior.data_vars)
+    # Since the run, a user may have added or removed variables
+    return [name for name in dict.fromkeys([*order, *variables]) if name in variables]
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without ArviZ's warnings about short chains: the numbers themselves show that."""
+    """Hide ArviZ's warnings that chains are short: the numbers in the table show it."""
     disabled = logging.root.manager.disable
     try:
         logging.disable(logging.WARNING)
@@ -379,7 +388,7 @@ def _quiet() -> Iterator[None]:
 
 
 def write_draft(result: Any, path: str | Path) -> Path:
-    """The result in a new file beside the path."""
+    """Write the result to a new file in the folder of the path, and return the new path."""
     draft = Path(path).with_name(f"{Path(path).name}.{secrets.token_hex(4)}.draft")
     try:
         result.to_netcdf(str(draft), engine="h5netcdf")
@@ -387,7 +396,7 @@ def write_draft(result: Any, path: str | Path) -> Path:
         with contextlib.suppress(OSError):
             draft.unlink()
         if isinstance(error, OSError) and error.errno is not None:
-            # HDF5's own message has flags and addresses in it.
+            # The message of HDF5 contains flags and memory addresses: replace it
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
     return draft
@@ -396,11 +405,11 @@ def write_draft(result: Any, path: str | Path) -> Path:
 def arviz_library() -> Any:
     """ArviZ, imported when it is first used."""
     with warnings.catch_warnings():
-        # It warns of its next major version, which the requirements exclude.
+        # ArviZ warns that its next major version will differ: the requirements exclude that version
         warnings.simplefilter("ignore", FutureWarning)
         try:
             import arviz
-        except OSError as error:  # it makes a folder of its own when it is imported
+        except OSError as error:  # ArviZ makes a cache folder when it is imported
             raise OSError(
                 "ArviZ, which keeps the draws, cannot be imported: it writes to a cache folder, "
                 f"which failed ({error}). Set HOME or XDG_CACHE_HOME to a folder that can be "
@@ -410,6 +419,7 @@ def arviz_library() -> Any:
 
 
 def _part(values: Mapping[str, np.ndarray], draws: slice) -> dict[str, np.ndarray]:
+    """These draws of all chains."""
     return {name: value[:, draws] for name, value in values.items()}
 
 

@@ -1,7 +1,7 @@
-"""One page about a posterior: a single HTML file that needs nothing else.
+"""One page about a posterior: a single HTML file that needs no other file.
 
-Everything on it comes from the draws and their statement, so the page is as safe to publish as the
-posterior.
+Everything on the page comes from the draws and their statement. So the page reveals no more than
+the posterior does.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ COLUMNS = {
 }
 GLOSSARY = (
     "<b>sd</b>: the posterior standard deviation. <b>94 % from … to</b>: the shortest interval "
-    "with 94 % of the draws. <b>Effective draws</b>: how many independent draws would estimate the "
-    "mean as well. <b>R-hat</b>: how much the chains disagree; 1 is perfect. <b>Note</b>: “prior” "
-    f"marks a parameter whose standard deviation is more than {summary.LIKE_PRIOR:g} of the "
-    "prior's: the data add little to what was assumed about it."
+    "with 94 % of the draws. <b>Effective draws</b>: the number of independent draws that would "
+    "estimate the mean equally well. <b>R-hat</b>: how much the chains disagree; 1 means not at "
+    "all. <b>Note</b>: “prior” marks a parameter whose posterior standard deviation is more than "
+    f"{summary.LIKE_PRIOR:g} times its prior standard deviation: the data say little more about it "
+    "than the prior does."
 )
 CHECK = (
-    "The bill is in the file of the posterior: <code>dpmcmc account ledger FILE</code> computes "
-    "the promise again from it."
+    "The file of the posterior contains the bill of the run. <code>dpmcmc account ledger "
+    "FILE</code> computes the promise again from this bill."
 )
-CHECKED = f"{CHECK} For this page it was, and is reproduced."
-FORGED = "DO NOT BELIEVE THE PROMISE: it is not what its own bill amounts to"
+CHECKED = f"{CHECK} This was done when the page was made: the promise is reproduced."
+FORGED = "DO NOT BELIEVE THE PROMISE: it does not agree with its own bill"
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto;
   padding: 0 1rem }
@@ -64,16 +65,16 @@ img { max-width: 100% }
 def report(result: Any, path: str | Path, title: str = "A posterior") -> None:
     """Write one HTML page about a posterior.
 
-    It says whether to rely on the draws, and has the parameters, a figure of the chains, and the
-    privacy statement.
+    The page says whether to rely on the draws. It shows a table of the parameters, a figure of the
+    chains, and the privacy statement.
 
     Args:
         result: A posterior, from `dpmcmc.sample` or `dpmcmc.load`.
-        path: The file to write, with the ending .html. If there is a page, it is replaced.
+        path: The file to write, with the ending .html or .htm. A page that is there is replaced.
         title: The headline.
 
     Raises:
-        ValueError: The path has another ending, or the file there is not a page.
+        ValueError: The path has another ending, or a file is there that is not a page.
 
     Example:
         >>> from pathlib import Path
@@ -86,19 +87,19 @@ def report(result: Any, path: str | Path, title: str = "A posterior") -> None:
 
 
 def write(path: str | Path, title: str, parts: Iterable[str]) -> None:
-    """Write a page of these parts, which are HTML."""
+    """Write a page that consists of these parts, each a piece of HTML."""
     if Path(path).suffix.lower() not in (".html", ".htm") or (
         Path(path).is_file() and not _is_page(path)
     ):
         raise ValueError(
-            f"{path} would be replaced by a web page, and is none: name a new file that ends in "
-            ".html"
+            f"{path} is not the name of a web page, or a file that is not a web page is there: "
+            "name a new file that ends in .html"
         )
     meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     head = f"<head>{meta}<title>{escape(title)}</title><style>{STYLE}</style></head>"
     body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
     page = f'{DOCTYPE}\n<html lang="en">{head}\n<body>\n{body}\n</body></html>\n'
-    # "replace": file names in the text may have bytes that are not UTF-8
+    # "replace", because file names in the text may have characters that UTF-8 cannot encode
     Path(path).write_text(page, encoding="utf-8", errors="replace")
 
 
@@ -142,14 +143,14 @@ def image(png: bytes, text: str) -> str:
 
 
 def _promise(attributes: Any) -> list[str]:
-    """The promise, the unit, and what they mean.
+    """The promise, whom it protects, and what both mean.
 
-    If there are several owners: the weakest promise, and then the promise of each.
+    If there are several owners, the weakest promise comes first, then the promise of each owner.
     """
     try:
         stated = statements.from_json(parsed(attributes[statements.ATTRIBUTE]))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        return []  # `verify.reasons_to_distrust` finds this too, and the page shows it
+        return []  # the page still says so: `verify.reasons_to_distrust` finds the same error
     if isinstance(stated, statements.Statement):
         return [_one_space(line) for line in stated.promise()]
     facts = stated.facts()
@@ -170,9 +171,9 @@ def _verdict(result: Any) -> str:
     """Whether to rely on the draws, by the findings made with the result."""
     findings = arviz.findings(result)
     notes = [each.text for each in findings if not each.is_severe]
-    after = _box("note", "Notes", notes) if notes else ""
+    notes_box = _box("note", "Notes", notes) if notes else ""
     if reasons := [each.text for each in findings if each.is_severe]:
-        return _box("bad", DO_NOT_RELY, reasons) + after
+        return _box("bad", DO_NOT_RELY, reasons) + notes_box
     limits = arviz.limits_of(result)
     is_several = result.posterior.sizes["chain"] > 1
     r_hat = (
@@ -182,7 +183,7 @@ def _verdict(result: Any) -> str:
         f"{r_hat} every parameter has at least {limits.ess:g} effective draws, in the bulk and in "
         "the tails"
     )
-    return f'<div class="good">These draws pass their checks: {good}.</div>{after}'
+    return f'<div class="good">These draws pass their checks: {good}.</div>{notes_box}'
 
 
 def _box(kind: str, title: str, lines: list[str]) -> str:
