@@ -29,6 +29,7 @@ docs: .venv/docs-ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 bench: .venv/ready
+	$(BIN)/python benchmarks/one_pass.py
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/minibatch.py
 	$(BIN)/python benchmarks/device.py

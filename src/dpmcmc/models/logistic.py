@@ -76,14 +76,8 @@ def logistic(
         is_zero = row[1] <= 0.5
         return -_softplus(jnp.where(is_one, -logit, jnp.where(is_zero, logit, jnp.nan)))
 
-    def of_label(logit: Array, label: Array) -> Array:
-        return -_softplus(jnp.where(label == 1, -logit, logit))
-
-    def label(row: Row) -> Array:
-        return jnp.where(row[1] > 0.5, 1, jnp.where(row[1] <= 0.5, 0, -1))
-
     lipschitz = _regression.row_radius(radius, intercept)
-    labelled = Labelled(2, label, of_label, lipschitz)
+    labelled = Labelled(2, _label, _of_label, lipschitz)
     linear = _regression.linear(log_likelihood, intercept, labelled)
     return Model(
         log_likelihood=lambda position, row: log_likelihood(linear.predictor(position, row), row),
@@ -97,6 +91,14 @@ def logistic(
         kinds=Kinds(("label 0", "label 1"), lambda row: (row[1] > 0.5).astype(jnp.int32)),
         declared=f"|x| <= {radius:g} (y > 1/2 is one class, y <= 1/2 the other)",
     )
+
+
+def _label(row: Row) -> Array:
+    return jnp.where(row[1] > 0.5, 1, jnp.where(row[1] <= 0.5, 0, -1))
+
+
+def _of_label(logit: Array, label: Array) -> Array:
+    return -_softplus(jnp.where(label == 1, -logit, logit))
 
 
 # log(1 + t) / t at the Chebyshev points of [0, 1]: as close to it, in float32, as log1p is, for a

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +60,7 @@ LARGEST_ROOT = 127  # the longest vector r
 ROUNDING = 0.5  # changes each of its entries by so much
 HESSIAN_SENSITIVITY = LARGEST_ROOT**2
 BLOCK = 1024  # rows whose products of r fit a float32 accumulator
-CHUNK = 2**16  # rows that are made integers at a time
+CHUNK = 2**14  # rows that are made integers at a time
 MOST_LABELS = 100
 MOST_FEATURES = 1024
 
@@ -113,7 +114,7 @@ def integer_rows(
         return None
     step = 2.0 ** math.ceil(math.log2(labelled.radius / 2**FEATURE_BITS))
     longest = math.floor(labelled.radius / step)
-    slopes, roots = _derivatives(labelled)
+    slopes, roots = _derivatives(labelled.log_likelihood, labelled.number)
     slope_bound = float(np.max(np.abs(slopes)))
     slope_bound = 2.0 ** math.ceil(math.log2(slope_bound))
     root_bound = float(np.max(roots))
@@ -145,18 +146,25 @@ def _fits(labelled: Labelled, dimension: int) -> bool:
     )
 
 
-def _derivatives(labelled: Labelled) -> tuple[np.ndarray, np.ndarray]:
+@functools.lru_cache(maxsize=16)
+def _derivatives(
+    log_likelihood: Callable[[Any, Any], Any], number: int
+) -> tuple[np.ndarray, np.ndarray]:
     """f' and the root of -f'' at the ends of all cells, of each label; zeros for rows that are
     ignored.
     """
     ends = np.arange(NUM_CELLS + 1) / 2.0**CELL_BITS - LARGEST
     with jax.default_device(jax.local_devices(backend="cpu")[0]), jax.enable_x64(True):
-        first = jax.grad(labelled.log_likelihood)
-        both = [
-            jax.vmap(jax.vmap(of, (0, None)), (None, 0))(ends, jnp.arange(labelled.number))
-            for of in (first, jax.grad(first))
-        ]
-    slopes, bends = (np.asarray(found, float) for found in both)
+        first = jax.grad(log_likelihood)
+
+        @jax.jit
+        @functools.partial(jax.vmap, in_axes=(None, 0))
+        @functools.partial(jax.vmap, in_axes=(0, None))
+        def both(end, label):
+            return first(end, label), jax.grad(first)(end, label)
+
+        found = both(ends, jnp.arange(number))
+    slopes, bends = (np.asarray(each, float) for each in found)
     if not (np.isfinite(slopes).all() and (bends <= 0).all()):
         raise ValueError(
             "the model's `labelled` log-likelihood is not finite and concave for predictors "
@@ -179,47 +187,61 @@ def _integers(
     features = np.zeros((size, model.dimension), np.int16)
     labels = np.zeros(size, np.int8)
     assert model.linear is not None
-    parts_of = model.linear.features
-
-    @jax.jit
-    def read(rows):
-        parts = rowwise(lambda row: jnp.concatenate(parts_of(row)))(rows)
-        return parts, rowwise(labelled.of_row)(rows)
-
     with jax.default_device(jax.local_devices(backend="cpu")[0]), jax.enable_x64(True):
         for start in range(0, num_rows, CHUNK):
             some = slice(start, min(start + CHUNK, num_rows))
             part = jax.tree.map(lambda leaf: leaf[some], leaves)  # noqa: B023
-            found, label = read(part)
-            whole, is_used = rounded(np.asarray(found, float), step, longest)
+            found, label = _read(model.linear.features, labelled.of_row, part)
+            whole, is_used = rounded(np.asarray(found), step, longest)
             is_used &= (np.asarray(label) >= 0) & (np.asarray(label) < labelled.number)
             features[some] = np.where(is_used[:, None], whole, 0)
             labels[some] = np.where(is_used, np.asarray(label) + 1, 0)
     return features, labels
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _read(parts_of, label_of, rows):
+    """Features and labels of some rows, in floating point."""
+    features = rowwise(lambda row: jnp.concatenate(parts_of(row)))(rows)
+    return features, rowwise(label_of)(rows)
+
+
 def rounded(features: np.ndarray, step: float, longest: int) -> tuple[np.ndarray, np.ndarray]:
     """Features as integers of length at most `longest`, and of which rows there are any.
 
     Args:
-        features: Of each row: (rows, d), float64.
+        features: Of each row: (rows, d).
         step: What one unit stands for, a power of two.
         longest: The largest length of a row of integers.
 
     Returns:
-        The integers, and whether each row can be used.
+        The integers, in floating point, and whether each row can be used.
     """
+    with np.errstate(invalid="ignore", over="ignore"):
+        nearest = np.rint(features * features.dtype.type(1 / step))
+        is_used = _squares(nearest) <= longest**2
+        others = np.flatnonzero(~is_used)
+        nearest[others], is_used[others] = _shortened(features[others], step, longest)
+    return nearest, is_used
+
+
+def _shortened(features: np.ndarray, step: float, longest: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same for rows that are too long if rounded to the nearest, or not finite."""
     is_finite = np.isfinite(features).all(axis=1)
-    scaled = np.where(is_finite[:, None], features, 0) / step
+    scaled = np.where(is_finite[:, None], features, 0).astype(float) / step
     # Beyond this no length matters, and squares do not overflow
     scaled = np.clip(scaled, -(2.0**60), 2.0**60)
-    lengths = np.sqrt(np.sum(scaled**2, axis=1))
+    lengths = np.sqrt(_squares(scaled))
     inside = scaled * np.minimum(1, longest / np.maximum(lengths, 1e-300))[:, None]
-    nearest = np.rint(inside).astype(np.int64)
-    is_long = np.sum(nearest**2, axis=1) > longest**2
-    whole = np.where(is_long[:, None], np.trunc(inside), nearest).astype(np.int64)
-    is_used = is_finite & (np.sum(whole**2, axis=1) <= longest**2)
-    return whole, is_used
+    nearest = np.rint(inside)
+    is_long = _squares(nearest) > longest**2
+    whole = np.where(is_long[:, None], np.trunc(inside), nearest)
+    return whole, is_finite & (_squares(whole) <= longest**2)
+
+
+def _squares(vectors: np.ndarray) -> np.ndarray:
+    """Each row's squared length: exact for integers as small as those that are used."""
+    return np.einsum("ij,ij->i", vectors, vectors, dtype=float)
 
 
 def chunks(size: int) -> tuple[int, int]:
