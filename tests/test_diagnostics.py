@@ -532,6 +532,7 @@ def own_check(result):
     ]
 
 
+@pytest.mark.slow
 def test_checks_of_ones_own_are_kept_in_the_file_too(tmp_path):
     tiny.run(path=tmp_path / "run.nc", checks=own_check)
     assert "own" in severe_codes(findings(load(tmp_path / "run.nc")))
@@ -548,6 +549,7 @@ def test_checks_of_ones_own_are_kept_in_the_file_too(tmp_path):
     assert curator.num_grants == 0
 
 
+@pytest.mark.slow
 def test_draws_that_cost_nothing_are_held_against_stricter_limits():
     """The limits are kept beside the findings: nobody who reads them has to guess."""
     free = Sampler(

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from dpmcmc import models
 from dpmcmc.papers import comparison, fast_mh_comparison
@@ -11,6 +12,7 @@ from dpmcmc.papers import comparison, fast_mh_comparison
 PAGE = Path(__file__).parents[1] / "docs" / "experiments.md"
 
 
+@pytest.mark.slow
 def test_the_page_runs(quick_compilation):
     (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     names: dict = {"__name__": "experiments"}

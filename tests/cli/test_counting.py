@@ -94,6 +94,7 @@ def test_half_a_label_is_refused_before_anything_is_spent(folder):
     assert not (folder / "spent.json").exists()
 
 
+@pytest.mark.slow
 def test_what_a_stopped_run_has_left_pays_for_the_corrected_one(folder):
     assert run(*LOGISTIC).exit_code == 4
     result = run(*LOGISTIC, *YES_NO)

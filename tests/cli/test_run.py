@@ -217,6 +217,7 @@ def test_a_large_epsilon_is_told():
     assert "hardly anything" not in invoke(*given, "10").output
 
 
+@pytest.mark.slow
 def test_the_result_of_linear_says_that_it_is_the_line_of_the_bulk(folder):
     result = invoke(*LINEAR, "--sampler", "barker", "--steps", "2")
     check_is_done(result)
@@ -422,6 +423,7 @@ def test_dates_are_read_as_days_and_told_so(folder):
     np.testing.assert_allclose(per_day, 9 / 90)  # half of the width
 
 
+@pytest.mark.slow
 def test_levels_may_have_commas_and_slashes(folder):
     """In a NetCDF file a slash would make a group of the parameter."""
     regions = np.array(["North, East", "South/West", "50%"])[np.arange(N) % 3]
@@ -710,6 +712,7 @@ def test_a_run_says_what_it_does(folder):
     assert not (folder / "again.nc").exists()
 
 
+@pytest.mark.slow
 def test_runs_share_a_budget(folder):
     shared = [*LOGISTIC, "--ledger", "spent.json", "--shared-by", "zcdp"]
     first = invoke(*shared, "--steps", "2")
@@ -913,6 +916,7 @@ def test_a_noise_that_is_small_or_large_beside_the_bounds_is_found(noise, code, 
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_lost_the_noise_scale_is_not_to_be_relied_on(folder):
     """Heights are at either end of their bounds.
 

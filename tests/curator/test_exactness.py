@@ -69,6 +69,7 @@ def several_pieces(monkeypatch):
     monkeypatch.setattr(exact_sum, "TARGET_PIECE", 600)
 
 
+@pytest.mark.slow
 @BOTH
 def test_permuted_rows_give_the_same_chain_and_changed_ones_another(sampler):
     shuffled = np.random.default_rng(0).permutation(NUM_ROWS)

@@ -244,6 +244,7 @@ def noise_p_value(curators):
     return stats.kstest((answer.value - exact) / np.sqrt(answer.variance), "norm").pvalue
 
 
+@pytest.mark.slow
 def test_the_noise_has_the_variance_that_is_told():
     assert noise_p_value(Federation(equal_owners())) > 1e-3
 

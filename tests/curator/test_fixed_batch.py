@@ -486,6 +486,7 @@ def test_a_move_out_of_the_finite_and_a_prior_of_nan_are_rejected():
 HALF = BatchRatio(1.0, 0.01, FixedBatch(20, 100), 0.001)
 
 
+@pytest.mark.slow
 def test_slots_without_a_row_count_as_zero():
     """With half of the capacity filled, l* still estimates the sum over all rows.
 

@@ -331,6 +331,7 @@ def test_the_bill_is_that_of_as_many_gaussians():
 # -- once per program -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_loop_does_not_see_the_rows():
     """What a step costs cannot depend on n: nothing of that size goes into the loop, and the rows
     are gone if nobody asks.

@@ -7,6 +7,7 @@ import pytest
 from dpmcmc.papers import clipping, problems
 
 
+@pytest.mark.slow
 def test_the_share_of_clipped_ratios_is_that_of_the_rows():
     """Rows with the event need a clip of one less its chance, the others of the chance: nearly, for
     moves that are short.

@@ -138,6 +138,7 @@ def opposite_tails(position):
     return jnp.logaddexp(middle, tail)
 
 
+@pytest.mark.slow
 def test_both_of_two_opposite_tails_are_visited_by_every_chain():
     """Chains are as often on one side as on the other, within 4.5 standard errors (1e-5), which are
     at most .02.

@@ -89,6 +89,7 @@ def regression(draws, axis):
     return intercept_and_slope(STEPS.astype(float), *np.array(found).T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [0, 1])
 def test_the_bias_vanishes_with_the_step(axis):
     (intercept, slope), (error, slope_error) = regression(draws_at_all_steps(), axis)

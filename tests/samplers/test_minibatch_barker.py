@@ -160,6 +160,7 @@ def test_the_exhibit_does_what_was_published(max_batch, epsilon):
 
 
 # Four: so much filling that the rows are put in order before they are evaluated.
+@pytest.mark.slow
 @pytest.mark.parametrize("num_pieces", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_every_row_is_drawn_a_poisson_number_of_times(num_pieces):
     """Chi-squared of means and of variances: false alarm 1e-4 each; a rate 5 % off is caught."""
@@ -193,6 +194,7 @@ def test_every_row_is_drawn_a_poisson_number_of_times(num_pieces):
 NOISY = TunaRatio(BOUND, 0.5, ratio=RATIO)
 
 
+@pytest.mark.slow
 def test_released_noise_has_the_stated_deviation():
     """Rows without a say: the answer is noise. False alarm 1e-4; 5 % off is caught."""
     values, variances = answers(NOISY, np.zeros((2, 2)), 3, DRAWS)

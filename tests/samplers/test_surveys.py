@@ -294,6 +294,7 @@ def coverage(mu, num_rows, num_tables, scale=1.0):
         yield float(is_held.mean()), float(jnp.median(widths))
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say():
     """Of 200 tables, 600 intervals: where 90 % hold, below 0.85 by chance in 1e-4 or less (those of
     one table hang together).
@@ -698,6 +699,7 @@ def test_a_step_is_too_long_if_the_gradient_reverses_by_more_than_noise(behind, 
     assert length is None or float(step[0]) == pytest.approx(length, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_each_query_of_a_start_has_a_key_of_its_own():
     keys = []
 

@@ -75,6 +75,7 @@ def intercept(draws, axis):
     return (covariance @ design.T @ (values / errors))[0], covariance[0, 0] ** 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subtract", [pytest.param(True, marks=pytest.mark.slow), False])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_the_bias_vanishes_with_the_square_of_the_step(subtract, axis):
