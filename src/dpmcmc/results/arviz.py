@@ -273,7 +273,7 @@ def _named(positions, unravel: Callable[[Any], dict[str, Any]]) -> dict[str, np.
         order[:] = named  # kept here, because JAX sorts the keys of a dict
         return named
 
-    values = jax.vmap(jax.vmap(in_order))(positions)
+    values = jax.jit(jax.vmap(jax.vmap(in_order)))(positions)
     return {name: _with_float64(np.asarray(values[name])) for name in order}
 
 
