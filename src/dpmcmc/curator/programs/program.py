@@ -34,7 +34,7 @@ SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
 EXACTLY = {"xla_cpu_enable_fast_math": False}
 MOST_PROGRAMS = 32  # that are kept, for further runs of the same shapes
 _PROGRAMS: dict[Any, Any] = {}
-_COMPILING = threading.Lock()
+_KEEPING = threading.Lock()
 
 
 class Executable(Handle):
@@ -138,12 +138,14 @@ def _compiled(traced: _Traced) -> Any:
         digest.update(np.asarray(numbers).tobytes())
     where = (traced.shardings, jax.config.values["jax_default_device"])
     key = digest.digest(), str(lowered.in_avals), lowered.in_tree, lowered.out_tree, where
-    with _COMPILING:
-        if key not in _PROGRAMS:
-            _PROGRAMS[key] = lowered.compile(EXACTLY)
+    if (kept := _PROGRAMS.get(key)) is not None:
+        return kept
+    compiled = lowered.compile(EXACTLY)  # by several threads at once, perhaps
+    with _KEEPING:
+        _PROGRAMS[key] = compiled
         if len(_PROGRAMS) > MOST_PROGRAMS:
             del _PROGRAMS[next(iter(_PROGRAMS))]
-        return _PROGRAMS[key]
+    return compiled
 
 
 class _Compiled(NamedTuple):
