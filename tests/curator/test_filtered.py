@@ -64,6 +64,19 @@ def compiled(query, neighbours):
     return curator, traced.compile()
 
 
+def test_every_curator_is_charged_on_its_own_meter():
+    """Their programs have one text, and a callback that the text does not tell apart."""
+    both = [Curator(ROWS, MODEL, Budget(6.0, 1e-5), capacity=len(ROWS)) for _ in range(2)]
+    programs = [
+        curator.trace(program(QUERY), jax.random.key(0), jnp.zeros((30, 2))).compile()
+        for curator in both
+    ]
+    grants = [curator.grant({QUERY: 1}) for curator in both]
+    grants[1].run(programs[1], jax.random.key(0), jnp.full((30, 2), 0.1))
+    spent = [granted_of(grant).meter.spent(QUERY) for grant in grants]
+    assert spent[0] == 0 and spent[1] > 0
+
+
 def answered(query, lengths, neighbours=None):
     """Which moves of the given lengths, followed by some of no length, are answered."""
     curator, executable = compiled(query, neighbours)

@@ -30,12 +30,17 @@ def contains(jaxpr, is_it: Callable[[Any], bool]) -> bool:
 
 @dataclass(frozen=True)
 class OwnCallback:
-    """A callback of the curator's own: it is given nothing that depends on rows."""
+    """A callback of the curator's own: it is given nothing of rows but what answers have shown."""
 
     function: Callable[..., Any]
 
     def __call__(self, *arguments):
         return self.function(*arguments)
+
+
+def has_callbacks(jaxpr) -> bool:
+    """Whether a traced function calls back to Python, to the curator's own callbacks, too."""
+    return contains(jaxpr, lambda equation: "callback" in equation.primitive.name)
 
 
 def has_side_effects(jaxpr) -> bool:

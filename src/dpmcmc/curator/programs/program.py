@@ -20,7 +20,7 @@ from jax.extend.core import jaxpr_as_fun
 from dpmcmc.accounting.bill import is_ours
 from dpmcmc.curator.programs.asked import asked
 from dpmcmc.curator.programs.interpreter import count_queries, put_answers
-from dpmcmc.curator.programs.jaxprs import has_side_effects
+from dpmcmc.curator.programs.jaxprs import has_callbacks, has_side_effects
 from dpmcmc.curator.records import Handle, keep, record_of
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.precision import in_double, own_settings
@@ -127,10 +127,13 @@ def _compiled(traced: _Traced) -> Any:
     """What JAX compiles, or has compiled before in this process of the same text.
 
     Programs of one text, constants included, for the same devices compute one function of their
-    arguments: rows, secrets and points are arguments.
+    arguments: rows, secrets and points are arguments. A program with a callback is not shared: the
+    callback belongs to one curator, and the text does not say which.
     """
     with_answers = traced.with_answers()
     lowered = with_answers.lower()
+    if has_callbacks(with_answers.jaxpr.jaxpr):
+        return lowered.compile(EXACTLY)
     digest = hashlib.sha256(lowered.as_text().encode())
     for constant in with_answers.jaxpr.consts:
         is_key = jnp.issubdtype(constant.dtype, jax.dtypes.prng_key)
