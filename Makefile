@@ -16,6 +16,10 @@ test: .venv/ready
 test-slow: .venv/ready
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 
+test-engines: .venv/ready
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[stream,dask]'
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m engines
+
 lint: .venv/ready
 	$(BIN)/ruff check src tests benchmarks docs/figures docs/reference.py
 	$(BIN)/ruff format --check src tests benchmarks docs/figures docs/reference.py
@@ -37,4 +41,4 @@ bench: .venv/ready
 clean:
 	rm -rf .venv build
 
-.PHONY: demo test test-slow lint docs bench clean
+.PHONY: demo test test-slow test-engines lint docs bench clean

@@ -29,6 +29,8 @@ MODULES = (
     "accounting.papers",
     "accounting.statement",
     "accounting.verify",
+    "engines",
+    "engines.dask",
 )
 
 

@@ -30,6 +30,9 @@ def arrows(page: str) -> dict[str, set[str]]:
 
 ALLOWED = arrows(PAGE.read_text())
 HEAVY_HOMES = {
+    "pyarrow": {"tables/dataset.py"},
+    "cloudpickle": {"engines/dask.py"},
+    "distributed": {"engines/dask.py"},
     "arviz": {"results/arviz.py"},
     "h5py": {"accounting/reading.py"},
     "matplotlib": {"results/plots.py"},

@@ -22,6 +22,10 @@ IN_ONE_PROCESS = (
     "the rows, the curator and the sampler share one process. Python code in it could read the "
     "rows, so the program that runs is trusted to use only answers"
 )
+BY_ENGINE = (
+    "the rows are read from files in batches, by {}. The rows and their sums without noise are "
+    "seen by {}, and by nobody else"
+)
 EXACT_SUMS = (
     "sums and noise are exact integers; the effect of rounding is counted in the privacy cost"
 )

@@ -21,6 +21,7 @@ from dpmcmc.accounting.costs import NonPrivate
 from dpmcmc.accounting.ledger import Ledger
 from dpmcmc.accounting.statement import (
     AT_MOST,
+    BY_ENGINE,
     CHANGES,
     CHOICES,
     EXACT_SUMS,
@@ -56,12 +57,14 @@ class Account:
         shared_by: str | None,
         path: str | Path | None,
         is_enforced: bool = False,
+        engine: Any = None,
     ) -> None:
         self.budget = budget
         self.unit = unit
         self.capacity = capacity
         self.shared_by = shared_by
         self.is_enforced = is_enforced  # that nobody has more rows than the unit allows
+        self.engine = engine  # that has the rows, where they are not in memory
         self.lock = threading.Lock()  # one grant at a time, from the check to what is written down
         self.ledger = Ledger.open(self._facts(), path)
         self.filter: filters.Filter | None = None
@@ -232,11 +235,18 @@ class Account:
                 generator,
                 *exactness,
                 IN_ONE_PROCESS,
+                *self._engine(),
                 *limits,
                 TIME,
             ),
             notes=(*notes, *delta_warnings(self.budget, self.capacity)),
         )
+
+    def _engine(self) -> list[str]:
+        """Who makes the passes over the rows, and sees sums without noise."""
+        if self.engine is None:
+            return []
+        return [BY_ENGINE.format(self.engine.name, self.engine.who_sees)]
 
     def _declared(self) -> list[str]:
         rows = self.unit.rows_per_person

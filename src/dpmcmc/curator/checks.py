@@ -132,6 +132,20 @@ def check_capacity(num_rows: int, capacity: int | None, unit: Unit) -> int:
     return capacity
 
 
+def check_engine(persons: Any, devices: Any) -> None:
+    """Refuse what needs the rows in memory."""
+    if persons is not None:
+        raise ValueError(
+            "persons= needs all rows in memory: load the table, or declare how many rows a person "
+            "has at most, with Budget(..., rows_per_person=)"
+        )
+    if devices is not None:
+        raise ValueError(
+            "devices= spreads rows that are in memory: leave it out for a dataset, whose batches "
+            "are read by its engine"
+        )
+
+
 def check_points(query: Query, points: Sequence[Any], dimension: int) -> None:
     """Refuse points that are not what a query is asked with.
 

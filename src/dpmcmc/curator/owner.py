@@ -55,8 +55,11 @@ from dpmcmc.curator.queries.filtered import Meter, charging
 from dpmcmc.curator.queries.gradient import with_scales
 from dpmcmc.curator.queries.statistic import with_statistic
 from dpmcmc.curator.records import Handle, keep, record_of
+from dpmcmc.curator.streamed import check_streamed
 from dpmcmc.curator.sums import linear_rows
 from dpmcmc.curator.sums.exact_sum import Table, one_row
+from dpmcmc.curator.sums.streamed import Passes
+from dpmcmc.engines import Partitions, engine_of
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
 from dpmcmc.precision import is_double, own_settings
 from dpmcmc.types import Answer, Budget, Model, Plan, Query, Unit, is_standing
@@ -68,7 +71,8 @@ class Curator:
     Args:
         rows: An array, or a pytree of arrays with a common leading axis. They are copied. The
             arrays' types are public: floats are taken as they are (half and extended precision as
-            float32), integers and booleans as 32-bit integers, larger ones as the largest.
+            float32), integers and booleans as 32-bit integers, larger ones as the largest. Or a
+            `tables.dataset`, or an engine with one: its files are read in batches, at each pass.
         model: What one row contributes.
         budget: The promise. None promises nothing, and so does every statement.
         capacity: A public bound on the number of rows. Needed when that number is private: under
@@ -128,14 +132,35 @@ class Curator:
         self._lock = threading.Lock()
         self._meter = Meter()
         unit = unit_of(budget, unit)
+        self._passes: Passes | None = None
+        engine = engine_of(rows)
+        if engine is not None:
+            checks.check_engine(persons, devices)
+            capacity = self._stream(engine, model, unit, capacity)
+        else:
+            capacity = self._place(rows, model, unit, capacity, persons, devices)
+        for warning in delta_warnings(budget, capacity):
+            warnings.warn(warning, LargeDelta, stacklevel=2)
+        self._account = Account(
+            budget,
+            unit,
+            capacity,
+            shared_by,
+            ledger,
+            is_enforced=persons is not None,
+            engine=engine,
+        )
+
+    def _place(
+        self, rows: Any, model: Model, unit: Unit, capacity: int | None, persons: Any, devices: Any
+    ) -> int:
+        """Copy the rows to their devices. It returns the capacity."""
         leaves = jax.tree.map(checks.as_column, rows)
         if persons is not None:
             is_used = checks.first_of_each(persons, checks.count_rows(leaves, unit), unit)
             leaves = jax.tree.map(lambda leaf: leaf[is_used], leaves)
         num_rows = checks.count_rows(leaves, unit)
         capacity = checks.check_capacity(num_rows, capacity, unit)
-        for warning in delta_warnings(budget, capacity):
-            warnings.warn(warning, LargeDelta, stacklevel=2)
         self._mesh = (
             None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
         )
@@ -144,13 +169,27 @@ class Curator:
         with own_settings(is_double(self._row)):
             self._model = linear_rows.freeze_features(model, self._row)
         slots = (
-            None if unit.is_count_public else stream.random_order(capacity, fixed_secret)[:num_rows]
+            None
+            if unit.is_count_public
+            else stream.random_order(capacity, self._fixed_secret)[:num_rows]
         )
         placed = place(self._model, leaves, num_rows, capacity, slots, self._mesh)
         self._rows, self._num_rows, self._by_columns = placed
-        self._account = Account(
-            budget, unit, capacity, shared_by, ledger, is_enforced=persons is not None
-        )
+        return capacity
+
+    def _stream(self, engine: Partitions, model: Model, unit: Unit, capacity: int | None) -> int:
+        """Have the engine make passes over its rows. It returns the capacity."""
+        capacity = checks.check_capacity(engine.num_rows, capacity, unit)
+        self._mesh = self._by_columns = None
+        self._row = engine.row
+        checks.check_model(model, self._row)
+        with own_settings():
+            with jax.enable_x64(False):
+                self._model = linear_rows.freeze_features(model, self._row)
+            self._passes = Passes(engine, self._model, unit.is_count_public)
+            self._rows = (), None, None, self._passes.rows
+            self._num_rows = jnp.asarray(engine.num_rows, jnp.int64)
+        return capacity
 
     def __repr__(self) -> str:
         return f"Curator(capacity={self.capacity}, budget={self.budget!r})"
@@ -311,8 +350,14 @@ class Curator:
 
         Raises:
             BudgetExceeded: The plan does not fit what is left of the budget.
-            UnsupportedQuery: A query has no bound that the promise needs.
+            UnsupportedQuery: A query has no bound that the promise needs, or is not answered by
+                passes over rows that are read in batches.
+            PrivacyRefusal: A file of a dataset was changed since it was opened.
         """
+        if self._passes is not None:
+            for query in plan:
+                check_streamed(query, self._passes.rows)
+            self._passes.engine.check()
         self._account.check(plan)
 
     def bill(self, plan: Plan) -> tuple[Entry, ...]:
@@ -365,6 +410,8 @@ class Curator:
             charge=charge, occupied=occupied, device=device, integers=integers,
             by_columns=self._by_columns,
         )  # fmt: skip
+        if self._passes is not None:
+            return table, secret
         return without_side_effects(
             lambda table: with_statistic(with_scales(table, self.model), self.model), table
         ), secret
@@ -388,6 +435,8 @@ class Curator:
         """
         checks.check_points(query, points, self.model.dimension)
         checks.check_kind(query, points)
+        if self._passes is not None:
+            check_streamed(query, self._passes.rows)
         table, secret = held
         if table.axis is not None:
             words, *points = (_of_first(table, value) for value in (words, *points))
@@ -513,7 +562,8 @@ class Grant(Handle):
 
         Raises:
             BudgetExceeded: The program asks more than is left, or the rows were withdrawn.
-            PrivacyRefusal: The program or the grant is not of this curator.
+            PrivacyRefusal: The program or the grant is not of this curator, or a pass over a
+                dataset did not read the rows that were there.
         """
         granted = granted_of(self)
         curator = granted.curator
@@ -521,7 +571,13 @@ class Grant(Handle):
         with curator._lock:
             granted.check(program.plan)
             curator._meter = granted.meter
-            return execute(program.compiled, granted.take(program.plan), arguments)
+            try:
+                return execute(program.compiled, granted.take(program.plan), arguments)
+            except Exception:
+                failure = None if curator._passes is None else curator._passes.failure()
+                if failure is None:
+                    raise
+            raise failure
 
     def statement(self, *notes: str) -> Statement:
         """What this grant promised, with its bill.

@@ -127,6 +127,20 @@ def _read_rows(
     first = next(rows, [])
     if first is None:
         return None
+    places = _places(first, names, path, delimiter)
+    cells: dict[str, list[str]] = {name: [] for name in places}
+    for row in rows:
+        if row is None:
+            return None
+        for name, place in places.items():
+            cells[name].append(row[place] if place < len(row) else "")
+    return cells
+
+
+def _places(
+    first: list[str], names: Sequence[str] | None, path: Path, delimiter: str
+) -> dict[str, int]:
+    """Where the named columns are in each row, by the header."""
     header = [_printable(name).strip() for name in first]
     if not any(header):
         raise ValueError(f"{path.name} has no header: its first line must name the columns")
@@ -137,20 +151,45 @@ def _read_rows(
             "which is meant"
         )
     # The error does not name the other columns: without a header, the first line is a row.
-    places = _chosen(
+    return _chosen(
         single,
         names,
         path,
         " in its first line: is it spelled like that there, and does that line name the columns, "
         f"separated by {delimiter!r}, and end with a line feed?",
     )
-    cells: dict[str, list[str]] = {name: [] for name in places}
-    for row in rows:
-        if row is None:
-            return None
-        for name, place in places.items():
-            cells[name].append(row[place] if place < len(row) else "")
-    return cells
+
+
+def rows_of_text(
+    path: Path, names: Sequence[str], delimiter: str, by_quotes: bool
+) -> Iterator[list[str] | None]:
+    """The cells of the named columns, row by row, for a file that does not fit memory.
+
+    Args:
+        path: A .csv or .tsv file.
+        names: The columns.
+        delimiter: The character between cells.
+        by_quotes: The first of the two readings; otherwise every line is a row.
+
+    Yields:
+        The cells of each row; None, and then nothing more, where the file turns out not to have
+        the first reading.
+    """
+    quotes = _Quotes(delimiter)
+    with _hiding_contents(path), _opened(path) as file:
+        rows: Iterator[list[str] | None] = (
+            quotes.rows(file) if by_quotes else map(quotes.cells, file)
+        )
+        first = next(rows, [])
+        if first is None:
+            yield None
+            return
+        places = list(_places(first, names, path, delimiter).values())
+        for row in rows:
+            if row is None:
+                yield None
+                return
+            yield [row[place] if place < len(row) else "" for place in places]
 
 
 class _Quotes:

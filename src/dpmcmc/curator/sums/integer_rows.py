@@ -33,6 +33,7 @@ any order, on matrix units too.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -68,14 +69,14 @@ MOST_FEATURES = 1024
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["features", "labels", "slopes", "roots"],
-    meta_fields=["step", "slope_unit", "root_unit", "longest", "clip", "hessian_clip"],
+    meta_fields=["step", "slope_unit", "root_unit", "longest", "clip", "hessian_clip", "passes"],
 )
 @dataclass(frozen=True)
 class IntegerRows:
     """Rows as integers, and the public tables of what they contribute."""
 
-    features: Any  # int16 (rows, d)
-    labels: Any  # int8: 1 more than the label, 0 for a row that is ignored
+    features: Any  # int16 (rows, d); None where the rows are not here
+    labels: Any  # int8: 1 more than the label, 0 for a row that is ignored; None likewise
     slopes: Any  # int32, (labels + 1) * (NUM_CELLS + 1): K at the ends of the cells
     roots: Any  # int32, the same shape: S
     step: float  # h
@@ -84,6 +85,7 @@ class IntegerRows:
     root_unit: float  # what one unit of a sum of r r' stands for
     clip: float  # the least clip with which no row's gradient is clipped
     hessian_clip: float  # the same for Hessians
+    passes: Any = None  # where the rows are not here: who makes a pass over them
 
     def gradient_sensitivity(self, clip: float) -> float:
         """How far a row moves the sum of K X, or more where the clip says so."""
@@ -109,6 +111,30 @@ def integer_rows(
     Returns:
         Them, as NumPy arrays, padded with rows that are ignored.
     """
+    tables = public_tables(model)
+    if tables is None:
+        return None
+    size = num_devices * math.prod(chunks(-(-capacity // num_devices)))
+    features = np.zeros((size, model.dimension), np.int16)
+    labels = np.zeros(size, np.int8)
+    read = row_reader(model)
+    with jax.default_device(jax.local_devices(backend="cpu")[0]), jax.enable_x64(True):
+        for start in range(0, num_rows, CHUNK):
+            some = slice(start, min(start + CHUNK, num_rows))
+            part = jax.tree.map(lambda leaf: leaf[some], leaves)  # noqa: B023
+            features[some], labels[some] = as_integers(tables, *read(part))
+    return dataclasses.replace(tables, features=features, labels=labels)
+
+
+def public_tables(model: Model) -> IntegerRows | None:
+    """What a row of the model may contribute, without any rows.
+
+    Args:
+        model: The model.
+
+    Returns:
+        The public tables and units, or None where the model has none.
+    """
     labelled = None if model.linear is None else model.linear.labelled
     if labelled is None or not _fits(labelled, model.dimension):
         return None
@@ -121,11 +147,9 @@ def integer_rows(
     largest = LARGEST_ROOT - ROUNDING * math.sqrt(model.dimension)  # A
     most = math.floor(largest * 2**ROOT_SHIFT / longest)
     root_scale = most / root_bound
-    size = num_devices * math.prod(chunks(-(-capacity // num_devices)))
-    features, labels = _integers(model, labelled, leaves, num_rows, size, step, longest)
     return IntegerRows(
-        features,
-        labels,
+        None,
+        None,
         np.rint(slopes * (2.0**SLOPE_BITS / slope_bound)).astype(np.int32).reshape(-1),
         np.minimum(np.rint(roots * root_scale), most).astype(np.int32).reshape(-1),
         step,
@@ -174,29 +198,38 @@ def _derivatives(
     return np.concatenate([ignored, slopes]), np.concatenate([ignored, np.sqrt(-bends)])
 
 
-def _integers(
-    model: Model,
-    labelled: Labelled,
-    leaves: Any,
-    num_rows: int,
-    size: int,
-    step: float,
-    longest: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Features and labels of all rows in `size` places, made `CHUNK` rows at a time."""
-    features = np.zeros((size, model.dimension), np.int16)
-    labels = np.zeros(size, np.int8)
-    assert model.linear is not None
-    with jax.default_device(jax.local_devices(backend="cpu")[0]), jax.enable_x64(True):
-        for start in range(0, num_rows, CHUNK):
-            some = slice(start, min(start + CHUNK, num_rows))
-            part = jax.tree.map(lambda leaf: leaf[some], leaves)  # noqa: B023
-            found, label = _read(model.linear.features, labelled.of_row, part)
-            whole, is_used = rounded(np.asarray(found), step, longest)
-            is_used &= (np.asarray(label) >= 0) & (np.asarray(label) < labelled.number)
-            features[some] = np.where(is_used[:, None], whole, 0)
-            labels[some] = np.where(is_used, np.asarray(label) + 1, 0)
-    return features, labels
+def row_reader(model: Model) -> Any:
+    """From many rows to their features and labels.
+
+    Args:
+        model: A model that has public tables.
+
+    Returns:
+        A function of JAX, compiled once in a process. It copies cells, adds constants, and
+        compares: it rounds nothing.
+    """
+    assert model.linear is not None and model.linear.labelled is not None
+    return functools.partial(_read, model.linear.features, model.linear.labelled.of_row)
+
+
+def as_integers(tables: IntegerRows, features: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The features and labels of some rows as integers.
+
+    Args:
+        tables: What a row may contribute.
+        features: Of each row: (rows, d).
+        labels: Of each row.
+
+    Returns:
+        The features, int16, and 1 more than the labels, int8: 0 for a row that is ignored.
+    """
+    number = tables.slopes.size // (NUM_CELLS + 1) - 1
+    whole, is_used = rounded(np.asarray(features, float), tables.step, tables.longest)
+    is_used &= (np.asarray(labels) >= 0) & (np.asarray(labels) < number)
+    return (
+        np.where(is_used[:, None], whole, 0).astype(np.int16),
+        np.where(is_used, np.asarray(labels) + 1, 0).astype(np.int8),
+    )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -253,19 +286,35 @@ def chunks(size: int) -> tuple[int, int]:
 
 def gradient_sum(table: Table, position):
     """The exact sum of all rows' K X, int64 (d,); one unit is `slope_unit`."""
-    return _sum(table, position, _gradient_block, jnp.zeros(position.shape, jnp.int64))
+    return _sum(table, position, "gradient")
 
 
 def hessian_sum(table: Table, position):
     """The exact sum of all rows' r r', int64 (d, d); one unit is `root_unit`."""
-    size = position.size
-    return _sum(table, position, _hessian_block, jnp.zeros((size, size), jnp.int64))
+    return _sum(table, position, "hessian")
 
 
-def _sum(table: Table, position, block_sum, zero):
+def _sum(table: Table, position, kind: str):
     rows = table.integers
     assert rows is not None
     whole = _position_integers(position)
+    if rows.passes is not None:
+        return rows.passes.total(kind, whole)
+    return table.over_devices(sum_here(rows, whole, kind))
+
+
+def sum_here(rows: IntegerRows, whole, kind: str):
+    """The sum over the rows that are here: a whole number of `BLOCK`s of them.
+
+    Args:
+        rows: The rows as integers.
+        whole: The position as integers.
+        kind: "gradient" or "hessian".
+
+    Returns:
+        The exact sum, int64.
+    """
+    block_sum = {"gradient": _gradient_block, "hessian": _hessian_block}[kind]
     number, size = chunks(rows.features.shape[0])
 
     def add(index, total):
@@ -274,7 +323,12 @@ def _sum(table: Table, position, block_sum, zero):
         labels = lax.dynamic_slice_in_dim(rows.labels, start, size)
         return total + block_sum(rows, features, labels, whole)
 
-    return table.over_devices(lax.fori_loop(0, number, add, zero))
+    return lax.fori_loop(0, number, add, jnp.zeros(shape_of(kind, whole.size), jnp.int64))
+
+
+def shape_of(kind: str, dimension: int) -> tuple[int, ...]:
+    """The shape of a sum of this kind."""
+    return (dimension,) if kind == "gradient" else (dimension, dimension)
 
 
 def _position_integers(position):
