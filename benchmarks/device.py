@@ -42,7 +42,12 @@ def make_curator(model, num_rows: int, dimension: int) -> Curator:
             features, axis=0 if is_fused else 1, keepdims=True
         ), labels
 
-    curator._rows = tuple(piece(jax.random.key(index)) for index in range(num_pieces)), None, None
+    curator._rows = (
+        tuple(piece(jax.random.key(index)) for index in range(num_pieces)),
+        None,
+        None,
+        None,
+    )
     curator._account.capacity = num_rows
     with jax.enable_x64(True):
         curator._num_rows = jnp.asarray(num_rows, jnp.int64)

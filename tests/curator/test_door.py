@@ -411,7 +411,7 @@ def test_devices_answer_together_what_the_first_is_asked(curator):
 
     def answer(pieces, axis, device, words, *points):
         table = Table(tuple(pieces), 12, Unit(), axis, 12, device=device)
-        return curator.answer((table, secret), words, query, points, 0).value
+        return curator.answer((table, secret), words, query, points, 0, {}).value
 
     with jax.enable_x64(True):
         alone = jax.jit(lambda *given: answer(halves, None, None, *given))(

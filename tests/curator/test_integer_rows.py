@@ -266,3 +266,72 @@ def test_a_clip_below_the_bound_is_kept(query, is_of_integers, monkeypatch):
         monkeypatch.setattr(module, name, lambda *given, of=of: asked.append(1) or of(*given))
     answer(query, rows_of(100))
     assert bool(asked) is is_of_integers
+
+
+def asked(program, curator):
+    """What a program returns, with the fixed secret, and the kinds of its passes."""
+    kinds = []
+    unspied = module.sum_here
+
+    def spy(rows, whole, of_kinds):
+        kinds.append(of_kinds)
+        return unspied(rows, whole, of_kinds)
+
+    arguments = jax.random.key(5), jnp.asarray(POSITIONS[:2])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "sum_here", spy)
+        traced = curator.trace(program, *arguments)
+        kinds.clear()  # of what was traced for shapes
+        executable = traced.compile()
+    return curator.grant(traced.plan).run(executable, *arguments), kinds
+
+
+def in_a_loop(of_one):
+    def program(ask, key, positions):
+        def body(carry, part):
+            number, position = part
+            return carry, of_one(ask, jax.random.fold_in(key, number), position)
+
+        return jax.lax.scan(body, 0, (jnp.arange(2), positions))[1]
+
+    return program
+
+
+def in_lanes(of_one):
+    def program(ask, key, positions):
+        keys = jax.random.split(key, 2)
+        return jax.vmap(lambda key, position: of_one(ask, key, position))(keys, positions)
+
+    return program
+
+
+def in_lanes_at_one_point(of_one):
+    def program(ask, key, positions):
+        keys = jax.random.split(key, 2)
+        return jax.vmap(lambda key: of_one(ask, key, positions[1]))(keys)
+
+    return program
+
+
+@pytest.mark.parametrize("around", [in_a_loop, in_lanes, in_lanes_at_one_point])
+def test_one_pass_answers_a_gradient_and_a_hessian_at_one_point(around):
+    gradient = Gradient(MODEL.lipschitz, 2.0)
+    curvature = Curvature(MODEL.hessian_bound, 3.0)
+
+    def together(ask, key, position):
+        first, second = jax.random.split(key)
+        return ask(first, gradient, position).value, ask(second, curvature, position).value
+
+    def apart(ask, key, position):
+        first, second = jax.random.split(key)
+        same = position + jnp.zeros_like(position)  # another point, as far as anybody can see
+        return ask(first, gradient, position).value, ask(second, curvature, same).value
+
+    rows = rows_of(3000)
+    curator = Curator(rows, MODEL, None, fixed_secret=SECRET)
+    found, kinds = asked(around(together), curator)
+    assert set(kinds) == {("gradient", "hessian")}
+    expected, kinds = asked(around(apart), curator)
+    assert set(kinds) == {("gradient",), ("hessian",)}
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)

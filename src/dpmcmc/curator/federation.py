@@ -256,8 +256,29 @@ class Federation:
 
     # How it is answered
 
+    def sums(self, queries: list[Query], held: Mapping[str, Held], *points: Any) -> dict[str, Any]:
+        """The exact sums that several queries at the same points need, of every owner.
+
+        Args:
+            queries: The queries.
+            held: What every owner answers from, of `hold`.
+            *points: The positions.
+
+        Returns:
+            Every owner's sums, as `Curator.sums` has them.
+        """
+        return {
+            name: owner.sums(queries, held[name], *points) for name, owner in self.owners.items()
+        }
+
     def answer(
-        self, held: Mapping[str, Held], words: Any, query: Query, points: Any, place: int
+        self,
+        held: Mapping[str, Held],
+        words: Any,
+        query: Query,
+        points: Any,
+        place: int,
+        sums: Mapping[str, Any],
     ) -> Answer:
         """How they answer together, in float64.
 
@@ -267,6 +288,7 @@ class Federation:
             query: The query.
             points: The positions, and perhaps the public part of the log-ratio.
             place: The number of the ask in the program.
+            sums: Every owner's exact sums at these points, of `sums`.
 
         Returns:
             The sum of the owners' answers.
@@ -283,7 +305,7 @@ class Federation:
             )
         return add(
             [
-                _answer_of(name, owner, held[name], words, query, points, place)
+                _answer_of(name, owner, held[name], words, query, points, place, sums.get(name, {}))
                 for name, owner in self.owners.items()
             ]
         )
@@ -397,11 +419,9 @@ def add(answers: Sequence[Answer]) -> Answer:
     )
 
 
-def _answer_of(
-    name: str, owner: Curator, held: Held, words, query: Query, points, place: int
-) -> Answer:
+def _answer_of(name: str, owner: Curator, *arguments: Any) -> Answer:
     with _named(name):
-        return owner.answer(held, words, query, points, place)
+        return owner.answer(*arguments)
 
 
 def _together(held: Sequence[tuple[Any, Any, Any]]) -> tuple[Any, Any, Any]:

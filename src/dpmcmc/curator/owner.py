@@ -416,7 +416,36 @@ class Curator:
             lambda table: with_statistic(with_scales(table, self.model), self.model), table
         ), secret
 
-    def answer(self, held: Held, words: Any, query: Query, points: Any, place: int) -> Answer:
+    def sums(self, queries: list[Query], held: Held, *points: Any) -> dict[str, Any]:
+        """The exact sums that several queries at the same points need, by one pass over the rows.
+
+        Args:
+            queries: The queries.
+            held: What it answers from, of `hold`.
+            *points: The positions.
+
+        Returns:
+            The sum of each kind; none where each query makes its own pass.
+        """
+        table, _ = held
+        parts = [query.part(table) for query in queries if hasattr(query, "part")]
+        kinds = {part.kind for part in parts if part is not None}
+        passes = {part.sums for part in parts if part is not None}
+        if len(kinds) < 2 or len(passes) > 1:
+            return {}
+        if table.axis is not None:
+            points = tuple(_of_first(table, value) for value in points)
+        return passes.pop()(table, tuple(sorted(kinds)), *points)
+
+    def answer(
+        self,
+        held: Held,
+        words: Any,
+        query: Query,
+        points: Any,
+        place: int,
+        sums: dict[str, Any],
+    ) -> Answer:
         """How this owner answers, in float64.
 
         Args:
@@ -425,6 +454,7 @@ class Curator:
             query: The query.
             points: The positions, and perhaps the public part of the log-ratio.
             place: The number of the ask in the program.
+            sums: Exact sums at these points, of `sums`.
 
         Returns:
             The answer.
@@ -440,6 +470,7 @@ class Curator:
         table, secret = held
         if table.axis is not None:
             words, *points = (_of_first(table, value) for value in (words, *points))
+        table = dataclasses.replace(table, sums=sums or None)
         answer = query.answer(
             stream.ask_key(secret, words, query, points, place), self.model, table, *points
         )

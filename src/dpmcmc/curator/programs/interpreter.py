@@ -25,6 +25,7 @@ would bring to two places of the program is refused, and so is a loop that is un
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -41,7 +42,7 @@ from dpmcmc.curator.programs.jaxprs import contains, inner_jaxprs, open_jaxpr
 from dpmcmc.errors import PrivacyRefusal, UnboundedQueries
 from dpmcmc.types import Answer, Plan, Query, is_standing
 
-# (query, place, maps, rng_key, lane, *points) -> its answer, mapped over so many axes
+# (query, place, maps, company, rng_key, lane, *points) -> its answer, mapped over so many axes
 Find = Callable[..., Answer]
 
 
@@ -239,6 +240,14 @@ class _Answering(Interpreter):
 
     def __init__(self, find: Find) -> None:
         self.find = find
+        self.companies: dict[Any, Company] = {}
+
+    def run(self, closed_jaxpr, inputs: list) -> list:
+        outside = self.companies
+        self.companies = _companies(open_jaxpr(closed_jaxpr))
+        outputs = super().run(closed_jaxpr, inputs)
+        self.companies = outside
+        return outputs
 
     def constants(self, closed_jaxpr) -> list:
         return closed_jaxpr.consts
@@ -248,7 +257,8 @@ class _Answering(Interpreter):
 
     def asked(self, equation, inputs: list) -> list:
         query, place, maps = (equation.params[name] for name in ("query", "place", "maps"))
-        answers = list(self.find(query, place, maps, *inputs))
+        company = self.companies[_points_of(equation)]
+        answers = list(self.find(query, place, maps, company, *inputs))
         shapes = [(variable.aval.shape, variable.aval.dtype) for variable in equation.outvars]
         if [(value.shape, value.dtype) for value in answers] != shapes:
             raise PrivacyRefusal(
@@ -287,6 +297,38 @@ class _Answering(Interpreter):
 
     def branch(self, closed_jaxpr, *inputs) -> list:
         return self.run(closed_jaxpr, list(inputs))
+
+
+@dataclasses.dataclass
+class Company:
+    """Asks at the same points, in the same part of a program: one pass may serve them all.
+
+    Attributes:
+        queries: What is asked there.
+        sums: What a pass has made for all of them; None before the first of them is answered.
+    """
+
+    queries: list[Query] = dataclasses.field(default_factory=list)
+    sums: Any = None
+
+
+def _companies(jaxpr) -> dict[Any, Company]:
+    """The asks of a jaxpr, by their points."""
+    companies: dict[Any, Company] = {}
+    for equation in jaxpr.eqns:
+        if equation.primitive is asked_p:
+            company = companies.setdefault(_points_of(equation), Company())
+            company.queries.append(equation.params["query"])
+    return companies
+
+
+def _points_of(equation) -> Any:
+    """Equal for asks at the same points, that are mapped in the same way."""
+    points = equation.invars[2:]
+    if any(isinstance(atom, Literal) for atom in points):
+        return id(equation)
+    maps = tuple(dims[2:] for dims in equation.params["maps"])
+    return maps, *map(id, points)
 
 
 def _by_itself(equation, inputs: list, debug_info) -> list:

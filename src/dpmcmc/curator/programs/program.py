@@ -19,7 +19,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from dpmcmc.accounting.bill import is_ours
 from dpmcmc.curator.programs.asked import asked
-from dpmcmc.curator.programs.interpreter import count_queries, put_answers
+from dpmcmc.curator.programs.interpreter import Company, count_queries, put_answers
 from dpmcmc.curator.programs.jaxprs import has_callbacks, has_side_effects
 from dpmcmc.curator.records import Handle, keep, record_of
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
@@ -263,7 +263,7 @@ def _asking_about(owner: Any, held: Held) -> Callable[..., Answer]:
 
     @functools.cache
     def trace_answer(query: Query, *operands):
-        return jax.make_jaxpr(functools.partial(_respond, owner, query, 0))(held, *operands)
+        return jax.make_jaxpr(functools.partial(_respond, owner, query, 0))(held, {}, *operands)
 
     def ask(rng_key, query: Query, *points) -> Answer:
         if not hasattr(query, "answer"):
@@ -304,21 +304,39 @@ def _find(
     query: Query,
     place: int,
     maps: tuple[tuple[int | None, ...], ...],
+    company: Company,
     *operands: Any,
 ) -> Answer:
     """The answers to the ask at `place`, for each lane."""
+    points_maps = [dims[2:] for dims in maps]
+    if company.sums is None and len(company.queries) == 1:
+        company.sums = {}
+    if company.sums is None:
+        sums = _mapped(functools.partial(owner.sums, company.queries), points_maps)
+        company.sums = without_side_effects(sums, held, *operands[2:])
     respond = functools.partial(_respond, owner, query, place)
     for dims in maps:
-        respond = jax.vmap(respond, (None, *dims))
-    return without_side_effects(respond, held, *operands)
+        is_mapped = any(dim is not None for dim in dims[2:])
+        respond = jax.vmap(respond, (None, 0 if is_mapped else None, *dims))
+    return without_side_effects(respond, held, company.sums, *operands)
 
 
-def _respond(owner: Any, query: Query, place: int, held: Held, rng_key, lane, *points) -> Answer:
+def _mapped(function: Callable[..., Any], maps: list[tuple[int | None, ...]]) -> Any:
+    """function(held, *points), mapped over those axes that points have."""
+    for dims in maps:
+        if any(dim is not None for dim in dims):
+            function = jax.vmap(function, (None, *dims))
+    return function
+
+
+def _respond(
+    owner: Any, query: Query, place: int, held: Held, sums: Any, rng_key, lane, *points
+) -> Answer:
     words = jnp.append(jax.random.key_data(rng_key), lane)
     return Answer(
         *(
             _narrow(jnp.asarray(part), points[0].dtype)
-            for part in owner.answer(held, words, query, points, place)
+            for part in owner.answer(held, words, query, points, place, sums)
         )
     )
 

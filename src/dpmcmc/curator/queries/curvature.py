@@ -20,7 +20,14 @@ from dpmcmc.checks import check_sizes
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_tv_error
 from dpmcmc.curator.sums import integer_rows
-from dpmcmc.curator.sums.exact_sum import BITS, Table, ball_integers, sum_counted, sum_row_vectors
+from dpmcmc.curator.sums.exact_sum import (
+    BITS,
+    Part,
+    Table,
+    ball_integers,
+    sum_counted,
+    sum_row_vectors,
+)
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.types import Answer, Array, Model, Unit
 
@@ -87,13 +94,26 @@ class Curvature:
                 f"dimension={model.dimension} has more curvatures than the {MAX_DIMENSION} that "
                 "noise is charged for"
             )
-        if rows.integers is not None and self.clip >= ALMOST * rows.integers.hessian_clip:
+        if self.part(rows) is not None:
             return self._of_integers(key, rows, position)
         total = curvature_sum(model, rows, position, self.clip)
         flat = noisy(
             key, total, integer_sigma(self.noise_multiplier, rows.unit), self.clip / 2.0**BITS
         )
         return Answer(_symmetric(flat.value / _weights(model.dimension)), flat.variance)
+
+    def part(self, rows: Table) -> Part | None:
+        """Which sum of a pass of integers is asked for, where this is answered by one.
+
+        Args:
+            rows: The rows.
+
+        Returns:
+            The sum, which a pass can make together with others at the same points.
+        """
+        if rows.integers is None or self.clip < ALMOST * rows.integers.hessian_clip:
+            return None
+        return Part(integer_rows.sums, "hessian")
 
     def _of_integers(self, key: Array, rows: Table, position: Array) -> Answer:
         """The same from the pass of integers, which never clips.
@@ -102,7 +122,7 @@ class Curvature:
         twice.
         """
         fine = 2**NOISE_BITS
-        total = fine * integer_rows.hessian_sum(rows, jnp.asarray(position, rows.dtype))
+        total = fine * integer_rows.hessian_sum(rows, position)
         row, column = np.triu_indices(len(total))
         key_diagonal, key_rest = stream.random_words(key, (2, 8))
         sensitivity = rows.integers.hessian_sensitivity(self.clip)

@@ -32,6 +32,7 @@ from dpmcmc.curator.sums import fused, integer_rows, linear_rows
 from dpmcmc.curator.sums.exact_sum import (
     BITS,
     MAX_ROWS,
+    Part,
     Table,
     ball_integers,
     rows_per_block,
@@ -107,7 +108,7 @@ class Gradient:
         """
         _check_dimension(model)
         key_noise, key_batch = stream.random_words(key, (2, 8))
-        if self.batch is None and _is_integer(rows, self.clip):
+        if self.part(rows) is not None:
             return _of_integers(self, key_noise, rows, position)
         bits = _bits(model, rows)
         if self.batch is None:
@@ -122,6 +123,19 @@ class Gradient:
             / (1.0 if self.batch is None else self.batch.rate)
         )
         return noisy(key_noise, total, integer_sigma(self.noise_multiplier, rows.unit, bits), grid)
+
+    def part(self, rows: Table) -> Part | None:
+        """Which sum of a pass of integers is asked for, where this is answered by one.
+
+        Args:
+            rows: The rows.
+
+        Returns:
+            The sum, which a pass can make together with others at the same points.
+        """
+        if self.batch is not None or rows.integers is None or self.clip < rows.integers.clip:
+            return None
+        return Part(integer_rows.sums, "gradient")
 
     def cost(self, unit: Unit) -> costs.Gaussian | costs.SubsampledGaussian:
         """What one release reveals.
@@ -228,13 +242,8 @@ class CenteredGradient:
         )
 
 
-def _is_integer(rows: Table, clip: float) -> bool:
-    """Whether the pass of integers answers: it never clips."""
-    return rows.integers is not None and clip >= rows.integers.clip
-
-
 def _of_integers(query: Gradient, key, rows: Table, position) -> Answer:
-    total = integer_rows.gradient_sum(rows, jnp.asarray(position, rows.dtype))
+    total = integer_rows.gradient_sum(rows, position)
     sensitivity = rows.integers.gradient_sensitivity(query.clip)
     sigma = integer_sigma(query.noise_multiplier, rows.unit, 0) * sensitivity
     return noisy(key, total, sigma, query.temperature * rows.integers.slope_unit)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,9 +44,33 @@ FUSED_ROWS = 2**10
 FUSED_NUMBERS = 2**30
 
 
+class Part(NamedTuple):
+    """One of the sums that a pass over the rows can make.
+
+    A query that has a method `part(rows)` is answered together with others that are asked at the
+    same points, by one pass.
+
+    Attributes:
+        sums: (rows, kinds, *points) -> the exact sum of each kind, by its kind.
+        kind: Which of them.
+    """
+
+    sums: Callable[..., dict[str, Any]]
+    kind: str
+
+
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["stored", "num_rows", "scales", "statistic", "occupied", "device", "integers"],
+    data_fields=[
+        "stored",
+        "num_rows",
+        "scales",
+        "statistic",
+        "occupied",
+        "device",
+        "integers",
+        "sums",
+    ],
     meta_fields=["unit", "axis", "capacity", "charge", "by_columns"],
 )
 @dataclass(frozen=True)
@@ -66,6 +90,7 @@ class Table:
         device: When they are on several devices: the index of this one, as an array of one entry.
         integers: The rows as `integer_rows` has them, where the model has public tables.
         by_columns: This leaf of every piece is stored transposed, for `fused` kernels.
+        sums: For one ask: exact sums at its points, if a pass made them with those of other asks.
 
     Example:
         >>> import jax.numpy as jnp
@@ -91,6 +116,7 @@ class Table:
     device: Any = None
     integers: Any = None
     by_columns: int | None = None
+    sums: dict[str, Any] | None = None
 
     @property
     def pieces(self) -> tuple[Any, ...]:

@@ -286,48 +286,80 @@ def chunks(size: int) -> tuple[int, int]:
 
 def gradient_sum(table: Table, position):
     """The exact sum of all rows' K X, int64 (d,); one unit is `slope_unit`."""
-    return _sum(table, position, "gradient")
+    return _one(table, position, "gradient")
 
 
 def hessian_sum(table: Table, position):
     """The exact sum of all rows' r r', int64 (d, d); one unit is `root_unit`."""
-    return _sum(table, position, "hessian")
+    return _one(table, position, "hessian")
 
 
-def _sum(table: Table, position, kind: str):
+def _one(table: Table, position, kind: str):
+    made = table.sums or sums(table, (kind,), position)
+    return made[kind]
+
+
+def sums(table: Table, kinds: tuple[str, ...], position) -> dict[str, Any]:
+    """The exact sums of these kinds, by one pass over the rows.
+
+    Args:
+        table: The rows.
+        kinds: "gradient", "hessian", or both.
+        position: Where.
+
+    Returns:
+        The sum of each kind, int64.
+    """
     rows = table.integers
     assert rows is not None
-    whole = _position_integers(position)
+    whole = _position_integers(jnp.asarray(position, table.dtype))
     if rows.passes is not None:
-        return rows.passes.total(kind, whole)
-    return table.over_devices(sum_here(rows, whole, kind))
+        flat = rows.passes.total(kinds, whole)
+    else:
+        flat = table.over_devices(sum_here(rows, whole, kinds))
+    return parts_of(flat, kinds, whole.size)
 
 
-def sum_here(rows: IntegerRows, whole, kind: str):
-    """The sum over the rows that are here: a whole number of `BLOCK`s of them.
+def sum_here(rows: IntegerRows, whole, kinds: tuple[str, ...]):
+    """The sums over the rows that are here: a whole number of `BLOCK`s of them.
 
     Args:
         rows: The rows as integers.
         whole: The position as integers.
-        kind: "gradient" or "hessian".
+        kinds: "gradient", "hessian", or both.
 
     Returns:
-        The exact sum, int64.
+        The exact sums, one after the other in one vector, int64.
     """
-    block_sum = {"gradient": _gradient_block, "hessian": _hessian_block}[kind]
     number, size = chunks(rows.features.shape[0])
 
     def add(index, total):
         start = jnp.asarray(index * size, jnp.int32)
         features = lax.dynamic_slice_in_dim(rows.features, start, size)
         labels = lax.dynamic_slice_in_dim(rows.labels, start, size)
-        return total + block_sum(rows, features, labels, whole)
+        places = _places(rows, features, labels, whole)
+        made = [_BLOCK_SUMS[kind](rows, features, places).reshape(-1) for kind in kinds]
+        return total + jnp.concatenate(made)
 
-    return lax.fori_loop(0, number, add, jnp.zeros(shape_of(kind, whole.size), jnp.int64))
+    return lax.fori_loop(0, number, add, jnp.zeros(size_of(kinds, whole.size), jnp.int64))
 
 
-def shape_of(kind: str, dimension: int) -> tuple[int, ...]:
-    """The shape of a sum of this kind."""
+def size_of(kinds: tuple[str, ...], dimension: int) -> int:
+    """How many numbers sums of these kinds have together."""
+    return sum(math.prod(_shape_of(kind, dimension)) for kind in kinds)
+
+
+def parts_of(flat, kinds: tuple[str, ...], dimension: int) -> dict[str, Any]:
+    """The sums that are one after the other in a vector, by their kinds."""
+    shapes = [_shape_of(kind, dimension) for kind in kinds]
+    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+    parts = jnp.split(flat, ends)
+    return {
+        kind: part.reshape(shape) for kind, part, shape in zip(kinds, parts, shapes, strict=True)
+    }
+
+
+def _shape_of(kind: str, dimension: int) -> tuple[int, ...]:
     return (dimension,) if kind == "gradient" else (dimension, dimension)
 
 
@@ -359,16 +391,16 @@ def _looked_up(values, cell, place):
     return low + (((values[cell + 1] - low) * place + half) >> PLACE_BITS)
 
 
-def _gradient_block(rows: IntegerRows, features, labels, whole):
-    slopes = _looked_up(rows.slopes, *_places(rows, features, labels, whole))
+def _gradient_block(rows: IntegerRows, features, places):
+    slopes = _looked_up(rows.slopes, *places)
     if jax.default_backend() == "cpu":
         product = jnp.dot(slopes.astype(jnp.float64), features.astype(jnp.float64))
         return product.astype(jnp.int64)
     return jnp.sum(slopes[:, None].astype(jnp.int64) * features.astype(jnp.int64), axis=0)
 
 
-def _hessian_block(rows: IntegerRows, features, labels, whole):
-    roots = _looked_up(rows.roots, *_places(rows, features, labels, whole))
+def _hessian_block(rows: IntegerRows, features, places):
+    roots = _looked_up(rows.roots, *places)
     # X S is at most 127 * 2^15, so that float32 holds it
     exact = features.astype(jnp.float32) * roots[:, None].astype(jnp.float32)
     vectors = jnp.round(exact * 2.0**-ROOT_SHIFT)
@@ -377,3 +409,6 @@ def _hessian_block(rows: IntegerRows, features, labels, whole):
     blocks = vectors.astype(jnp.bfloat16).reshape(-1, BLOCK, vectors.shape[1])
     products = jnp.einsum("mbi,mbj->mij", blocks, blocks, preferred_element_type=jnp.float32)
     return jnp.sum(products.astype(jnp.int64), axis=0)
+
+
+_BLOCK_SUMS = {"gradient": _gradient_block, "hessian": _hessian_block}

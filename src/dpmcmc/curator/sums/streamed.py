@@ -32,7 +32,7 @@ from dpmcmc.curator.sums.integer_rows import (
     as_integers,
     public_tables,
     row_reader,
-    shape_of,
+    size_of,
     sum_here,
 )
 from dpmcmc.curator.sums.rowwise import rowwise
@@ -58,14 +58,14 @@ class BatchPass:
         constants: For each of them the constant that it is, if it is no cell.
         label: From one row to its label.
         tables: What a row may contribute.
-        kind: "gradient" or "hessian".
+        kinds: Which sums: "gradient", "hessian", or both.
     """
 
     source: np.ndarray
     constants: np.ndarray
     label: Callable[[Any], Any]
     tables: IntegerRows
-    kind: str
+    kinds: tuple[str, ...]
 
     def __call__(self, rows: Any, number: int, positions: np.ndarray) -> np.ndarray:
         """The sums over a batch.
@@ -76,7 +76,7 @@ class BatchPass:
             positions: The positions as integers, one in each line.
 
         Returns:
-            For each of the positions the exact sum, int64.
+            For each of the positions the exact sums in one vector, int64.
         """
         with own_settings(), jax.default_device(jax.local_devices(backend="cpu")[0]):
             features, labels = as_integers(
@@ -89,7 +89,7 @@ class BatchPass:
                 features=np.pad(features, [(0, padding), (0, 0)]),
                 labels=np.pad(labels, (0, padding)),
             )
-            sums = [np.asarray(_sum(integers, at, self.kind)) for at in positions]
+            sums = [np.asarray(_sum(integers, at, self.kinds)) for at in positions]
         return np.stack(sums)
 
     @functools.cached_property
@@ -152,9 +152,9 @@ def moved(source: np.ndarray, constants: np.ndarray, rows: Any) -> np.ndarray:
     return np.where(source >= 0, cells[:, source], constants)
 
 
-@functools.partial(jax.jit, static_argnames="kind")
-def _sum(rows: IntegerRows, position: Any, kind: str) -> Any:
-    return sum_here(rows, position, kind)
+@functools.partial(jax.jit, static_argnames="kinds")
+def _sum(rows: IntegerRows, position: Any, kinds: tuple[str, ...]) -> Any:
+    return sum_here(rows, position, kinds)
 
 
 class Passes:
@@ -181,32 +181,29 @@ class Passes:
         source, constants = moves_of(model, engine.row)
         assert model.linear is not None and model.linear.labelled is not None
         label = model.linear.labelled.of_row
-        self._kinds = {
-            kind: BatchPass(source, constants, label, tables, kind)
-            for kind in ("gradient", "hessian")
-        }
+        self._pass = functools.cache(functools.partial(BatchPass, source, constants, label, tables))
         self.rows = dataclasses.replace(tables, slopes=None, roots=None, passes=self)
 
-    def total(self, kind: str, position: Any) -> Any:
-        """The exact sum over all rows, inside a compiled program.
+    def total(self, kinds: tuple[str, ...], position: Any) -> Any:
+        """The exact sums over all rows, inside a compiled program.
 
         Args:
-            kind: "gradient" or "hessian".
+            kinds: "gradient", "hessian", or both.
             position: The position as integers. With vmap, one pass serves all positions.
 
         Returns:
-            The sum, int64.
+            The sums in one vector, int64.
         """
 
         def on_host(words: Any) -> np.ndarray:
             positions = np.asarray(words).view(np.float64)[..., 0]
-            return self._on_host(kind, positions)[..., None].view(np.uint32)
+            return self._on_host(kinds, positions)[..., None].view(np.uint32)
 
         # JAX hands numbers of 64 bits to a callback as numbers of 32, if that is the setting of the
         # thread that it happens to run in. So they are handed over as pairs of words
         def call(positions: Any) -> Any:
             *lanes, dimension = positions.shape
-            shape = (*lanes, *shape_of(kind, dimension), 2)
+            shape = (*lanes, size_of(kinds, dimension), 2)
             words = io_callback(
                 OwnCallback(on_host),
                 jax.ShapeDtypeStruct(shape, jnp.uint32),
@@ -228,18 +225,18 @@ class Passes:
         failure, self._failure = self._failure, None
         return failure
 
-    def _on_host(self, kind: str, positions: np.ndarray) -> np.ndarray:
+    def _on_host(self, kinds: tuple[str, ...], positions: np.ndarray) -> np.ndarray:
         lanes, dimension = positions.shape[:-1], positions.shape[-1]
         with self._lock:
             report = self._reporter() if self._is_count_public else None
             try:
-                function = self._kinds[kind]
+                function = self._pass(kinds)
                 flat = positions.reshape(-1, dimension)
                 total = self.engine.total(function, flat, report=report)
             except Exception as error:
                 self._failure = error if isinstance(error, PrivacyRefusal) else hidden(error)
                 raise self._failure from None
-        return np.ascontiguousarray(total).reshape(*lanes, *shape_of(kind, dimension))
+        return np.ascontiguousarray(total).reshape(*lanes, size_of(kinds, dimension))
 
     def _reporter(self) -> Any:
         number = next(self._numbers)
