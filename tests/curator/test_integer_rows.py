@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from dpmcmc import Curator, Neighbours, models
+from dpmcmc.curator.sums import gpu_integers, layouts
 from dpmcmc.curator.sums import integer_rows as module
 from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.curator.sums.integer_rows import gradient_sum, hessian_sum, integer_rows
@@ -158,7 +159,7 @@ def largest_contributions(rows, model):
             whole = module._position_integers(jnp.asarray(position))
             cell, place = module._places(integers, integers.features, integers.labels, whole)
             slopes, roots = (
-                np.asarray(module._looked_up(of, cell, place)).astype(object)
+                np.asarray(module._looked_up(of.__getitem__, cell, place)).astype(object)
                 for of in (integers.slopes, integers.roots)
             )
             features = np.asarray(integers.features).astype(object)
@@ -335,3 +336,24 @@ def test_one_pass_answers_a_gradient_and_a_hessian_at_one_point(around):
     assert set(kinds) == {("gradient",), ("hessian",)}
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("number", [1500, 3000])
+def test_the_gpu_kernel_makes_the_same_integers(number, monkeypatch):
+    """Step by step on a CPU. That a GPU does is what `pytest -k digest` shows there."""
+    table = table_of(rows_of(number))
+    with jax.enable_x64(True):
+        expected = [module.sums(table, ("gradient", "hessian"), at) for at in POSITIONS]
+        monkeypatch.setattr(layouts, "INTERPRET", True)
+        for at, wanted in zip(POSITIONS, expected, strict=True):
+            found = jax.jit(module.sums, static_argnums=1)(table, ("gradient", "hessian"), at)
+            for kind in wanted:
+                np.testing.assert_array_equal(found[kind], wanted[kind])
+
+
+def test_every_slope_is_the_sum_of_its_digits():
+    slopes = jnp.arange(-(2**20), 2**20 + 1, dtype=jnp.int32)
+    column = jnp.broadcast_to(jnp.arange(16), (len(slopes), 16))
+    digits = np.asarray(gpu_integers._digits(slopes, column), np.int64)
+    assert abs(digits).max() == 64 and not digits[:, 3:].any()
+    np.testing.assert_array_equal(digits[:, :3] @ (128 ** np.arange(3)), slopes)

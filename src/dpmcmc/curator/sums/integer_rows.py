@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dpmcmc.curator.sums import layouts
 from dpmcmc.curator.sums.exact_sum import ACCELERATOR_PIECE, Table
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.types import Labelled, Model
@@ -64,6 +66,7 @@ BLOCK = 1024  # rows whose products of r fit a float32 accumulator
 CHUNK = 2**14  # rows that are made integers at a time
 MOST_LABELS = 100
 MOST_FEATURES = 1024
+MOST_KERNEL_FEATURES = 128
 
 
 @functools.partial(
@@ -331,6 +334,9 @@ def sum_here(rows: IntegerRows, whole, kinds: tuple[str, ...]):
     Returns:
         The exact sums, one after the other in one vector, int64.
     """
+    if layouts.INTERPRET or _has_kernel(rows.features.shape[1], rows.step):
+        made = _by_kernel(rows, whole)
+        return jnp.concatenate([made[kind].reshape(-1) for kind in kinds])
     number, size = chunks(rows.features.shape[0])
 
     def add(index, total):
@@ -342,6 +348,34 @@ def sum_here(rows: IntegerRows, whole, kinds: tuple[str, ...]):
         return total + jnp.concatenate(made)
 
     return lax.fori_loop(0, number, add, jnp.zeros(size_of(kinds, whole.size), jnp.int64))
+
+
+def _by_kernel(rows: IntegerRows, whole) -> dict[str, Any]:
+    from dpmcmc.curator.sums import gpu_integers
+
+    place_of = functools.partial(_place_of, rows.step)
+    gradient, hessian = gpu_integers.all_sums(rows, whole, place_of, _looked_up, ROOT_SHIFT)
+    return {"gradient": gradient, "hessian": hessian}
+
+
+@functools.cache
+def _has_kernel(dimension: int, step: float) -> bool:
+    """Whether there is a GPU that runs the kernel; the integers are the same without it."""
+    if jax.default_backend() != "gpu" or dimension > MOST_KERNEL_FEATURES:
+        return False
+    shape = jax.ShapeDtypeStruct
+    table = shape((3 * (NUM_CELLS + 1),), jnp.int32)
+    few = shape((BLOCK, dimension), jnp.int16), shape((BLOCK,), jnp.int8)
+    rows = IntegerRows(*few, table, table, step, *(1.0,) * 5)  # type: ignore[arg-type]
+    try:
+        with jax.enable_x64(True):
+            jax.jit(_by_kernel).lower(rows, shape((dimension,), jnp.float64)).compile()
+        return True
+    except Exception as error:  # of shapes alone: no row is in it
+        logging.getLogger("dpmcmc").info(
+            "no GPU kernel for this model, the rows go through XLA: %r", error
+        )
+        return False
 
 
 def size_of(kinds: tuple[str, ...], dimension: int) -> int:
@@ -376,23 +410,28 @@ def _places(rows: IntegerRows, features, labels, whole):
         predictor = jnp.dot(features.astype(jnp.float64), whole, precision="highest")
     else:  # fused with the reading of the integers
         predictor = jnp.sum(features.astype(jnp.float64) * whole, axis=1)
-    unit = rows.step * 2.0 ** (CELL_BITS + PLACE_BITS - POSITION_BITS)
+    return _place_of(rows.step, predictor, labels)
+
+
+def _place_of(step: float, predictor, label):
+    """The cell in the tables of a predictor and a label, and the place between its ends."""
+    unit = step * 2.0 ** (CELL_BITS + PLACE_BITS - POSITION_BITS)
     most = LARGEST * 2 ** (CELL_BITS + PLACE_BITS)
     nearest = jnp.clip(jnp.floor(predictor * unit + 0.5), -most, most - 1)
     place = nearest.astype(jnp.int32) + most
-    cell = (place >> PLACE_BITS) + labels.astype(jnp.int32) * (NUM_CELLS + 1)
+    cell = (place >> PLACE_BITS) + label.astype(jnp.int32) * (NUM_CELLS + 1)
     return cell, place & (2**PLACE_BITS - 1)
 
 
-def _looked_up(values, cell, place):
+def _looked_up(load: Callable[[Any], Any], cell, place):
     """The table's value, interpolated between both ends of the cell."""
-    low = values[cell]
+    low = load(cell)
     half = 1 << (PLACE_BITS - 1)
-    return low + (((values[cell + 1] - low) * place + half) >> PLACE_BITS)
+    return low + (((load(cell + 1) - low) * place + half) >> PLACE_BITS)
 
 
 def _gradient_block(rows: IntegerRows, features, places):
-    slopes = _looked_up(rows.slopes, *places)
+    slopes = _looked_up(rows.slopes.__getitem__, *places)
     if jax.default_backend() == "cpu":
         product = jnp.dot(slopes.astype(jnp.float64), features.astype(jnp.float64))
         return product.astype(jnp.int64)
@@ -400,7 +439,7 @@ def _gradient_block(rows: IntegerRows, features, places):
 
 
 def _hessian_block(rows: IntegerRows, features, places):
-    roots = _looked_up(rows.roots, *places)
+    roots = _looked_up(rows.roots.__getitem__, *places)
     # X S is at most 127 * 2^15, so that float32 holds it
     exact = features.astype(jnp.float32) * roots[:, None].astype(jnp.float32)
     vectors = jnp.round(exact * 2.0**-ROOT_SHIFT)
