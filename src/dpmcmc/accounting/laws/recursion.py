@@ -60,7 +60,7 @@ MOST_GRID = 2**15
 @functools.lru_cache(maxsize=256)
 def steps(cost: Any, epsilon: float, delta: float) -> int:
     """The largest number of bits within (epsilon, delta), as if each had its ideal law:
-    `calibrate.steps` knows of distances.
+    `calibrate.steps` adds total-variation errors.
     """
     too_large = UnsupportedQuery(
         f"losses above {LARGEST:g}, or too small to distinguish from rounding, are more than the "
@@ -104,7 +104,7 @@ def _settled(cost: Any, count: int, epsilon_: float, delta: float) -> int:
 @functools.lru_cache(maxsize=256)
 def epsilon(cost: Any, count: int, delta: float) -> float:
     """The least epsilon of `count` bits at this delta, as if each had its ideal law: `accountants`
-    knows of distances.
+    adds total-variation errors.
     """
     certain = math.inf if cost.pure() is None else count * cost.pure()
     reach = min(certain, _renyi_epsilon(cost, count, delta / 1000))

@@ -54,7 +54,7 @@ class Curvature:
     """
 
     released: ClassVar[str] = (
-        "curvature matrices of the log-likelihood, each row's clipped, with Gaussian noise"
+        "Hessians of the log-likelihood, each row's clipped, with Gaussian noise"
     )
     adds: ClassVar[bool] = True  # the answers of several owners
     is_direction: ClassVar[bool] = True
