@@ -57,7 +57,7 @@ def check_neighbours(first: Any, second: Any, unit: Unit) -> tuple[int, int]:
         wanted = (
             "one row of the first must be replaced"
             if is_replaced
-            else "one of them must lack one row of the other"
+            else "one of them must be the other without one row"
         )
         several = (
             f", up to {unit.rows_per_person} rows for one person"
