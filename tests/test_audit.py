@@ -438,7 +438,7 @@ def test_neighbours_are_known_by_their_rows(first, second, unit):
             ROWS,
             OTHER,
             ABSENCE,
-            r"\(add-or-remove-one\).*one of them must lack one row of the other$",
+            r"\(add-or-remove-one\).*one of them must be the other without one row$",
         ),
         (ROWS, ROWS[:1], ABSENCE, "2 rows are in the first alone"),
         (ROWS, ROWS + 1, VISITS, "up to 2 rows for one person"),

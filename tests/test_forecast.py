@@ -361,7 +361,7 @@ def test_a_plan_pays_for_what_coins_and_noise_lack(monkeypatch):
     monkeypatch.setattr(
         Accept,
         "cost",
-        lambda self, unit: AcceptBit(self.test, cost(self, unit).range, distance=2.0**-40),
+        lambda self, unit: AcceptBit(self.test, cost(self, unit).range, tv_error=2.0**-40),
     )
     assert 0 < forecast_steps("barker", 61_395, 7, budget) < 0.1 * ideal
 

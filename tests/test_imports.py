@@ -130,6 +130,14 @@ def test_the_walk_to_the_sum_of_rows_is_short_and_exists():
     assert files[0].startswith("cli/") and "curator/sums/exact_sum.py" in files
     assert len(files) <= 12
     assert [name for name in files if not (ROOT / name).is_file()] == []
+    # What else an entry names is in its file
+    for entry in re.split(
+        r"^\d+\. ", section.partition("\n\n1. ")[2].rpartition("\n\n")[0], flags=re.M
+    ):
+        file, *names = re.findall(r"`([\w./]+)`", entry)
+        text = (ROOT / file).read_text()
+        for name in names:
+            assert name.rpartition(".")[2] in text, (file, name)
 
 
 @pytest.mark.parametrize("library", HEAVY_HOMES)

@@ -157,7 +157,9 @@ def test_what_the_promise_assumes_of_a_file_is_named(neighbours):
     found = statement({tiny.RATIO: 20}, budget=Budget(1.0, 1e-6, neighbours), capacity=40)
     assert (
         "Assumes:   each row was made from one row of the holder's table. If the table was a CSV "
-        "file" in str(found)
+        "file, it is a well-formed export (RFC 4180: a cell with a quote, a delimiter or a line "
+        "break stands in quotes, and quotes in it are doubled), so that no cell can make another "
+        "row" in str(found)
     )
 
 

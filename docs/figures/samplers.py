@@ -336,7 +336,7 @@ def affordable_rho(budget: Budget) -> float:
 
 
 def draw(name: str, run: Run) -> str:
-    """Run it once, draw it, and say in a line what is seen."""
+    """Run it once, draw it, and return a line about what the picture shows."""
     posterior = dpmcmc.sample(
         jax.random.key(2),
         run.sampler,
@@ -355,12 +355,12 @@ def draw(name: str, run: Run) -> str:
     )
     distances = run.problem.distance(kept.astype(float))
     inside = [f"{np.mean(distances < threshold):.0%}".replace("%", " %") for threshold in LEVELS]
-    told = f"{_title(run)}, {_spaced(len(warmup) + len(kept))} steps"
+    title = f"{_title(run)}, {_spaced(len(warmup) + len(kept))} steps"
     path = np.concatenate([[START], warmup, kept])[: run.num_shown + 1]
     effective = " and ".join(f"{value:.0f}" for value in _effective(posterior))
     caption = f"draws after warm-up, {effective} effective,\n{inside[0]} and {inside[1]} inside"
-    picture(FOLDER / f"{name}.png", run, told, path, kept, caption)
-    return f"{name}: {told}; {caption}; accepted {_accepted(posterior)}".replace("\n", " ")
+    picture(FOLDER / f"{name}.png", run, title, path, kept, caption)
+    return f"{name}: {title}; {caption}; accepted {_accepted(posterior)}".replace("\n", " ")
 
 
 LEVELS = (2 * np.log(2), 2 * np.log(20))  # of a squared distance in two dimensions: 50 % and 95 %

@@ -247,7 +247,7 @@ def main(
         results[epsilon] = run(epsilon, delta, seed, "bar", paths[-1])
         judgements.append(judge(results[epsilon]))
         print(_comparison(results[epsilon]), "\n")
-        print(_verdict(judgements[-1], epsilon), "\n")
+        print(_reliability(judgements[-1], epsilon), "\n")
         if judgements[-1].findings:
             print(in_words(judgements[-1].findings), "\n")
         print(statement_of(results[epsilon]), "\n", flush=True)
@@ -275,7 +275,7 @@ def _page(
     )
     for (epsilon, result), found in zip(results.items(), judgements, strict=True):
         yield f"<h1>&epsilon; = {epsilon:g}</h1>"
-        yield f"<p>{_verdict(found, epsilon)}</p><pre>{_comparison(result)}</pre>"
+        yield f"<p>{_reliability(found, epsilon)}</p><pre>{_comparison(result)}</pre>"
         yield from report.sections(result)
 
 
@@ -294,7 +294,7 @@ def _comparison(result) -> str:
     return "\n".join(lines)
 
 
-def _verdict(found: Judgement, epsilon: float) -> str:
+def _reliability(found: Judgement, epsilon: float) -> str:
     error = (
         f"the means are off by {found.rms_error:.2f} posterior sds (rms), intervals are "
         f"{found.width:.2f} times as wide"

@@ -253,12 +253,12 @@ def test_renyi_divergences_take_a_fraction_of_a_second_and_repeated_questions_no
 
 def test_distances_are_charged_beyond_what_a_float_can_be_the_exponential_of():
     """(1 + e^800) 1e-310 is more than 1."""
-    assert accountants.delta({Pure(750.0, distance=1e-310): 1}, 800.0) == 1
-    assert accountants.delta({Pure(0.1, distance=1e-12): 1}, 1.0) == pytest.approx(
+    assert accountants.delta({Pure(750.0, tv_error=1e-310): 1}, 800.0) == 1
+    assert accountants.delta({Pure(0.1, tv_error=1e-12): 1}, 1.0) == pytest.approx(
         1e-12 * (1 + math.e), rel=1e-6, abs=0
     )
-    assert accountants.room_for_distances(1000.0, DELTA) == 0
-    assert not filters.gaussian_filter(1000.0, DELTA).fits({Gaussian(100.0, distance=1e-313): 1})
+    assert accountants.room_for_tv_errors(1000.0, DELTA) == 0
+    assert not filters.gaussian_filter(1000.0, DELTA).fits({Gaussian(100.0, tv_error=1e-313): 1})
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-9, 1e-11, 1e-12])

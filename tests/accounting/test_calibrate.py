@@ -64,18 +64,18 @@ def test_steps_that_distances_hold_back_are_told_apart():
     """At a distance of 1e-14 a larger epsilon buys nothing from about 10 on; without one it always
     does.
     """
-    near, ideal = {Gaussian(50.0, distance=1e-14): 1}, {Gaussian(50.0): 1}
+    near, ideal = {Gaussian(50.0, tv_error=1e-14): 1}, {Gaussian(50.0): 1}
     assert [calibrate.held_back(near, epsilon, DELTA) for epsilon in (1.0, 30.0)] == [False, True]
     assert calibrate.steps(near, 30.0, DELTA) == calibrate.steps(near, 60.0, DELTA)
     assert not calibrate.held_back(ideal, 30.0, DELTA, initial={Gaussian(9.0): 2})
-    assert calibrate.held_back(ideal, 30.0, DELTA, initial={Gaussian(9.0, distance=1e-14): 2})
+    assert calibrate.held_back(ideal, 30.0, DELTA, initial={Gaussian(9.0, tv_error=1e-14): 2})
 
 
 def test_distances_limit_the_steps_by_the_recursion_too():
     """Of this distance from the ideal law a hundredth of delta bears ten and a half; of a tiny one,
     more than there are.
     """
-    far = AcceptBit(Barker(), 0.05, accountants.room_for_distances(1.0, DELTA) / 10.5)
+    far = AcceptBit(Barker(), 0.05, accountants.room_for_tv_errors(1.0, DELTA) / 10.5)
     assert calibrate.steps({far: 1}, 1.0, DELTA, method="recursion") == 10
     near, ideal = AcceptBit(Barker(), 0.05, 1e-20), AcceptBit(Barker(), 0.05)
     kept = (1 - accountants.RESERVE) * DELTA
@@ -146,7 +146,7 @@ def test_a_distance_that_ends_what_a_budget_buys_is_a_limit_and_not_a_refusal():
     """Only PLD has a figure for this cost: what it says of the distance must not be lost to another
     method's refusal.
     """
-    cost = PoissonMixture(0.22, 0.0953, 0.953, Neighbours.REPLACE_ONE, distance=4e-15)
+    cost = PoissonMixture(0.22, 0.0953, 0.953, Neighbours.REPLACE_ONE, tv_error=4e-15)
     assert calibrate.steps({cost: 1}, 9.0, 1e-6) == calibrate.steps({cost: 1}, 10.0, 1e-6) > 1000
     with pytest.raises(BudgetExceeded, match="total-variation error of the releases"):
         accountants.epsilon({cost: 2000}, 1e-6)

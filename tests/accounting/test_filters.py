@@ -104,7 +104,7 @@ def test_a_filter_keeps_a_hundredth_of_delta_for_distances(make):
     budget = make(1.0, DELTA)
     assert budget.fits({Gaussian(500.0, 1e-12): 100})
     assert not budget.fits({Gaussian(500.0, 1e-9): 100})
-    assert budget.distance_total * (1 + math.e) == pytest.approx(DELTA / 100, rel=1e-6, abs=0)
+    assert budget.tv_error_total * (1 + math.e) == pytest.approx(DELTA / 100, rel=1e-6, abs=0)
 
 
 MIXTURE = PoissonMixture(0.002, 1.0, 1.0, Neighbours.REPLACE_ONE)
@@ -198,8 +198,8 @@ def test_no_total_is_more_than_its_conversion_proves(make, epsilon, delta):
 def test_a_refusal_for_distance_alone_says_so():
     filter_ = filters.zcdp_filter(4.0, 1e-6)
     with pytest.raises(BudgetExceeded, match="total-variation error of the releases"):
-        filter_.check({ZCDP(1e-3, distance=1e-7): 1})
-    filter_.check({ZCDP(1e-3, distance=1e-11): 1})
+        filter_.check({ZCDP(1e-3, tv_error=1e-7): 1})
+    filter_.check({ZCDP(1e-3, tv_error=1e-11): 1})
 
 
 @pytest.mark.parametrize(

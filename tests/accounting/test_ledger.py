@@ -116,7 +116,7 @@ def test_another_table_or_promise_is_refused(change, path):
         "{}",
         "[" * 10_000,
         '{"format": "other", "facts": {}, "grants": []}',
-        '{"format": ["dpmcmc-spends-2"]}',
+        '{"format": ["dpmcmc-grants-3"]}',
     ],
 )
 def test_another_file_is_refused(text, path):
@@ -608,7 +608,7 @@ def test_a_ledger_of_another_version_is_refused(path):
     kept = json.loads(path.read_text())
     grants = [grant["bill"] for grant in kept["grants"]]
     path.write_text(
-        json.dumps({"format": "dpmcmc-spends-1", "facts": kept["facts"], "grants": grants})
+        json.dumps({"format": "dpmcmc-grants-2", "facts": kept["facts"], "grants": grants})
     )
     for use in (curator, audit):
         with pytest.raises(

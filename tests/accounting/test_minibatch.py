@@ -345,11 +345,11 @@ def test_beyond_all_sense_the_limits_are_charged(bound, ratio):
     assert np.all(divergence <= max(most)) and divergence[1] >= 0.9 * max(most)
 
 
-@pytest.mark.parametrize("row_bound, ratio", [(0.02, 1.0), (0.02, 6.6), (0.001, 0.1)])
-def test_boxes_reach_the_largest_losses(row_bound, ratio):
+@pytest.mark.parametrize("bound, ratio", [(0.02, 1.0), (0.02, 6.6), (0.001, 0.1)])
+def test_boxes_reach_the_largest_losses(bound, ratio):
     """Which are limits: no sum of the other rows attains them, and the tails come as near as one
     likes.
     """
-    boxes = minibatch.boxes(row_bound, ratio)
-    accept, reject = minibatch.pure_losses(row_bound, ratio)
+    boxes = minibatch.boxes(bound, ratio)
+    accept, reject = minibatch.pure_losses(bound, ratio)
     assert np.max(boxes.accept) >= accept and np.max(boxes.reject) >= reject

@@ -84,7 +84,7 @@ def test_infinite_claims():
 
 def test_what_promises_nothing_is_reproduced_whatever_it_asked():
     """As with a fixed secret: no accountant has to find a figure for these costs."""
-    verdict = verify.verify(document([(Gaussian(50.0, distance=0.5), 100)], "inf", method="none"))
+    verdict = verify.verify(document([(Gaussian(50.0, tv_error=0.5), 100)], "inf", method="none"))
     assert verdict.is_reproduced and verdict.recomputed == math.inf
 
 
@@ -326,8 +326,8 @@ def test_a_ledger_is_not_hidden_in_another(tmp_path):
 
 
 def test_a_claim_that_distances_break_is_not_reproduced():
-    far = [(Gaussian(30.0, distance=1e-6), 100)]
-    assert verify.verify(document([(Gaussian(30.0, distance=1e-12), 100)], 5.0)).is_reproduced
+    far = [(Gaussian(30.0, tv_error=1e-6), 100)]
+    assert verify.verify(document([(Gaussian(30.0, tv_error=1e-12), 100)], 5.0)).is_reproduced
     assert not verify.verify(document(far, 5.0)).is_reproduced
     assert verify.verify(document(far, "inf")).is_reproduced  # it promises nothing
     assert verify.verify(document([(AcceptBit(Barker(), 0.1), 10)], "inf")).is_reproduced

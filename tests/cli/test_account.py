@@ -24,8 +24,8 @@ KINDS = {
     "subsampled-gaussian fixed": "--scheme fixed --rate 0.01 --noise-multiplier 1.5 --neighbours "
     "replace --method rdp",
     "poisson-mixture": "--rate 0.01 --weight 1 --std 1.5 --neighbours replace",
-    "minibatch-barker": "--row-bound 0.02 --ratio 1",
-    "minibatch-barker pure": "--row-bound 0.02 --ratio 1 --method pure",
+    "minibatch-barker": "--bound 0.02 --ratio 1",
+    "minibatch-barker pure": "--bound 0.02 --ratio 1 --method pure",
     "dp-barker": "--batch 1000 --rows 100000 --bound paper --conversion paper",
     "hmc": "--ratio-multiplier 100 --gradient-multiplier 200 --leapfrog 5",
     "hmc without reuse": "--ratio-multiplier 100 --gradient-multiplier 200 --leapfrog 5 --no-reuse",
@@ -129,8 +129,8 @@ def test_every_kind_is_compared_in_both_directions(name, question):
         ),
         ("gaussian --noise-multiplier 3 --delta 2 --epsilon 1", "--delta 2.0 must lie"),
         (
-            "minibatch-barker --row-bound -1 --ratio 1 --epsilon 1 --delta 1e-6",
-            "--row-bound -1.0 must be positive",
+            "minibatch-barker --bound -1 --ratio 1 --epsilon 1 --delta 1e-6",
+            "--bound -1.0 must be positive",
         ),
         (
             "poisson-mixture --rate 0.01 --weight 1 --std 1 --neighbours replace --epsilon 1 "
@@ -180,7 +180,7 @@ def test_every_kind_is_compared_in_both_directions(name, question):
         ),
         *(
             (
-                f"minibatch-barker --method pure --row-bound {bound} --ratio {ratio} --steps 1 "
+                f"minibatch-barker --method pure --bound {bound} --ratio {ratio} --steps 1 "
                 "--delta 1e-6",
                 "must be positive",
             )
@@ -243,10 +243,10 @@ def test_pure_is_the_better_of_two_bounds_from_the_proved_losses():
     """One or two bits cost the sum of their losses; of many, the range of the losses proves more,
     by zCDP.
     """
-    few = answer("minibatch-barker --row-bound 1 --ratio 1 --method pure --delta 1e-6", "--steps 2")
+    few = answer("minibatch-barker --bound 1 --ratio 1 --method pure --delta 1e-6", "--steps 2")
     assert few["method"] == "pure" and few["epsilon"] == pytest.approx(2 * 2.5)
     many = answer(
-        "minibatch-barker --row-bound 0.01 --ratio 1 --method pure --delta 1e-6", "--epsilon 1"
+        "minibatch-barker --bound 0.01 --ratio 1 --method pure --delta 1e-6", "--epsilon 1"
     )
     assert many["method"] == "zcdp" and many["per_step"][0]["cost"]["zcdp"] == pytest.approx(
         4.5e-2**2 / 8
@@ -261,7 +261,7 @@ def test_the_better_of_renyi_and_pure_is_the_default_for_bits():
     assert best["method"] == "pure" and best["epsilon"] == pytest.approx(1e-11)
     assert answer(*options, "--method rdp")["epsilon"] > 1e-6
     assert (
-        answer("minibatch-barker --row-bound 1e-12 --ratio 1 --delta 1e-6", "--steps 10")["method"]
+        answer("minibatch-barker --bound 1e-12 --ratio 1 --delta 1e-6", "--steps 10")["method"]
         == "pure"
     )
     assert (
@@ -430,7 +430,7 @@ def test_numbers_beyond_reason_are_refused_in_one_line(question):
         ),
         (json.dumps(_document({}, [])), "holds no whole ledger: 'neighbours' is missing in it"),
         (
-            '{"format": "dpmcmc-spends-2", "facts": {"name": "Smith"}, "grants": []}',
+            '{"format": "dpmcmc-grants-3", "facts": {"name": "Smith"}, "grants": []}',
             "is not as a curator wrote it",
         ),
     ],

@@ -681,7 +681,7 @@ def test_a_run_says_what_it_does(folder):
         "Expect:   less than one independent draw's worth on average over parameters",
         "assuming features spread over their bounds, balanced levels and no collinearity",
         "a column whose cells crowd in a third of its bounds gets a ninth of the draws, or fewer",
-        "Chains:   keep 1 of 1 steps, and 10% of these apart as warm-up; seed 0",
+        "Chains:   every step is kept, and the first 10% of these apart as warm-up; seed 0",
         "r_hat",
         "DO NOT RELY on these draws:\n  - ",  # 173 rows are few
         "PRIVACY STATEMENT",
@@ -813,11 +813,12 @@ def test_a_linear_run_tells_its_units(folder):
         "age: height per 1 of age",
         "noise_scale: scale of the noise of height around its prediction (for normal noise, 0.87 "
         "standard deviations)",
-        "noise: normal up to 1.345 of its scale, then with exponential tails",
+        "noise: normal up to 1.345 times its scale, then with exponential tails",
         "height within 140 and 200",
-        "170) with a standard deviation of 10 noises: the intercept in the middle of bounds and "
-        "what half the width of its bounds "
-        "changes for each column; around 1.345, with one of 40: 30 / noise_scale",
+        "prior: normal with mean 0 (of the intercept 170) and a standard deviation of 10 times "
+        "noise_scale, for each of these: the intercept in the middle of all bounds; the change "
+        "over half the width of its bounds, of each column",
+        "prior of 30 / noise_scale: normal with mean 1.345 and standard deviation 40",
         "Expect:   less than one independent draw's worth of the worst parameter",
         "and noise_scale is 6; a quarter as many where it is half of that",
         "a scale above 15 is a sign of bounds of height that are too narrow",
@@ -836,8 +837,8 @@ def test_a_linear_run_tells_its_units(folder):
         *LINEAR, "--no-intercept", "--sampler", "barker", "--dry-run", "--prior-scale", "3"
     )
     assert (
-        "(there is no intercept: height at the middle of all bounds is 170) with a standard "
-        "deviation of 3" in without.output
+        "(there is no intercept: height at the middle of all bounds is 170) and a standard "
+        "deviation of 3 times noise_scale" in without.output
     )
     assert "Expect:" in without.output and "and noise_scale is" not in without.output
 

@@ -228,7 +228,7 @@ def test_bits_are_charged_for_rounding_and_barkers_costs_nothing_of_delta(
 ):
     cost = query.cost(Unit())
     assert cost.range - 0.04 == pytest.approx(rounding, rel=1e-3, abs=1e-16)
-    assert cost.distance == distance < 1e-41
+    assert cost.tv_error == distance < 1e-41
 
 
 UNITS = {

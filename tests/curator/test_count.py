@@ -181,7 +181,7 @@ def test_noise_follows_the_unit_of_privacy(unit, factor):
     assert (
         isinstance(cost, costs.Gaussian)
         and cost.noise_multiplier == 3.0
-        and 0 < cost.distance < 1e-16
+        and 0 < cost.tv_error < 1e-16
     )
 
 

@@ -339,7 +339,7 @@ def test_rounding_of_the_bit_is_within_what_its_log_ratio_is_taken_smaller_by(si
 def test_large_budgets_buy_steps():
     """A coin that is off by 2^-49 would end this at 1e-6 / e^epsilon / 2^-49 steps."""
     cost = BatchBarker(FixedBatch(1000, 100_000)).cost(REPLACE)
-    coin = dataclasses.replace(cost, distance=2.0**-49)
+    coin = dataclasses.replace(cost, tv_error=2.0**-49)
     assert calibrate.steps({cost: 1}, 20.0, 1e-6) > 10 * calibrate.steps({coin: 1}, 20.0, 1e-6)
 
 
@@ -541,7 +541,7 @@ def test_costs():
             2.0,
             unit.neighbours,
         )
-        assert 0.1 < cost.rate < 0.1 + 1e-12 and batches.TV_ERROR < cost.distance < 1e-17
+        assert 0.1 < cost.rate < 0.1 + 1e-12 and batches.TV_ERROR < cost.tv_error < 1e-17
     assert ratio.cost(REPLACE) == BatchRatio(7.0, 2.0, FixedBatch(10, 100), 3.0).cost(REPLACE)
     barker = BatchBarker(FixedBatch(50, 1000), 0.1)
     for unit in (REPLACE, ADD):
@@ -552,7 +552,7 @@ def test_costs():
             1000,
             "tight",
         )
-        assert cost.distance == coins.REAL_TV_ERROR + batches.TV_ERROR < 1e-19
+        assert cost.tv_error == coins.REAL_TV_ERROR + batches.TV_ERROR < 1e-19
     assert barker.cost(REPLACE) == BatchBarker(FixedBatch(50, 1000), 2.0, 1.5).cost(REPLACE)
     for query in (ratio, barker):
         with pytest.raises(UnsupportedQuery, match="rows_per_person=2"):
@@ -620,6 +620,6 @@ def test_the_bill_of_a_removed_row_covers_the_row_that_takes_its_place(
     ):
         cost = query.cost(ADD)
         assert cost.rate == pytest.approx(rate, rel=1e-9)
-        assert accountants.delta({dataclasses.replace(cost, distance=0.0): 1}, epsilon) >= worst
-        twin = dataclasses.replace(cost, neighbours=Neighbours.REPLACE_ONE, distance=0.0)
+        assert accountants.delta({dataclasses.replace(cost, tv_error=0.0): 1}, epsilon) >= worst
+        twin = dataclasses.replace(cost, neighbours=Neighbours.REPLACE_ONE, tv_error=0.0)
         assert accountants.delta({twin: 1}, epsilon) < 0.7 * worst

@@ -605,7 +605,7 @@ def test_costs():
     assert (
         isinstance(full, costs.Gaussian)
         and full.noise_multiplier == 2.0
-        and 0 < full.distance < 1e-16
+        and 0 < full.tv_error < 1e-16
     )
     batch = Gradient(1.0, 2.0, batch=PoissonBatch(0.1)).cost(Unit(Neighbours.ADD_OR_REMOVE_ONE))
     assert (batch.scheme, batch.neighbours) == ("poisson", Neighbours.ADD_OR_REMOVE_ONE)

@@ -207,7 +207,7 @@ def test_what_answers_lack_to_be_ideal_is_charged_to_delta(case):
 
     The parts are of different sizes, and none is lost beside another.
     """
-    assert case.query.cost(UNIT).distance == pytest.approx(case.tv_error, rel=1e-14, abs=0)
+    assert case.query.cost(UNIT).tv_error == pytest.approx(case.tv_error, rel=1e-14, abs=0)
 
 
 @pytest.mark.parametrize("case", [case for case in ALL if case.rate], ids=str)

@@ -315,7 +315,7 @@ def test_costs_follow_the_unit():
         assert (
             isinstance(cost, costs.Gaussian)
             and cost.noise_multiplier == 2.0
-            and 0 < cost.distance < 1e-16
+            and 0 < cost.tv_error < 1e-16
         )
 
 

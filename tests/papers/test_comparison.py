@@ -232,7 +232,7 @@ def test_the_rows_that_a_step_reads_are_those_of_its_bill():
         ((query, _),) = reading.method.per_step.items()
         cost = query.cost(Budget(1, 1e-5).unit)
         rate = getattr(cost, "rate", None) or (
-            cost.row_bound * (1 + 1 / cost.ratio) if "Minibatch" in name else 1
+            cost.bound * (1 + 1 / cost.ratio) if "Minibatch" in name else 1
         )
         assert reading.num_rows == pytest.approx(rate * fast_mh_comparison.NUM_ROWS, rel=1e-5), name
     assert of["Minibatch Barker"].num_rows < 500 < 50_000 == of["DP-penalty"].num_rows

@@ -18,7 +18,7 @@ A ledger is a mapping from costs to how often each was incurred. The methods, by
                   accountant uses
 
 `epsilon` returns the smallest result of the quick methods. Releases whose total-variation error
-(`distance`) is positive use one hundredth of delta:  k releases with errors t_j add
+(`tv_error`) is positive use one hundredth of delta:  k releases with errors t_j add
 (1 + e^epsilon) sum_j t_j  to delta.
 """
 
@@ -38,7 +38,7 @@ from dpmcmc.accounting.costs import Cost, Costs, Gaussian, NonPrivate, Subsample
 from dpmcmc.accounting.laws import gaussian, profiles, renyi
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 
-RESERVE = 0.01  # part of delta that pays for distances from the ideal laws
+RESERVE = 0.01  # part of delta that pays for total-variation errors
 ROUNDING = 1e-12  # of a delta in closed form
 
 
@@ -518,9 +518,9 @@ def epsilon_by(method: str, costs: Costs, delta: float) -> float:
         return math.inf
     if not costs:
         return 0.0
-    distance = total_distance(costs)
-    spent = METHODS[method](costs, delta if distance == 0 else (1 - RESERVE) * delta)
-    _check_distance(distance, spent, delta)
+    tv_error = total_tv_error(costs)
+    spent = METHODS[method](costs, delta if tv_error == 0 else (1 - RESERVE) * delta)
+    _check_tv_error(tv_error, spent, delta)
     return spent
 
 
@@ -561,7 +561,7 @@ def epsilon(costs: Costs, delta: float) -> Spent:
     if not bounds:
         if known:
             with contextlib.suppress(UnsupportedQuery):
-                # Says why, if there would be a figure but for distances
+                # Says why, if there would be a figure but for total-variation errors
                 epsilon_by("pld", costs, delta)
         try:
             epsilon_by("rdp", costs, delta)
@@ -603,7 +603,7 @@ def delta(costs: Costs, epsilon: float) -> float:
     if not costs or math.isinf(epsilon):
         return 0.0
     ideal = min(_deltas(costs, epsilon)) * (1 + ROUNDING)
-    return min(1.0, ideal + _charge(total_distance(costs), epsilon))
+    return min(1.0, ideal + _charge(total_tv_error(costs), epsilon))
 
 
 def _deltas(costs: Costs, epsilon: float) -> list[float]:
@@ -640,7 +640,7 @@ def checked(costs: Costs) -> dict[Any, int]:
         >>> from dpmcmc.accounting import accountants
         >>> from dpmcmc.accounting.costs import Gaussian
         >>> accountants.checked({Gaussian(1.0): 4.0, Gaussian(2.0): 0})
-        {Gaussian(noise_multiplier=1.0, distance=0.0): 4}
+        {Gaussian(noise_multiplier=1.0, tv_error=0.0): 4}
     """
     for cost, count in costs.items():
         if not (0 <= count <= MOST_QUERIES and count == int(count)):
@@ -673,7 +673,7 @@ def checked_step(per_step: Costs) -> dict[Any, int]:
         >>> from dpmcmc.accounting import accountants
         >>> from dpmcmc.accounting.costs import Gaussian
         >>> accountants.checked_step({Gaussian(1.0): 2})
-        {Gaussian(noise_multiplier=1.0, distance=0.0): 2}
+        {Gaussian(noise_multiplier=1.0, tv_error=0.0): 2}
     """
     costs = checked(per_step)
     if not costs:
@@ -710,25 +710,25 @@ def _check_delta(delta: float) -> None:
         raise ValueError(f"delta={delta} must lie in (0, 1): it is a probability of failure")
 
 
-def total_distance(costs: Costs) -> float:
+def total_tv_error(costs: Costs) -> float:
     """Return a bound on the total-variation error of all releases together.
 
     Args:
         costs: How often each cost was incurred.
 
     Returns:
-        The sum of `distance`.
+        The sum of `tv_error`.
 
     Example:
         >>> from dpmcmc.accounting import accountants
         >>> from dpmcmc.accounting.costs import Gaussian
-        >>> accountants.total_distance({Gaussian(1.0, distance=0.25): 2})
+        >>> accountants.total_tv_error({Gaussian(1.0, tv_error=0.25): 2})
         0.5
     """
-    return math.fsum(count * cost.distance for cost, count in costs.items())
+    return math.fsum(count * cost.tv_error for cost, count in costs.items())
 
 
-def room_for_distances(epsilon: float, delta: float) -> float:
+def room_for_tv_errors(epsilon: float, delta: float) -> float:
     """Return how large the total-variation error of all releases may be.
 
     (1 + e^epsilon) times it is the hundredth of delta that is reserved.
@@ -742,29 +742,29 @@ def room_for_distances(epsilon: float, delta: float) -> float:
 
     Example:
         >>> from dpmcmc.accounting import accountants
-        >>> accountants.room_for_distances(0.0, 0.5)
+        >>> accountants.room_for_tv_errors(0.0, 0.5)
         0.0025
     """
     return RESERVE * delta / (1 + math.exp(epsilon)) if epsilon < 700 else 0.0
 
 
-def _charge(distance: float, epsilon: float) -> float:
-    """What distances from ideal laws add to delta: (1 + e^epsilon) times the distance."""
+def _charge(tv_error: float, epsilon: float) -> float:
+    """What total-variation errors add to delta: (1 + e^epsilon) times their sum."""
     return (
-        math.exp(min(700.0, math.log(distance) + np.logaddexp(0.0, epsilon)))
-        if distance > 0
+        math.exp(min(700.0, math.log(tv_error) + np.logaddexp(0.0, epsilon)))
+        if tv_error > 0
         else 0.0
     )
 
 
-def _check_distance(distance: float, epsilon: float, delta: float) -> None:
+def _check_tv_error(tv_error: float, epsilon: float, delta: float) -> None:
     """(1 + e^epsilon) D must fit into the hundredth of delta that was kept for it."""
     if math.isinf(epsilon):
         return
-    charge = _charge(distance, epsilon)
+    charge = _charge(tv_error, epsilon)
     if charge > RESERVE * delta:
         raise BudgetExceeded(
-            f"the total-variation error of the releases is {distance:.3g} in all; at "
+            f"the total-variation error of the releases is {tv_error:.3g} in all; at "
             f"epsilon={epsilon:.3g} that "
             f"adds {charge:.3g} to delta, more than the hundredth of delta={delta:.3g} kept for "
             "it: "

@@ -234,8 +234,8 @@ def within(ledger: Costs, epsilon: float, delta: float, method: str | None = Non
 
 
 def _spent(ledger: Costs, delta: float, method: str | None) -> float:
-    """Infinite where distances are too large, not a number where there is no figure: more queries
-    than a method composes.
+    """Infinite where total-variation errors are too large, not a number where there is no figure:
+    more queries than a method composes.
     """
     try:
         spent = _reached_epsilon(ledger, delta, method)
@@ -299,12 +299,12 @@ def ideal_costs(ledger: Costs) -> dict[Any, int]:
     Example:
         >>> from dpmcmc.accounting import calibrate
         >>> from dpmcmc.accounting.costs import Gaussian
-        >>> [cost.distance for cost in calibrate.ideal_costs({Gaussian(1.0, distance=1e-9): 1})]
+        >>> [cost.tv_error for cost in calibrate.ideal_costs({Gaussian(1.0, tv_error=1e-9): 1})]
         [0.0]
     """
     total: dict[Any, int] = {}
     for cost, count in ledger.items():
-        ideal = replace(cost, distance=0.0) if cost.distance else cost
+        ideal = replace(cost, tv_error=0.0) if cost.tv_error else cost
         total[ideal] = total.get(ideal, 0) + int(count)
     return total
 
@@ -332,10 +332,10 @@ def _recursion_steps(per_step: Costs, epsilon: float, delta: float, start: Costs
     from dpmcmc.accounting.laws import recursion
 
     cost = recursion.only_bit(combined(start, per_step))
-    if cost.distance == 0:
+    if cost.tv_error == 0:
         total = recursion.steps(cost, epsilon, delta)
     else:
-        bearable = accountants.room_for_distances(epsilon, delta) / cost.distance
+        bearable = accountants.room_for_tv_errors(epsilon, delta) / cost.tv_error
         total = min(
             math.floor(bearable), recursion.steps(cost, epsilon, (1 - accountants.RESERVE) * delta)
         )

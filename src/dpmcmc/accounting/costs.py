@@ -2,7 +2,7 @@ r"""What one query reveals: frozen values with all that an accountant needs.
 
 A `Cost` bounds the release in up to four ways, and accountants use those that it knows.
 
-`distance` is the total-variation error: the distance between the law of the release as computed and
+`tv_error` is the total-variation error: the distance between the law of the release as computed and
 the ideal law that the bounds are about (floating point, coins with finitely many random bits).
 Accountants add it to delta.
 """
@@ -71,7 +71,7 @@ class Gaussian(Cost):
 
     Attributes:
         noise_multiplier: The standard deviation of the noise over the sensitivity.
-        distance: The total-variation error of the release as computed.
+        tv_error: The total-variation error of the release as computed.
 
     Example:
         >>> from dpmcmc.accounting.costs import Gaussian
@@ -80,7 +80,7 @@ class Gaussian(Cost):
     """
 
     noise_multiplier: float
-    distance: float = 0.0
+    tv_error: float = 0.0
 
     def __post_init__(self) -> None:
         _check(self, noise_multiplier=_size)
@@ -106,7 +106,7 @@ class AcceptBit(Cost):
     Attributes:
         test: The acceptance test.
         range: The largest change of the log-ratio when the table changes by one unit of privacy.
-        distance: The total-variation error of the release as computed.
+        tv_error: The total-variation error of the release as computed.
 
     Example:
         >>> from dpmcmc import Barker
@@ -117,7 +117,7 @@ class AcceptBit(Cost):
 
     test: Barker | LazyBarker | Penalty
     range: float
-    distance: float = 0.0
+    tv_error: float = 0.0
 
     def __post_init__(self) -> None:
         if isinstance(self.test, Metropolis):
@@ -161,7 +161,7 @@ class Pure(Cost):
 
     Attributes:
         epsilon: Its epsilon.
-        distance: The total-variation error of the release as computed.
+        tv_error: The total-variation error of the release as computed.
 
     Example:
         >>> from dpmcmc.accounting.costs import Pure
@@ -170,7 +170,7 @@ class Pure(Cost):
     """
 
     epsilon: float
-    distance: float = 0.0
+    tv_error: float = 0.0
 
     def __post_init__(self) -> None:
         _check(self, epsilon=_size_or_zero)
@@ -197,7 +197,7 @@ class ZCDP(Cost):
 
     Attributes:
         zcdp: Its rho.
-        distance: The total-variation error of the release as computed.
+        tv_error: The total-variation error of the release as computed.
 
     Example:
         >>> from dpmcmc.accounting.costs import ZCDP
@@ -206,7 +206,7 @@ class ZCDP(Cost):
     """
 
     zcdp: float
-    distance: float = 0.0
+    tv_error: float = 0.0
 
     def __post_init__(self) -> None:
         _check(self, zcdp=_size_or_zero)
@@ -233,7 +233,7 @@ class SubsampledGaussian(Cost):
         noise_multiplier: The standard deviation of the noise over the sensitivity, for
             `neighbours`.
         neighbours: Which tables are neighbours.
-        distance: The total-variation error of the release as computed.
+        tv_error: The total-variation error of the release as computed.
 
     Example:
         >>> from dpmcmc.accounting.costs import SubsampledGaussian
@@ -248,7 +248,7 @@ class SubsampledGaussian(Cost):
     rate: float
     noise_multiplier: float
     neighbours: Neighbours
-    distance: float = 0.0
+    tv_error: float = 0.0
 
     def __post_init__(self) -> None:
         if self.scheme not in ("poisson", "fixed"):
@@ -307,7 +307,7 @@ class PoissonMixture(Cost):
         weight: The largest change of the sum by one draw.
         std: The standard deviation of the noise.
         neighbours: Which tables are neighbours.
-        distance: The total-variation error of the release as computed.
+        tv_error: The total-variation error of the release as computed.
 
     Example:
         >>> from dpmcmc.accounting.costs import PoissonMixture
@@ -322,7 +322,7 @@ class PoissonMixture(Cost):
     weight: float
     std: float
     neighbours: Neighbours
-    distance: float = 0.0
+    tv_error: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.neighbours, Neighbours):
@@ -340,27 +340,27 @@ class MinibatchBarker(Cost):
     """The accept bit of Barker's test on a TunaMH batch.
 
     Attributes:
-        row_bound: The bound c M of the absolute value of a row's energy difference.
-        ratio: n * row_bound / lambda, with lambda the constant part of the mean batch size: it is
+        bound: The bound c M of the absolute value of a row's energy difference.
+        ratio: n * bound / lambda, with lambda the constant part of the mean batch size: it is
             large if few rows are read.
-        distance: The total-variation error of the release as computed.
+        tv_error: The total-variation error of the release as computed.
         rounding: What floating point adds to either loss.
 
     Example:
         >>> from dpmcmc.accounting.costs import MinibatchBarker
-        >>> MinibatchBarker(row_bound=0.01, ratio=0.1).pure() < 0.1
+        >>> MinibatchBarker(bound=0.01, ratio=0.1).pure() < 0.1
         True
     """
 
     is_of_one_row: ClassVar[bool] = True
 
-    row_bound: float
+    bound: float
     ratio: float
-    distance: float = 0.0
+    tv_error: float = 0.0
     rounding: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self, row_bound=_size, ratio=_size, rounding=_size_or_zero)
+        _check(self, bound=_size, ratio=_size, rounding=_size_or_zero)
 
     def rdp(self, orders) -> np.ndarray:
         """The supremum over the other rows' sum and the changed row's two differences, capped by
@@ -370,21 +370,21 @@ class MinibatchBarker(Cost):
             self.pure(), self.pure() ** 2 / 2 * np.atleast_1d(np.asarray(orders, float))
         )
         values = [
-            minibatch.accept_rdp(self.row_bound, self.ratio, self.rounding, float(order))
+            minibatch.accept_rdp(self.bound, self.ratio, self.rounding, float(order))
             for order in np.atleast_1d(orders)
         ]
         return np.minimum(cap, values)
 
     def rho(self) -> float:
-        range_ = minibatch.loss_range(self.row_bound, self.ratio) + 2 * self.rounding
-        return min(range_**2 / 8, minibatch.accept_rho(self.row_bound, self.ratio, self.rounding))
+        range_ = minibatch.loss_range(self.bound, self.ratio) + 2 * self.rounding
+        return min(range_**2 / 8, minibatch.accept_rho(self.bound, self.ratio, self.rounding))
 
     def pure(self) -> float:
-        return max(minibatch.pure_losses(self.row_bound, self.ratio)) + self.rounding
+        return max(minibatch.pure_losses(self.bound, self.ratio)) + self.rounding
 
     def boxes(self) -> bits.Boxes:
         """Two-point pairs that cover every sum of the other rows, for the exact recursion."""
-        return minibatch.boxes(self.row_bound, self.ratio, self.rounding)
+        return minibatch.boxes(self.bound, self.ratio, self.rounding)
 
 
 @dataclass(frozen=True)
@@ -402,7 +402,7 @@ class DPBarker(Cost):
         batch: The number b of rows in a batch.
         rows: The number n of rows.
         bound: Which bound is used, "tight" or "paper".
-        distance: The total-variation error of the release as computed.
+        tv_error: The total-variation error of the release as computed.
 
     Example:
         >>> from dpmcmc.accounting.costs import DPBarker
@@ -415,7 +415,7 @@ class DPBarker(Cost):
     batch: int
     rows: int
     bound: str = "tight"
-    distance: float = 0.0
+    tv_error: float = 0.0
 
     def __post_init__(self) -> None:
         if self.bound not in ("tight", "paper"):
@@ -467,7 +467,7 @@ class NonPrivate(Cost):
     """
 
     reason: str
-    distance: ClassVar[float] = 0.0
+    tv_error: ClassVar[float] = 0.0
 
     def rho(self) -> float:
         return math.inf
@@ -483,7 +483,7 @@ def _check(cost, **rules) -> None:
     """Make numbers plain Python numbers (a ledger is written as JSON) and refuse those outside
     their range.
     """
-    rules["distance"] = _probability_or_zero
+    rules["tv_error"] = _probability_or_zero
     for field in fields(cost):
         value = getattr(cost, field.name)
         if field.name in rules:
@@ -513,7 +513,7 @@ _draws = (
     lambda value: LEAST_RATE <= value <= MOST_DRAWS,
     f"between {LEAST_RATE:g} and {MOST_DRAWS:g} draws of a row",
 )
-_probability_or_zero = (lambda value: 0 <= value < 1, "in [0, 1): it is a total-variation distance")
+_probability_or_zero = (lambda value: 0 <= value < 1, "in [0, 1): it is a total-variation error")
 
 
 KINDS: dict[str, type] = {
@@ -543,7 +543,7 @@ def to_json(cost: Any) -> dict[str, Any]:
     Example:
         >>> from dpmcmc.accounting import costs
         >>> costs.to_json(costs.Pure(1.0))
-        {'kind': 'pure', 'epsilon': 1.0, 'distance': 0.0}
+        {'kind': 'pure', 'epsilon': 1.0, 'tv_error': 0.0}
     """
     return {"kind": NAMES[type(cost)]} | {
         field.name: _plain(getattr(cost, field.name)) for field in fields(cost)
@@ -568,7 +568,7 @@ def from_json(value: Any, kinds: dict[str, type] = KINDS) -> Any:
     Example:
         >>> from dpmcmc.accounting import costs
         >>> costs.from_json(costs.to_json(costs.Gaussian(2.0)))
-        Gaussian(noise_multiplier=2.0, distance=0.0)
+        Gaussian(noise_multiplier=2.0, tv_error=0.0)
     """
     if (
         not isinstance(value, dict)

@@ -60,7 +60,7 @@ class Filter:
         self.delta = delta
         self.total = total
         self.unit = unit
-        self.distance_total = accountants.room_for_distances(epsilon, delta)
+        self.tv_error_total = accountants.room_for_tv_errors(epsilon, delta)
         self._measure = measure
         self._granted: dict[Any, int] = {}
 
@@ -89,7 +89,7 @@ class Filter:
         together = self._with(costs)
         return (
             self._measure(together) <= self.total
-            and accountants.total_distance(together) <= self.distance_total
+            and accountants.total_tv_error(together) <= self.tv_error_total
         )
 
     def spend(self, costs: Costs) -> None:
@@ -118,10 +118,10 @@ class Filter:
         if not self.fits(costs):
             together = self._with(costs)
             if self._measure(together) <= self.total:
-                distance = accountants.total_distance(together)
+                tv_error = accountants.total_tv_error(together)
                 raise BudgetExceeded(
-                    f"the total-variation error of the releases would be {distance:.3g} in all, "
-                    f"and the filter allows {self.distance_total:.3g} (budget: "
+                    f"the total-variation error of the releases would be {tv_error:.3g} in all, "
+                    f"and the filter allows {self.tv_error_total:.3g} (budget: "
                     f"epsilon={self.epsilon:g}, delta={self.delta:g}): ask for fewer steps"
                 )
             raise BudgetExceeded(

@@ -41,4 +41,4 @@ def _of_filter(method: str, epsilon: float, delta: float) -> float:
         ideal = gaussian.delta(0.0, math.sqrt(shared.total))
     else:
         ideal = min(math.sqrt(shared.total / 2), math.sqrt(-math.expm1(-shared.total)))
-    return ideal + 2 * shared.distance_total
+    return ideal + 2 * shared.tv_error_total

@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 from dpmcmc.accounting.bill import Entry, from_json, to_json
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
 
-KIND = "dpmcmc-spends-"
-FORMAT = f"{KIND}2"
+KIND = "dpmcmc-grants-"
+FORMAT = f"{KIND}3"
 DRAFT, LOCK = ".draft", ".lock"
 
 
@@ -332,7 +332,7 @@ def _promised(budget: Any) -> tuple[float, float]:
     )
     if not is_pair or not 0 < budget[0] < math.inf or not 0 < budget[1] < 1:
         raise ValueError(
-            "the budget of these spends must be null or two numbers, [epsilon, delta], above 0 and "
+            "the budget of these grants must be null or two numbers, [epsilon, delta], above 0 and "
             "delta below 1"
         )
     return float(budget[0]), float(budget[1])

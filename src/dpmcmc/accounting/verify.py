@@ -359,7 +359,7 @@ def costs_of(document: dict[str, Any]) -> dict[Any, int]:
         ...     "entries": [entry],
         ... }
         >>> verify.costs_of(document)
-        {Pure(epsilon=0.5, distance=0.0): 2}
+        {Pure(epsilon=0.5, tv_error=0.0): 2}
     """
     relation = _relation(document)
     rows_per_person = _rows_per_person(document)

@@ -68,7 +68,7 @@ def claim_of(costs: Mapping[Cost, int], delta: float, num_answers: int) -> Claim
         epsilons=epsilons,
         deltas=np.maximum(deltas, min_delta),
         divergences=np.maximum(accountants.curve(costs)(ORDERS), MIN_DIVERGENCE),
-        tv_error=accountants.total_distance(costs),
+        tv_error=accountants.total_tv_error(costs),
     )
 
 

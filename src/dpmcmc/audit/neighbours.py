@@ -17,13 +17,13 @@ def check_made_up(*arguments: Any) -> None:
     """Refuse curators: their rows may be real."""
     if any(hasattr(argument, "grant") for argument in arguments):
         raise TypeError(
-            "an audit asks many thousands of times and nobody pays for it: it takes no curator, "
-            "but a model and two tables of made-up rows"
+            "an audit asks many thousands of times without any budget: it takes no curator, but "
+            "a model and two tables of made-up rows"
         )
 
 
 def checked_unit(unit: Unit | None) -> Unit:
-    """The unit, or that of one replaced row if it is left out."""
+    """The unit. If there is none, it is one row that is replaced."""
     if not isinstance(unit, Unit | None):
         raise TypeError(
             f"unit is a {type(unit).__name__}: it must be a Unit, such as "
@@ -33,8 +33,9 @@ def checked_unit(unit: Unit | None) -> Unit:
 
 
 def check_neighbours(first: Any, second: Any, unit: Unit) -> tuple[int, int]:
-    """Refuse tables that are no neighbours, in any order of their rows; return their numbers of
-    rows.
+    """Refuse tables that are no neighbours, and return how many rows each has.
+
+    The order of the rows does not matter.
     """
     if _row_type(first) != _row_type(second):
         raise ValueError(
@@ -56,7 +57,7 @@ def check_neighbours(first: Any, second: Any, unit: Unit) -> tuple[int, int]:
         wanted = (
             "one row of the first must be replaced"
             if is_replaced
-            else "one of them must lack one row of the other"
+            else "one of them must be the other without one row"
         )
         several = (
             f", up to {unit.rows_per_person} rows for one person"

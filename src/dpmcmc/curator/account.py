@@ -167,7 +167,7 @@ class Account:
 
     @property
     def share_left(self) -> float:
-        """What part of the budget is left, in the measure that its spends are added up in."""
+        """What part of the budget is left, in the measure in which its grants are added up."""
         if self.filter is None:
             return 0.0 if self.ledger.grants and self.budget is not None else 1.0
         return self.filter.left / self.filter.total if self.filter.total > 0 else 0.0

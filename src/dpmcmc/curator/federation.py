@@ -1,17 +1,17 @@
 """Several owners, one posterior :cite:p:`yildirim2019exact` (Algorithm 2).
 
 Rows of different owners are independent given the parameters, so log-likelihood ratios, gradients
-and curvatures of all rows are sums of the owners'. Each owner answers with noise in full, from its
-own secret and in its own unit, and
+and Hessians of all rows are sums over the owners. Each owner adds all the noise that its own
+promise needs, from a secret of its own. The sampler is given the answer
 
     value = sum_j value_j,      variance = sum_j variance_j
 
-is the answer that a sampler is given: it runs unchanged. The promise to owner j's rows is the one
-that j's curator would make alone, for its noise is in full whatever the others add. An accept bit
-is one owner's coin and does not add: such queries are refused.
+and needs no change. The promise to the rows of owner j is the one that its curator would make
+alone, because it does not rely on the noise of the others. Accept bits of several owners cannot be
+added: such queries are refused.
 
-All owners are here in one process, and one compiled program has the rows, the numbers of rows and
-the secrets of all of them as arguments. Its bill is read off once and is the bill of every owner.
+All owners are in one process. One compiled program takes the rows, the numbers of rows and the
+secrets of all of them as arguments. Its bill is made once, and is the bill of every owner.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ class Federation:
     A run is granted by all owners or by none; one that withdraws ends it.
 
     Args:
-        owners: The curators by name, or in a row: then their names are 1, 2, 3, ... They may differ
-            in budget, unit, capacity, ledger and in how their budget is shared; positions and rows
-            have the same shapes everywhere. The first one's model names the parameters and has the
-            prior from which chains start; a bound is proved if it is for all owners, the largest.
+        owners: The curators, in a dict by name or in a list: then their names are 1, 2, 3, ... They
+            may differ in budget, unit, capacity, ledger and in how their budget is shared.
+            Positions and rows must have the same shapes for all. The model of the first owner names
+            the parameters and has the prior. The bounds of a model are those that are proved for
+            all owners: the largest of each kind.
 
     Raises:
         TypeError: An owner is not a `Curator`.
@@ -82,8 +83,8 @@ class Federation:
     def __init__(self, owners: Mapping[str, Curator] | Sequence[Curator]) -> None:
         if isinstance(owners, Curator):
             raise TypeError(
-                "a federation is of several curators: give them in a list, or by name; a single "
-                "one needs none"
+                "a federation is of several curators: give them in a list, or in a dict by name; a "
+                "single curator needs no federation"
             )
         by_name = (
             owners
@@ -107,7 +108,7 @@ class Federation:
 
     @property
     def model(self) -> Model:
-        """The first owner's, with bounds that hold for the rows of all."""
+        """The model of the first owner, with bounds that hold for the rows of all owners."""
         return self._model
 
     @property
@@ -181,7 +182,7 @@ class Federation:
         """
         fits = {}
         for name, owner in self.owners.items():
-            # An owner that promises nothing sets no limit, unless nobody does.
+            # An owner without a budget sets no limit. If none has one, the first raises the error
             if owner.budget is not None or not any(self.budget.values()):
                 with _named(name):
                     fits[name] = owner.max_steps(initial, per_step)
@@ -280,10 +281,10 @@ class Federation:
         place: int,
         sums: Mapping[str, Any],
     ) -> Answer:
-        """How they answer together, in float64.
+        """The sum of the answers of all owners, computed in float64.
 
         Args:
-            held: What every owner answers from, of `hold`.
+            held: The table and the secret of each owner, as `hold` returns them.
             words: The words of the ask's key and lane.
             query: The query.
             points: The positions, and perhaps the public part of the log-ratio.
@@ -311,7 +312,7 @@ class Federation:
         )
 
     def hold(self, rows: Any, nums_rows: Any, secrets: Any) -> dict[str, Held]:
-        """What every owner answers from, inside a compiled program.
+        """The table and the secret of each owner, inside a compiled program.
 
         Args:
             rows: Every owner's rows, as arguments of the program.
@@ -400,7 +401,7 @@ class FederatedGrant(Handle):
 
 
 def _of_several(statement: Statement) -> Statement:
-    """One owner's statement, with what is assumed where several answer together."""
+    """One owner's statement, with what is assumed if several owners answer together."""
     if not math.isfinite(statement.epsilon):
         return statement  # there may be no noise, or no secret
     return dataclasses.replace(statement, assumptions=(*statement.assumptions, SEVERAL_OWNERS))
@@ -413,7 +414,7 @@ def _granted_of(grant: FederatedGrant) -> _Granted:
 
 
 def add(answers: Sequence[Answer]) -> Answer:
-    """Independent answers add in both fields."""
+    """The sum of independent answers: both values and variances are added."""
     return functools.reduce(
         lambda one, other: Answer(one.value + other.value, one.variance + other.variance), answers
     )
@@ -431,7 +432,7 @@ def _together(held: Sequence[tuple[Any, Any, Any]]) -> tuple[Any, Any, Any]:
 
 @contextlib.contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Put the owner's name before what it refuses."""
+    """Begin the text of a refusal with the owner's name."""
     try:
         yield
     except (PrivacyRefusal, ValueError) as refusal:
@@ -446,9 +447,9 @@ def _named(name: str) -> Iterator[None]:
 def _check_adds(query: Query) -> None:
     if not traits(query).adds:
         raise UnsupportedQuery(
-            f"{query} cannot be asked of several owners: their answers would have to add, and an "
-            "accept bit is one owner's coin; ask LogRatio instead, with `penalty` or as the test "
-            "of `hmc` (a query of your own whose answers add needs adds = True)"
+            f"{query} cannot be asked of several owners: their answers would have to be added, and "
+            "accept bits cannot be; ask LogRatio instead, with `penalty` or as the test of `hmc` "
+            "(a query of your own whose answers can be added needs adds = True)"
         )
 
 
@@ -467,7 +468,7 @@ def _other_family(owners: Mapping[str, Curator]) -> str | None:
 def _check_owners(owners: Mapping[str, Curator]) -> None:
     if not owners:
         raise ValueError(
-            "a federation needs at least one owner: give curators, by name or in a row"
+            "a federation needs at least one owner: give curators in a list, or in a dict by name"
         )
     first, *others = owners.items()
     for name, owner in owners.items():
@@ -528,7 +529,7 @@ def _shapes(owner: Curator) -> dict[str, Any]:
 
 
 def _shared_model(owners: Mapping[str, Curator]) -> Model:
-    """The first owner's, with bounds and declarations that hold for the rows of all."""
+    """The model of the first owner, with bounds and declarations for the rows of all owners."""
     models = {name: owner.model for name, owner in owners.items()}
     first, *_ = models.values()
     declared = first.declared
@@ -552,7 +553,7 @@ def _shared_model(owners: Mapping[str, Curator]) -> Model:
 
 
 def _largest(bounds: Sequence[float | None]) -> float | None:
-    """Of what is proved everywhere."""
+    """The largest bound, or None if it is not proved for every owner."""
     known = [bound for bound in bounds if bound is not None]
     return max(known) if len(known) == len(bounds) else None
 

@@ -86,7 +86,7 @@ class Curator:
             grants, each chosen after seeing the results of the last, share the budget under this
             filter, which is fixed here ("renyi" costs less for accept bits of the penalty test and
             of the lazy one).
-        ledger: A file that keeps the spends, so that another process opening the same table goes on
+        ledger: A file that keeps the grants, so that another process opening the same table goes on
             where this one stopped.
         devices: The devices over which the rows are spread.
         unit: Whom noise and figures are for where there is no budget, such as the `budget.unit` of

@@ -32,7 +32,7 @@ def check_streamed(query: Query, rows: IntegerRows) -> None:
     else:
         raise UnsupportedQuery(
             f"{query} is not asked of rows that are read in batches, where only gradients and "
-            f"curvatures of all rows are exact sums of one pass: {way_out}"
+            f"Hessians of all rows are exact sums of one pass: {way_out}"
         )
     if not is_answered:
         raise UnsupportedQuery(

@@ -203,20 +203,7 @@ def rehearse(
     try:
         result = _inference_data(_named(positions, unravel), infos, num_warmup=1)
         named = jax.eval_shape(unravel, position)
-        for name, value in named.items():
-            # A list of arrays would become one array, whose first axes would be taken for chains
-            # and draws
-            if not hasattr(value, "shape"):
-                raise ValueError(f"{name!r} is a {type(value).__name__}")
-        if not named:
-            raise ValueError("unravel returned no parameter")
-        if bad := [name for name in named if not _is_name(name)]:
-            raise ValueError(
-                f"{bad[0]!r} cannot be the name of a variable in a NetCDF file: no '/', for "
-                "example; rename it"
-            )
-        if missing := set(named) - set(getattr(result, "posterior", ())):
-            raise ValueError(f"{sorted(missing)} cannot be variables of it")
+        _check_parameters(named, result)
     except ImportError:
         raise
     except Exception as error:
@@ -238,6 +225,24 @@ def rehearse(
             raise ValueError(
                 f"path={path} cannot be written ({in_brief(error)}): name a file in another folder"
             ) from error
+
+
+def _check_parameters(named: Mapping[str, Any], result: Any) -> None:
+    """Refuse parameters that a posterior, or its file, cannot hold."""
+    for name, value in named.items():
+        # A list of arrays would become one array, whose first axes would be taken for chains and
+        # draws
+        if not hasattr(value, "shape"):
+            raise ValueError(f"{name!r} is a {type(value).__name__}")
+    if not named:
+        raise ValueError("unravel returned no parameter")
+    if bad := [name for name in named if not _is_name(name)]:
+        raise ValueError(
+            f"{bad[0]!r} cannot be the name of a variable in a NetCDF file: no '/', for example; "
+            "rename it"
+        )
+    if missing := set(named) - set(getattr(result, "posterior", ())):
+        raise ValueError(f"{sorted(missing)} cannot be variables of it")
 
 
 def _check_info(info: Any) -> None:

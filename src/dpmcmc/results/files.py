@@ -21,7 +21,7 @@ from dpmcmc.results.arviz import (
 NO_FOLDER = "cannot be written: its folder does not exist; make it first"
 EMPTY = (
     "is empty: a run is writing to it, or was killed before its first draws were saved (a ledger= "
-    "tells whether it was paid for)"
+    "shows whether it was paid for)"
 )
 
 

@@ -119,7 +119,7 @@ def sections(result: Any) -> list[str]:
     return [
         *(f"<p>{escape(line)}</p>" for line in _promise(attributes)),
         _box("bad", FORGED, objections) if objections else "",
-        _verdict(result),
+        _reliability(result),
         "<h2>Parameters</h2>",
         _table(result, [values.attrs.get("unit", "") for values in draws.values()]),
         f"<p>{reading}</p>" if reading else "",
@@ -167,7 +167,7 @@ def _one_space(line: str) -> str:
     return " ".join(line.split())
 
 
-def _verdict(result: Any) -> str:
+def _reliability(result: Any) -> str:
     """Whether to rely on the draws, by the findings made with the result."""
     findings = arviz.findings(result)
     notes = [each.text for each in findings if not each.is_severe]

@@ -205,7 +205,7 @@ class Execution:
             if not self.is_warned:
                 path = self.plan.settings.path
                 why = in_brief(error)
-                bar.tell(
+                bar.show(
                     f"The draws so far could not be written to {path} ({why}); the run goes on."
                 )
             self.is_warned = True

@@ -70,9 +70,9 @@ class Progress:
         new = [finding for finding in findings if finding not in self.warned]
         self.warned += new
         for line in in_lines(new) if self.shows_findings else ():
-            self.tell(line)
+            self.show(line)
 
-    def tell(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Print a line, or log it if progress is not shown.
 
         Not a Python warning, which can be turned into an error: the draws would be discarded.

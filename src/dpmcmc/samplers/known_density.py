@@ -1,24 +1,26 @@
 r"""Hamiltonian Monte Carlo on a density that is known: its steps ask nothing, so they cost time and
 no budget.
 
-The density may be that of a survey's posterior (`samplers.surveys`). It is nearly normal in the
-middle. Where noise may hide the curvature it has tails that fall slowly and widen in proportion to
-the distance: a chain of ordinary steps gets lost in them. So the chain moves in other coordinates
-y. With the mode m of the density, S S' = the inverse of minus its Hessian there and r = |y|,
+The density may be that of a survey's posterior (`samplers.surveys`). It is nearly normal around its
+mode. In a direction in which noise may hide the curvature it falls slowly, and its width across
+grows with the distance from the mode: a chain of ordinary steps does not converge there. So the
+chain moves in other coordinates y. With the mode m of the density, S S' = the inverse of minus its
+Hessian there and r = |y|,
 
     x = m + S y R sinh(r / R) / r,      R = 3 sqrt(d)
 
-The middle stays as it is; far out a step of one length multiplies the distance from the mode by a
-constant factor, so that a tail of any length takes few steps. What the chain moves in has the
-density  p(x(y)) cosh(r / R) (R sinh(r / R) / r)^(d - 1).
+Near the mode these coordinates are nearly linear. Far from it a step of one length multiplies the
+distance from the mode by a constant factor, so that a tail of any length takes few steps. In the
+coordinates y the density is  p(x(y)) cosh(r / R) (R sinh(r / R) / r)^(d - 1).
 
-A tail in one direction mostly has another in the opposite one, with little between: after each step
-the chain may change to -y, by Metropolis' rule.
+Mostly there are two tails in opposite directions, with little probability between: after each step
+-y is proposed, and accepted or not by Metropolis' rule.
 
-Chains start spread out twice as widely as the middle of the density, each at a place of its own.
-Their first steps, `NUM_ADAPTATIONS` of them, choose the length of a step, for an acceptance of 80 %
-(:cite:p:`andrieu2008tutorial`), and their draws are to be dropped. Then the length stays fixed, but
-for a random factor in each step. A state that is `refined` goes on with steps of half the length.
+Chains start at different positions, spread twice as widely as the density around its mode. In their
+first `NUM_ADAPTATIONS` steps they choose the length of a step, for an acceptance of 80 %
+(:cite:p:`andrieu2008tutorial`): the draws of these steps are to be dropped. Then the length stays
+fixed, but for a random factor in each step. A `refined` state goes on with steps of half the
+length.
 
 The density is evaluated at y and -y together, at one place of the code: a compiler takes most of
 its time for that place.
@@ -64,7 +66,7 @@ class Sides(NamedTuple):
     gradients: Array  # (2, d)
 
     def opposite(self) -> Sides:
-        """The same, seen from -y."""
+        """The two sides for -y instead of y."""
         return Sides(self.values[::-1], self.gradients[::-1])
 
 

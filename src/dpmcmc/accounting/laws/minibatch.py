@@ -81,34 +81,30 @@ FARTHEST, HUGE = 600.0, 1e300  # e to the one is a float, and so is the other
 MANY = 1000.0  # mean draws of one row that are not added up any more
 
 
-def pure_losses(row_bound: float, ratio: float) -> tuple[float, float]:
+def pure_losses(bound: float, ratio: float) -> tuple[float, float]:
     """The suprema of the losses of "accept" and "reject"."""
     x = ratio
     g = 1 / (1 + x) if x <= math.sqrt(2) else (1 + 2 / x) * (3 - 2 * math.sqrt(2))
-    return 2 * row_bound, row_bound * (1 + x + g)
+    return 2 * bound, bound * (1 + x + g)
 
 
-def loss_range(row_bound: float, ratio: float) -> float:
+def loss_range(bound: float, ratio: float) -> float:
     """The losses lie in an interval of this length, so the bit is (length^2 / 8)-zCDP."""
-    return sum(pure_losses(row_bound, ratio))
+    return sum(pure_losses(bound, ratio))
 
 
 @lru_cache(maxsize=64)
-def boxes(row_bound: float, ratio: float, rounding: float = 0.0) -> Boxes:
+def boxes(bound: float, ratio: float, rounding: float = 0.0) -> Boxes:
     """Cells in l, the two tails included. `rounding` is added to every loss."""
-    top = pure_losses(row_bound, ratio)
-    scale, end = _scale_and_end(row_bound, ratio)
-    if (
-        scale > MANY
-        or _tilted_mean(scale, end) > MANY
-        or _rounding(row_bound, scale) > MOST_ROUNDING
-    ):
+    top = pure_losses(bound, ratio)
+    scale, end = _scale_and_end(bound, ratio)
+    if scale > MANY or _tilted_mean(scale, end) > MANY or _rounding(bound, scale) > MOST_ROUNDING:
         limits = np.array(top)[:, None]
         return Boxes(*np.minimum(_crowded(scale, end), limits) + rounding)
     width = FINE if end <= INNER else COARSE * max(1.0, 3 * scale)
     reach = math.asinh(min(FARTHEST, 24 + 2 * max(top)) / 2)
     nodes = 2 * np.sinh(np.linspace(-reach, reach, math.ceil(2 * reach / width)))
-    accept, reject = losses(nodes, row_bound, ratio)
+    accept, reject = losses(nodes, bound, ratio)
     return Boxes(np.append(top[0], accept) + rounding, np.append(reject, top[1]) + rounding)
 
 
@@ -122,10 +118,10 @@ def _crowded(scale: float, end: float) -> np.ndarray:
     return np.stack([cells.accept, cells.reject]) + eta + eta / (8 - eta)
 
 
-def losses(log_ratio: np.ndarray, row_bound: float, ratio: float) -> tuple[np.ndarray, np.ndarray]:
+def losses(log_ratio: np.ndarray, bound: float, ratio: float) -> tuple[np.ndarray, np.ndarray]:
     """Upper bounds of A and R at each l."""
-    scale, end = _scale_and_end(row_bound, ratio)
-    weights, missed = _weights(row_bound, scale, end)
+    scale, end = _scale_and_end(bound, ratio)
+    weights, missed = _weights(bound, scale, end)
     parts = [
         _highest(some, weights, scale)
         for some in np.array_split(log_ratio, 1 + log_ratio.size * weights.size // BLOCK)
@@ -133,34 +129,34 @@ def losses(log_ratio: np.ndarray, row_bound: float, ratio: float) -> tuple[np.nd
     accept, reject = (np.concatenate(part) for part in zip(*parts, strict=True))
     high = _logarithms(accept * math.exp(missed[0]), reject * math.exp(-missed[1]))
     low = _logarithms(*_lowest(log_ratio, scale, end))
-    slack = 1 + _rounding(row_bound, scale)
-    most = pure_losses(row_bound, ratio)
+    slack = 1 + _rounding(bound, scale)
+    most = pure_losses(bound, ratio)
     return np.clip((high[0] - low[0]) * slack, TINY, most[0]), np.clip(
         (low[1] - high[1]) * slack, TINY, most[1]
     )
 
 
-def _rounding(row_bound: float, scale: float) -> float:
+def _rounding(bound: float, scale: float) -> float:
     """What rounding may take off a loss, relative to it.
 
     The logarithms are right to some 1e-13 of the rarer chance, more with many draws; the losses are
-    of the size of row_bound.
+    of the size of bound.
     """
-    return ROUNDING + (1 + scale) * ROUNDING / row_bound
+    return ROUNDING + (1 + scale) * ROUNDING / bound
 
 
-def _scale_and_end(row_bound: float, ratio: float) -> tuple[float, float]:
+def _scale_and_end(bound: float, ratio: float) -> tuple[float, float]:
     """B and W."""
-    return row_bound * (1 + 2 / ratio), math.log1p(ratio)
+    return bound * (1 + 2 / ratio), math.log1p(ratio)
 
 
-def _weights(row_bound: float, scale: float, end: float) -> tuple[np.ndarray, tuple[float, float]]:
+def _weights(bound: float, scale: float, end: float) -> tuple[np.ndarray, tuple[float, float]]:
     """Values of w, and how far log s may rise and log r may fall between them (fact 2)."""
     if end <= INNER:
         return np.array([end]), (0.0, 0.0)
     accept = 17 / 8 * scale + 5 * scale**2
     reject = scale + scale**2
-    count = (end - INNER) / math.sqrt(8 * MISSED * 2 * row_bound / accept)
+    count = (end - INNER) / math.sqrt(8 * MISSED * 2 * bound / accept)
     weights, width = np.linspace(INNER, end, 2 + int(np.clip(count, FEWEST, MOST)), retstep=True)
     return weights, (accept * width**2 / 8, reject * width**2 / 8)
 
@@ -224,13 +220,13 @@ def _logarithms(accept: np.ndarray, reject: np.ndarray) -> tuple[np.ndarray, np.
 
 
 @lru_cache(maxsize=100_000)
-def accept_rdp(row_bound: float, ratio: float, rounding: float, order: float) -> float:
+def accept_rdp(bound: float, ratio: float, rounding: float, order: float) -> float:
     """The Renyi divergence of an accept bit on a minibatch, from above."""
-    return largest_renyi(boxes(row_bound, ratio, rounding), order)
+    return largest_renyi(boxes(bound, ratio, rounding), order)
 
 
 @lru_cache(maxsize=1_000)
-def accept_rho(row_bound: float, ratio: float, rounding: float) -> float:
+def accept_rho(bound: float, ratio: float, rounding: float) -> float:
     """The smallest known rho of zero-concentrated privacy of that bit."""
-    most = max(pure_losses(row_bound, ratio)) + rounding
-    return largest_rate(lambda order: accept_rdp(row_bound, ratio, rounding, order), most)
+    most = max(pure_losses(bound, ratio)) + rounding
+    return largest_rate(lambda order: accept_rdp(bound, ratio, rounding, order), most)

@@ -139,7 +139,7 @@ def _log_moments(chances: np.ndarray, first: int, interval: float, tilts: np.nda
 def epsilon(costs: Mapping[Any, int], delta: float) -> float:
     """The least epsilon of the composed ledger at this delta, over both orders of the tables.
 
-    As if each release had its ideal law: `accountants` knows of distances.
+    As if each release had its ideal law: `accountants` adds total-variation errors.
     """
     if delta < SMALLEST_DELTA:
         has_rdp = all(np.isfinite(cost.rdp(np.array([2.0]))[0]) for cost in costs)

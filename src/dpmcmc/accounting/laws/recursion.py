@@ -60,7 +60,7 @@ MOST_GRID = 2**15
 @functools.lru_cache(maxsize=256)
 def steps(cost: Any, epsilon: float, delta: float) -> int:
     """The largest number of bits within (epsilon, delta), as if each had its ideal law:
-    `calibrate.steps` knows of distances.
+    `calibrate.steps` adds total-variation errors.
     """
     too_large = UnsupportedQuery(
         f"losses above {LARGEST:g}, or too small to distinguish from rounding, are more than the "
@@ -82,7 +82,7 @@ def steps(cost: Any, epsilon: float, delta: float) -> int:
         if count > certain and value > delta:
             is_close = last > (1 - CLOSE) * delta or value < (1 + CLOSE) * delta
             return (
-                _settled(cost, count - 1, epsilon, delta)
+                _checked_steps(cost, count - 1, epsilon, delta)
                 if is_close or count < SHORT
                 else count - 1
             )
@@ -90,9 +90,10 @@ def steps(cost: Any, epsilon: float, delta: float) -> int:
     raise AssertionError("the recursion does not end")
 
 
-def _settled(cost: Any, count: int, epsilon_: float, delta: float) -> int:
-    """The same number from `epsilon`, whose grid is another one: where they could differ it has the
-    last word.
+def _checked_steps(cost: Any, count: int, epsilon_: float, delta: float) -> int:
+    """The number of steps by `epsilon`, near `count`.
+
+    Its grid is another one. Where the two numbers could differ, this one is returned.
     """
     while count > 0 and epsilon(cost, count, delta) > epsilon_:
         count -= 1
@@ -104,7 +105,7 @@ def _settled(cost: Any, count: int, epsilon_: float, delta: float) -> int:
 @functools.lru_cache(maxsize=256)
 def epsilon(cost: Any, count: int, delta: float) -> float:
     """The least epsilon of `count` bits at this delta, as if each had its ideal law: `accountants`
-    knows of distances.
+    adds total-variation errors.
     """
     certain = math.inf if cost.pure() is None else count * cost.pure()
     reach = min(certain, _renyi_epsilon(cost, count, delta / 1000))

@@ -65,6 +65,6 @@ def _entry_text(entry: dict[str, Any]) -> str:
     cost = dict(entry["cost"])
     kind = cost.pop("kind")
     parts = ", ".join(
-        f"{name}={value}" for name, value in cost.items() if name != "distance" or value
+        f"{name}={value}" for name, value in cost.items() if name != "tv_error" or value
     )
     return f"{entry['count']} x {kind}({parts})"

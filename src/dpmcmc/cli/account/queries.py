@@ -150,7 +150,7 @@ def poisson_mixture(
 
 @command("minibatch-barker")
 def minibatch_barker(
-    row_bound: Annotated[
+    bound: Annotated[
         float, typer.Option(help="cM: the public bound of one row's energy difference.")
     ],
     ratio: Annotated[
@@ -171,9 +171,9 @@ def minibatch_barker(
     from dpmcmc.accounting.costs import ZCDP, MinibatchBarker
     from dpmcmc.accounting.laws.minibatch import loss_range
 
-    per_step = {MinibatchBarker(row_bound, ratio): 1}
+    per_step = {MinibatchBarker(bound, ratio): 1}
     if method is MinibatchMethod.pure:
-        by_range = Question({ZCDP(loss_range(row_bound, ratio) ** 2 / 8): 1}, "zcdp")
+        by_range = Question({ZCDP(loss_range(bound, ratio) ** 2 / 8): 1}, "zcdp")
         return Question(per_step, "pure", otherwise=by_range)
     return Question(per_step, "rdp" if method is MinibatchMethod.rdp else None)
 

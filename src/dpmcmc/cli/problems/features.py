@@ -117,14 +117,14 @@ def feature_rows(cells: dict[str, Any], settings: Settings) -> Any:
 
 
 def _scales(settings: Settings) -> str:
-    """Which numbers the prior of a regression is about."""
+    """The numbers that have the prior of a regression, in words."""
     has_levels = len(settings.limits) < len(settings.columns)
     middle = " and ".join(["bounds"] * bool(settings.limits) + ["levels"] * has_levels)
     parts = {
-        f"the intercept in the middle of {middle}": settings.intercept,
-        "what half the width of its bounds changes for each column": bool(settings.limits),
-        "all levels against the mean of their column's": settings.intercept and has_levels,
-        "all levels against the first": not settings.intercept and has_levels,
+        f"the intercept in the middle of all {middle}": settings.intercept,
+        "the change over half the width of its bounds, of each column": bool(settings.limits),
+        "the difference of each level from the mean of its column": settings.intercept
+        and has_levels,
+        "the difference of each level from the first": not settings.intercept and has_levels,
     }
-    *before, last = [words for words, is_there in parts.items() if is_there]
-    return f"{', '.join(before)} and {last}" if before else last
+    return "; ".join(words for words, is_there in parts.items() if is_there)

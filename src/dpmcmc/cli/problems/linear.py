@@ -96,20 +96,20 @@ def _notes(settings: Settings, features: Features, units: dict[str, str]) -> tup
     limits = settings.bounds[label]
     size = features.radius**2 + settings.intercept  # of a row, at most
     through = (
-        "the intercept around"
+        "of the intercept"
         if settings.intercept
         else f"there is no intercept: {label} at {features.place} is"
     )
     return (
         *(f"{name}: {unit}" for name, unit in units.items()),
-        f"noise: normal up to {HUBER:g} of its scale, then with exponential tails, so that rows "
-        "far off pull no harder; a scale "
+        f"noise: normal up to {HUBER:g} times its scale, then with exponential tails, so that rows "
+        "far off have no more influence than nearer ones; a scale "
         f"above {limits.half / 2:g} is a sign of bounds of {label} that are too narrow, or of "
         "rows that no line fits",
-        f"prior, normal around 0 ({through} {limits.middle:g}) with a standard deviation of "
-        f"{settings.prior_scale:g} noises: "
-        f"{features.prior}; around {CENTER:g}, with one of "
-        f"{NOISE_PRIOR * math.sqrt(SHARE * size):.3g}: {limits.half:g} / {NOISE}",
+        f"prior: normal with mean 0 ({through} {limits.middle:g}) and a standard deviation of "
+        f"{settings.prior_scale:g} times {NOISE}, for each of these: {features.prior}",
+        f"prior of {limits.half:g} / {NOISE}: normal with mean {CENTER:g} and standard deviation "
+        f"{NOISE_PRIOR * math.sqrt(SHARE * size):.3g}",
     )
 
 
@@ -117,7 +117,7 @@ def _line_of_the_bulk(label: str) -> str:
     """The noise has heavy tails, so that the line is not that of least squares."""
     return (
         f"The coefficients describe the bulk of the rows: rows whose {label} is far off have "
-        "little pull. "
+        "little influence. "
         "So this is not the line of the means, which least squares estimates: the two differ where "
         f"the values of {label} around the line are skewed, or outliers lie on one side of it."
     )

@@ -20,8 +20,8 @@ def logistic(settings: Settings) -> Problem:
     )
     model = model._replace(unravel=features.named)
     prior = (
-        f"prior, normal around 0 with a standard deviation of {settings.prior_scale:g}: "
-        f"{features.prior}"
+        f"prior: normal with mean 0 and standard deviation {settings.prior_scale:g}, for each of "
+        f"these: {features.prior}"
     )
     notes = (*(f"{name}: {unit}" for name, unit in features.units.items()), prior)
     information = np.array(features.information) / 5  # a row says at most 1/4 about its logit

@@ -68,7 +68,7 @@ def why_not_writable(out: Path, ledger: Path | None) -> Iterator[str]:
     if ledger is not None and ledger.resolve() == out.resolve():
         yield (
             f"--out and --ledger are both {out}: the posterior would replace what is kept of the "
-            "spends"
+            "grants"
         )
     elif out.suffix.lower() != ".nc":
         yield f"--out {out} must end in .nc: the posterior is a NetCDF file"

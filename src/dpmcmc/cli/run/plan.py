@@ -200,9 +200,10 @@ def _caution_lines(study: Study) -> Iterator[str]:
 
 
 def _chains_lines(study: Study) -> Iterator[str]:
+    which = "every step is" if study.thin == 1 else f"one of {study.thin} steps is"
     yield (
-        f"Chains:   keep 1 of {study.thin} steps, and {study.warmup:.0%} of these apart as "
-        f"warm-up; seed {study.sampler.seed}"
+        f"Chains:   {which} kept, and the first {study.warmup:.0%} of these apart as warm-up; "
+        f"seed {study.sampler.seed}"
     )
 
 

@@ -52,11 +52,11 @@ SHORTEST = 2.0**-8
 SMALLEST = 2.0**-24
 
 
-def check_row_bound(row_bound: float) -> None:
+def check_bound(bound: float) -> None:
     """Refuse bits on a grid so fine that the public part of the log-ratio does not fit it."""
-    if row_bound < SMALLEST:
+    if bound < SMALLEST:
         raise ValueError(
-            f"a row's log-ratio is clipped to {row_bound:.3g}, here or in the shortest moves, and "
+            f"a row's log-ratio is clipped to {bound:.3g}, here or in the shortest moves, and "
             f"less than {SMALLEST:.2g} is too small beside the prior's rounding: choose a larger "
             "bound (or clip, max_move, ratio, temperature)"
         )
@@ -100,7 +100,7 @@ class Accept:
 
     def __post_init__(self) -> None:
         check_sizes(self, "bound", "temperature")
-        check_row_bound(self.temperature * self.bound)
+        check_bound(self.temperature * self.bound)
         if not isinstance(self.test, AcceptanceTest):
             raise UnsupportedQuery(
                 f"{self.test}: its accept bit is not private; use Barker(), LazyBarker() or "
@@ -146,7 +146,7 @@ class Accept:
         range_ = self.temperature * self.bound * unit.sensitivity
         if isinstance(self.test, Penalty):
             return costs.AcceptBit(
-                self.test, range_ + rounding(self.test.sigma), distance=PENALTY_TV_ERROR
+                self.test, range_ + rounding(self.test.sigma), tv_error=PENALTY_TV_ERROR
             )
         return costs.AcceptBit(self.test, range_ + ROUNDING)
 
@@ -187,7 +187,7 @@ class PenaltyAccept:
 
     def __post_init__(self) -> None:
         check_sizes(self, "clip", "noise_multiplier", "max_move", "temperature")
-        check_row_bound(self.temperature * self.clip * self.max_move * SHORTEST)
+        check_bound(self.temperature * self.clip * self.max_move * SHORTEST)
 
     def answer(
         self,
@@ -234,7 +234,7 @@ class PenaltyAccept:
         test = Penalty(self.noise_multiplier * range_)
         # Divided by the noise, rounding weighs most at the shortest move.
         return costs.AcceptBit(
-            test, range_ + rounding(test.sigma) / SHORTEST, distance=PENALTY_TV_ERROR
+            test, range_ + rounding(test.sigma) / SHORTEST, tv_error=PENALTY_TV_ERROR
         )
 
 

@@ -79,7 +79,7 @@ def subsampled_cost(
         batch.rate * (1 + RATE_ROUNDING),
         noise_multiplier,
         unit.neighbours,
-        distance=noise_tv_error + TV_ERROR,
+        tv_error=noise_tv_error + TV_ERROR,
     )
 
 

@@ -1,4 +1,4 @@
-"""The noisy curvature: minus the sum of the rows' Hessians, each clipped in Frobenius norm.
+"""A noisy Hessian: minus the sum of the rows' Hessians, each clipped in Frobenius norm.
 
 One release of it, at a public point, is worth buying: for n rows its entries grow like n while the
 noise does not, so a small part of the budget gives a matrix that scales moves, masses and Newton
@@ -39,7 +39,7 @@ NOISE_BITS = 17
 
 @dataclass(frozen=True)
 class Curvature:
-    """The noisy curvature: minus the sum of the rows' Hessians, each clipped in Frobenius norm.
+    """A noisy Hessian: minus the sum of the rows' Hessians, each clipped in Frobenius norm.
 
     Released is  sum_i clip(-H_i) + noise,  H_i the Hessian of row i's log-likelihood: a symmetric
     (d, d) matrix. The noise on the diagonal has the standard deviation s = noise_multiplier *
@@ -61,7 +61,7 @@ class Curvature:
     """
 
     released: ClassVar[str] = (
-        "curvature matrices of the log-likelihood, each row's clipped, with Gaussian noise"
+        "Hessians of the log-likelihood, each row's clipped, with Gaussian noise"
     )
     adds: ClassVar[bool] = True  # the answers of several owners
     is_direction: ClassVar[bool] = True
@@ -91,8 +91,8 @@ class Curvature:
         upper = np.triu_indices(model.dimension)
         if len(upper[0]) > MAX_DIMENSION:
             raise ValueError(
-                f"dimension={model.dimension} has more curvatures than the {MAX_DIMENSION} that "
-                "noise is charged for"
+                f"dimension={model.dimension} has more second derivatives than the {MAX_DIMENSION} "
+                "that noise is charged for"
             )
         if self.part(rows) is not None:
             return self._of_integers(key, rows, position)

@@ -359,7 +359,7 @@ class BatchBarker:
         """
         batches.refuse_several_rows(unit)
         return costs.DPBarker(
-            self.batch.size, self.batch.of, distance=coins.REAL_TV_ERROR + batches.TV_ERROR
+            self.batch.size, self.batch.of, tv_error=coins.REAL_TV_ERROR + batches.TV_ERROR
         )
 
     def _scale(self) -> float:

@@ -151,7 +151,7 @@ class Gradient:
         """
         tv_error = _tv_error(self.noise_multiplier, unit)
         if self.batch is None:
-            return costs.Gaussian(self.noise_multiplier, distance=tv_error)
+            return costs.Gaussian(self.noise_multiplier, tv_error=tv_error)
         return batches.subsampled_cost(self.batch, unit, self.noise_multiplier, tv_error)
 
 
@@ -238,7 +238,7 @@ class CenteredGradient:
                 "Gradient"
             )
         return costs.Gaussian(
-            self.noise_multiplier, distance=_tv_error(self.noise_multiplier, unit)
+            self.noise_multiplier, tv_error=_tv_error(self.noise_multiplier, unit)
         )
 
 

@@ -136,7 +136,7 @@ class NonPrivateAccept:
     def __post_init__(self) -> None:
         _check(self, "bound")
         if self.bound is not None:
-            accept.check_row_bound(self.temperature * self.bound)
+            accept.check_bound(self.temperature * self.bound)
         if not hasattr(self.test, "probability"):
             raise ValueError(
                 f"test={self.test!r} must be an acceptance test: Metropolis(), Barker(), ..."

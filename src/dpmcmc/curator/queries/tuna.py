@@ -55,7 +55,7 @@ from dpmcmc.curator.noise.noisy_sums import noisy
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.queries.accept import (
     ROUNDING,
-    check_row_bound,
+    check_bound,
     clamped_log_ratio,
     decide,
     noise_of,
@@ -146,7 +146,7 @@ class TunaBarker:
         bound = self.temperature * self.bound
         rounding = ROUNDING + 2 * coins.COIN_TV_ERROR * bound * (1 + self.ratio) ** 3 / self.ratio
         return costs.MinibatchBarker(
-            bound, self.ratio, distance=batches.TV_ERROR, rounding=rounding
+            bound, self.ratio, tv_error=batches.TV_ERROR, rounding=rounding
         )
 
 
@@ -224,7 +224,7 @@ class TunaRatio:
         weight = math.log1p(self.ratio)
         tv_error = batches.TV_ERROR + gaussian.gaussian_tv_error(self.noise_multiplier * 2.0**BITS)
         return costs.PoissonMixture(
-            rate, weight, self.noise_multiplier * weight, unit.neighbours, distance=tv_error
+            rate, weight, self.noise_multiplier * weight, unit.neighbours, tv_error=tv_error
         )
 
 
@@ -492,7 +492,7 @@ def _grid(query) -> float:
 def _check(query) -> None:
     check_sizes(query, "bound", "ratio", "temperature")
     if traits(query).is_bit:
-        check_row_bound(math.log1p(query.ratio))
+        check_bound(math.log1p(query.ratio))
     if query.ratio > MAX_RATIO:
         raise ValueError(
             f"ratio={query.ratio} must be at most {MAX_RATIO:g}: beyond, a step costs more than it "
