@@ -11,8 +11,9 @@ are those of the other path.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,80 +33,102 @@ HALF_BITS = 6  # of L
 LEAST_WIDTH = 16  # that a tensor core takes
 
 
-def all_sums(
-    rows: Any,
-    whole: Any,
-    place_of: Callable[[Any, Any], tuple[Any, Any]],
-    look_up: Callable[..., Any],
-    root_shift: int,
-) -> tuple[Any, Any]:
+class Pass(NamedTuple):
+    """What every program is given, besides the arrays.
+
+    Attributes:
+        num_rows: The number of rows, those that are ignored included.
+        dimension: The number of features.
+        place_of: (X . T, label) -> the cell in the tables and the place in it.
+        look_up: (load, cell, place) -> the value of a table, whose entries `load` reads.
+        root_shift: r is X S 2^-root_shift.
+    """
+
+    num_rows: int
+    dimension: int
+    place_of: Callable[[Any, Any], tuple[Any, Any]]
+    look_up: Callable[..., Any]
+    root_shift: int
+
+    @property
+    def width(self) -> int:
+        """The number of columns of a tile."""
+        return max(LEAST_WIDTH, 1 << (self.dimension - 1).bit_length())
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """Of a program's sums: of the slopes' digits times L and times H, and of r r'."""
+        width = self.width
+        return (LEAST_WIDTH, width), (LEAST_WIDTH, width), (width, width)
+
+
+def all_sums(rows: Any, whole: Any, made: Pass) -> tuple[Any, Any]:
     """The sums of K X and of r r' over all rows.
 
     Args:
         rows: The rows as integers.
         whole: The position as integers, in float64.
-        place_of: (X . T, label) -> the cell in the tables and the place in it.
-        look_up: (load, cell, place) -> the value of a table, whose entries `load` reads.
-        root_shift: r is X S 2^-root_shift.
+        made: What the kernel is made of.
 
     Returns:
         Both, int64.
     """
-    num_rows, dimension = rows.features.shape
-    width = max(LEAST_WIDTH, 1 << (dimension - 1).bit_length())
-    shapes = (LEAST_WIDTH, width), (LEAST_WIDTH, width), (width, width)
-
-    def kernel(features_ref, labels_ref, whole_ref, slopes_ref, roots_ref, *sums_ref):
-        first = pallas.program_id(0) * np.int32(TILE * STEPS)
-        column = lax.broadcasted_iota(jnp.int32, (TILE, width), 1)
-        digit = lax.broadcasted_iota(jnp.int32, (TILE, LEAST_WIDTH), 1)
-
-        def add_tile(step, totals):
-            number = first + step * np.int32(TILE) + lax.iota(jnp.int32, TILE)
-            is_row = number < num_rows
-            is_cell = is_row[:, None] & (column < dimension)
-            cells = _load(features_ref, number[:, None] * dimension + column, is_cell)
-            label = _load(labels_ref, number, is_row)
-            predictor = jnp.sum(cells.astype(jnp.float64) * whole_ref[...], axis=1)
-            places = place_of(predictor, label)
-            slope, root = (
-                look_up(lambda at, ref=ref: triton.load(ref.at[at]), *places)
-                for ref in (slopes_ref, roots_ref)
-            )
-            low, high = _halves(cells.astype(jnp.int32))
-            digits = _digits(slope, digit)
-            exact = cells.astype(jnp.float32) * root.astype(jnp.float32)[:, None]
-            vectors = round_half_even(exact * np.float32(2.0**-root_shift)).astype(jnp.bfloat16)
-            made = _product(digits, low), _product(digits, high), _product(vectors, vectors)
-            return tuple(total + part for total, part in zip(totals, made, strict=True))
-
-        zeros = tuple(jnp.zeros(shape, jnp.float32) for shape in shapes)
-        totals = lax.fori_loop(np.int32(0), np.int32(STEPS), add_tile, zeros)
-        for ref, total in zip(sums_ref, totals, strict=True):
-            ref[...] = total
-
-    num_programs = -(-num_rows // (TILE * STEPS))
+    num_programs = -(-made.num_rows // (TILE * STEPS))
     zero = np.int32(0)
     parts = pallas.pallas_call(
-        kernel,
+        functools.partial(_kernel, made),
         grid=(num_programs,),
         out_specs=[
-            pallas.BlockSpec((None, *shape), lambda index: (index, zero, zero)) for shape in shapes
+            pallas.BlockSpec((None, *shape), lambda index: (index, zero, zero))
+            for shape in made.shapes
         ],
-        out_shape=[jax.ShapeDtypeStruct((num_programs, *shape), jnp.float32) for shape in shapes],
-        compiler_params=triton.CompilerParams(num_warps=4 if width <= 64 else 8, num_stages=1),
+        out_shape=[
+            jax.ShapeDtypeStruct((num_programs, *shape), jnp.float32) for shape in made.shapes
+        ],
+        compiler_params=triton.CompilerParams(num_warps=4 if made.width <= 64 else 8, num_stages=1),
         interpret=layouts.INTERPRET,
     )(
         rows.features.reshape(-1),
         rows.labels,
-        jnp.pad(whole, (0, width - dimension)),
+        jnp.pad(whole, (0, made.width - made.dimension)),
         rows.slopes,
         rows.roots,
     )
     low, high, hessian = (jnp.sum(part.astype(jnp.int64), axis=0) for part in parts)
     scales = 2 ** (DIGIT_BITS * np.arange(SLOPE_DIGITS, dtype=np.int64))
     gradient = scales @ (low + 2**HALF_BITS * high)[:SLOPE_DIGITS]
-    return gradient[:dimension], hessian[:dimension, :dimension]
+    return gradient[: made.dimension], hessian[: made.dimension, : made.dimension]
+
+
+def _kernel(made: Pass, features_ref, labels_ref, whole_ref, slopes_ref, roots_ref, *sums_ref):
+    """One program: the sums over its rows, tile by tile."""
+    first = pallas.program_id(0) * np.int32(TILE * STEPS)
+    column = lax.broadcasted_iota(jnp.int32, (TILE, made.width), 1)
+    digit = lax.broadcasted_iota(jnp.int32, (TILE, LEAST_WIDTH), 1)
+
+    def add_tile(step, totals):
+        number = first + step * np.int32(TILE) + lax.iota(jnp.int32, TILE)
+        is_row = number < made.num_rows
+        is_cell = is_row[:, None] & (column < made.dimension)
+        cells = _load(features_ref, number[:, None] * made.dimension + column, is_cell)
+        label = _load(labels_ref, number, is_row)
+        predictor = jnp.sum(cells.astype(jnp.float64) * whole_ref[...], axis=1)
+        places = made.place_of(predictor, label)
+        slope, root = (
+            made.look_up(lambda at, ref=ref: triton.load(ref.at[at]), *places)
+            for ref in (slopes_ref, roots_ref)
+        )
+        low, high = _halves(cells.astype(jnp.int32))
+        digits = _digits(slope, digit)
+        exact = cells.astype(jnp.float32) * root.astype(jnp.float32)[:, None]
+        vectors = round_half_even(exact * np.float32(2.0**-made.root_shift)).astype(jnp.bfloat16)
+        products = _product(digits, low), _product(digits, high), _product(vectors, vectors)
+        return tuple(total + part for total, part in zip(totals, products, strict=True))
+
+    zeros = tuple(jnp.zeros(shape, jnp.float32) for shape in made.shapes)
+    totals = lax.fori_loop(np.int32(0), np.int32(STEPS), add_tile, zeros)
+    for ref, total in zip(sums_ref, totals, strict=True):
+        ref[...] = total
 
 
 def _load(ref, index, mask):

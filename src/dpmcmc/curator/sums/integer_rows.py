@@ -351,10 +351,12 @@ def sum_here(rows: IntegerRows, whole, kinds: tuple[str, ...]):
 
 
 def _by_kernel(rows: IntegerRows, whole) -> dict[str, Any]:
-    from dpmcmc.curator.sums import gpu_integers
+    from dpmcmc.curator.sums.gpu_integers import Pass, all_sums
 
     place_of = functools.partial(_place_of, rows.step)
-    gradient, hessian = gpu_integers.all_sums(rows, whole, place_of, _looked_up, ROOT_SHIFT)
+    num_rows, dimension = rows.features.shape
+    made = Pass(num_rows, dimension, place_of, _looked_up, ROOT_SHIFT)
+    gradient, hessian = all_sums(rows, whole, made)
     return {"gradient": gradient, "hessian": hessian}
 
 
