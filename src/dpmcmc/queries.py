@@ -62,6 +62,7 @@ Example:
 from dpmcmc.checks import check_sizes
 from dpmcmc.curator.noise.gaussian import discrete_gaussian, gaussian_sigma, gaussian_tv_error
 from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_tv_error
+from dpmcmc.curator.noise.radial import radial_noise, radial_tv_error, radial_variance
 from dpmcmc.curator.noise.stream import random_words
 from dpmcmc.curator.queries.accept import Accept, PenaltyAccept
 from dpmcmc.curator.queries.batches import FixedBatch, PoissonBatch
@@ -69,7 +70,7 @@ from dpmcmc.curator.queries.count import Count
 from dpmcmc.curator.queries.curvature import Curvature
 from dpmcmc.curator.queries.filtered import FilteredAccept
 from dpmcmc.curator.queries.fixed_batch import BatchBarker, BatchRatio
-from dpmcmc.curator.queries.gradient import CenteredGradient, Gradient
+from dpmcmc.curator.queries.gradient import CenteredGradient, Gradient, RadialGradient
 from dpmcmc.curator.queries.log_ratio import LogRatio
 from dpmcmc.curator.queries.nonprivate import (
     NonPrivateAccept,
@@ -112,6 +113,7 @@ __all__ = [
     "PoissonBatch",
     "PublishedFastMH",
     "Query",
+    "RadialGradient",
     "SufficientStatistic",
     "Table",
     "Traits",
@@ -129,6 +131,9 @@ __all__ = [
     "gaussian_tv_error",
     "integer_sigma",
     "noisy",
+    "radial_noise",
+    "radial_tv_error",
+    "radial_variance",
     "random_words",
     "rowwise",
     "sum_counted",

@@ -4,7 +4,7 @@ A ledger is a mapping from costs to how often each was incurred. The methods, by
 
     gaussian      exact, for Gaussian queries alone (:cite:p:`raisa2021hamiltonian`, Theorem 2.4)
     pld           privacy-loss distributions by connect-the-dots on exact profiles; almost exact,
-                  for costs that all have a profile
+                  for costs that all have a profile. Gaussian ones are composed to one before
     recursion     exact for accept bits of one kind, up to its grid; slow, so only when asked for
     rdp           Renyi divergences of the best order, best conversion; for costs that all have
                   finite divergences and were chosen in advance
@@ -324,7 +324,7 @@ def pld_epsilon(costs: Costs, delta: float) -> float:
     from dpmcmc.accounting.laws import pld
 
     _check_number(costs)
-    return pld.epsilon(costs, delta)
+    return pld.epsilon(_with_one_gaussian(costs), delta)
 
 
 def pld_pair_epsilon(costs: Costs, delta: float) -> float:
@@ -355,7 +355,20 @@ def pld_pair_epsilon(costs: Costs, delta: float) -> float:
     if not any(isinstance(cost, SubsampledGaussian) and cost.scheme == "fixed" for cost in costs):
         raise UnsupportedQuery("this ledger has no fixed-size batch: the pair is the same as pld")
     _check_number(costs)
-    return pld.epsilon({_loosened(cost): count for cost, count in costs.items()}, delta)
+    loosened = {_loosened(cost): count for cost, count in costs.items()}
+    return pld.epsilon(_with_one_gaussian(loosened), delta)
+
+
+def _with_one_gaussian(costs: Costs) -> Costs:
+    """The costs with all Gaussian ones among them composed, exactly, to one.
+
+    A ledger of Gaussian costs alone stays as it is.
+    """
+    gaussian_costs = {cost: count for cost, count in costs.items() if isinstance(cost, Gaussian)}
+    others = {cost: count for cost, count in costs.items() if not isinstance(cost, Gaussian)}
+    if not gaussian_costs or not others:
+        return costs
+    return {Gaussian(1 / gaussian_mu(gaussian_costs)): 1} | others
 
 
 def _check_number(costs: Costs) -> None:
@@ -615,7 +628,7 @@ def _deltas(costs: Costs, epsilon: float) -> list[float]:
         from dpmcmc.accounting.laws import pld
 
         _check_number(costs)
-        bounds.append(pld.delta(costs, epsilon))
+        bounds.append(pld.delta(_with_one_gaussian(costs), epsilon))
     with contextlib.suppress(UnsupportedQuery):
         bounds.append(0.0 if pure_epsilon(costs, 0.0) <= epsilon else 1.0)
     return bounds

@@ -12,12 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 from dpmcmc.accounting import accountants
-from dpmcmc.accounting.costs import Costs
+from dpmcmc.accounting.costs import Costs, Gaussian, Radial
 from dpmcmc.accounting.laws import gaussian
 from dpmcmc.accounting.search import LIMIT, largest_within
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 
 NOISE_DIGITS = 10_000  # noise multipliers are whole numbers of ten-thousandths
+RADIAL_DIGITS = 2**20  # the epsilon of radial noise is so many times finer than the budget's
+MARGIN = 1e-9  # of epsilon: Gaussian costs that compose to `mu` do so up to rounding
 
 
 def steps(
@@ -143,6 +145,60 @@ def noise(
             f"delta={delta:g}: ask for less"
         )
     return (digits + 1) / NOISE_DIGITS
+
+
+def radial_epsilon(epsilon: float, delta: float, mu: float, dimension: int) -> float:
+    """Return the largest epsilon of one release with radial noise that fits beside Gaussian ones.
+
+    One hundredth of delta is left for total-variation errors, as accountants leave it.
+
+    Args:
+        epsilon: The epsilon of the promise, for all releases together.
+        delta: The delta of the promise.
+        mu: The Gaussian-DP parameter of the Gaussian releases: `accountants.gaussian_mu`, or 0.
+        dimension: The number of entries of the vector.
+
+    Returns:
+        The `epsilon` of `costs.Radial`, a millionth of the promise's too small at most.
+
+    Raises:
+        BudgetExceeded: The Gaussian releases leave nothing.
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> from dpmcmc.accounting import accountants, calibrate
+        >>> from dpmcmc.accounting.costs import Gaussian, Radial
+        >>> size = calibrate.radial_epsilon(1.0, 1e-6, mu=0.1, dimension=7)
+        >>> 0.7 < size < 0.9
+        True
+        >>> both = {Gaussian(1 / 0.1): 1, Radial(size, 7): 1}
+        >>> accountants.epsilon(both, 1e-6).epsilon <= 1
+        True
+    """
+    accountants.check_budget(epsilon, delta)
+    if not 0 <= mu < math.inf:
+        raise ValueError(f"mu={mu} must be at least 0 and finite: it is a Gaussian-DP parameter")
+    kept = (1 - accountants.RESERVE) * delta
+    gaussian_costs = {Gaussian(1 / mu): 1} if mu > 0 else {}
+    target = (1 - MARGIN) * epsilon
+    unit = epsilon / RADIAL_DIGITS
+
+    def excess(digits: int) -> float:
+        if digits == 0:
+            return -math.inf
+        costs = gaussian_costs | {Radial(digits * unit, dimension): 1}
+        return _log_ratio(_spent(costs, kept, None), target)
+
+    # As if it were Gaussian, but for what radial noise is known to gain
+    rest = math.sqrt(max(0.0, gaussian.mu(epsilon, kept) ** 2 - mu**2))
+    guess = rest * math.sqrt(dimension + 6) / unit if unit > 0 else 1.0
+    digits = largest_within(excess, max(1, round(guess)))
+    if digits == 0:
+        raise BudgetExceeded(
+            f"Gaussian releases of mu={mu:.6g} leave nothing of epsilon={epsilon:g}, "
+            f"delta={delta:g} for radial noise: spend less on them"
+        )
+    return digits * unit
 
 
 def left(

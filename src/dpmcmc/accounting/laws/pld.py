@@ -46,6 +46,7 @@ EPS = float(np.finfo(float).eps)
 ROUNDED = 4e-15  # of a law: so much may be missing in every step
 # Of all steps together: what is left to fast transforms, unless there are more terms than
 RARE = 0.1
+FEW = 8  # So many steps are left to fast transforms altogether: each is off by some 1e-13
 MOST_TERMS = 2**22
 # The best is some 8 over the spread of the summed loss, which is above 2 delta
 TILTS = np.geomspace(1e-6, 1e11, 62)
@@ -297,6 +298,11 @@ def _logarithm(
     small chance.
     """
     size = chances.size
+    if count <= FEW:
+        value = fft.rfft(chances)[frequencies]
+        length = np.maximum(np.abs(value), 1e-100)
+        wrong = 2 * _unit(size) * np.sum(chances) / length
+        return np.log(length) + 1j * np.angle(value), wrong, np.zeros(frequencies.size, int)
     filled = np.flatnonzero(chances)
     filled = filled[np.argsort(chances[filled], kind="stable")]
     left = np.cumsum(chances[filled])

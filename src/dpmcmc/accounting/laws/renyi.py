@@ -86,6 +86,21 @@ def amplified(base: Callable[[np.ndarray], np.ndarray], rate: float) -> Curve:
     return lambda orders: chord(lambda order: _log_moment(base, rate, order), orders)
 
 
+def dp_barker(batch: int, bound: str, orders: np.ndarray) -> np.ndarray:
+    r"""Renyi divergence of a step of DP Barker (:cite:p:`raisa2021thesis`) on one batch when one of
+    its rows is replaced: as printed ("paper"), or exact ("tight").
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if bound == "paper":
+            room = batch - 5 * orders
+            logarithm = np.log(2 * batch / room) / (2 * (orders - 1))
+            return np.where(room > 0, 5 / (2 * batch) + logarithm + 2 * orders / room, math.inf)
+        d = 4 * (batch - 1) / batch**2
+        rest = 1 - (orders - 1) * d
+        values = -np.log1p(d) / 2 - np.log(rest) / (2 * (orders - 1)) + 2 * orders / (batch * rest)
+        return np.where(rest > 0, values, math.inf)
+
+
 def chord(log_moment: Callable[[int], float], orders: np.ndarray) -> np.ndarray:
     """Divergences at any order from (a - 1) D_a at whole ones, which is convex in a and 0 at order
     1.
