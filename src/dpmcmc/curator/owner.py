@@ -32,7 +32,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import filters
-from dpmcmc.accounting.bill import Entry, checked, total_costs
+from dpmcmc.accounting.bill import Entry, checked, to_json, total_costs
 from dpmcmc.accounting.ledger import record_all
 from dpmcmc.accounting.statement import LargeDelta, Statement
 from dpmcmc.curator import checks
@@ -40,6 +40,7 @@ from dpmcmc.curator.account import Account, delta_warnings, unit_of
 from dpmcmc.curator.facts import Facts, facts_of
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.placement import AXIS, place
+from dpmcmc.curator.processes import check_same_table, from_first, in_all, processes_of
 from dpmcmc.curator.programs.program import (
     SECRET_SHAPE,
     Executable,
@@ -88,7 +89,9 @@ class Curator:
             of the lazy one).
         ledger: A file that keeps the spends, so that another process opening the same table goes on
             where this one stopped.
-        devices: The devices over which the rows are spread.
+        devices: The devices over which the rows are spread: of several processes that
+            `jax.distributed` has joined, if every one of them makes the same curator of the same
+            table. Each copies the part of its own devices.
         unit: Whom noise and figures are for where there is no budget, such as the `budget.unit` of
             one that there could be. One row that is replaced, if left out.
         fixed_secret: 512 bits that replace the operating system's, for tests and figures only: the
@@ -133,6 +136,8 @@ class Curator:
         self._meter = Meter()
         unit = unit_of(budget, unit)
         self._passes: Passes | None = None
+        self._processes = processes_of(devices)
+        checks.check_processes(self._processes, ledger)
         engine = engine_of(rows)
         if engine is not None:
             checks.check_engine(persons, devices)
@@ -148,7 +153,7 @@ class Curator:
             shared_by,
             ledger,
             is_enforced=persons is not None,
-            engine=engine,
+            engine=engine if self._processes is None else self._processes,
         )
 
     def _place(
@@ -165,14 +170,15 @@ class Curator:
             None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
         )
         self._row = one_row(leaves)
+        if self._processes is not None:
+            check_same_table(leaves)
         checks.check_model(model, self._row)
         with own_settings(is_double(self._row)):
             self._model = linear_rows.freeze_features(model, self._row)
-        slots = (
-            None
-            if unit.is_count_public
-            else stream.random_order(capacity, self._fixed_secret)[:num_rows]
-        )
+        slots = None
+        if not unit.is_count_public:
+            order = stream.random_order(capacity, self._fixed_secret)
+            slots = self._of_first_process(order)[:num_rows]
         placed = place(self._model, leaves, num_rows, capacity, slots, self._mesh)
         self._rows, self._num_rows, self._by_columns = placed
         return capacity
@@ -495,11 +501,13 @@ class Curator:
         )(stored, num_rows, secret, *arguments)
 
     def _fresh_secret(self) -> np.ndarray:
-        return (
-            stream.fresh_secret()
-            if self._fixed_secret is None
-            else np.asarray(self._fixed_secret, np.uint32)
-        )
+        if self._fixed_secret is not None:
+            return np.asarray(self._fixed_secret, np.uint32)
+        return self._of_first_process(stream.fresh_secret())
+
+    def _of_first_process(self, numbers: np.ndarray) -> np.ndarray:
+        """Random numbers that all processes must share."""
+        return numbers if self._processes is None else from_first(numbers.astype(np.uint32))
 
 
 def _check_promise(
@@ -603,7 +611,8 @@ class Grant(Handle):
             granted.check(program.plan)
             curator._meter = granted.meter
             try:
-                return execute(program.compiled, granted.take(program.plan), arguments)
+                found = execute(program.compiled, granted.take(program.plan), arguments)
+                return found if curator._mesh is None else jax.tree.map(_on_no_device, found)
             except Exception:
                 failure = None if curator._passes is None else curator._passes.failure()
                 if failure is None:
@@ -645,10 +654,12 @@ def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
 
 
 def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
-    for owner in owners:
-        owner.check(plan)
     accounts = [owner._account for owner in owners]
-    bills = [account.bill(plan) for account in accounts]
+    check = functools.partial(_checked_bills, owners, plan)
+    if any(owner._processes is not None for owner in owners):
+        bills = in_all(check, lambda bills: repr(list(map(to_json, bills))).encode())
+    else:
+        bills = check()
     # Everything that can fail comes before the ledger: after it, the draws must be delivered.
     statements = [
         owner._account.statement(plan, bill, owner._fixed_secret is not None)
@@ -667,6 +678,21 @@ def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
         if account.filter is not None:
             account.filter.spend(total_costs(bill))
     return grants
+
+
+def _checked_bills(owners: Sequence[Curator], plan: Plan) -> list[tuple[Entry, ...]]:
+    for owner in owners:
+        owner.check(plan)
+    return [owner._account.bill(plan) for owner in owners]
+
+
+def _on_no_device(value: Any) -> Any:
+    """A value that all devices have, as one that may be copied to any of them."""
+    is_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+    numbers = jax.random.key_data(value) if is_key else value
+    with own_settings():
+        copied = jnp.asarray(np.asarray(numbers.addressable_data(0)))
+    return jax.random.wrap_key_data(copied, impl=jax.random.key_impl(value)) if is_key else copied
 
 
 def _of_first(table: Table, value):
