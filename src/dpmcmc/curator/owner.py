@@ -28,18 +28,17 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import filters
-from dpmcmc.accounting.bill import Entry, checked, to_json, total_costs
+from dpmcmc.accounting.bill import Entry, checked, total_costs
 from dpmcmc.accounting.ledger import record_all
 from dpmcmc.accounting.statement import LargeDelta, Statement
 from dpmcmc.curator import checks
 from dpmcmc.curator.account import Account, delta_warnings, unit_of
 from dpmcmc.curator.facts import Facts, facts_of
 from dpmcmc.curator.noise import stream
-from dpmcmc.curator.placement import AXIS, place
+from dpmcmc.curator.placement import AXIS, of_first_device, on_no_device, place
 from dpmcmc.curator.processes import check_same_table, from_first, in_all, processes_of
 from dpmcmc.curator.programs.program import (
     SECRET_SHAPE,
@@ -440,7 +439,7 @@ class Curator:
         if len(kinds) < 2 or len(passes) > 1:
             return {}
         if table.axis is not None:
-            points = tuple(_of_first(table, value) for value in points)
+            points = tuple(of_first_device(table, value) for value in points)
         return passes.pop()(table, tuple(sorted(kinds)), *points)
 
     def answer(
@@ -475,7 +474,7 @@ class Curator:
             check_streamed(query, self._passes.rows)
         table, secret = held
         if table.axis is not None:
-            words, *points = (_of_first(table, value) for value in (words, *points))
+            words, *points = (of_first_device(table, value) for value in (words, *points))
         table = dataclasses.replace(table, sums=sums or None)
         answer = query.answer(
             stream.ask_key(secret, words, query, points, place), self.model, table, *points
@@ -612,7 +611,7 @@ class Grant(Handle):
             curator._meter = granted.meter
             try:
                 found = execute(program.compiled, granted.take(program.plan), arguments)
-                return found if curator._mesh is None else jax.tree.map(_on_no_device, found)
+                return found if curator._mesh is None else jax.tree.map(on_no_device, found)
             except Exception:
                 failure = None if curator._passes is None else curator._passes.failure()
                 if failure is None:
@@ -655,11 +654,7 @@ def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
 
 def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
     accounts = [owner._account for owner in owners]
-    check = functools.partial(_checked_bills, owners, plan)
-    if any(owner._processes is not None for owner in owners):
-        bills = in_all(check, lambda bills: repr(list(map(to_json, bills))).encode())
-    else:
-        bills = check()
+    bills = in_all(owners[0]._processes, functools.partial(_checked_bills, owners, plan))
     # Everything that can fail comes before the ledger: after it, the draws must be delivered.
     statements = [
         owner._account.statement(plan, bill, owner._fixed_secret is not None)
@@ -684,24 +679,3 @@ def _checked_bills(owners: Sequence[Curator], plan: Plan) -> list[tuple[Entry, .
     for owner in owners:
         owner.check(plan)
     return [owner._account.bill(plan) for owner in owners]
-
-
-def _on_no_device(value: Any) -> Any:
-    """A value that all devices have, as one that may be copied to any of them."""
-    is_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-    numbers = jax.random.key_data(value) if is_key else value
-    with own_settings():
-        copied = jnp.asarray(np.asarray(numbers.addressable_data(0)))
-    return jax.random.wrap_key_data(copied, impl=jax.random.key_impl(value)) if is_key else copied
-
-
-def _of_first(table: Table, value):
-    """The value that the first device has, for all devices, to the last bit.
-
-    Otherwise a program could ask about another point on each device, and would be billed for one
-    answer.
-    """
-    bits = lax.bitcast_convert_type(value, jnp.uint64 if value.dtype.itemsize == 8 else jnp.uint32)
-    return lax.bitcast_convert_type(
-        table.over_devices(jnp.where(table.device[0] == 0, bits, 0)), value.dtype
-    )

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import PartitionSpec
 
 from dpmcmc.curator.sums import fused
-from dpmcmc.curator.sums.exact_sum import piece_layout
+from dpmcmc.curator.sums.exact_sum import Table, piece_layout
 from dpmcmc.curator.sums.integer_rows import integer_rows
 from dpmcmc.precision import own_settings
 from dpmcmc.types import Model
@@ -152,3 +153,24 @@ def _device_numbers(mesh: Any) -> Any:
         return None
     numbers = [np.full(1, number, np.int32) for number in _own_devices(mesh)]
     return _joined(numbers, mesh, PartitionSpec(AXIS))
+
+
+def on_no_device(value: Any) -> Any:
+    """A value that all devices have, as one that may be copied to any of them."""
+    is_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+    numbers = jax.random.key_data(value) if is_key else value
+    with own_settings():
+        copied = jnp.asarray(np.asarray(numbers.addressable_data(0)))
+    return jax.random.wrap_key_data(copied, impl=jax.random.key_impl(value)) if is_key else copied
+
+
+def of_first_device(table: Table, value):
+    """The value that the first device has, for all devices, to the last bit.
+
+    Otherwise a program could ask about another point on each device, and would be billed for one
+    answer.
+    """
+    bits = lax.bitcast_convert_type(value, jnp.uint64 if value.dtype.itemsize == 8 else jnp.uint32)
+    return lax.bitcast_convert_type(
+        table.over_devices(jnp.where(table.device[0] == 0, bits, 0)), value.dtype
+    )

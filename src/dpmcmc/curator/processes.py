@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from dpmcmc.accounting.bill import Entry, to_json
 from dpmcmc.errors import PrivacyRefusal
 
 SAMPLED = 1024  # rows that are compared
@@ -89,25 +90,29 @@ def check_same_table(leaves: Any) -> None:
         )
 
 
-def in_all(function: Callable[[], Any], digest_of: Callable[[Any], bytes]) -> Any:
-    """What the function returns, if it returns in all processes, and the same in all.
+def in_all(
+    processes: Processes | None, check: Callable[[], list[tuple[Entry, ...]]]
+) -> list[tuple[Entry, ...]]:
+    """The bills that a check returns, if it does in all processes, and the same ones.
 
     Args:
-        function: Checks something in this process.
-        digest_of: From what the function returns to what must be the same.
+        processes: The processes, or None where there is one.
+        check: Checks a plan in this process, and returns its bills.
 
     Returns:
-        What the function returns.
+        The bills.
 
     Raises:
         PrivacyRefusal: Another process refuses, or asks for something else. What this one raises
             itself comes first.
     """
+    if processes is None:
+        return check()
     failure = None
     digest = bytes(4 * WORDS)
     try:
-        found = function()
-        digest = hashlib.sha256(digest_of(found)).digest()
+        bills = check()
+        digest = hashlib.sha256(repr(list(map(to_json, bills))).encode()).digest()
     except Exception as error:
         failure = error
     is_same = _is_same(digest)
@@ -119,7 +124,7 @@ def in_all(function: Callable[[], Any], digest_of: Callable[[Any], bytes]) -> An
             "all processes or in none. See the error of the other one, and give all of them the "
             "same program"
         )
-    return found
+    return bills
 
 
 def _is_same(digest: bytes) -> bool:
