@@ -23,7 +23,7 @@ IN_ONE_PROCESS = (
     "rows, so the program that runs is trusted to use only answers"
 )
 BY_ENGINE = (
-    "the rows are read from files in batches, by {}. The rows and their sums without noise are "
+    "every pass over the rows is made by {}. The rows and their sums without noise are "
     "seen by {}, and by nobody else"
 )
 EXACT_SUMS = (

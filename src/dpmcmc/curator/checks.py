@@ -146,6 +146,16 @@ def check_engine(persons: Any, devices: Any) -> None:
         )
 
 
+def check_processes(processes: Any, ledger: Any) -> None:
+    """Refuse a file of spends where several processes would each write it."""
+    if processes is not None and ledger is not None:
+        raise ValueError(
+            "ledger= is for one process, and the devices are those of several, each of which would "
+            "write the file: leave it out, and grant one bill, or give devices of this process "
+            "alone, jax.local_devices()"
+        )
+
+
 def check_points(query: Query, points: Sequence[Any], dimension: int) -> None:
     """Refuse points that are not what a query is asked with.
 

@@ -28,7 +28,6 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.sharding import PartitionSpec
 
 from dpmcmc.accounting import filters
@@ -39,7 +38,8 @@ from dpmcmc.curator import checks
 from dpmcmc.curator.account import Account, delta_warnings, unit_of
 from dpmcmc.curator.facts import Facts, facts_of
 from dpmcmc.curator.noise import stream
-from dpmcmc.curator.placement import AXIS, place
+from dpmcmc.curator.placement import AXIS, of_first_device, on_no_device, place
+from dpmcmc.curator.processes import check_same_table, from_first, in_all, processes_of
 from dpmcmc.curator.programs.program import (
     SECRET_SHAPE,
     Executable,
@@ -88,7 +88,9 @@ class Curator:
             of the lazy one).
         ledger: A file that keeps the grants, so that another process opening the same table goes on
             where this one stopped.
-        devices: The devices over which the rows are spread.
+        devices: The devices over which the rows are spread: of several processes that
+            `jax.distributed` has joined, if every one of them makes the same curator of the same
+            table. Each copies the part of its own devices.
         unit: Whom noise and figures are for where there is no budget, such as the `budget.unit` of
             one that there could be. One row that is replaced, if left out.
         fixed_secret: 512 bits that replace the operating system's, for tests and figures only: the
@@ -133,6 +135,8 @@ class Curator:
         self._meter = Meter()
         unit = unit_of(budget, unit)
         self._passes: Passes | None = None
+        self._processes = processes_of(devices)
+        checks.check_processes(self._processes, ledger)
         engine = engine_of(rows)
         if engine is not None:
             checks.check_engine(persons, devices)
@@ -148,7 +152,7 @@ class Curator:
             shared_by,
             ledger,
             is_enforced=persons is not None,
-            engine=engine,
+            engine=engine if self._processes is None else self._processes,
         )
 
     def _place(
@@ -165,14 +169,15 @@ class Curator:
             None if devices is None else jax.make_mesh((len(devices),), (AXIS,), devices=devices)
         )
         self._row = one_row(leaves)
+        if self._processes is not None:
+            check_same_table(leaves)
         checks.check_model(model, self._row)
         with own_settings(is_double(self._row)):
             self._model = linear_rows.freeze_features(model, self._row)
-        slots = (
-            None
-            if unit.is_count_public
-            else stream.random_order(capacity, self._fixed_secret)[:num_rows]
-        )
+        slots = None
+        if not unit.is_count_public:
+            order = stream.random_order(capacity, self._fixed_secret)
+            slots = self._of_first_process(order)[:num_rows]
         placed = place(self._model, leaves, num_rows, capacity, slots, self._mesh)
         self._rows, self._num_rows, self._by_columns = placed
         return capacity
@@ -434,7 +439,7 @@ class Curator:
         if len(kinds) < 2 or len(passes) > 1:
             return {}
         if table.axis is not None:
-            points = tuple(_of_first(table, value) for value in points)
+            points = tuple(of_first_device(table, value) for value in points)
         return passes.pop()(table, tuple(sorted(kinds)), *points)
 
     def answer(
@@ -469,7 +474,7 @@ class Curator:
             check_streamed(query, self._passes.rows)
         table, secret = held
         if table.axis is not None:
-            words, *points = (_of_first(table, value) for value in (words, *points))
+            words, *points = (of_first_device(table, value) for value in (words, *points))
         table = dataclasses.replace(table, sums=sums or None)
         answer = query.answer(
             stream.ask_key(secret, words, query, points, place), self.model, table, *points
@@ -495,11 +500,13 @@ class Curator:
         )(stored, num_rows, secret, *arguments)
 
     def _fresh_secret(self) -> np.ndarray:
-        return (
-            stream.fresh_secret()
-            if self._fixed_secret is None
-            else np.asarray(self._fixed_secret, np.uint32)
-        )
+        if self._fixed_secret is not None:
+            return np.asarray(self._fixed_secret, np.uint32)
+        return self._of_first_process(stream.fresh_secret())
+
+    def _of_first_process(self, numbers: np.ndarray) -> np.ndarray:
+        """Random numbers that all processes must share."""
+        return numbers if self._processes is None else from_first(numbers.astype(np.uint32))
 
 
 def _check_promise(
@@ -603,7 +610,8 @@ class Grant(Handle):
             granted.check(program.plan)
             curator._meter = granted.meter
             try:
-                return execute(program.compiled, granted.take(program.plan), arguments)
+                found = execute(program.compiled, granted.take(program.plan), arguments)
+                return found if curator._mesh is None else jax.tree.map(on_no_device, found)
             except Exception:
                 failure = None if curator._passes is None else curator._passes.failure()
                 if failure is None:
@@ -645,10 +653,8 @@ def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
 
 
 def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
-    for owner in owners:
-        owner.check(plan)
     accounts = [owner._account for owner in owners]
-    bills = [account.bill(plan) for account in accounts]
+    bills = in_all(owners[0]._processes, functools.partial(_checked_bills, owners, plan))
     # Everything that can fail comes before the ledger: after it, the draws must be delivered.
     statements = [
         owner._account.statement(plan, bill, owner._fixed_secret is not None)
@@ -669,13 +675,7 @@ def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
     return grants
 
 
-def _of_first(table: Table, value):
-    """The value that the first device has, for all devices, to the last bit.
-
-    Otherwise a program could ask about another point on each device, and would be billed for one
-    answer.
-    """
-    bits = lax.bitcast_convert_type(value, jnp.uint64 if value.dtype.itemsize == 8 else jnp.uint32)
-    return lax.bitcast_convert_type(
-        table.over_devices(jnp.where(table.device[0] == 0, bits, 0)), value.dtype
-    )
+def _checked_bills(owners: Sequence[Curator], plan: Plan) -> list[tuple[Entry, ...]]:
+    for owner in owners:
+        owner.check(plan)
+    return [owner._account.bill(plan) for owner in owners]

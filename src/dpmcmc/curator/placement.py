@@ -7,15 +7,18 @@ the model, never from the rows (for the reason see `exact_sum`).
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import PartitionSpec
 
 from dpmcmc.curator.sums import fused
-from dpmcmc.curator.sums.exact_sum import piece_layout
+from dpmcmc.curator.sums.exact_sum import Table, piece_layout
 from dpmcmc.curator.sums.integer_rows import integer_rows
 from dpmcmc.precision import own_settings
 from dpmcmc.types import Model
@@ -70,14 +73,20 @@ def place(
 
 def _integers(model: Model, leaves: Any, num_rows: int, capacity: int, mesh: Any) -> Any:
     """The rows as integers. Their places do not matter, for their sum is the same in any order."""
-    num_devices = 1 if mesh is None else mesh.size
-    rows = integer_rows(model, leaves, num_rows, capacity, num_devices)
-    if rows is None or mesh is None:
-        return jax.tree.map(jnp.asarray, rows)
-    spread = jax.NamedSharding(mesh, PartitionSpec(AXIS))
-    whole = jax.NamedSharding(mesh, PartitionSpec())
-    places = dataclasses.replace(rows, features=spread, labels=spread, slopes=whole, roots=whole)
-    return jax.tree.map(jax.device_put, rows, places)
+    if mesh is None:
+        return jax.tree.map(jnp.asarray, integer_rows(model, leaves, num_rows, capacity))
+    share = -(-capacity // mesh.size)
+    parts: list[Any] = []
+    for device in _own_devices(mesh):
+        own = slice(device * share, max(device * share, min((device + 1) * share, num_rows)))
+        some = jax.tree.map(lambda leaf: leaf[own], leaves)  # noqa: B023
+        parts.append(integer_rows(model, some, own.stop - own.start, share))
+    if parts[0] is None:
+        return None
+    whole = PartitionSpec()
+    rows = PartitionSpec(AXIS)
+    specs = dataclasses.replace(parts[0], features=rows, labels=rows, slopes=whole, roots=whole)
+    return jax.tree.map(lambda spec, *leaves: _joined(leaves, mesh, spec), specs, *parts)
 
 
 def _pieces_per_device(capacity: int, fused_width: int | None, num_devices: int) -> tuple[int, int]:
@@ -93,22 +102,43 @@ def _cut(leaf: np.ndarray, num_pieces: int, size: int, is_transposed: bool, mesh
 
     Of p devices each has so many pieces in a row; piece i holds the i-th of every device.
     """
-    num_devices = 1 if mesh is None else mesh.size
+
+    def part(index: int, device: int) -> np.ndarray:
+        start = (device * num_pieces + index) * size
+        rows = leaf[start : start + size]
+        padded = np.pad(rows, [(0, size - len(rows)), *[(0, 0)] * (leaf.ndim - 1)])
+        return np.ascontiguousarray(padded.T) if is_transposed else padded
 
     def piece(index: int) -> Any:
-        parts = [
-            leaf[start : start + size]
-            for start in (np.arange(num_devices) * num_pieces + index) * size
-        ]
-        padding = [(0, 0)] * (leaf.ndim - 1)
-        whole = np.concatenate([np.pad(part, [(0, size - len(part)), *padding]) for part in parts])
-        whole = np.ascontiguousarray(whole.T) if is_transposed else whole
         if mesh is None:
-            return jnp.asarray(whole)
+            return jnp.asarray(part(index, 0))
         spec = PartitionSpec(None, AXIS) if is_transposed else PartitionSpec(AXIS)
-        return jax.device_put(whole, jax.NamedSharding(mesh, spec))
+        return _joined([part(index, device) for device in _own_devices(mesh)], mesh, spec)
 
     return [piece(index) for index in range(num_pieces)]
+
+
+def _own_devices(mesh: Any) -> list[int]:
+    """The numbers of the devices that are of this process."""
+    return [
+        number
+        for number, device in enumerate(mesh.devices.flat)
+        if device.process_index == jax.process_index()
+    ]
+
+
+def _joined(parts: Sequence[Any], mesh: Any, spec: Any) -> Any:
+    """One array of all devices, of the parts of the devices of this process."""
+    devices = mesh.devices.flat
+    placed = [
+        jax.device_put(part, devices[number])
+        for part, number in zip(parts, _own_devices(mesh), strict=True)
+    ]
+    shape = tuple(
+        size * (mesh.size if axis == AXIS else 1)
+        for size, axis in itertools.zip_longest(placed[0].shape, spec)
+    )
+    return jax.make_array_from_single_device_arrays(shape, jax.NamedSharding(mesh, spec), placed)
 
 
 def _in_slots(leaf: np.ndarray, slots: np.ndarray, capacity: int) -> np.ndarray:
@@ -121,6 +151,26 @@ def _device_numbers(mesh: Any) -> Any:
     """For each device its index: a table may know it, a program may not."""
     if mesh is None:
         return None
-    return jax.device_put(
-        np.arange(mesh.size, dtype=np.int32), jax.NamedSharding(mesh, PartitionSpec(AXIS))
+    numbers = [np.full(1, number, np.int32) for number in _own_devices(mesh)]
+    return _joined(numbers, mesh, PartitionSpec(AXIS))
+
+
+def on_no_device(value: Any) -> Any:
+    """A value that all devices have, as one that may be copied to any of them."""
+    is_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+    numbers = jax.random.key_data(value) if is_key else value
+    with own_settings():
+        copied = jnp.asarray(np.asarray(numbers.addressable_data(0)))
+    return jax.random.wrap_key_data(copied, impl=jax.random.key_impl(value)) if is_key else copied
+
+
+def of_first_device(table: Table, value):
+    """The value that the first device has, for all devices, to the last bit.
+
+    Otherwise a program could ask about another point on each device, and would be billed for one
+    answer.
+    """
+    bits = lax.bitcast_convert_type(value, jnp.uint64 if value.dtype.itemsize == 8 else jnp.uint32)
+    return lax.bitcast_convert_type(
+        table.over_devices(jnp.where(table.device[0] == 0, bits, 0)), value.dtype
     )
