@@ -16,9 +16,17 @@ test: .venv/ready
 test-slow: .venv/ready
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 
-test-engines: .venv/ready
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[stream,dask]'
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m engines
+# An environment of its own: Spark and Dask bring many packages. Spark is skipped where there is no Java.
+.venv-engines/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-engines
+	.venv-engines/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test,dask,spark]'
+	touch $@
+
+test-engines: .venv-engines/ready
+	OPENBLAS_NUM_THREADS=1 .venv-engines/bin/python -m pytest -m engines
+
+bench-engines: .venv-engines/ready
+	.venv-engines/bin/python benchmarks/engines.py
 
 lint: .venv/ready
 	$(BIN)/ruff check src tests benchmarks docs/figures docs/reference.py
@@ -39,6 +47,6 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/device.py
 
 clean:
-	rm -rf .venv build
+	rm -rf .venv .venv-engines build
 
-.PHONY: demo test test-slow test-engines lint docs bench clean
+.PHONY: demo test test-slow test-engines bench-engines lint docs bench clean

@@ -30,8 +30,9 @@ def arrows(page: str) -> dict[str, set[str]]:
 
 ALLOWED = arrows(PAGE.read_text())
 HEAVY_HOMES = {
-    "pyarrow": {"tables/dataset.py"},
-    "cloudpickle": {"engines/dask.py"},
+    "pyarrow": {"tables/dataset.py", "engines/spark.py"},
+    "pyspark": {"engines/spark.py"},
+    "cloudpickle": {"engines/partitions.py"},
     "distributed": {"engines/dask.py"},
     "arviz": {"results/arviz.py"},
     "h5py": {"accounting/reading.py"},

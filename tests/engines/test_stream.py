@@ -207,6 +207,38 @@ def test_a_batch_that_is_lost_or_added_twice_is_refused(three_files, order):
         answers(Other(three_files))
 
 
+def test_a_sum_beyond_64_bits_is_refused(three_files):
+    """And one that is just within is right: 3000 rows."""
+    largest = (2**63 - 1) // 3000
+    engine = Stream(three_files)
+    total = engine.total(lambda rows, number: np.int64(number) * np.array([largest, -largest]))
+    np.testing.assert_array_equal(total, [3000 * largest, -3000 * largest])
+    for beyond in (largest + 2**20, -largest - 2**20):
+        with pytest.raises(OverflowError, match="beyond 64 bits"):
+            engine.total(lambda rows, number: np.int64(number) * np.array([beyond]))  # noqa: B023
+
+
+def test_an_accumulator_of_32_bits_is_refused(three_files):
+    with pytest.raises(TypeError, match="a pass gave int32"):
+        Stream(three_files).total(lambda rows, number: np.int32(number))
+
+
+def test_no_table_that_is_accepted_overflows():
+    """The most that so many rows add is within 64 bits, and one bit less would not do."""
+    from dpmcmc.curator.sums.exact_sum import MAX_ROWS
+    from dpmcmc.curator.sums.integer_rows import (
+        FEATURE_BITS,
+        HESSIAN_SENSITIVITY,
+        SLOPE_BITS,
+        public_tables,
+    )
+
+    tables = public_tables(MODEL)
+    assert tables.longest <= 2**FEATURE_BITS
+    most = max(2**SLOPE_BITS * 2**FEATURE_BITS, HESSIAN_SENSITIVITY)
+    assert 2**61 < MAX_ROWS * most < 2**63
+
+
 @pytest.fixture
 def three_files(tmp_path):
     """Of equal numbers of rows, so that counts alone do not show which were read."""

@@ -5,6 +5,7 @@ In the order of the flow:
     owner, federation   hold the rows, grant runs and run them; several owners are a federation
     checks              refuse rows, models and points, by public facts only
     placement           where the rows lie: pieces, slots, devices
+    processes           one table on the devices of several processes
     account, records    the bill of an owner, and what was granted, where user code cannot
                         change it
     programs/           the `asked` operation; one interpreter of traces, which counts the asks and

@@ -11,13 +11,39 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmcmc.accounting import filters
 from dpmcmc.checks import positive, whole
 from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION
+from dpmcmc.curator.programs.program import SECRET_SHAPE
 from dpmcmc.curator.sums.exact_sum import MAX_ROWS
 from dpmcmc.curator.sums.rowwise import check_apart, has_rules
 from dpmcmc.errors import in_brief
 from dpmcmc.precision import is_double, own_settings
-from dpmcmc.types import Kinds, Model, Query, Unit
+from dpmcmc.types import Budget, Kinds, Model, Query, Unit
+
+
+def check_promise(
+    budget: Any, model: Any, shared_by: str | None, fixed_secret: np.ndarray | None
+) -> None:
+    """Refuse what is not of the kind that a curator is made with."""
+    if budget is not None and not isinstance(budget, Budget):
+        raise TypeError(
+            f"the budget is a {type(budget).__name__}: give a Budget(epsilon, delta), or None "
+            "to promise nothing"
+        )
+    if not isinstance(model, Model):
+        raise TypeError(
+            f"the model is a {type(model).__name__}: it must be a Model, such as "
+            "models.logistic(2, radius=1.0)"
+        )
+    if fixed_secret is not None and np.shape(fixed_secret) != SECRET_SHAPE.shape:
+        raise ValueError(
+            f"fixed_secret of shape {np.shape(fixed_secret)} must be 16 words of 32 bits"
+        )
+    if shared_by is not None and shared_by not in filters.FILTERS:
+        raise ValueError(
+            f"shared_by={shared_by!r} must be None or one of {sorted(filters.FILTERS)}"
+        )
 
 
 def as_column(leaf: Any) -> np.ndarray:

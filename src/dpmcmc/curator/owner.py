@@ -30,7 +30,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from dpmcmc.accounting import filters
 from dpmcmc.accounting.bill import Entry, checked, total_costs
 from dpmcmc.accounting.ledger import record_all
 from dpmcmc.accounting.statement import LargeDelta, Statement
@@ -128,7 +127,7 @@ class Curator:
         unit: Unit | None = None,
         fixed_secret: np.ndarray | None = None,
     ) -> None:
-        _check_promise(budget, model, shared_by, fixed_secret)
+        checks.check_promise(budget, model, shared_by, fixed_secret)
         self._fixed_secret = fixed_secret
         # the meter of the grant that runs
         self._lock = threading.Lock()
@@ -507,30 +506,6 @@ class Curator:
     def _of_first_process(self, numbers: np.ndarray) -> np.ndarray:
         """Random numbers that all processes must share."""
         return numbers if self._processes is None else from_first(numbers.astype(np.uint32))
-
-
-def _check_promise(
-    budget: Any, model: Any, shared_by: str | None, fixed_secret: np.ndarray | None
-) -> None:
-    """Refuse what is not of the kind that a curator is made with."""
-    if budget is not None and not isinstance(budget, Budget):
-        raise TypeError(
-            f"the budget is a {type(budget).__name__}: give a Budget(epsilon, delta), or None "
-            "to promise nothing"
-        )
-    if not isinstance(model, Model):
-        raise TypeError(
-            f"the model is a {type(model).__name__}: it must be a Model, such as "
-            "models.logistic(2, radius=1.0)"
-        )
-    if fixed_secret is not None and np.shape(fixed_secret) != SECRET_SHAPE.shape:
-        raise ValueError(
-            f"fixed_secret of shape {np.shape(fixed_secret)} must be 16 words of 32 bits"
-        )
-    if shared_by is not None and shared_by not in filters.FILTERS:
-        raise ValueError(
-            f"shared_by={shared_by!r} must be None or one of {sorted(filters.FILTERS)}"
-        )
 
 
 @dataclass(eq=False)

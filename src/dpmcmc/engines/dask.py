@@ -22,6 +22,7 @@ from dpmcmc.engines.partitions import (
     Report,
     add,
     hidden,
+    loaded,
     pass_over,
 )
 from dpmcmc.errors import PrivacyRefusal
@@ -54,7 +55,6 @@ class DaskPartitions(Partitions):
 
     def __init__(self, client: Any, dataset: Dataset) -> None:
         try:
-            import cloudpickle
             import distributed
         except ModuleNotFoundError:
             raise ModuleNotFoundError(
@@ -73,8 +73,6 @@ class DaskPartitions(Partitions):
             )
         super().__init__(dataset)
         self._client = client
-        self._dumps = cloudpickle.dumps
-        self._functions: dict[int, tuple[Function, bytes]] = {}
 
     @property
     def who_sees(self) -> str:  # type: ignore[override]
@@ -100,7 +98,7 @@ class DaskPartitions(Partitions):
         numbers = range(len(self.dataset.parts))
         # Sent once, and to be had again from the scheduler when a worker has died
         work = self._client.submit(
-            _Work, self._pickled(function), pickle.dumps(arguments), self.dataset, pure=False
+            _Work, self.dumped(function), pickle.dumps(arguments), self.dataset, pure=False
         )
         level = tasks = self._client.map(_partial, numbers, work=work, pure=False)
         while len(level) > 1:
@@ -125,12 +123,6 @@ class DaskPartitions(Partitions):
             if sizes[task.key]:
                 report(num_read, self.dataset.num_batches)
 
-    def _pickled(self, function: Function) -> bytes:
-        """The same bytes for the same function: a worker then compiles it once."""
-        if id(function) not in self._functions:
-            self._functions[id(function)] = function, self._dumps(function)
-        return self._functions[id(function)][1]
-
 
 def _address(client: Any) -> str:
     """Of the scheduler, with the protocol."""
@@ -149,17 +141,12 @@ class _Work:
 def _partial(number: int, work: _Work) -> Partial:
     """The sum of one partition, on a worker. What it logs must show no cell, either."""
     try:
-        function = _loaded(work.function)
+        function = loaded(work.function)
         return pass_over(work.dataset, number, function, pickle.loads(work.arguments))
     except PrivacyRefusal:
         raise
     except Exception as error:
         raise hidden(error) from None
-
-
-@functools.lru_cache(maxsize=16)
-def _loaded(function: bytes) -> Function:
-    return pickle.loads(function)
 
 
 def _sum(partials: list[Partial]) -> Partial:

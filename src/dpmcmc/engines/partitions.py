@@ -9,8 +9,12 @@ are what the metadata of the files say.
 from __future__ import annotations
 
 import abc
+import concurrent.futures
+import functools
 import hashlib
-from collections.abc import Callable, Iterable
+import itertools
+import pickle
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +22,7 @@ import numpy as np
 
 from dpmcmc.errors import PrivacyRefusal
 from dpmcmc.tables import Dataset
+from dpmcmc.tables.dataset import Batch
 
 Function = Callable[
     ..., np.ndarray
@@ -51,11 +56,18 @@ def add(one: Partial, other: Partial) -> Partial:
     Returns:
         Their sum.
 
+    Raises:
+        OverflowError: The sum is beyond 64 bits.
+
     Example:
         >>> add(Partial(2, 1, 10, 5), Partial(3, 1, 7, 6))
-        Partial(total=5, num_batches=2, num_rows=17, marks=11)
+        Partial(total=np.int64(5), num_batches=2, num_rows=17, marks=11)
     """
-    return Partial(*(mine + its for mine, its in zip(one, other, strict=True)))
+    total = np.add(one.total, other.total)
+    # The sign of a sum that is too large is neither that of the one nor that of the other
+    if np.any((total ^ one.total) & (total ^ other.total) < 0):
+        raise OverflowError("a sum of a pass is beyond 64 bits")
+    return Partial(total, *(mine + its for mine, its in zip(one[1:], other[1:], strict=True)))
 
 
 def hidden(error: Exception) -> RuntimeError:
@@ -125,15 +137,80 @@ def pass_over(
         >>> int(found.total), found.num_batches, found.num_rows
         (2, 2, 3)
     """
+    marks = (mark_of(partition, batch) for batch in itertools.count())
+    batches = ahead(dataset.batches(partition))
+    return sum_over(batches, function, arguments, marks, after_batch)
+
+
+def sum_over(
+    batches: Iterable[Batch],
+    function: Function,
+    arguments: tuple[Any, ...],
+    marks: Iterable[int] | None = None,
+    after_batch: Callable[[], None] | None = None,
+) -> Partial:
+    """The sum over some batches.
+
+    Args:
+        batches: Rows, and how many there are.
+        function: As in `pass_over`.
+        arguments: As in `pass_over`.
+        marks: The marks of the batches; none if left out.
+        after_batch: Called after each batch.
+
+    Returns:
+        The sum.
+
+    Raises:
+        TypeError: The function gives no integers of type int64.
+        OverflowError: The sum is beyond 64 bits.
+
+    Example:
+        >>> sum_over([(None, 2), (None, 3)], lambda rows, number: np.int64(number), ())[:3]
+        (np.int64(5), 2, 5)
+    """
     found = NOTHING
-    for batch, (rows, number) in enumerate(dataset.batches(partition)):
+    for (rows, number), mark in zip(batches, marks or itertools.repeat(0), strict=False):
         total = np.asarray(function(rows, number, *arguments))
         if total.dtype != np.int64:
             raise TypeError(f"a pass gave {total.dtype}: it must give integers of type int64")
-        found = add(found, Partial(total, 1, number, mark_of(partition, batch)))
+        found = add(found, Partial(total, 1, number, mark))
         if after_batch is not None:
             after_batch()
     return found
+
+
+@functools.lru_cache(maxsize=16)
+def loaded(function: bytes) -> Function:
+    """The function of a pickle, once in a process, with what it has compiled.
+
+    Args:
+        function: Its pickle, of `Partitions.dumped`.
+
+    Returns:
+        The function.
+    """
+    return pickle.loads(function)
+
+
+def ahead(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same batches, each read by a thread while the one before is used.
+
+    Args:
+        batches: Them, in their order.
+
+    Yields:
+        Each of them.
+
+    Example:
+        >>> list(ahead(iter([3, 4, 5])))
+        [3, 4, 5]
+    """
+    with concurrent.futures.ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, batches, None)
+        while (found := coming.result()) is not None:
+            coming = reader.submit(next, batches, None)
+            yield found
 
 
 def marks_of(dataset: Dataset) -> int:
@@ -182,6 +259,7 @@ class Partitions(abc.ABC):
             )
         self.dataset = dataset
         self._marks = marks_of(dataset)
+        self._dumped: dict[int, tuple[Function, bytes]] = {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.dataset!r})"
@@ -215,6 +293,25 @@ class Partitions(abc.ABC):
         """
         self.dataset.check()
 
+    def expected(self) -> tuple[int, int, int]:
+        """How many batches and rows a pass has, and the sum of the batches' marks."""
+        return self.dataset.num_batches, self.num_rows, self._marks
+
+    def dumped(self, function: Function) -> bytes:
+        """The function, pickled: the same bytes for the same function, for a worker to load once.
+
+        Args:
+            function: As in `total`.
+
+        Returns:
+            Its pickle.
+        """
+        import cloudpickle
+
+        if id(function) not in self._dumped:
+            self._dumped[id(function)] = function, cloudpickle.dumps(function)
+        return self._dumped[id(function)][1]
+
     def total(
         self, function: Function, *arguments: Any, report: Report | None = None
     ) -> np.ndarray:
@@ -238,8 +335,7 @@ class Partitions(abc.ABC):
         found = NOTHING
         for partial in self.partials(function, arguments, report):
             found = add(found, partial)
-        wanted = self.dataset.num_batches, self.num_rows, self._marks
-        if found[1:] != wanted:
+        if found[1:] != self.expected():
             raise PrivacyRefusal(
                 f"a pass by {self.name} has lost a batch of rows, or has added one twice: its sum "
                 "is not released. Run again; if it happens again, report it"

@@ -82,13 +82,14 @@ def scaled(columns: Mapping[str, Cells], bounds: Mapping[str, tuple[Any, Any]]) 
             f"the columns {', '.join(map(repr, limits))} have different numbers of rows: they must "
             "agree"
         )
+    rows = np.empty((len(values[0]), len(values)), np.float32)
     # A warning would show that a cell is too large or too small for its type
     with np.errstate(all="ignore"):
-        within = [
-            (column - pair.middle) / pair.half
-            for column, pair in zip(values, limits.values(), strict=True)
-        ]
-        return np.clip(np.stack(within, axis=1), -1, 1).astype(np.float32)
+        for place, (column, pair) in enumerate(zip(values, limits.values(), strict=True)):
+            column -= pair.middle
+            column /= pair.half
+            rows[:, place] = np.clip(column, -1, 1, out=column)
+    return rows
 
 
 def numbers(cells: Cells, bounds: Bounds) -> np.ndarray:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import glob
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,13 +126,29 @@ class Dataset:
             PrivacyRefusal: The part has not the number of rows that it had.
         """
         part = self.parts[index]
-        left = part.num_rows
+        num_read = 0
+        for batch in self.in_batches(_read(part, self.columns, self.batch_rows)):
+            num_read += batch[1]
+            if num_read > part.num_rows:
+                break
+            yield batch
+        if num_read != part.num_rows:
+            raise PrivacyRefusal(CHANGED)
+
+    def in_batches(self, pieces: Iterable[Mapping[str, Any]]) -> Iterator[Batch]:
+        """Rows in batches of one shape.
+
+        Args:
+            pieces: The cells of each column, some rows at a time.
+
+        Yields:
+            Batches, as in `batches`.
+        """
         features, labels = _empty(self.batch_rows, self.num_features)
         filled = 0
-        for columns in _read(part, self.columns, self.batch_rows):
+        for columns in pieces:
             some = self.rows(columns)
             start = 0
-            left -= len(some[1])
             while start < len(some[1]):
                 taken = min(self.batch_rows - filled, len(some[1]) - start)
                 features[filled : filled + taken] = some[0][start : start + taken]
@@ -142,8 +158,6 @@ class Dataset:
                     yield (features, labels), filled
                     features, labels = _empty(self.batch_rows, self.num_features)
                     filled = 0
-        if left != 0:
-            raise PrivacyRefusal(CHANGED)
         if filled:
             yield (features, labels), filled
 
@@ -205,6 +219,38 @@ def dataset(
         >>> tables.dataset("many.csv", {"age": (20, 60)}, "ill", positive="yes", negative="no")
         Dataset(1 files, 1 features)
     """
+    declaration = declared(bounds, label, positive, negative, batch_rows)
+    files = _files([paths] if isinstance(paths, str | Path) else paths)
+    columns = declaration.columns
+    for path in files:  # refuses a column that has another kind of cells, by its type alone
+        declaration.rows(_no_cells(path, columns))
+    parts = tuple(part for path in files for part in _parts(path, columns))
+    return replace(declaration, paths=files, parts=parts, digest=_digest(files, parts))
+
+
+def declared(
+    bounds: Mapping[str, tuple[Any, Any]],
+    label: str,
+    positive: Any = None,
+    negative: Any = None,
+    batch_rows: int = BATCH_ROWS,
+) -> Dataset:
+    """What becomes of columns, without any files.
+
+    Args:
+        bounds: As in `dataset`.
+        label: As in `dataset`.
+        positive: As in `dataset`.
+        negative: As in `dataset`.
+        batch_rows: As in `dataset`.
+
+    Returns:
+        A dataset of no files.
+
+    Raises:
+        TypeError: `bounds` is not a dict.
+        ValueError: A declaration is not clear.
+    """
     if not isinstance(bounds, Mapping):
         raise TypeError(
             f"bounds is a {type(bounds).__name__}: give a dict, such as {{'age': (21, 64)}}"
@@ -214,14 +260,7 @@ def dataset(
         raise ValueError(f"column {label!r} is the label, and has bounds: features have bounds")
     for name, pair in bounds.items():
         checked_bounds(name, pair)
-    files = _files([paths] if isinstance(paths, str | Path) else paths)
-    opened = Dataset(files, tuple(bounds.items()), label, (positive, negative), batch_rows, (), "")
-    for path in files:  # refuses a column that has another kind of cells, by its type alone
-        opened.rows(_no_cells(path, opened.columns))
-    parts = tuple(part for path in files for part in _parts(path, opened.columns))
-    return Dataset(
-        files, opened.bounds, label, opened.levels, batch_rows, parts, _digest(files, parts)
-    )
+    return Dataset((), tuple(bounds.items()), label, (positive, negative), batch_rows, (), "")
 
 
 def _files(patterns: Sequence[str | Path]) -> tuple[str, ...]:
@@ -292,14 +331,7 @@ def _no_cells(path: str, columns: Sequence[str]) -> dict[str, np.ndarray]:
     """The columns of a file without their cells, in the types that the cells will have."""
     if _is_text(path):
         return {name: np.empty(0, object) for name in columns}
-    schema = _fragment(path).physical_schema
-    missing = [name for name in columns if schema.names.count(name) != 1]
-    if missing:
-        names = ", ".join(map(repr, missing))
-        raise ValueError(
-            f"{Path(path).name} has no column {names}, or has it more than once: see its schema"
-        )
-    return {name: _cells(name, schema.field(name).type, None) for name in columns}
+    return without_cells(_fragment(path).physical_schema, columns, Path(path).name)
 
 
 def _read(part: Part, columns: Sequence[str], batch_rows: int) -> Iterator[dict[str, Any]]:
@@ -315,7 +347,41 @@ def _read(part: Part, columns: Sequence[str], batch_rows: int) -> Iterator[dict[
         columns=names, batch_size=batch_rows, batch_readahead=1, fragment_readahead=1
     ).to_batches()
     for batch in batches:
-        yield {name: _cells(name, batch.schema.field(name).type, batch[name]) for name in names}
+        yield cells_of(batch, names)
+
+
+def cells_of(batch: Any, columns: Sequence[str]) -> dict[str, np.ndarray]:
+    """The cells of some columns of a record batch of Arrow's.
+
+    Args:
+        batch: The record batch.
+        columns: The names of the columns.
+
+    Returns:
+        The cells of each column, in a type that follows from the schema alone.
+    """
+    return {name: _cells(name, batch.schema.field(name).type, batch[name]) for name in columns}
+
+
+def without_cells(schema: Any, columns: Sequence[str], where: str) -> dict[str, np.ndarray]:
+    """The columns of a table of Arrow's without their cells, in the types that these will have.
+
+    Args:
+        schema: The schema of the table.
+        columns: The names of the columns.
+        where: What the table is, for the error.
+
+    Returns:
+        No cells, of each column.
+
+    Raises:
+        ValueError: A column is missing, is there twice, or has a type that cannot be read.
+    """
+    missing = [name for name in columns if schema.names.count(name) != 1]
+    if missing:
+        names = ", ".join(map(repr, missing))
+        raise ValueError(f"{where} has no column {names}, or has it more than once: see its schema")
+    return {name: _cells(name, schema.field(name).type, None) for name in columns}
 
 
 def _read_text(part: Part, columns: Sequence[str], batch_rows: int) -> Iterator[dict[str, Any]]:
@@ -364,7 +430,9 @@ def _cells(name: str, kind: Any, column: Any) -> np.ndarray:
     types = pa.types
     if types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+    if types.is_floating(kind):
+        return column.to_numpy(zero_copy_only=False)  # what is missing becomes NaN
+    if types.is_integer(kind) or types.is_boolean(kind):
         if types.is_boolean(kind):
             column = column.cast(pa.uint8())
         return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

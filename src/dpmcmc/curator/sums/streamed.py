@@ -42,6 +42,7 @@ from dpmcmc.precision import own_settings
 from dpmcmc.types import Model
 
 logger = logging.getLogger("dpmcmc")
+AT_A_TIME = 2**12  # rows that become integers
 NO_TABLES = (
     "rows with an engine are read in passes of integers, and this model has no public tables for "
     "them (Linear.labelled, such as that of models.logistic, for rows (x, y) with a label): load "
@@ -79,18 +80,21 @@ class BatchPass:
             For each of the positions the exact sums in one vector, int64.
         """
         with own_settings(), jax.default_device(jax.local_devices(backend="cpu")[0]):
-            features, labels = as_integers(
-                self.tables, moved(self.source, self.constants, rows), self._labels(rows)
-            )
-            padding = -len(labels) % BLOCK
-            labels = np.where(np.arange(len(labels)) < number, labels, 0).astype(np.int8)
-            integers = dataclasses.replace(
-                self.tables,
-                features=np.pad(features, [(0, padding), (0, 0)]),
-                labels=np.pad(labels, (0, padding)),
-            )
+            integers = self._integers(rows, number)
             sums = [np.asarray(_sum(integers, at, self.kinds)) for at in positions]
         return np.stack(sums)
+
+    def _integers(self, rows: Any, number: int) -> IntegerRows:
+        """The rows as integers, some at a time, so that what is made of them fits the cache."""
+        size = len(rows[1]) + -len(rows[1]) % BLOCK
+        features = np.zeros((size, len(self.source)), np.int16)
+        labels = np.zeros(size, np.int8)
+        label = np.asarray(self._labels(rows))
+        for start in range(0, number, AT_A_TIME):
+            some = slice(start, min(start + AT_A_TIME, number))
+            cells = moved(self.source, self.constants, tuple(leaf[some] for leaf in rows))
+            features[some], labels[some] = as_integers(self.tables, cells, label[some])
+        return dataclasses.replace(self.tables, features=features, labels=labels)
 
     @functools.cached_property
     def _labels(self) -> Any:
@@ -148,8 +152,9 @@ def moved(source: np.ndarray, constants: np.ndarray, rows: Any) -> np.ndarray:
     Returns:
         The features of the model, one row in each line.
     """
-    cells = np.column_stack(rows).astype(np.float64)
-    return np.where(source >= 0, cells[:, source], constants)
+    cells = np.column_stack(rows)[:, source].astype(np.float64)
+    cells[:, source < 0] = constants[source < 0]
+    return cells
 
 
 @functools.partial(jax.jit, static_argnames="kinds")
