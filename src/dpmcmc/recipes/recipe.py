@@ -53,6 +53,7 @@ class Recipe:
         num_steps: The number of steps of each chain; None for as many as the budget allows.
         part: The part of the budget that the run takes.
         counting: A count of rows that comes before everything else, or None.
+        preview: What is released first, with a forecast, or None: a run may stop after it.
         no_count: Why there is no count, in words; empty if there is one.
 
     Example:
@@ -77,6 +78,7 @@ class Recipe:
     num_steps: int | None = None
     part: float = 1.0
     counting: Any = None
+    preview: Any = None
     no_count: str = "only noise-aware takes one"
 
     @property

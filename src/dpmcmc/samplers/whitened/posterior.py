@@ -1,0 +1,224 @@
+r"""The posterior given what a whitened start has released: independent draws, which ask nothing.
+
+With x = A phi the parameters, the mean gradient g at the mean point p of `whitened.start` has the law
+
+    g - J (phi - p)  ~  N(0, (1 + b) V) + sum of weight_i e_i,
+
+e_i the noise of the i-th gradient, b the allowance for a model that does not hold. J and V are known
+with noise of one known law. A draw of the posterior is made of
+
+    1. J and V, from their noise,
+    2. the variance of the last gradient's noise, if that is radial: it is a mixture of normal laws,
+       z | tau ~ N(0, tau I),  tau ~ Gamma((d + 1) / 2, mean = the variance of the noise),
+    3. phi, from the normal law that the likelihood of phi and the prior then give:
+
+       phi ~ N(m, Q^-1),   S = (1 + b) V + noise I,   Q = J S^-1 J + P,   Q m = J S^-1 (g + J p) + (the prior's).
+
+This is exact where the prior is normal. For any other one the draw is a proposal, whose acceptance
+weighs it by the prior over that normal law (an independence chain).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dpmcmc.samplers import roles
+from dpmcmc.samplers.whitened.coordinates import lift
+from dpmcmc.samplers.whitened.start import Opening, Whitened, directions, floor_of
+from dpmcmc.types import Array, Key, Position, Sampler
+
+LEAST_SPREAD = 0.05  # an eigenvalue of V
+LEAST_SLOPE = 0.5  # of the mean eigenvalue of J: no floor is higher
+ROUNDING = 1e-4  # of log weights, which are equal where the prior is normal
+
+
+class Draw(NamedTuple):
+    """Where the chain is.
+
+    Attributes:
+        position: The draw.
+        log_weight: The logarithm of the prior over the normal law that stands for it.
+    """
+
+    position: Position
+    log_weight: Array
+
+
+class DrawInfo(NamedTuple):
+    """What is kept with a draw.
+
+    Attributes:
+        is_accepted: Whether it is a new one.
+    """
+
+    is_accepted: Array
+
+
+class _Normal(NamedTuple):
+    """The normal law that stands for the prior: its precision, and precision times mean."""
+
+    precision: Array
+    pull: Array
+
+    def log_density(self, position: Position) -> Array:
+        return self.pull @ position - position @ self.precision @ position / 2
+
+
+def whitened_posterior(
+    log_prior: Callable[[Position], Array], found: Whitened, is_radial: bool = True
+) -> Sampler:
+    """Sampler of the posterior given what a whitened start has released.
+
+    Args:
+        log_prior: The logarithm of the prior's density, up to a constant: `model.log_prior`.
+        found: What the start has released.
+        is_radial: Whether the noise of the last gradient is radial, and else normal.
+
+    Returns:
+        The sampler. Its draws are independent where the prior is normal.
+
+    Raises:
+        TypeError: log_prior is not a function, or found is not what such a start releases.
+    """
+    roles.check_prior(log_prior)
+    if not isinstance(found, Whitened):
+        raise TypeError(
+            f"found is a {type(found).__name__}: give what a whitened start has released"
+        )
+    normal = _near(log_prior, found.position)
+
+    # One after the other: many small decompositions side by side can block each other on a CPU
+    sequential = jax.custom_batching.sequential_vmap(
+        lambda rng_key, found, normal: _draw(rng_key, found, normal, is_radial)
+    )
+
+    def draw(rng_key: Key) -> Draw:
+        position = found.axes @ sequential(rng_key, found, normal)
+        position = position.astype(found.position.dtype)
+        return Draw(position, log_prior(position) - normal.log_density(position))
+
+    def init(rng_key, position, ask):
+        return draw(rng_key)
+
+    def step(rng_key, state, ask):
+        key_draw, key_accept = jax.random.split(rng_key)
+        proposal = draw(key_draw)
+        gain = proposal.log_weight - state.log_weight + ROUNDING
+        uniform = jax.random.uniform(key_accept, dtype=state.position.dtype)
+        is_accepted = (jnp.log(uniform) < gain) | ~jnp.isfinite(state.log_weight)
+        chosen = jax.tree.map(lambda new, old: jnp.where(is_accepted, new, old), proposal, state)
+        return chosen, DrawInfo(is_accepted)
+
+    return Sampler(init, step)
+
+
+def _near(log_prior: Callable[[Position], Array], position: Position) -> _Normal:
+    """The normal law with the prior's gradient and Hessian at this position."""
+    hessian = jax.hessian(log_prior)(position)
+    gradient = jax.grad(log_prior)(position)
+    known = lift(jnp.where(jnp.isfinite(hessian), -hessian, 0), jnp.zeros(()))
+    return _Normal(known, jnp.where(jnp.isfinite(gradient), gradient, 0) + known @ position)
+
+
+def _draw(rng_key: Key, found: Whitened, normal: _Normal, is_radial: bool) -> Array:
+    """phi."""
+    key_slope, key_spread, key_scale, key_phi = jax.random.split(rng_key, 4)
+    dimension = len(found.point)
+    matrices = found.matrices
+    spread = jnp.sqrt(matrices.variance)
+    mean = jnp.trace(matrices.slope) / dimension
+    floor = floor_of(matrices, LEAST_SLOPE * mean)
+    slope = lift(matrices.slope + spread * symmetric(key_slope, dimension), floor)
+    score_spread = lift(matrices.spread + spread * symmetric(key_spread, dimension), LEAST_SPREAD)
+    noise = _noise_variance(key_scale, found, is_radial)
+    total = (1 + found.misfit) * score_spread + noise * jnp.eye(dimension)
+    known = slope @ jnp.linalg.solve(total, slope)
+    axes = found.axes
+    precision = known + axes.T @ normal.precision @ axes
+    pull = slope @ jnp.linalg.solve(total, found.gradient + slope @ found.point) + axes.T @ normal.pull
+    root = jnp.linalg.cholesky(precision)
+    standard = jax.random.normal(key_phi, (dimension,), root.dtype)
+    middle = jax.scipy.linalg.cho_solve((root, True), pull)
+    return middle + jax.scipy.linalg.solve_triangular(root.T, standard, lower=False)
+
+
+def _noise_variance(rng_key: Key, found: Whitened, is_radial: bool) -> Array:
+    """The variance of the noise in the combined score."""
+    parts = found.shares**2 * found.variances
+    if not is_radial:
+        return jnp.sum(parts)
+    half = (len(found.point) + 1) / 2
+    scale = jax.random.gamma(rng_key, half, dtype=parts.dtype) / half
+    return jnp.sum(parts[:-1]) + scale * parts[-1]
+
+
+def symmetric(rng_key: Key, dimension: int) -> Array:
+    """Symmetric noise: variance 1 on the diagonal, 1/2 off it."""
+    noise = jax.random.normal(rng_key, (dimension, dimension))
+    return (noise + noise.T) / 2
+
+
+class Widths(NamedTuple):
+    """Covariances of the position.
+
+    Attributes:
+        total: Of the posterior.
+        rows: Without noise, weights and allowance.
+    """
+
+    total: Array
+    rows: Array
+
+    @property
+    def widening(self) -> Array:
+        """How many times as wide as without privacy each entry of the position is."""
+        return jnp.sqrt(jnp.diag(self.total) / jnp.diag(self.rows))
+
+
+def expected_widths(begun: Opening) -> Widths:
+    """What is to be expected after an opening.
+
+    Args:
+        begun: The opening.
+
+    Returns:
+        The covariances.
+    """
+    expected = begun.expected
+    towards, across = directions(begun.phi)
+    parts = 1 / expected.without, (1 + expected.excess) / expected.without
+    without, total = (
+        axes_of(begun.axes, part[0] * towards + part[-1] * across, begun.prior) for part in parts
+    )
+    return Widths(total, without)
+
+
+def released_widths(found: Whitened) -> Widths:
+    """What the posterior that was released has, about.
+
+    Args:
+        found: What the start has released.
+
+    Returns:
+        The covariances.
+    """
+    matrices = found.matrices
+    dimension = len(found.point)
+    slope = lift(matrices.slope, floor_of(matrices, LEAST_SLOPE * jnp.trace(matrices.slope) / dimension))
+    spread = lift(matrices.spread, LEAST_SPREAD)
+    back = jnp.linalg.inv(slope)
+    rows = back @ spread @ back / (1 + found.waste)
+    noise = jnp.sum(found.shares**2 * found.variances)
+    total = back @ ((1 + found.misfit) * spread + noise * jnp.eye(dimension)) @ back
+    return Widths(
+        axes_of(found.axes, total, found.prior), axes_of(found.axes, rows, found.prior)
+    )
+
+
+def axes_of(axes: Array, covariance: Array, prior: Array) -> Array:
+    """The covariance of the position from that of the likelihood in phi and the prior there."""
+    return axes @ jnp.linalg.inv(jnp.linalg.inv(covariance) + prior) @ axes.T

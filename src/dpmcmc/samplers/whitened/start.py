@@ -1,0 +1,327 @@
+r"""A private start in whitened coordinates, all of whose answers enter the posterior.
+
+    1. two noisy Gram matrices and a noisy histogram of lengths: coordinates A, simulated rows
+    2. a few rough steps from 0:  phi <- phi + g / BEND,  for the curvature is at most 1
+    3. the cap of the weights, and what is to be expected of the rest
+    4. Newton steps, each with a gradient and with the matrices J and V of `caps`
+    5. the last gradient, for most of the budget, and J and V once more
+
+All gradients are combined: with phi_i where g_i was asked and weights that add to 1, the mean of the
+gradients is that at the mean of the points, as far as the log-likelihood is quadratic.
+
+A weight is one over the variance of the noise, to which is added what the curvature's change and
+its noise may make wrong over the distance between phi_i and that maximum.
+
+J and V are means over all their answers and over what was expected of them from the simulated rows,
+by inverse variance: the expectation counts as an answer with an error of a fifth (`EXPECTED`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dpmcmc.samplers.whitened import caps, coordinates
+from dpmcmc.samplers.whitened.caps import Expected, RowSet
+from dpmcmc.types import Answer, Array, Ask, Key, Position, Query, Unit
+
+BEND = 0.75  # how much a rough step shortens
+EXPECTED = 0.2  # the relative error of J and V as expected
+FIRST_CAP, SECOND_CAP = 2.5, 0.8  # typical lengths: of the second Gram matrix, of rough steps
+LONGEST = 6.0  # logits of a typical row: beyond it no rough step goes
+FIRST_MOVE, NEXT_MOVE = 1.0, 0.5  # logits of a typical row: the longest Newton step
+CHANGE = 0.4  # of the curvature, in each logit of a typical row, that weights allow for
+FLOOR = 0.1  # of an eigenvalue of J that steps are made with
+
+
+class Asked(NamedTuple):
+    """The queries of a start.
+
+    Attributes:
+        gram: Of the rows as they are.
+        again: Of the rows in the first coordinates.
+        counts: The histogram of lengths.
+        rough: The gradients of rough steps.
+        newton: The gradient and the matrices of each Newton step.
+        gradient: The last gradient.
+        curvature: The last matrices.
+    """
+
+    gram: Query
+    again: Query
+    counts: Query
+    rough: tuple[Query, ...]
+    newton: tuple[tuple[Query, Query], ...]
+    gradient: Query
+    curvature: Query
+
+
+class Public(NamedTuple):
+    """Public facts of the model that a start needs.
+
+    Attributes:
+        log_prior: The logarithm of the prior's density.
+        rows: The public set of rows.
+        unit: Whom the promise protects.
+        num_rows: The number of rows.
+        is_weighted: Whether rows may have weights below 1.
+        last_noise: About the variance of the combined gradient over its squared sensitivity.
+    """
+
+    log_prior: Callable[[Position], Array]
+    rows: RowSet
+    unit: Unit
+    num_rows: int
+    is_weighted: bool
+    last_noise: float
+
+
+class Opening(NamedTuple):
+    """What the first answers say, a tenth of the budget.
+
+    Attributes:
+        position: Where the Newton steps begin.
+        phi: The same in whitened coordinates.
+        axes: A.
+        prior: The precision of the prior in whitened coordinates.
+        radius: The length of the longest row there.
+        cap: The cap of the weights.
+        expected: What to expect of it.
+        variance: That of the noise in the last rough gradient.
+    """
+
+    position: Position
+    phi: Array
+    axes: Array
+    prior: Array
+    radius: Array
+    cap: Array
+    expected: Expected
+    variance: Array
+
+
+class Matrices(NamedTuple):
+    """J and V, and how well they are known.
+
+    Attributes:
+        slope: J: minus the derivative of the weighted score.
+        spread: V: the covariance of the weighted score.
+        variance: Of their noise: on the diagonal, half of it off it.
+    """
+
+    slope: Array
+    spread: Array
+    variance: Array
+
+
+class Whitened(NamedTuple):
+    """All that the posterior is made of, from released answers alone.
+
+    Attributes:
+        position: The maximum of the likelihood, about, shortened where the prior says so.
+        axes: A, from phi to the position.
+        point: The weighted mean of the points that gradients were asked at, phi.
+        gradient: The weighted mean of the gradients there: of the log-likelihood in phi.
+        shares: The weight of each of them.
+        variances: The variance of the noise of each gradient.
+        matrices: J and V.
+        misfit: The allowance for a model that does not hold, as a share of V.
+        waste: What weights add to the variance, of the same.
+        cap: The cap of the weights.
+        prior: The precision of the prior in whitened coordinates.
+        hessian: J as it was released last.
+        is_weighted: Whether any row could have been weighted.
+    """
+
+    position: Position
+    axes: Array
+    point: Array
+    gradient: Array
+    shares: Array
+    variances: Array
+    matrices: Matrices
+    misfit: Array
+    waste: Array
+    cap: Array
+    prior: Array
+    hessian: Answer
+    is_weighted: Array
+
+
+def opening(public: Public, asked: Asked, rng_key: Key, position: Position, ask: Ask) -> Opening:
+    """Choose coordinates, take rough steps, and choose the cap.
+
+    Args:
+        public: Public facts of the model.
+        asked: The queries.
+        rng_key: The key of the asks.
+        position: Where rough steps begin; also where the prior is taken for a normal law.
+        ask: Asks the curator.
+
+    Returns:
+        What the first answers say.
+    """
+    key_gram, key_again, key_counts, key_steps = jax.random.split(rng_key, 4)
+    dimension = position.size
+    prior = _prior_precision(public.log_prior, position)
+    one = jnp.asarray(public.rows.information(jnp.zeros(())), position.dtype)
+    typical = jnp.sqrt(dimension / one / public.num_rows)
+    at_first = jnp.eye(dimension, dtype=position.dtype)
+    gram = ask(key_gram, asked.gram, at_first, public.rows.radius(at_first))
+    first = coordinates.first_coordinates(gram, one, prior)
+    within = jnp.minimum(public.rows.radius(first.axes), FIRST_CAP * typical)
+    again = ask(key_again, asked.again, first.axes, within)
+    found = coordinates.second_coordinates(first, again, one, prior)
+    axes = found.axes
+    radius = public.rows.radius(axes)
+    ends = caps.edges(radius)
+    rows, _ = caps.simulated(ask(key_counts, asked.counts, axes, ends), ends, dimension)
+    phi = jnp.linalg.solve(axes, position)
+    near = jnp.minimum(radius, SECOND_CAP * typical)
+    variance = jnp.zeros(())
+    for index, query in enumerate(asked.rough):
+        answer = ask(jax.random.fold_in(key_steps, index), query, axes, phi, near)
+        step = answer.value + axes.T @ jax.grad(public.log_prior)(axes @ phi)
+        phi = phi + step / (BEND + found.doubt)
+        phi = phi * jnp.minimum(1, LONGEST / jnp.maximum(_logits(phi, typical), 1e-9))
+        variance = answer.variance
+
+    def expect(cap):
+        noise = public.last_noise * public.rows.gradient_diameter(axes, phi, cap, public.unit) ** 2
+        reach = public.rows.reach(axes @ phi)
+        return caps.expected(
+            public.rows, rows, public.num_rows, dimension, phi, reach, noise, cap
+        )
+
+    cap, expected = radius, None
+    if public.is_weighted:
+        cap, expected = caps.choose(expect, typical, radius, dimension)
+    else:
+        expected = expect(radius)
+    return Opening(
+        axes @ phi, phi, axes, axes.T @ prior @ axes, radius, cap, expected, variance
+    )
+
+
+def survey(public: Public, asked: Asked, rng_key: Key, begun: Opening, ask: Ask) -> Whitened:
+    """Newton steps from an opening, the last answers, and all of them combined.
+
+    Args:
+        public: Public facts of the model.
+        asked: The queries.
+        rng_key: The key of the asks.
+        begun: The opening.
+        ask: Asks the curator.
+
+    Returns:
+        What the posterior is made of.
+    """
+    axes, cap, prior = begun.axes, begun.cap, begun.prior
+    dimension = len(axes)
+    typical = jnp.sqrt(dimension / public.rows.information(jnp.zeros(())) / public.num_rows)
+    matrices = _as_expected(begun)
+    phi = begun.phi
+    answers: list[Any] = []
+    steps = (*asked.newton, (asked.gradient, asked.curvature))
+    shares = jnp.ones(1)
+    for index, (gradient, curvature) in enumerate(steps):
+        key_gradient, key_curvature = jax.random.split(jax.random.fold_in(rng_key, index))
+        answers.append((phi, ask(key_gradient, gradient, axes, phi, cap)))
+        answer = ask(key_curvature, curvature, axes, phi, cap)
+        hessian = Answer(answer.value[0], answer.variance)
+        matrices = _joined(matrices, answer)
+        precision = _precision(matrices, begun, prior)
+        target, shares = _combined(public, answers, matrices, precision, axes)
+        step = target - phi
+        longest = FIRST_MOVE if index == 0 else NEXT_MOVE
+        phi = phi + step * jnp.minimum(1, longest / jnp.maximum(_logits(step, typical), 1e-12))
+    points = jnp.stack([point for point, _ in answers])
+    gradients = jnp.stack([answer.value for _, answer in answers]).astype(phi.dtype)
+    size = jnp.array([1.0, dimension - 1.0]) / dimension
+    return Whitened(
+        axes @ phi,
+        axes,
+        shares @ points,
+        shares @ gradients,
+        shares,
+        jnp.stack([answer.variance for _, answer in answers]),
+        matrices,
+        begun.expected.misfit @ size,
+        begun.expected.waste @ size,
+        cap,
+        prior,
+        hessian,
+        cap < begun.radius,
+    )
+
+
+def _logits(phi: Array, typical: Array) -> Array:
+    """What a row of typical length in the direction of phi has for its predictor."""
+    return typical * jnp.linalg.norm(phi) / jnp.sqrt(phi.size)
+
+
+def _prior_precision(log_prior: Callable[[Position], Array], position: Position) -> Array:
+    """Minus the Hessian of the log prior, where that is positive."""
+    found = -jax.hessian(log_prior)(position)
+    return coordinates.lift(jnp.where(jnp.isfinite(found), found, 0), jnp.zeros(()))
+
+
+def _as_expected(begun: Opening) -> Matrices:
+    """J and V as simulated rows have them."""
+    towards, across = directions(begun.phi)
+
+    def matrix(values: Array) -> Array:
+        return values[0] * towards + values[-1] * across
+
+    slope = begun.expected.slope
+    return Matrices(matrix(slope), matrix(begun.expected.spread), (EXPECTED * slope[-1]) ** 2)
+
+
+def directions(phi: Array) -> tuple[Array, Array]:
+    """The projections on phi and on what is across it."""
+    towards = jnp.outer(phi, phi) / jnp.maximum(jnp.sum(phi**2), 1e-12)
+    return towards, jnp.eye(len(phi), dtype=phi.dtype) - towards
+
+
+def _joined(known: Matrices, answer: Any) -> Matrices:
+    """The mean with another answer, by inverse variance."""
+    new = known.variance / (known.variance + answer.variance)
+    slope, spread = (jnp.asarray(part, known.slope.dtype) for part in answer.value)
+    return Matrices(
+        (1 - new) * known.slope + new * slope,
+        (1 - new) * known.spread + new * spread,
+        new * answer.variance,
+    )
+
+
+def floor_of(matrices: Matrices, largest: Array) -> Array:
+    """The least eigenvalue of J: what noise makes of 0, but no more than half of what is likely."""
+    noise = jnp.sqrt(2 * len(matrices.slope) * matrices.variance)
+    return jnp.minimum(jnp.maximum(FLOOR, noise), largest)
+
+
+def _precision(matrices: Matrices, begun: Opening, prior: Array) -> Array:
+    """About that of the posterior, without noise."""
+    half = begun.expected.slope[-1] / 2
+    return coordinates.lift(matrices.slope, floor_of(matrices, half)) + prior
+
+
+def _combined(public, answers, matrices, precision, axes) -> tuple[Array, Array]:
+    """The maximum of the posterior from all gradients, and the weight of each."""
+    points = jnp.stack([point for point, _ in answers])
+    pulls = jax.vmap(lambda point: axes.T @ jax.grad(public.log_prior)(axes @ point))(points)
+    totals = jnp.stack([answer.value for _, answer in answers]) + pulls
+    variances = jnp.stack([answer.variance for _, answer in answers])
+    target = points[-1] + jnp.linalg.solve(precision, totals[-1])
+    shares = jnp.ones(1)
+    for _ in range(2):
+        squares = jnp.sum((target - points) ** 2, axis=1)
+        dimension = points.shape[1]
+        bend = (CHANGE * squares) ** 2 / public.num_rows / dimension
+        spread = variances + bend + squares * matrices.variance
+        shares = (1 / spread) / jnp.sum(1 / spread)
+        target = jnp.linalg.solve(precision, shares @ (totals + points @ precision))
+    return target, shares
