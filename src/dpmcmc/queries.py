@@ -89,6 +89,8 @@ from dpmcmc.curator.sums.exact_sum import (
     sum_rows,
 )
 from dpmcmc.curator.sums.rowwise import rowwise
+from dpmcmc.curator.whitened.gram import Gram, NormCounts
+from dpmcmc.curator.whitened.weighted import WeightedCurvature, WeightedGradient
 from dpmcmc.types import Answer, Query, Traits, Unit
 
 __all__ = [
@@ -104,10 +106,12 @@ __all__ = [
     "FilteredAccept",
     "FixedBatch",
     "Gradient",
+    "Gram",
     "LogRatio",
     "NonPrivateAccept",
     "NonPrivateGradient",
     "NonPrivateRatio",
+    "NormCounts",
     "PenaltyAccept",
     "PoissonBatch",
     "PublishedFastMH",
@@ -119,6 +123,8 @@ __all__ = [
     "TunaMetropolis",
     "TunaRatio",
     "Unit",
+    "WeightedCurvature",
+    "WeightedGradient",
     "ball_integers",
     "check_sizes",
     "clip_to_unit",

@@ -15,6 +15,7 @@ class Features(NamedTuple):
 
     num_columns: int  # of the model
     radius: float
+    domain: Any  # the public set of the model's columns
     units: dict[str, str]  # of what people get, the intercept first
     matrix: Any  # from the model's coefficients to that
     # What a row is guessed to say about each coefficient, if it says 1 about the predictor
@@ -43,9 +44,11 @@ def features_of(settings: Settings, effect: str) -> Features:
     import numpy as np
     from scipy import linalg
 
+    from dpmcmc.domains import INTERVAL, Corners, Domain
     from dpmcmc.tables import simplex
 
     units: list[tuple[str, str]] = []
+    parts: list[Any] = []  # of the domain
     information = []
     blocks = []
     # What the coefficients add up to at the middle of all bounds and the first of all levels
@@ -55,6 +58,7 @@ def features_of(settings: Settings, effect: str) -> Features:
             half = settings.bounds[name].half
             units.append((parameter(name), f"{effect} per {settings.bounds[name].step} of {name}"))
             information.append(1 / 5)  # a scaled feature has a square of about that on average
+            parts.append(INTERVAL)
             blocks.append(np.array([[1 / half]]))
             at_first.append(np.zeros((1, 1)))
             continue
@@ -66,6 +70,7 @@ def features_of(settings: Settings, effect: str) -> Features:
             simplex(len(levels)).T if settings.intercept else np.eye(len(levels), len(others), -1)
         )
         information += [float(np.mean(places[:, 0] ** 2))] * len(others)
+        parts.append(Corners(tuple(map(tuple, places.tolist()))))
         blocks.append(places[1:] - places[0])
         at_first.append(places[:1])
     place = _place(settings)
@@ -85,7 +90,9 @@ def features_of(settings: Settings, effect: str) -> Features:
         )
     # Each column adds 1 at most to the square of a row's length.
     radius = math.sqrt(len(settings.columns))
-    return Features(num_columns, radius, dict(units), matrix, information, place, _scales(settings))
+    domain = Domain(tuple(parts))
+    scales = _scales(settings)
+    return Features(num_columns, radius, domain, dict(units), matrix, information, place, scales)
 
 
 def _place(settings: Settings) -> str:

@@ -140,7 +140,7 @@ def public_tables(model: Model) -> IntegerRows | None:
         return None
     step = 2.0 ** math.ceil(math.log2(labelled.radius / 2**FEATURE_BITS))
     longest = math.floor(labelled.radius / step)
-    slopes, roots = _derivatives(labelled.log_likelihood, labelled.number)
+    slopes, roots = derivatives(labelled.log_likelihood, labelled.number)
     slope_bound = float(np.max(np.abs(slopes)))
     slope_bound = 2.0 ** math.ceil(math.log2(slope_bound))
     root_bound = float(np.max(roots))
@@ -171,7 +171,7 @@ def _fits(labelled: Labelled, dimension: int) -> bool:
 
 
 @functools.lru_cache(maxsize=16)
-def _derivatives(
+def derivatives(
     log_likelihood: Callable[[Any, Any], Any], number: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """f' and the root of -f'' at the ends of all cells, of each label; zeros for rows that are
@@ -352,7 +352,7 @@ def _places(rows: IntegerRows, features, labels, whole):
     return cell, place & (2**PLACE_BITS - 1)
 
 
-def _looked_up(values, cell, place):
+def looked_up(values, cell, place):
     """The table's value, interpolated between both ends of the cell."""
     low = values[cell]
     half = 1 << (PLACE_BITS - 1)
@@ -360,7 +360,7 @@ def _looked_up(values, cell, place):
 
 
 def _gradient_block(rows: IntegerRows, features, labels, whole):
-    slopes = _looked_up(rows.slopes, *_places(rows, features, labels, whole))
+    slopes = looked_up(rows.slopes, *_places(rows, features, labels, whole))
     if jax.default_backend() == "cpu":
         product = jnp.dot(slopes.astype(jnp.float64), features.astype(jnp.float64))
         return product.astype(jnp.int64)
@@ -368,7 +368,7 @@ def _gradient_block(rows: IntegerRows, features, labels, whole):
 
 
 def _hessian_block(rows: IntegerRows, features, labels, whole):
-    roots = _looked_up(rows.roots, *_places(rows, features, labels, whole))
+    roots = looked_up(rows.roots, *_places(rows, features, labels, whole))
     # X S is at most 127 * 2^15, so that float32 holds it
     exact = features.astype(jnp.float32) * roots[:, None].astype(jnp.float32)
     vectors = jnp.round(exact * 2.0**-ROOT_SHIFT)

@@ -36,6 +36,8 @@ from dpmcmc.curator.sums.integer_rows import (
     sum_here,
 )
 from dpmcmc.curator.sums.rowwise import rowwise
+from dpmcmc.curator.whitened import sums
+from dpmcmc.curator.whitened.sums import Kind
 from dpmcmc.engines.partitions import Partitions, hidden
 from dpmcmc.errors import PrivacyRefusal
 from dpmcmc.precision import own_settings
@@ -58,14 +60,14 @@ class BatchPass:
         constants: For each of them the constant that it is, if it is no cell.
         label: From one row to its label.
         tables: What a row may contribute.
-        kind: "gradient" or "hessian".
+        kind: Which sum: "gradient", "hessian", or one over whitened rows.
     """
 
     source: np.ndarray
     constants: np.ndarray
     label: Callable[[Any], Any]
     tables: IntegerRows
-    kind: str
+    kind: Kind | str
 
     def __call__(self, rows: Any, number: int, positions: np.ndarray) -> np.ndarray:
         """The sums over a batch.
@@ -153,8 +155,10 @@ def moved(source: np.ndarray, constants: np.ndarray, rows: Any) -> np.ndarray:
 
 
 @functools.partial(jax.jit, static_argnames="kind")
-def _sum(rows: IntegerRows, position: Any, kind: str) -> Any:
-    return sum_here(rows, position, kind)
+def _sum(rows: IntegerRows, position: Any, kind: Kind | str) -> Any:
+    if isinstance(kind, str):
+        return sum_here(rows, position, kind)
+    return sums.sum_here(rows, position, kind)
 
 
 class Passes:
@@ -181,18 +185,19 @@ class Passes:
         source, constants = moves_of(model, engine.row)
         assert model.linear is not None and model.linear.labelled is not None
         label = model.linear.labelled.of_row
-        self._kinds = {
-            kind: BatchPass(source, constants, label, tables, kind)
-            for kind in ("gradient", "hessian")
-        }
+        self._dimension = model.dimension
+        self._function = functools.cache(
+            functools.partial(BatchPass, source, constants, label, tables)
+        )
         self.rows = dataclasses.replace(tables, slopes=None, roots=None, passes=self)
 
-    def total(self, kind: str, position: Any) -> Any:
+    def total(self, kind: Kind | str, position: Any) -> Any:
         """The exact sum over all rows, inside a compiled program.
 
         Args:
-            kind: "gradient" or "hessian".
-            position: The position as integers. With vmap, one pass serves all positions.
+            kind: "gradient", "hessian", or a sum over whitened rows.
+            position: The position as integers, or whatever public numbers such a sum needs, as one
+                vector. With vmap, one pass serves all positions.
 
         Returns:
             The sum, int64.
@@ -205,8 +210,7 @@ class Passes:
         # JAX hands numbers of 64 bits to a callback as numbers of 32, if that is the setting of the
         # thread that it happens to run in. So they are handed over as pairs of words
         def call(positions: Any) -> Any:
-            *lanes, dimension = positions.shape
-            shape = (*lanes, *shape_of(kind, dimension), 2)
+            shape = (*positions.shape[:-1], *self._shape(kind), 2)
             words = io_callback(
                 OwnCallback(on_host),
                 jax.ShapeDtypeStruct(shape, jnp.uint32),
@@ -228,18 +232,21 @@ class Passes:
         failure, self._failure = self._failure, None
         return failure
 
-    def _on_host(self, kind: str, positions: np.ndarray) -> np.ndarray:
-        lanes, dimension = positions.shape[:-1], positions.shape[-1]
+    def _shape(self, kind: Kind | str) -> tuple[int, ...]:
+        return shape_of(kind, self._dimension) if isinstance(kind, str) else kind.shape
+
+    def _on_host(self, kind: Kind | str, positions: np.ndarray) -> np.ndarray:
+        lanes, size = positions.shape[:-1], positions.shape[-1]
         with self._lock:
             report = self._reporter() if self._is_count_public else None
             try:
-                function = self._kinds[kind]
-                flat = positions.reshape(-1, dimension)
+                function = self._function(kind)
+                flat = positions.reshape(-1, size)
                 total = self.engine.total(function, flat, report=report)
             except Exception as error:
                 self._failure = error if isinstance(error, PrivacyRefusal) else hidden(error)
                 raise self._failure from None
-        return np.ascontiguousarray(total).reshape(*lanes, *shape_of(kind, dimension))
+        return np.ascontiguousarray(total).reshape(*lanes, *self._shape(kind))
 
     def _reporter(self) -> Any:
         number = next(self._numbers)
