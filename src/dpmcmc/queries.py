@@ -62,6 +62,7 @@ Example:
 from dpmcmc.checks import check_sizes
 from dpmcmc.curator.noise.gaussian import discrete_gaussian, gaussian_sigma, gaussian_tv_error
 from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_tv_error
+from dpmcmc.curator.noise.radial import radial_noise, radial_tv_error, radial_variance
 from dpmcmc.curator.noise.stream import random_words
 from dpmcmc.curator.queries.accept import Accept, PenaltyAccept
 from dpmcmc.curator.queries.batches import FixedBatch, PoissonBatch
@@ -135,6 +136,9 @@ __all__ = [
     "gaussian_tv_error",
     "integer_sigma",
     "noisy",
+    "radial_noise",
+    "radial_tv_error",
+    "radial_variance",
     "random_words",
     "rowwise",
     "sum_counted",

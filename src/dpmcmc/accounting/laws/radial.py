@@ -3,7 +3,9 @@ r"""Radial noise: the law of its privacy loss, in closed form.
 A sum in R^d whose l2 sensitivity is Delta is released with noise of density proportional to
 exp(-epsilon |z| / Delta). Among all shifts of at most Delta one pair of laws is the worst: the
 noise, and the noise shifted by Delta e, |e| = 1 (`docs/radial-noise.md` has the proof, for every
-order of the divergence). With Delta = 1 its loss is
+order of the divergence). The mechanism for one answer is that of
+:cite:p:`joseph2025approximate`, and :cite:p:`wei2026asymptotic` compose a family with this noise
+and the Gaussian in it. With Delta = 1 the loss is
 
     L = epsilon c,     c = |z - e| - |z|  in [-1, 1].
 

@@ -54,6 +54,11 @@ def exponential(key):
     return -jnp.log(_fraction(stream.random_words(key, (6,))))
 
 
+def exponentials(key, number: int):
+    """Independent standard exponential numbers."""
+    return -jnp.log(_fraction(stream.random_words(key, (6, number))))
+
+
 def normal(key):
     """A standard normal number, for comparisons."""
     is_below, part = _folded(stream.random_words(key, (6,)))

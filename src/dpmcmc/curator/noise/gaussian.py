@@ -43,6 +43,8 @@ from dpmcmc.curator.noise import stream
 from dpmcmc.types import Array
 
 BASE = 32  # standard deviation of the tabulated discrete Gaussian
+# Of one multiple in a sum, from above: the smoothing by the finer ones (1e-33), and the table
+STEP_TV_ERROR = 1e-32
 
 
 def discrete_gaussian(key: Array, shape: tuple[int, ...], sigma: float) -> Array:
@@ -71,7 +73,11 @@ def discrete_gaussian(key: Array, shape: tuple[int, ...], sigma: float) -> Array
         >>> bool(90 < np.std(np.asarray(draws)) < 110)
         True
     """
-    multipliers = np.array(_multipliers(sigma), np.int64)
+    return sums(key, shape, np.array(_multipliers(sigma), np.int64))
+
+
+def sums(key: Array, shape: tuple[int, ...], multipliers: Array) -> Array:
+    """Independent draws of the sum of D(BASE) times each multiplier."""
     words = stream.random_words(key, (*shape, len(multipliers), 4))
     magnitude = invert(words, _survival_table())
     draws = jnp.where(words[..., 1] & 1 == 1, -magnitude, magnitude)  # the bit that `invert` leaves
