@@ -91,7 +91,12 @@ from dpmcmc.curator.sums.exact_sum import (
 )
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.curator.whitened.gram import Gram, NormCounts
-from dpmcmc.curator.whitened.weighted import WeightedCurvature, WeightedGradient
+from dpmcmc.curator.whitened.points import row_set
+from dpmcmc.curator.whitened.weighted import (
+    WeightedCurvature,
+    WeightedGradient,
+    WeightedRadialGradient,
+)
 from dpmcmc.types import Answer, Query, Traits, Unit
 
 __all__ = [
@@ -126,6 +131,7 @@ __all__ = [
     "Unit",
     "WeightedCurvature",
     "WeightedGradient",
+    "WeightedRadialGradient",
     "ball_integers",
     "check_sizes",
     "clip_to_unit",
@@ -140,6 +146,7 @@ __all__ = [
     "radial_tv_error",
     "radial_variance",
     "random_words",
+    "row_set",
     "rowwise",
     "sum_counted",
     "sum_row_vectors",

@@ -326,9 +326,7 @@ def _costs_of(entries: list[Any], unit: tuple[str, int]) -> Any:
     """What the entries of some bills cost together."""
     from dpmcmc.accounting import verify
 
-    return verify.costs_of(
-        {"neighbours": unit[0], "rows_per_person": unit[1], "entries": entries}
-    )
+    return verify.costs_of({"neighbours": unit[0], "rows_per_person": unit[1], "entries": entries})
 
 
 def _promised(budget: Any) -> tuple[float, float]:

@@ -106,7 +106,11 @@ class Recipe:
 
     @property
     def once(self) -> dict[Any, int]:
-        """All queries that are asked once, the count included, and how often."""
+        """All queries that are asked once, and how often: the count included, but nothing that is
+        granted before a release that closes the budget.
+        """
+        if self.preview is not None and self.preview.is_closing:
+            return dict(self.preview.settings.rest)
         return {**self.initial, **({} if self.counting is None else self.counting.plan)}
 
     def per_step(self, num_chains: int) -> dict[Any, int]:

@@ -37,6 +37,7 @@ DISTANCES = (0.5, 0.25, 0.12, 0.06)
 FIRST_DISTANCE = 0.55  # of a logit of a typical row
 NOISE_OF_STEP = 1.15
 LEAST_STEP, MOST_STEP = 0.0005, 0.02
+MOST_OPENING = 0.089  # share of mu^2 of all that is asked first
 DOUBT = 1.5  # of what noise adds to a forecast of the width, either way
 
 
@@ -65,7 +66,9 @@ def rough_shares(num_rows: int, dimension: int, mu: float) -> list[float]:
     error = math.sqrt(ERROR * dimension / num_rows) / mu
     first = FIRST_DISTANCE * math.sqrt(num_rows / dimension)
     wanted = [(NOISE_OF_STEP * error / (first * part)) ** 2 for part in DISTANCES]
-    return [min(max(share, LEAST_STEP), MOST_STEP) for share in wanted]
+    shares = [min(max(share, LEAST_STEP), MOST_STEP) for share in wanted]
+    most = MOST_OPENING - Shares().gram - Shares().again - Shares().counts
+    return [share * min(1, most / sum(shares)) for share in shares]
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,7 @@ def settings(
 ) -> Settings:
     """The queries of a run that takes the whole of this budget."""
     from dpmcmc import queries
+    from dpmcmc.accounting import calibrate, filters
     from dpmcmc.samplers.whitened.start import Asked, Public
 
     shares = Shares()
@@ -129,7 +133,13 @@ def settings(
     last = 1 - first - later
     noise = functools.partial(multiplier, whole)
     if is_radial:
-        epsilon = _radial_epsilon(budget, shared_by, mu, first + later, model.dimension)
+        # What comes first is granted by itself where the budget is shared
+        before = first * mu**2
+        if shared_by == CLOSING:
+            before = filters.before_closing(budget.epsilon, budget.delta)
+        epsilon = calibrate.radial_epsilon(
+            whole.epsilon, whole.delta, math.sqrt(before + later * mu**2), model.dimension
+        )
         gradient: Any = queries.WeightedRadialGradient(epsilon, model.dimension)
         precision = epsilon**2 / (model.dimension + 1)
     else:
@@ -152,9 +162,7 @@ def settings(
         queries.WeightedCurvature(noise(shares.curvature)),
     )
     precision = precision + mu**2 * steps * sum(shares.newton)
-    public = Public(
-        model.log_prior, rows, budget.unit, num_rows, is_weighted, 1 / precision
-    )
+    public = Public(model.log_prior, rows, budget.unit, num_rows, is_weighted, 1 / precision)
     return Settings(public, asked, is_radial)
 
 
@@ -172,20 +180,26 @@ def other_part(budget: Budget) -> Budget:
     return replace(budget, delta=filters.OTHERS * budget.delta)
 
 
-def _radial_epsilon(
-    budget: Budget, shared_by: str | None, mu: float, share: float, dimension: int
-) -> float:
-    """The epsilon of the last gradient, beside Gaussian queries of this share of mu^2."""
-    from dpmcmc.accounting import calibrate, filters
+def is_whitened(model: Model) -> bool:
+    """Whether a model has public tables, so that queries in changed coordinates can be asked."""
+    from dpmcmc.queries import row_set
 
-    spent = share * mu**2
-    if shared_by is None:
-        return calibrate.radial_epsilon(budget.epsilon, budget.delta, math.sqrt(spent), dimension)
-    before = filters.before_closing(budget.epsilon, budget.delta)
-    part = closing_part(budget)
-    return calibrate.radial_epsilon(
-        part.epsilon, part.delta, math.sqrt(before + spent), dimension
-    )
+    return row_set(model) is not None
+
+
+def can_close(budget: Budget, share_left: float) -> bool:
+    """Whether a run that ends with a radial release still fits: little was spent before."""
+    from dpmcmc.accounting import filters
+
+    spent = (1 - share_left) * gaussian_mu(other_part(budget)) ** 2
+    least = MOST_OPENING * gaussian_mu(closing_part(budget)) ** 2
+    return spent + least <= filters.before_closing(budget.epsilon, budget.delta)
+
+
+def shared_budget(curator: Any) -> Budget:
+    """The budget that Gaussian queries share at a curator."""
+    facts = curator.facts
+    return other_part(facts.budget) if facts.shared_by == CLOSING else facts.budget
 
 
 def whitened(
@@ -227,7 +241,7 @@ def whitened(
         words=f"noise-aware, in whitened coordinates: {len(found.asked.rough)} rough steps, "
         f"{number} Newton steps, a last gradient with {noise} noise; {weights}",
         start=found.start,
-        initial={query: opening.get(query, 0) + rest.get(query, 0) for query in opening | rest},
+        initial=dict(Counter(opening) + Counter(rest)),
         num_chains=num_chains,
         warmup=0.1,
         num_steps=num_steps,
@@ -244,6 +258,11 @@ class Preview:
     """
 
     settings: Settings
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the rest ends with a radial release, which closes a budget that is shared so."""
+        return self.settings.is_radial
 
     @property
     def plan(self) -> Plan:
@@ -264,14 +283,15 @@ class Preview:
         Raises:
             BudgetExceeded: The budget does not cover it.
         """
-        from dpmcmc.samplers.whitened.posterior import expected_widths
+        from dpmcmc.samplers.whitened.matrices import expected_widths
         from dpmcmc.samplers.whitened.start import opening
 
         settings = self.settings
 
         def program(ask, rng_key, position):
             begun = opening(settings.public, settings.asked, rng_key, position, ask)
-            return begun, expected_widths(begun)
+            widths = expected_widths(begun.expected, begun.phi, begun.axes, begun.prior)
+            return begun, widths
 
         position = np.asarray(position, np.float32)
         traced = curator.trace(program, rng_key, position)
@@ -304,6 +324,11 @@ class Previewed:
         return max(self.widenings.values())
 
     @property
+    def worst(self) -> str:
+        """The name of that one."""
+        return max(self.widenings, key=lambda name: self.widenings[name])
+
+    @property
     def is_hopeless(self) -> bool:
         """Whether the rest of the budget buys too little."""
         return why_hopeless(widening=self.widest) is not None
@@ -322,9 +347,7 @@ class Previewed:
 
     def __str__(self) -> str:
         """Each parameter's widening as a range: in nine of ten runs what is measured is within."""
-        return ", ".join(
-            f"{name} {interval(each)}" for name, each in self.widenings.items()
-        )
+        return ", ".join(f"{name} {interval(each)}" for name, each in self.widenings.items())
 
 
 def interval(widening: float) -> str:

@@ -16,9 +16,9 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from dpmcmc.accounting import costs
-from dpmcmc.checks import check_sizes
-from dpmcmc.curator.noise import stream
-from dpmcmc.curator.noise.noisy_sums import noisy, vector_tv_error
+from dpmcmc.checks import check_sizes, whole
+from dpmcmc.curator.noise import radial, stream
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, noisy, vector_tv_error
 from dpmcmc.curator.sums.exact_sum import MAX_ROWS, Table
 from dpmcmc.curator.whitened.asking import (
     kind_of,
@@ -128,6 +128,91 @@ class WeightedGradient(_Weighted):
         """
         sigma = _gradient_sigma(self.noise_multiplier, unit, LEAST_BITS)
         return costs.Gaussian(self.noise_multiplier, vector_tv_error(sigma))
+
+
+@dataclass(frozen=True)
+class WeightedRadialGradient(_Weighted):
+    """A `WeightedGradient` with radial noise: with less of it.
+
+    Released is  sum_i w_i f'_i u_i + z,  where z has a density proportional to exp(-|z| / scale) in
+    `dimension` dimensions, and scale = the largest change that one unit makes to the sum / epsilon.
+    Each coordinate of z has the variance (d + 1) scale^2.
+
+    Attributes:
+        epsilon: The sensitivity of the sum over the scale of the noise; see
+            `calibrate.radial_epsilon`.
+        dimension: The dimension of the model, which the cost depends on.
+
+    Raises:
+        ValueError: epsilon is not positive and finite, or the dimension not a whole number.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> query = queries.WeightedRadialGradient(epsilon=0.8, dimension=7)
+        >>> query.cost(Unit()).pure()
+        0.8
+    """
+
+    released: ClassVar[str] = WeightedGradient.released.replace("Gaussian", "radial")
+    adds: ClassVar[bool] = True  # the answers of several owners
+    is_direction: ClassVar[bool] = True
+
+    epsilon: float
+    dimension: int
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "epsilon")
+        object.__setattr__(
+            self, "dimension", whole("dimension", self.dimension, most=MAX_DIMENSION)
+        )
+
+    def answer(
+        self, key: Array, model: Model, rows: Table, matrix: Array, phi: Array, cap: Array
+    ) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise.
+            model: What one row contributes.
+            rows: The rows.
+            matrix: A.
+            phi: The position.
+            cap: C.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+
+        Raises:
+            UnsupportedQuery: The model has no public tables.
+            ValueError: The model has another dimension, or epsilon is too large or too small for
+                integer noise.
+        """
+        if model.dimension != self.dimension:
+            raise ValueError(
+                f"the model has dimension {model.dimension}, and {self} is accounted for another: "
+                "give the model's"
+            )
+        total, bits, grid = gradient_total(model, rows, matrix, phi, cap)
+        scale = _gradient_sigma(1 / self.epsilon, rows.unit, bits)
+        noise = radial.radial_noise(key, self.dimension, scale)
+        variance = grid**2 * radial.radial_variance(self.dimension, scale)
+        return Answer(grid * (total + noise).astype(jnp.float64), variance)
+
+    def cost(self, unit: Unit) -> costs.Radial:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+
+        Raises:
+            ValueError: epsilon is too large or too small for integer noise.
+        """
+        scale = _gradient_sigma(1 / self.epsilon, unit, LEAST_BITS)
+        tv_error = radial.radial_tv_error(self.dimension, scale)
+        return costs.Radial(self.epsilon, self.dimension, distance=tv_error)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ In whitened coordinates a row u with predictor t = u . phi gets the weight
 
 which depends on the features and on phi and never on the label: whatever w is, the weighted score
 w f' u has the mean 0 under the model. A small cap C needs little noise and wastes rows. Where the
-model does not hold, weights move the answer too, and by how much nobody knows. So a cap is charged with
-an allowance, which also widens the posterior: that the mean score of what is taken away is off by a
-quarter of a row's standard deviation (`MISFIT`), which shifts the posterior by
+model does not hold, weights move the answer too, and by how much nobody knows. So a cap is charged
+with an allowance, which also widens the posterior: that the mean score of what is taken away is off
+by a quarter of a row's standard deviation (`MISFIT`), which shifts the posterior by
 sqrt(n) MISFIT E[1 - w]  of its standard deviations.
 
 Rows are simulated from a noisy histogram of their lengths |u|, their directions uniform. In the
@@ -22,14 +22,15 @@ and what noise and weights add to the variance of the posterior mean is  N / J^2
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from dpmcmc.types import Answer, Array, Position, Unit
+from dpmcmc.domains import RowSet
+from dpmcmc.types import Answer, Array
 
 NUM_CELLS = 24  # of the histogram
 WIDEST = 12.0  # the longest row over the end of the first cell
@@ -42,25 +43,6 @@ CAPS = (
     0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.8, 0.9, 1.0,
     1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 5.0,
 )  # fmt: skip
-
-
-class RowSet(Protocol):
-    """The public set of rows of a model, and what a label says about the predictor t there."""
-
-    def radius(self, matrix: Array) -> Array:
-        """The largest |A' x|."""
-
-    def reach(self, theta: Position) -> Array:
-        """The largest |x . theta|."""
-
-    def slope(self, predictor: Array) -> Array:
-        """q: the largest |f'| over all labels."""
-
-    def information(self, predictor: Array) -> Array:
-        """The mean of -f'' over labels."""
-
-    def gradient_diameter(self, matrix: Array, phi: Array, cap: Array, unit: Unit) -> Array:
-        """How far one unit can move the weighted gradient."""
 
 
 class Rows(NamedTuple):

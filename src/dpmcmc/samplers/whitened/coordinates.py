@@ -38,7 +38,7 @@ class Coordinates(NamedTuple):
     doubt: Array
 
 
-def first_coordinates(gram: Answer, information: float, prior: Array) -> Coordinates:
+def first_coordinates(gram: Answer, information: Array, prior: Array) -> Coordinates:
     """Coordinates from a Gram matrix of the rows as they are.
 
     Args:
@@ -55,7 +55,7 @@ def first_coordinates(gram: Answer, information: float, prior: Array) -> Coordin
 
 
 def second_coordinates(
-    first: Coordinates, gram: Answer, information: float, prior: Array
+    first: Coordinates, gram: Answer, information: Array, prior: Array
 ) -> Coordinates:
     """Coordinates from a second matrix, asked in the first ones.
 

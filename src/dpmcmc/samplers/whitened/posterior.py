@@ -1,18 +1,21 @@
 r"""The posterior given what a whitened start has released: independent draws, which ask nothing.
 
-With x = A phi the parameters, the mean gradient g at the mean point p of `whitened.start` has the law
+With x = A phi the parameters, the mean gradient g at the mean point p of `whitened.start` has this
+law:
 
     g - J (phi - p)  ~  N(0, (1 + b) V) + sum of weight_i e_i,
 
-e_i the noise of the i-th gradient, b the allowance for a model that does not hold. J and V are known
-with noise of one known law. A draw of the posterior is made of
+e_i the noise of the i-th gradient, b the allowance for a model that does not hold. J and V are
+known with noise of a known law. A draw of the posterior is made of
 
     1. J and V, from their noise,
     2. the variance of the last gradient's noise, if that is radial: it is a mixture of normal laws,
-       z | tau ~ N(0, tau I),  tau ~ Gamma((d + 1) / 2, mean = the variance of the noise),
+       z | tau ~ N(0, tau I), where tau over the mean variance is the mean of d + 1 squared standard
+       normal numbers (:cite:p:`andrews1974scale`),
     3. phi, from the normal law that the likelihood of phi and the prior then give:
 
-       phi ~ N(m, Q^-1),   S = (1 + b) V + noise I,   Q = J S^-1 J + P,   Q m = J S^-1 (g + J p) + (the prior's).
+       phi ~ N(m, Q^-1),   S = (1 + b) V + noise I,   Q = J S^-1 J + P,
+       Q m = J S^-1 (g + J p) + (the prior's).
 
 This is exact where the prior is normal. For any other one the draw is a proposal, whose acceptance
 weighs it by the prior over that normal law (an independence chain).
@@ -25,14 +28,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from dpmcmc.samplers import roles
 from dpmcmc.samplers.whitened.coordinates import lift
-from dpmcmc.samplers.whitened.start import Opening, Whitened, directions, floor_of
+from dpmcmc.samplers.whitened.matrices import LEAST_SPREAD
+from dpmcmc.samplers.whitened.start import Whitened
 from dpmcmc.types import Array, Key, Position, Sampler
 
-LEAST_SPREAD = 0.05  # an eigenvalue of V
-LEAST_SLOPE = 0.5  # of the mean eigenvalue of J: no floor is higher
 ROUNDING = 1e-4  # of log weights, which are equal where the prior is normal
 
 
@@ -130,16 +133,20 @@ def _draw(rng_key: Key, found: Whitened, normal: _Normal, is_radial: bool) -> Ar
     dimension = len(found.point)
     matrices = found.matrices
     spread = jnp.sqrt(matrices.variance)
-    mean = jnp.trace(matrices.slope) / dimension
-    floor = floor_of(matrices, LEAST_SLOPE * mean)
-    slope = lift(matrices.slope + spread * symmetric(key_slope, dimension), floor)
-    score_spread = lift(matrices.spread + spread * symmetric(key_spread, dimension), LEAST_SPREAD)
+    slope = lift(matrices.slope + spread * symmetric(key_slope, dimension), matrices.floor)
+    # One after the other: threads of a LAPACK library may wait for each other
+    noise_of_spread, slope = lax.optimization_barrier(
+        (spread * symmetric(key_spread, dimension), slope)
+    )
+    score_spread = lift(matrices.spread + noise_of_spread, LEAST_SPREAD)
     noise = _noise_variance(key_scale, found, is_radial)
     total = (1 + found.misfit) * score_spread + noise * jnp.eye(dimension)
     known = slope @ jnp.linalg.solve(total, slope)
     axes = found.axes
     precision = known + axes.T @ normal.precision @ axes
-    pull = slope @ jnp.linalg.solve(total, found.gradient + slope @ found.point) + axes.T @ normal.pull
+    pull = (
+        slope @ jnp.linalg.solve(total, found.gradient + slope @ found.point) + axes.T @ normal.pull
+    )
     root = jnp.linalg.cholesky(precision)
     standard = jax.random.normal(key_phi, (dimension,), root.dtype)
     middle = jax.scipy.linalg.cho_solve((root, True), pull)
@@ -151,8 +158,7 @@ def _noise_variance(rng_key: Key, found: Whitened, is_radial: bool) -> Array:
     parts = found.shares**2 * found.variances
     if not is_radial:
         return jnp.sum(parts)
-    half = (len(found.point) + 1) / 2
-    scale = jax.random.gamma(rng_key, half, dtype=parts.dtype) / half
+    scale = jnp.mean(jax.random.normal(rng_key, (len(found.point) + 1,), parts.dtype) ** 2)
     return jnp.sum(parts[:-1]) + scale * parts[-1]
 
 
@@ -160,65 +166,3 @@ def symmetric(rng_key: Key, dimension: int) -> Array:
     """Symmetric noise: variance 1 on the diagonal, 1/2 off it."""
     noise = jax.random.normal(rng_key, (dimension, dimension))
     return (noise + noise.T) / 2
-
-
-class Widths(NamedTuple):
-    """Covariances of the position.
-
-    Attributes:
-        total: Of the posterior.
-        rows: Without noise, weights and allowance.
-    """
-
-    total: Array
-    rows: Array
-
-    @property
-    def widening(self) -> Array:
-        """How many times as wide as without privacy each entry of the position is."""
-        return jnp.sqrt(jnp.diag(self.total) / jnp.diag(self.rows))
-
-
-def expected_widths(begun: Opening) -> Widths:
-    """What is to be expected after an opening.
-
-    Args:
-        begun: The opening.
-
-    Returns:
-        The covariances.
-    """
-    expected = begun.expected
-    towards, across = directions(begun.phi)
-    parts = 1 / expected.without, (1 + expected.excess) / expected.without
-    without, total = (
-        axes_of(begun.axes, part[0] * towards + part[-1] * across, begun.prior) for part in parts
-    )
-    return Widths(total, without)
-
-
-def released_widths(found: Whitened) -> Widths:
-    """What the posterior that was released has, about.
-
-    Args:
-        found: What the start has released.
-
-    Returns:
-        The covariances.
-    """
-    matrices = found.matrices
-    dimension = len(found.point)
-    slope = lift(matrices.slope, floor_of(matrices, LEAST_SLOPE * jnp.trace(matrices.slope) / dimension))
-    spread = lift(matrices.spread, LEAST_SPREAD)
-    back = jnp.linalg.inv(slope)
-    rows = back @ spread @ back / (1 + found.waste)
-    noise = jnp.sum(found.shares**2 * found.variances)
-    total = back @ ((1 + found.misfit) * spread + noise * jnp.eye(dimension)) @ back
-    return Widths(
-        axes_of(found.axes, total, found.prior), axes_of(found.axes, rows, found.prior)
-    )
-
-
-def axes_of(axes: Array, covariance: Array, prior: Array) -> Array:
-    """The covariance of the position from that of the likelihood in phi and the prior there."""
-    return axes @ jnp.linalg.inv(jnp.linalg.inv(covariance) + prior) @ axes.T

@@ -6,14 +6,14 @@ r"""A private start in whitened coordinates, all of whose answers enter the post
     4. Newton steps, each with a gradient and with the matrices J and V of `caps`
     5. the last gradient, for most of the budget, and J and V once more
 
-All gradients are combined: with phi_i where g_i was asked and weights that add to 1, the mean of the
-gradients is that at the mean of the points, as far as the log-likelihood is quadratic.
+All gradients are combined: with phi_i where g_i was asked and weights that add to 1, the mean of
+the gradients is that at the mean of the points, as far as the log-likelihood is quadratic.
 
 A weight is one over the variance of the noise, to which is added what the curvature's change and
 its noise may make wrong over the distance between phi_i and that maximum.
 
 J and V are means over all their answers and over what was expected of them from the simulated rows,
-by inverse variance: the expectation counts as an answer with an error of a fifth (`EXPECTED`).
+by inverse variance: the expectation counts as an answer with an error of a fifth (`matrices`).
 """
 
 from __future__ import annotations
@@ -24,17 +24,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from dpmcmc.domains import RowSet
 from dpmcmc.samplers.whitened import caps, coordinates
-from dpmcmc.samplers.whitened.caps import Expected, RowSet
+from dpmcmc.samplers.whitened.caps import Expected
+from dpmcmc.samplers.whitened.matrices import (
+    Matrices,
+    Widths,
+    as_expected,
+    mean_of,
+    released_widths,
+)
 from dpmcmc.types import Answer, Array, Ask, Key, Position, Query, Unit
 
 BEND = 0.75  # how much a rough step shortens
-EXPECTED = 0.2  # the relative error of J and V as expected
 FIRST_CAP, SECOND_CAP = 2.5, 0.8  # typical lengths: of the second Gram matrix, of rough steps
 LONGEST = 6.0  # logits of a typical row: beyond it no rough step goes
 FIRST_MOVE, NEXT_MOVE = 1.0, 0.5  # logits of a typical row: the longest Newton step
 CHANGE = 0.4  # of the curvature, in each logit of a typical row, that weights allow for
-FLOOR = 0.1  # of an eigenvalue of J that steps are made with
 
 
 class Asked(NamedTuple):
@@ -103,20 +109,6 @@ class Opening(NamedTuple):
     variance: Array
 
 
-class Matrices(NamedTuple):
-    """J and V, and how well they are known.
-
-    Attributes:
-        slope: J: minus the derivative of the weighted score.
-        spread: V: the covariance of the weighted score.
-        variance: Of their noise: on the diagonal, half of it off it.
-    """
-
-    slope: Array
-    spread: Array
-    variance: Array
-
-
 class Whitened(NamedTuple):
     """All that the posterior is made of, from released answers alone.
 
@@ -129,10 +121,10 @@ class Whitened(NamedTuple):
         variances: The variance of the noise of each gradient.
         matrices: J and V.
         misfit: The allowance for a model that does not hold, as a share of V.
-        waste: What weights add to the variance, of the same.
         cap: The cap of the weights.
-        prior: The precision of the prior in whitened coordinates.
         hessian: J as it was released last.
+        widths: About the covariance of the posterior, and what it is made of.
+        bend: The variance that a change of the curvature may have added to the last gradient.
         is_weighted: Whether any row could have been weighted.
     """
 
@@ -144,10 +136,10 @@ class Whitened(NamedTuple):
     variances: Array
     matrices: Matrices
     misfit: Array
-    waste: Array
     cap: Array
-    prior: Array
     hessian: Answer
+    widths: Widths
+    bend: Array
     is_weighted: Array
 
 
@@ -192,18 +184,14 @@ def opening(public: Public, asked: Asked, rng_key: Key, position: Position, ask:
     def expect(cap):
         noise = public.last_noise * public.rows.gradient_diameter(axes, phi, cap, public.unit) ** 2
         reach = public.rows.reach(axes @ phi)
-        return caps.expected(
-            public.rows, rows, public.num_rows, dimension, phi, reach, noise, cap
-        )
+        return caps.expected(public.rows, rows, public.num_rows, dimension, phi, reach, noise, cap)
 
     cap, expected = radius, None
     if public.is_weighted:
         cap, expected = caps.choose(expect, typical, radius, dimension)
     else:
         expected = expect(radius)
-    return Opening(
-        axes @ phi, phi, axes, axes.T @ prior @ axes, radius, cap, expected, variance
-    )
+    return Opening(axes @ phi, phi, axes, axes.T @ prior @ axes, radius, cap, expected, variance)
 
 
 def survey(public: Public, asked: Asked, rng_key: Key, begun: Opening, ask: Ask) -> Whitened:
@@ -222,38 +210,39 @@ def survey(public: Public, asked: Asked, rng_key: Key, begun: Opening, ask: Ask)
     axes, cap, prior = begun.axes, begun.cap, begun.prior
     dimension = len(axes)
     typical = jnp.sqrt(dimension / public.rows.information(jnp.zeros(())) / public.num_rows)
-    matrices = _as_expected(begun)
+    matrices = as_expected(begun.expected, begun.phi)
     phi = begun.phi
     answers: list[Any] = []
     steps = (*asked.newton, (asked.gradient, asked.curvature))
-    shares = jnp.ones(1)
+    shares = bend = jnp.ones(1)
     for index, (gradient, curvature) in enumerate(steps):
         key_gradient, key_curvature = jax.random.split(jax.random.fold_in(rng_key, index))
         answers.append((phi, ask(key_gradient, gradient, axes, phi, cap)))
         answer = ask(key_curvature, curvature, axes, phi, cap)
         hessian = Answer(answer.value[0], answer.variance)
-        matrices = _joined(matrices, answer)
-        precision = _precision(matrices, begun, prior)
-        target, shares = _combined(public, answers, matrices, precision, axes)
+        matrices = matrices.joined(answer)
+        precision = matrices.raised + prior
+        target, shares, bend = _combined(public, answers, matrices, precision, axes)
         step = target - phi
         longest = FIRST_MOVE if index == 0 else NEXT_MOVE
         phi = phi + step * jnp.minimum(1, longest / jnp.maximum(_logits(step, typical), 1e-12))
     points = jnp.stack([point for point, _ in answers])
     gradients = jnp.stack([answer.value for _, answer in answers]).astype(phi.dtype)
-    size = jnp.array([1.0, dimension - 1.0]) / dimension
+    variances = jnp.stack([answer.variance for _, answer in answers])
+    noise = jnp.sum(shares**2 * variances)
     return Whitened(
         axes @ phi,
         axes,
         shares @ points,
         shares @ gradients,
         shares,
-        jnp.stack([answer.variance for _, answer in answers]),
+        variances,
         matrices,
-        begun.expected.misfit @ size,
-        begun.expected.waste @ size,
+        mean_of(begun.expected.misfit, dimension),
         cap,
-        prior,
         hessian,
+        released_widths(matrices, noise, begun.expected, axes, prior),
+        bend,
         cap < begun.radius,
     )
 
@@ -269,54 +258,16 @@ def _prior_precision(log_prior: Callable[[Position], Array], position: Position)
     return coordinates.lift(jnp.where(jnp.isfinite(found), found, 0), jnp.zeros(()))
 
 
-def _as_expected(begun: Opening) -> Matrices:
-    """J and V as simulated rows have them."""
-    towards, across = directions(begun.phi)
-
-    def matrix(values: Array) -> Array:
-        return values[0] * towards + values[-1] * across
-
-    slope = begun.expected.slope
-    return Matrices(matrix(slope), matrix(begun.expected.spread), (EXPECTED * slope[-1]) ** 2)
-
-
-def directions(phi: Array) -> tuple[Array, Array]:
-    """The projections on phi and on what is across it."""
-    towards = jnp.outer(phi, phi) / jnp.maximum(jnp.sum(phi**2), 1e-12)
-    return towards, jnp.eye(len(phi), dtype=phi.dtype) - towards
-
-
-def _joined(known: Matrices, answer: Any) -> Matrices:
-    """The mean with another answer, by inverse variance."""
-    new = known.variance / (known.variance + answer.variance)
-    slope, spread = (jnp.asarray(part, known.slope.dtype) for part in answer.value)
-    return Matrices(
-        (1 - new) * known.slope + new * slope,
-        (1 - new) * known.spread + new * spread,
-        new * answer.variance,
-    )
-
-
-def floor_of(matrices: Matrices, largest: Array) -> Array:
-    """The least eigenvalue of J: what noise makes of 0, but no more than half of what is likely."""
-    noise = jnp.sqrt(2 * len(matrices.slope) * matrices.variance)
-    return jnp.minimum(jnp.maximum(FLOOR, noise), largest)
-
-
-def _precision(matrices: Matrices, begun: Opening, prior: Array) -> Array:
-    """About that of the posterior, without noise."""
-    half = begun.expected.slope[-1] / 2
-    return coordinates.lift(matrices.slope, floor_of(matrices, half)) + prior
-
-
-def _combined(public, answers, matrices, precision, axes) -> tuple[Array, Array]:
-    """The maximum of the posterior from all gradients, and the weight of each."""
+def _combined(public, answers, matrices, precision, axes) -> tuple[Array, Array, Array]:
+    """The maximum of the posterior from all gradients, the weight of each, and what a change of the
+    curvature adds to the variance of the last.
+    """
     points = jnp.stack([point for point, _ in answers])
     pulls = jax.vmap(lambda point: axes.T @ jax.grad(public.log_prior)(axes @ point))(points)
     totals = jnp.stack([answer.value for _, answer in answers]) + pulls
     variances = jnp.stack([answer.variance for _, answer in answers])
     target = points[-1] + jnp.linalg.solve(precision, totals[-1])
-    shares = jnp.ones(1)
+    shares = bend = jnp.ones(1)
     for _ in range(2):
         squares = jnp.sum((target - points) ** 2, axis=1)
         dimension = points.shape[1]
@@ -324,4 +275,4 @@ def _combined(public, answers, matrices, precision, axes) -> tuple[Array, Array]
         spread = variances + bend + squares * matrices.variance
         shares = (1 / spread) / jnp.sum(1 / spread)
         target = jnp.linalg.solve(precision, shares @ (totals + points @ precision))
-    return target, shares
+    return target, shares, bend[-1]
