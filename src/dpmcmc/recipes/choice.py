@@ -188,7 +188,7 @@ def _check_hope(
         return
     way_out = "More rows, a larger budget or narrower bounds would help"
     if recipe.start is not None and problem.is_measured:
-        needed = forecast.needed_text("sgld", rows, dimension, curator.budget)
+        needed = forecast.needed_text(recipe.name.value, rows, dimension, curator.budget)
         way_out = f"For means within half a standard deviation you would need {needed}"
     raise ValueError(
         f"hopeless: with {rows} rows and {dimension} parameters epsilon = {epsilon:g} gives "

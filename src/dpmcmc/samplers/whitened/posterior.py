@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from dpmcmc.samplers import roles
 from dpmcmc.samplers.whitened.coordinates import lift
@@ -94,13 +93,8 @@ def whitened_posterior(
         )
     normal = _near(log_prior, found.position)
 
-    # One after the other: many small decompositions side by side can block each other on a CPU
-    sequential = jax.custom_batching.sequential_vmap(
-        lambda rng_key, found, normal: _draw(rng_key, found, normal, is_radial)
-    )
-
     def draw(rng_key: Key) -> Draw:
-        position = found.axes @ sequential(rng_key, found, normal)
+        position = found.axes @ _draw(rng_key, found, normal, is_radial)
         position = position.astype(found.position.dtype)
         return Draw(position, log_prior(position) - normal.log_density(position))
 
@@ -134,11 +128,7 @@ def _draw(rng_key: Key, found: Whitened, normal: _Normal, is_radial: bool) -> Ar
     matrices = found.matrices
     spread = jnp.sqrt(matrices.variance)
     slope = lift(matrices.slope + spread * symmetric(key_slope, dimension), matrices.floor)
-    # One after the other: threads of a LAPACK library may wait for each other
-    noise_of_spread, slope = lax.optimization_barrier(
-        (spread * symmetric(key_spread, dimension), slope)
-    )
-    score_spread = lift(matrices.spread + noise_of_spread, LEAST_SPREAD)
+    score_spread = lift(matrices.spread + spread * symmetric(key_spread, dimension), LEAST_SPREAD)
     noise = _noise_variance(key_scale, found, is_radial)
     total = (1 + found.misfit) * score_spread + noise * jnp.eye(dimension)
     known = slope @ jnp.linalg.solve(total, slope)
