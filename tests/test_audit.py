@@ -45,6 +45,7 @@ from dpmcmc.queries import (
     NonPrivateRatio,
     PenaltyAccept,
     PoissonBatch,
+    RadialGradient,
     SufficientStatistic,
     TunaBarker,
     TunaRatio,
@@ -86,7 +87,9 @@ def tables(case: Case) -> tuple[np.ndarray, np.ndarray]:
 
 def asking(query: Any):
     """A program that asks once."""
-    of_one_point = Gradient | CenteredGradient | Curvature | SufficientStatistic | Count
+    of_one_point = (
+        Gradient | CenteredGradient | RadialGradient | Curvature | SufficientStatistic | Count
+    )
     points: tuple = (HERE,) if isinstance(query, of_one_point) else (HERE, THERE)
     points += (np.float32(0.0),) if getattr(query, "is_bit", False) else ()
     return lambda ask, key: ask(key, query, *map(jnp.asarray, points))
@@ -99,6 +102,7 @@ SLOW = [
     Case(Gradient(1.0, 1.0, FixedBatch(2, 6)), Gradient(1.0, 1.25, FixedBatch(2, 6)), HIGH),
     Case(Gradient(1.0, 1.0), Gradient(1.0, 1.15)),
     Case(CenteredGradient(1.0, 1.0), CenteredGradient(1.0, 1.15)),
+    Case(RadialGradient(1.0, 1.0, 2), RadialGradient(1.0, 0.85, 2)),
     Case(Curvature(1.0, 1.0), Curvature(1.0, 1.15)),
     Case(SufficientStatistic(1.0), SufficientStatistic(1.15)),
     Case(Count(1.0), Count(1.15)),
@@ -116,6 +120,7 @@ ABSENT = [
     for case in (
         Case(LogRatio(1.0, 1.0), LogRatio(1.0, 1.15)),
         Case(Gradient(1.0, 1.0), Gradient(1.0, 1.15)),
+        Case(RadialGradient(1.0, 1.0, 2), RadialGradient(1.0, 0.85, 2)),
         Case(Curvature(1.0, 1.0), Curvature(1.0, 1.15)),
         Case(SufficientStatistic(1.0), SufficientStatistic(1.15)),
         Case(Count(1.0), Count(1.15)),

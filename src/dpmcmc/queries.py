@@ -70,7 +70,7 @@ from dpmcmc.curator.queries.count import Count
 from dpmcmc.curator.queries.curvature import Curvature
 from dpmcmc.curator.queries.filtered import FilteredAccept
 from dpmcmc.curator.queries.fixed_batch import BatchBarker, BatchRatio
-from dpmcmc.curator.queries.gradient import CenteredGradient, Gradient
+from dpmcmc.curator.queries.gradient import CenteredGradient, Gradient, RadialGradient
 from dpmcmc.curator.queries.log_ratio import LogRatio
 from dpmcmc.curator.queries.nonprivate import (
     NonPrivateAccept,
@@ -122,6 +122,7 @@ __all__ = [
     "PoissonBatch",
     "PublishedFastMH",
     "Query",
+    "RadialGradient",
     "SufficientStatistic",
     "Table",
     "Traits",

@@ -9,7 +9,7 @@ import numpy as np
 
 import dpmcmc
 from dpmcmc import Barker, LazyBarker, models
-from dpmcmc.curator.noise import coins, gaussian
+from dpmcmc.curator.noise import coins, gaussian, radial
 from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.sums.exact_sum import BITS
@@ -32,6 +32,7 @@ from dpmcmc.queries import (
     PenaltyAccept,
     PoissonBatch,
     PublishedFastMH,
+    RadialGradient,
     SufficientStatistic,
     TunaBarker,
     TunaMetropolis,
@@ -90,6 +91,7 @@ ALL = [
     Case(Gradient(1.0, 3.0, POISSON), ONE, MAX_DIMENSION * GRID + batches.TV_ERROR, 0.1),
     Case(Gradient(1.0, 3.0, FIXED), ONE, MAX_DIMENSION * GRID + batches.TV_ERROR, 0.5),
     Case(CenteredGradient(1.0, 3.0), ONE, MAX_DIMENSION * GRID),
+    Case(RadialGradient(1.0, 0.5, 2), ONE, radial.radial_tv_error(2, 4.0 * FULL)),
     Case(Curvature(1.0, 3.0), ONE, MAX_DIMENSION * GRID),
     Case(SufficientStatistic(3.0), ONE, MAX_DIMENSION * GRID),
     Case(Count(3.0), ONE, MAX_DIMENSION * OF_COUNTS),

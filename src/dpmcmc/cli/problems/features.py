@@ -44,11 +44,7 @@ def features_of(settings: Settings, effect: str) -> Features:
     import numpy as np
     from scipy import linalg
 
-    from dpmcmc.domains import INTERVAL, Corners, Domain
-    from dpmcmc.tables import simplex
-
     units: list[tuple[str, str]] = []
-    parts: list[Any] = []  # of the domain
     information = []
     blocks = []
     # What the coefficients add up to at the middle of all bounds and the first of all levels
@@ -58,7 +54,6 @@ def features_of(settings: Settings, effect: str) -> Features:
             half = settings.bounds[name].half
             units.append((parameter(name), f"{effect} per {settings.bounds[name].step} of {name}"))
             information.append(1 / 5)  # a scaled feature has a square of about that on average
-            parts.append(INTERVAL)
             blocks.append(np.array([[1 / half]]))
             at_first.append(np.zeros((1, 1)))
             continue
@@ -66,11 +61,8 @@ def features_of(settings: Settings, effect: str) -> Features:
         units += [
             (parameter(f"{name}={level}"), f"{effect} against {name}={first}") for level in others
         ]
-        places = (
-            simplex(len(levels)).T if settings.intercept else np.eye(len(levels), len(others), -1)
-        )
+        places = _places(len(levels), settings.intercept)
         information += [float(np.mean(places[:, 0] ** 2))] * len(others)
-        parts.append(Corners(tuple(map(tuple, places.tolist()))))
         blocks.append(places[1:] - places[0])
         at_first.append(places[:1])
     place = _place(settings)
@@ -90,9 +82,31 @@ def features_of(settings: Settings, effect: str) -> Features:
         )
     # Each column adds 1 at most to the square of a row's length.
     radius = math.sqrt(len(settings.columns))
-    domain = Domain(tuple(parts))
+    domain = _domain(settings)
     scales = _scales(settings)
     return Features(num_columns, radius, domain, dict(units), matrix, information, place, scales)
+
+
+def _places(num_levels: int, intercept: bool) -> Any:
+    """Where the levels of a column lie, one in each line."""
+    import numpy as np
+
+    from dpmcmc.tables import simplex
+
+    return simplex(num_levels).T if intercept else np.eye(num_levels, num_levels - 1, -1)
+
+
+def _domain(settings: Settings) -> Any:
+    """The public set of rows of the columns."""
+    from dpmcmc.domains import INTERVAL, Corners, Domain
+
+    def part(name: str) -> Any:
+        if name in settings.bounds:
+            return INTERVAL
+        places = _places(len(settings.levels[name]), settings.intercept)
+        return Corners(tuple(map(tuple, places.tolist())))
+
+    return Domain(tuple(map(part, settings.columns)))
 
 
 def _place(settings: Settings) -> str:

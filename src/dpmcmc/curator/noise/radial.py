@@ -19,7 +19,8 @@ by Pinsker's inequality and log(1 + x) >= x - x^2, and at most 1 <= 2 |x| elsewh
   the mean of m / S is at most 2, or for m = 1 that of min(1/u, 1/E), below 36: 37 u in all;
 - a normal number n is off by a = 17 u, and its square by about 2 |n| a. That is divided by
   n^2 + 2 S >= 2 sqrt(2 S) |n|, and the mean of 1 / sqrt(S) is at most sqrt(pi): 22 u;
-- adding up, scaling, and splitting the variance into squares: 2 u + d u / 16;
+- adding up, scaling (by a scale that was rounded), and splitting the variance into squares:
+  2 u + d u / 16;
 - 32^2 times a whole number of squares is within 2 * 32^2 of t + 1/12, which divided by t is
   32^2 / (s^2 G), and the discrete Gaussian of standard deviation w >= 32 is within d / (100 w^4)
   <= d / (10^5 t) of the rounded one. The mean of 1 / G is 2 / (d - 1), or for d = 1 that of
@@ -36,8 +37,7 @@ from jax import lax
 from dpmcmc.curator.noise import coins, gaussian, stream
 from dpmcmc.types import Array
 
-# The largest variance there is, 135 (d + 3) scale^2, stays below 2^116
-SMALLEST, LARGEST = 2.0**10, 2.0**48
+SMALLEST, LARGEST = 2.0**10, 2.0**58  # of the scale, and of the largest standard deviation there is
 UNIT = 2.0**-50
 
 
@@ -47,7 +47,8 @@ def radial_noise(key: Array, dimension: int, scale: float) -> Array:
     Args:
         key: Eight secret words, as `Query.answer` is given them, or a part of them.
         dimension: The number of entries.
-        scale: The scale of the noise, in steps of the grid: at least 2^10, at most 2^48.
+        scale: The scale of the noise, in steps of the grid: at least 2^10, and at most
+            2^54 / sqrt(d + 3).
 
     Returns:
         The vector, of type int64.
@@ -59,13 +60,13 @@ def radial_noise(key: Array, dimension: int, scale: float) -> Array:
         >>> import jax
         >>> import numpy as np
         >>> from dpmcmc import queries
-        >>> keys = np.arange(800, dtype=np.uint32).reshape(100, 8)
+        >>> key = np.arange(8, dtype=np.uint32)
         >>> with jax.enable_x64(True):
-        ...     draws = jax.vmap(lambda key: queries.radial_noise(key, 7, 1e6))(keys)
-        >>> bool(6e6 < np.mean(np.linalg.norm(draws, axis=1)) < 8e6)
+        ...     noise = jax.jit(lambda key: queries.radial_noise(key, 7, 1e6))(key)
+        >>> bool(1e6 < np.linalg.norm(noise) < 20e6)
         True
     """
-    _check(scale)
+    _check(dimension, scale)
     key_size, key_vector = stream.random_words(key, (2, 8))
     variance = scale**2 * _chi_squared(key_size, dimension + 1)
     multipliers = _multipliers(variance, _num_steps(dimension, scale))
@@ -97,7 +98,8 @@ def radial_tv_error(dimension: int, scale: float) -> float:
 
     Args:
         dimension: The number of entries.
-        scale: The scale of the noise, in steps of the grid: at least 2^10, at most 2^48.
+        scale: The scale of the noise, in steps of the grid: at least 2^10, and at most
+            2^54 / sqrt(d + 3).
 
     Returns:
         A bound on the total-variation error.
@@ -110,7 +112,7 @@ def radial_tv_error(dimension: int, scale: float) -> float:
         >>> queries.radial_tv_error(7, 2.0**30) < 3e-13
         True
     """
-    _check(scale)
+    _check(dimension, scale)
     weight = math.sqrt(dimension) / 2 + 2
     floats = weight * (61 + dimension / 16) * UNIT
     size = (weight * gaussian.BASE**2 + dimension * 1e-5) / scale**2
@@ -119,12 +121,17 @@ def radial_tv_error(dimension: int, scale: float) -> float:
     return floats + grid + discrete + (dimension + 1) * coins.REAL_TV_ERROR
 
 
-def _check(scale: float) -> None:
-    if not SMALLEST <= scale <= LARGEST:
+def _check(dimension: int, scale: float) -> None:
+    if not (scale >= SMALLEST and _largest_variance(dimension, scale) < LARGEST**2):
         raise ValueError(
-            f"radial noise of scale {scale:.3g} is outside [{SMALLEST:g}, {LARGEST:g}]: check "
-            "epsilon"
+            f"radial noise of scale {scale:.3g} in {dimension} dimensions is outside the range of "
+            "its integers: check epsilon"
         )
+
+
+def _largest_variance(dimension: int, scale: float) -> float:
+    """No exponential number of 192 bits is above 134, and no normal one's square above 2 * 134."""
+    return 135 * (dimension + 3) * scale**2
 
 
 def _chi_squared(key, freedom: int):
@@ -135,10 +142,10 @@ def _chi_squared(key, freedom: int):
 
 
 def _num_steps(dimension: int, scale: float) -> int:
-    """How many squares are enough for the largest variance there is, some 135 (d + 3) scale^2: each
-    leaves a 256th of the rest, but for the last few, which are small.
+    """How many squares are enough for the largest variance there is: each leaves a 256th of the
+    rest, but for the last few, which are small.
     """
-    return math.ceil(math.log2(135 * (dimension + 3) * scale**2 / gaussian.BASE**2) / 8) + 6
+    return math.ceil(math.log2(_largest_variance(dimension, scale) / gaussian.BASE**2) / 8) + 6
 
 
 def _multipliers(variance, steps: int):

@@ -1,8 +1,9 @@
-"""The noisy gradient: the sum of all rows' clipped gradients, added exactly, plus Gaussian noise.
+"""The noisy gradient: the sum of all rows' clipped gradients, added exactly, plus noise.
 
 A row's gradient divided by the clip is shortened to the unit ball, made whole numbers on a grid,
 and its length is held to the bound in exact integers. Replacing a row then moves the integer sum by
-at most twice the bound, whatever floating point did.
+at most twice the bound, whatever floating point did. The noise is Gaussian, or radial
+(`RadialGradient`), which is less in few dimensions.
 
 Gradients may lie around another point than 0: with a public number of rows n, and a public center
 c, n c + sum_i (g_i - c) is the same sum, and what a replaced row can change is the width of the set
@@ -24,8 +25,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from dpmcmc.accounting import costs
-from dpmcmc.checks import check_sizes
-from dpmcmc.curator.noise import stream
+from dpmcmc.checks import check_sizes, whole
+from dpmcmc.curator.noise import radial, stream
 from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, integer_sigma, noisy, vector_tv_error
 from dpmcmc.curator.queries import batches
 from dpmcmc.curator.sums import fused, integer_rows, linear_rows
@@ -107,21 +108,15 @@ class Gradient:
         """
         _check_dimension(model)
         key_noise, key_batch = stream.random_words(key, (2, 8))
-        if self.batch is None and _is_integer(rows, self.clip):
-            return _of_integers(self, key_noise, rows, position)
-        bits = _bits(model, rows)
         if self.batch is None:
-            total = all_rows_sum(model, rows, position, self.clip)
+            total, longest, grid = _exact_sum(model, rows, position, self.clip)
         else:
             total = batch_sum(model, rows, position, self.clip, *self.batch.draw(key_batch, rows))
-        assert total.shape == (model.dimension,)
-        grid = (
-            self.temperature
-            * self.clip
-            / 2.0**bits
-            / (1.0 if self.batch is None else self.batch.rate)
-        )
-        return noisy(key_noise, total, integer_sigma(self.noise_multiplier, rows.unit, bits), grid)
+            longest = 2.0 ** _bits(model, rows)
+            grid = self.clip / longest
+        sigma = integer_sigma(self.noise_multiplier, rows.unit, 0) * longest
+        rate = 1.0 if self.batch is None else self.batch.rate
+        return noisy(key_noise, total, sigma, self.temperature * grid / rate)
 
     def cost(self, unit: Unit) -> costs.Gaussian | costs.SubsampledGaussian:
         """What one release reveals.
@@ -139,6 +134,93 @@ class Gradient:
         if self.batch is None:
             return costs.Gaussian(self.noise_multiplier, distance=tv_error)
         return batches.subsampled_cost(self.batch, unit, self.noise_multiplier, tv_error)
+
+
+@dataclass(frozen=True)
+class RadialGradient:
+    """The gradient of the log-likelihood with radial noise: a `Gradient` with less of it.
+
+    Released is  sum_i clip(g_i) + z,  where z has a density proportional to exp(-|z| / scale) in
+    `dimension` dimensions, and scale = (2 clip when a row is replaced, clip when one is added or
+    removed) * rows per person / epsilon. Each coordinate of z has the variance (d + 1) scale^2, so
+    that at the same (epsilon, delta), beside Gaussian answers, it is that of Gaussian noise divided
+    by 2.5 for d = 3, 1.8 for d = 7 and 1.3 for d = 20 (epsilon = 1, delta = 10^-6). With the
+    model's `lipschitz` as the clip no row is shortened. A NaN gradient counts as zero.
+
+    Attributes:
+        clip: The largest length of one row's gradient: a longer one is shortened to it.
+        epsilon: The sensitivity of the sum over the scale of the noise; see
+            `calibrate.radial_epsilon`.
+        dimension: The dimension of the model, which the cost depends on.
+
+    Raises:
+        ValueError: A number is not positive and finite, or the dimension not a whole number.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> query = queries.RadialGradient(clip=1.0, epsilon=0.8, dimension=7)
+        >>> query.cost(Unit()).pure()
+        0.8
+    """
+
+    released: ClassVar[str] = (
+        "gradients of the log-likelihood, each row's clipped, with radial noise"
+    )
+    adds: ClassVar[bool] = True
+    is_direction: ClassVar[bool] = True
+
+    clip: float
+    epsilon: float
+    dimension: int
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "clip", "epsilon")
+        dimension = whole("dimension", self.dimension, most=MAX_DIMENSION)
+        object.__setattr__(self, "dimension", dimension)
+
+    def answer(self, key: Array, model: Model, rows: Table, position: Array) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+
+        Raises:
+            ValueError: The model has another dimension, or epsilon is too large or too small for
+                integer noise.
+        """
+        if model.dimension != self.dimension:
+            raise ValueError(
+                f"the model has dimension {model.dimension}, and {self} is accounted for another: "
+                "give the model's"
+            )
+        total, longest, grid = _exact_sum(model, rows, position, self.clip)
+        scale = rows.unit.sensitivity * longest / self.epsilon
+        noise = radial.radial_noise(key, self.dimension, scale)
+        variance = radial.radial_variance(self.dimension, grid * scale)
+        return Answer(grid * (total + noise).astype(jnp.float64), jnp.asarray(variance))
+
+    def cost(self, unit: Unit) -> costs.Radial:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+
+        Raises:
+            ValueError: epsilon is too large or too small for integer noise.
+        """
+        # On the coarsest grid, where the error is largest
+        scale = unit.sensitivity * 2.0**BITS / self.epsilon
+        tv_error = radial.radial_tv_error(self.dimension, scale)
+        return costs.Radial(self.epsilon, self.dimension, distance=tv_error)
 
 
 @dataclass(frozen=True)
@@ -233,11 +315,15 @@ def _is_integer(rows: Table, clip: float) -> bool:
     return rows.integers is not None and clip >= rows.integers.clip
 
 
-def _of_integers(query: Gradient, key, rows: Table, position) -> Answer:
-    total = integer_rows.gradient_sum(rows, jnp.asarray(position, rows.dtype))
-    sensitivity = rows.integers.gradient_sensitivity(query.clip)
-    sigma = integer_sigma(query.noise_multiplier, rows.unit, 0) * sensitivity
-    return noisy(key, total, sigma, query.temperature * rows.integers.slope_unit)
+def _exact_sum(model: Model, rows: Table, position, clip: float) -> tuple[Array, float, float]:
+    """The integer sum over all rows, how far one row moves it, and what one unit stands for."""
+    if _is_integer(rows, clip):
+        total = integer_rows.gradient_sum(rows, jnp.asarray(position, rows.dtype))
+        return total, rows.integers.gradient_sensitivity(clip), rows.integers.slope_unit
+    total = all_rows_sum(model, rows, position, clip)
+    assert total.shape == (model.dimension,)
+    longest = 2.0 ** _bits(model, rows)
+    return total, longest, clip / longest
 
 
 def _check_dimension(model: Model) -> None:
