@@ -1,6 +1,7 @@
 """The law of radial noise: against a second integration, over all shifts, and composed."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -245,3 +246,12 @@ def test_gaussians_among_others_are_composed_exactly():
 def test_large_epsilon_is_left_to_pure():
     assert radial.rho(800.0, 3) == 800.0**2 / 2
     assert accountants.epsilon({Radial(800.0, 3): 1}, 1e-6) == (800.0, "pure")
+
+
+def test_the_page_is_right():
+    """Its code runs, and its numbers are those that it makes."""
+    page = (Path(__file__).parents[2] / "docs" / "radial-noise.md").read_text()
+    names: dict[str, float] = {}
+    exec(page.split("```python\n")[1].split("```")[0], names)
+    assert math.floor(1000 * names["size"]) == 798
+    assert math.floor(100 * names["gain"]) == 177

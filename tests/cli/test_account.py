@@ -15,6 +15,7 @@ from dpmcmc.cli import main
 
 KINDS = {
     "gaussian": "--noise-multiplier 30",
+    "radial": "--size 0.1 --dimension 7",
     "accept-bit": "--test barker --range 0.04",
     "accept-bit lazy": "--test lazy-barker --kappa 0.5 --range 0.04",
     "accept-bit penalty": "--test penalty --sigma 1 --range 0.03",

@@ -55,6 +55,17 @@ def gaussian(
     return Question({Gaussian(noise_multiplier): 1}, "gaussian")
 
 
+@command("radial", is_labelled=True)
+def radial(
+    size: Annotated[float, typer.Option(help="E: sensitivity / scale of the noise.")],
+    dimension: Annotated[int, typer.Option(help="D: entries of the vector.")],
+) -> Question:
+    """Vectors with radial noise, of density exp(-E |z| / sensitivity): nearly exact."""
+    from dpmcmc.accounting.costs import Radial
+
+    return Question({Radial(size, dimension): 1}, None)
+
+
 @command("accept-bit", is_labelled=True)
 def accept_bit(
     test: Annotated[
