@@ -139,7 +139,9 @@ class Domain:
         lengths = [part.radius * jnp.linalg.norm(matrix[rows], 2) for part, rows in balls]
         # The constants belong to one of the groups
         for index, (corners, rows) in enumerate(groups):
-            moved = corners @ matrix[rows] + (constant @ matrix if index == 0 else 0)
+            wide = np.zeros((len(corners), self.dimension))
+            wide[:, rows] = corners
+            moved = jnp.asarray(wide + (constant if index == 0 else 0)) @ matrix
             lengths.append(jnp.sqrt(jnp.max(jnp.sum(moved**2, axis=1))))
         if not groups:
             lengths.append(jnp.linalg.norm(constant @ matrix))
