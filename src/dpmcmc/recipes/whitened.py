@@ -32,11 +32,11 @@ NUM_CELLS = 24  # of the histogram of lengths
 CLOSING = "gaussian-then-radial"
 # The error that is expected in all, err^2 = K d / (mu^2 n), in posterior standard deviations
 ERROR = 12.0
-# How far rough steps are from the posterior before each of them, as shares of the first distance
-DISTANCES = (0.5, 0.25, 0.12, 0.06)
-FIRST_DISTANCE = 0.55  # of a logit of a typical row
+NUM_ROUGH, NUM_NEWTON = 4, 3
+# How far the last rough step begins from the posterior, in logits of a typical row
+LAST_DISTANCE = 0.04
 NOISE_OF_STEP = 1.15
-LEAST_STEP, MOST_STEP = 0.0005, 0.02
+LEAST_ROUGH, MOST_ROUGH = 0.0005, 0.012
 MOST_OPENING = 0.089  # share of mu^2 of all that is asked first
 DOUBT = 1.5  # of what noise adds to a forecast of the width, either way
 
@@ -48,7 +48,7 @@ class Shares(NamedTuple):
         gram: For the first Gram matrix.
         again: For the second one.
         counts: For the histogram of lengths.
-        newton: For each Newton step.
+        newton: For all Newton steps.
         matrices: What part of a Newton step goes to its matrices.
         curvature: For the last matrices.
     """
@@ -56,19 +56,16 @@ class Shares(NamedTuple):
     gram: float = 0.02
     again: float = 0.012
     counts: float = 0.005
-    newton: tuple[float, ...] = (0.02, 0.03, 0.1)
+    newton: float = 0.15
     matrices: float = 0.3
     curvature: float = 0.04
 
 
-def rough_shares(num_rows: int, dimension: int, mu: float) -> list[float]:
-    """The shares of rough steps."""
+def rough_share(num_rows: int, dimension: int, mu: float) -> float:
+    """The share of each rough step: the last one is to end as near as the error in all."""
     error = math.sqrt(ERROR * dimension / num_rows) / mu
-    first = FIRST_DISTANCE * math.sqrt(num_rows / dimension)
-    wanted = [(NOISE_OF_STEP * error / (first * part)) ** 2 for part in DISTANCES]
-    shares = [min(max(share, LEAST_STEP), MOST_STEP) for share in wanted]
-    most = MOST_OPENING - Shares().gram - Shares().again - Shares().counts
-    return [share * min(1, most / sum(shares)) for share in shares]
+    distance = LAST_DISTANCE * math.sqrt(num_rows / dimension)
+    return min(max((NOISE_OF_STEP * error / distance) ** 2, LEAST_ROUGH), MOST_ROUGH)
 
 
 @dataclass(frozen=True)
@@ -89,14 +86,14 @@ class Settings:
     def opening(self) -> Plan:
         """What is asked first, about a tenth of the budget."""
         asked = self.asked
-        return dict(Counter([asked.gram, asked.again, asked.counts, *asked.rough]))
+        return {asked.gram: 1, asked.again: 1, asked.counts: 1, asked.rough: asked.num_rough}
 
     @property
     def rest(self) -> Plan:
         """What is asked after that."""
         asked = self.asked
-        steps = [query for pair in asked.newton for query in pair]
-        return dict(Counter([*steps, asked.gradient, asked.curvature]))
+        number = asked.num_newton
+        return {asked.newton: number, asked.matrices: number, asked.gradient: 1, asked.curvature: 1}
 
     def start(self, rng_key: Key, position: Position, ask: Any) -> Any:
         """The whole private start."""
@@ -127,9 +124,9 @@ def settings(
     is_radial = shared_by in (None, CLOSING)
     whole = closing_part(budget) if shared_by == CLOSING else budget
     mu = gaussian_mu(whole)
-    rough = rough_shares(num_rows, model.dimension, mu)
-    first = shares.gram + shares.again + shares.counts + sum(rough)
-    later = sum(shares.newton) + shares.curvature
+    rough = rough_share(num_rows, model.dimension, mu)
+    first = shares.gram + shares.again + shares.counts + NUM_ROUGH * rough
+    later = shares.newton + shares.curvature
     last = 1 - first - later
     noise = functools.partial(multiplier, whole)
     if is_radial:
@@ -145,23 +142,20 @@ def settings(
     else:
         gradient = queries.WeightedGradient(noise(last))
         precision = mu**2 * last
-    steps = 1 - shares.matrices
+    steps = (1 - shares.matrices) * shares.newton
     asked = Asked(
         queries.Gram(noise(shares.gram)),
         queries.Gram(noise(shares.again)),
         queries.NormCounts(NUM_CELLS, noise(shares.counts)),
-        tuple(queries.WeightedGradient(noise(share)) for share in rough),
-        tuple(
-            (
-                queries.WeightedGradient(noise(steps * share)),
-                queries.WeightedCurvature(noise(shares.matrices * share)),
-            )
-            for share in shares.newton
-        ),
+        queries.WeightedGradient(noise(rough)),
+        queries.WeightedGradient(noise(steps / NUM_NEWTON)),
+        queries.WeightedCurvature(noise(shares.matrices * shares.newton / NUM_NEWTON)),
         gradient,
         queries.WeightedCurvature(noise(shares.curvature)),
+        NUM_ROUGH,
+        NUM_NEWTON,
     )
-    precision = precision + mu**2 * steps * sum(shares.newton)
+    precision = precision + mu**2 * steps
     public = Public(model.log_prior, rows, budget.unit, num_rows, is_weighted, 1 / precision)
     return Settings(public, asked, is_radial)
 
@@ -230,7 +224,6 @@ def whitened(
     found = settings(model, rows, num_rows, budget, shared_by, is_weighted)
     from dpmcmc.samplers.whitened.posterior import whitened_posterior
 
-    number = len(found.asked.newton)
     noise = "radial" if found.is_radial else "Gaussian"
     weights = "rows far out count less" if is_weighted else "no row counts less than another"
     opening, rest = found.opening, found.rest
@@ -238,8 +231,8 @@ def whitened(
         sampler=lambda released: whitened_posterior(model.log_prior, released, found.is_radial),
         query=None,
         name=SamplerName.noise_aware,
-        words=f"noise-aware, in whitened coordinates: {len(found.asked.rough)} rough steps, "
-        f"{number} Newton steps, a last gradient with {noise} noise; {weights}",
+        words=f"noise-aware, in whitened coordinates: {NUM_ROUGH} rough steps, "
+        f"{NUM_NEWTON} Newton steps, a last gradient with {noise} noise; {weights}",
         start=found.start,
         initial=dict(Counter(opening) + Counter(rest)),
         num_chains=num_chains,

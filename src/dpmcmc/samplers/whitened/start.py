@@ -18,11 +18,13 @@ by inverse variance: the expectation counts as an answer with an error of a fift
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from dpmcmc.domains import RowSet
 from dpmcmc.samplers.whitened import caps, coordinates
@@ -40,6 +42,7 @@ BEND = 0.75  # how much a rough step shortens
 FIRST_CAP, SECOND_CAP = 2.5, 0.8  # typical lengths: of the second Gram matrix, of rough steps
 LONGEST = 6.0  # logits of a typical row: beyond it no rough step goes
 FIRST_MOVE, NEXT_MOVE = 1.0, 0.5  # logits of a typical row: the longest Newton step
+UNKNOWN = 1e30  # variance of a gradient that has not been asked yet
 CHANGE = 0.4  # of the curvature, in each logit of a typical row, that weights allow for
 
 
@@ -50,19 +53,25 @@ class Asked(NamedTuple):
         gram: Of the rows as they are.
         again: Of the rows in the first coordinates.
         counts: The histogram of lengths.
-        rough: The gradients of rough steps.
-        newton: The gradient and the matrices of each Newton step.
+        rough: The gradient of each rough step.
+        newton: The gradient of each Newton step.
+        matrices: The matrices of each Newton step.
         gradient: The last gradient.
         curvature: The last matrices.
+        num_rough: How many rough steps there are.
+        num_newton: How many Newton steps there are before the last answers.
     """
 
     gram: Query
     again: Query
     counts: Query
-    rough: tuple[Query, ...]
-    newton: tuple[tuple[Query, Query], ...]
+    rough: Query
+    newton: Query
+    matrices: Query
     gradient: Query
     curvature: Query
+    num_rough: int
+    num_newton: int
 
 
 class Public(NamedTuple):
@@ -96,7 +105,6 @@ class Opening(NamedTuple):
         radius: The length of the longest row there.
         cap: The cap of the weights.
         expected: What to expect of it.
-        variance: That of the noise in the last rough gradient.
     """
 
     position: Position
@@ -106,7 +114,19 @@ class Opening(NamedTuple):
     radius: Array
     cap: Array
     expected: Expected
-    variance: Array
+
+
+class _Progress(NamedTuple):
+    """Where Newton steps are, and all gradients so far: one line for each."""
+
+    phi: Array
+    matrices: Matrices
+    points: Array
+    gradients: Array
+    variances: Array  # UNKNOWN where there is none yet
+    shares: Array
+    bend: Array
+    hessian: Answer
 
 
 class Whitened(NamedTuple):
@@ -173,25 +193,25 @@ def opening(public: Public, asked: Asked, rng_key: Key, position: Position, ask:
     rows, _ = caps.simulated(ask(key_counts, asked.counts, axes, ends), ends, dimension)
     phi = jnp.linalg.solve(axes, position)
     near = jnp.minimum(radius, SECOND_CAP * typical)
-    variance = jnp.zeros(())
-    for index, query in enumerate(asked.rough):
-        answer = ask(jax.random.fold_in(key_steps, index), query, axes, phi, near)
+
+    def rough(index, phi):
+        answer = ask(jax.random.fold_in(key_steps, index), asked.rough, axes, phi, near)
         step = answer.value + axes.T @ jax.grad(public.log_prior)(axes @ phi)
-        phi = phi + step / (BEND + found.doubt)
-        phi = phi * jnp.minimum(1, LONGEST / jnp.maximum(_logits(phi, typical), 1e-9))
-        variance = answer.variance
+        phi = phi + (step / (BEND + found.doubt)).astype(phi.dtype)
+        return phi * jnp.minimum(1, LONGEST / jnp.maximum(_logits(phi, typical), 1e-9))
+
+    phi = lax.fori_loop(0, asked.num_rough, rough, phi)
 
     def expect(cap):
         noise = public.last_noise * public.rows.gradient_diameter(axes, phi, cap, public.unit) ** 2
         reach = public.rows.reach(axes @ phi)
         return caps.expected(public.rows, rows, public.num_rows, dimension, phi, reach, noise, cap)
 
-    cap, expected = radius, None
     if public.is_weighted:
         cap, expected = caps.choose(expect, typical, radius, dimension)
     else:
-        expected = expect(radius)
-    return Opening(axes @ phi, phi, axes, axes.T @ prior @ axes, radius, cap, expected, variance)
+        cap, expected = radius, expect(radius)
+    return Opening(axes @ phi, phi, axes, axes.T @ prior @ axes, radius, cap, expected)
 
 
 def survey(public: Public, asked: Asked, rng_key: Key, begun: Opening, ask: Ask) -> Whitened:
@@ -207,43 +227,65 @@ def survey(public: Public, asked: Asked, rng_key: Key, begun: Opening, ask: Ask)
     Returns:
         What the posterior is made of.
     """
-    axes, cap, prior = begun.axes, begun.cap, begun.prior
+    axes, cap = begun.axes, begun.cap
     dimension = len(axes)
     typical = jnp.sqrt(dimension / public.rows.information(jnp.zeros(())) / public.num_rows)
-    matrices = as_expected(begun.expected, begun.phi)
-    phi = begun.phi
-    answers: list[Any] = []
-    steps = (*asked.newton, (asked.gradient, asked.curvature))
-    shares = bend = jnp.ones(1)
-    for index, (gradient, curvature) in enumerate(steps):
+
+    def newton(gradient: Query, curvature: Query, index: Array, last: _Progress) -> _Progress:
         key_gradient, key_curvature = jax.random.split(jax.random.fold_in(rng_key, index))
-        answers.append((phi, ask(key_gradient, gradient, axes, phi, cap)))
-        answer = ask(key_curvature, curvature, axes, phi, cap)
-        hessian = Answer(answer.value[0], answer.variance)
-        matrices = matrices.joined(answer)
-        precision = matrices.raised + prior
-        target, shares, bend = _combined(public, answers, matrices, precision, axes)
-        step = target - phi
-        longest = FIRST_MOVE if index == 0 else NEXT_MOVE
-        phi = phi + step * jnp.minimum(1, longest / jnp.maximum(_logits(step, typical), 1e-12))
-    points = jnp.stack([point for point, _ in answers])
-    gradients = jnp.stack([answer.value for _, answer in answers]).astype(phi.dtype)
-    variances = jnp.stack([answer.variance for _, answer in answers])
-    noise = jnp.sum(shares**2 * variances)
+        pull = ask(key_gradient, gradient, axes, last.phi, cap)
+        bend = ask(key_curvature, curvature, axes, last.phi, cap)
+        step, known = _combined(public, begun, _with(last, index, pull, bend), index)
+        longest = jnp.where(index == 0, FIRST_MOVE, NEXT_MOVE)
+        share = jnp.minimum(1, longest / jnp.maximum(_logits(step, typical), 1e-12))
+        return known._replace(phi=known.phi + share * step)
+
+    found = lax.fori_loop(
+        0,
+        asked.num_newton,
+        functools.partial(newton, asked.newton, asked.matrices),
+        _before(begun, asked.num_newton + 1),
+    )
+    found = newton(asked.gradient, asked.curvature, jnp.int32(asked.num_newton), found)
+    noise = jnp.sum(found.shares**2 * found.variances)
     return Whitened(
-        axes @ phi,
+        axes @ found.phi,
         axes,
-        shares @ points,
-        shares @ gradients,
-        shares,
-        variances,
-        matrices,
+        found.shares @ found.points,
+        found.shares @ found.gradients,
+        found.shares,
+        found.variances,
+        found.matrices,
         mean_of(begun.expected.misfit, dimension),
         cap,
-        hessian,
-        released_widths(matrices, noise, begun.expected, axes, prior),
-        bend,
+        found.hessian,
+        released_widths(found.matrices, noise, begun.expected, axes, begun.prior),
+        found.bend,
         cap < begun.radius,
+    )
+
+
+def _before(begun: Opening, number: int) -> _Progress:
+    """Nothing asked yet, of so many gradients."""
+    phi = begun.phi
+    none = jnp.zeros((number, phi.size), phi.dtype)
+    unknown = jnp.full(number, UNKNOWN, phi.dtype)
+    hessian = Answer(jnp.diag(jnp.zeros_like(phi)), jnp.zeros((), phi.dtype))
+    matrices = as_expected(begun.expected, phi)
+    return _Progress(phi, matrices, none, none, unknown, 1 / unknown, unknown[0], hessian)
+
+
+def _with(last: _Progress, index: Array, gradient: Answer, curvature: Answer) -> _Progress:
+    """The same with one more gradient and one more pair of matrices."""
+    kind = last.phi.dtype
+    hessian = Answer(curvature.value[0].astype(kind), curvature.variance.astype(kind))
+    matrices = jax.tree.map(lambda leaf: leaf.astype(kind), last.matrices.joined(curvature))
+    return last._replace(
+        matrices=matrices,
+        points=last.points.at[index].set(last.phi),
+        gradients=last.gradients.at[index].set(gradient.value.astype(kind)),
+        variances=last.variances.at[index].set(gradient.variance.astype(kind)),
+        hessian=hessian,
     )
 
 
@@ -258,21 +300,20 @@ def _prior_precision(log_prior: Callable[[Position], Array], position: Position)
     return coordinates.lift(jnp.where(jnp.isfinite(found), found, 0), jnp.zeros(()))
 
 
-def _combined(public, answers, matrices, precision, axes) -> tuple[Array, Array, Array]:
-    """The maximum of the posterior from all gradients, the weight of each, and what a change of the
-    curvature adds to the variance of the last.
-    """
-    points = jnp.stack([point for point, _ in answers])
+def _combined(
+    public: Public, begun: Opening, known: _Progress, index: Array
+) -> tuple[Array, _Progress]:
+    """The step to the maximum of the posterior from all gradients, with the weight of each."""
+    axes, points = begun.axes, known.points
+    precision = known.matrices.raised + begun.prior
     pulls = jax.vmap(lambda point: axes.T @ jax.grad(public.log_prior)(axes @ point))(points)
-    totals = jnp.stack([answer.value for _, answer in answers]) + pulls
-    variances = jnp.stack([answer.variance for _, answer in answers])
-    target = points[-1] + jnp.linalg.solve(precision, totals[-1])
-    shares = bend = jnp.ones(1)
+    totals = known.gradients + pulls
+    target = known.phi + jnp.linalg.solve(precision, totals[index])
+    shares = bend = jnp.zeros_like(known.variances)
     for _ in range(2):
         squares = jnp.sum((target - points) ** 2, axis=1)
-        dimension = points.shape[1]
-        bend = (CHANGE * squares) ** 2 / public.num_rows / dimension
-        spread = variances + bend + squares * matrices.variance
+        bend = (CHANGE * squares) ** 2 / public.num_rows / known.phi.size
+        spread = known.variances + bend + squares * known.matrices.variance
         shares = (1 / spread) / jnp.sum(1 / spread)
         target = jnp.linalg.solve(precision, shares @ (totals + points @ precision))
-    return target, shares, bend[-1]
+    return target - known.phi, known._replace(shares=shares, bend=bend[index])
