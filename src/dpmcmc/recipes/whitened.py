@@ -56,7 +56,7 @@ class Shares(NamedTuple):
     gram: float = 0.02
     again: float = 0.012
     counts: float = 0.005
-    newton: float = 0.15
+    newton: float = 0.08
     matrices: float = 0.3
     curvature: float = 0.04
 
