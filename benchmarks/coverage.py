@@ -20,10 +20,10 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
+from simulated import asker
 
-from dpmcmc import Answer, Budget, diagnostics, models, noise_aware, recipes
+from dpmcmc import Budget, diagnostics, models, recipes
 from dpmcmc.models.robust_linear import HUBER
-from dpmcmc.queries import CenteredGradient, Gradient
 
 DELTA, NUM_TABLES, AT_ONCE = 1e-6, 300, 50
 NUM_WARMUP, NUM_DRAWS = 40, 300
@@ -64,6 +64,10 @@ def robust_rows(key, num_rows: int, share: float):
     )
 
 
+def _findings(model, found):
+    return diagnostics.of_survey(model, found) + diagnostics.of_whitened(model, found)
+
+
 def run(model, make, mu: float, num_rows: int, num_tables: int) -> dict[str, float]:
     """Shares of intervals that held, of runs to be doubted, of intervals that held in the others; a
     median standard deviation.
@@ -81,20 +85,8 @@ def run(model, make, mu: float, num_rows: int, num_tables: int) -> dict[str, flo
         key_rows, key_start, key_chain = jax.random.split(key, 3)
         rows, effects = make(key_rows, num_rows)
 
-        def total(function, position):
-            return jnp.sum(
-                jax.vmap(lambda *row: function(model.log_likelihood)(position, row))(*rows), axis=0
-            )
-
-        def ask(key, query, position):
-            deviation = jnp.float32(2 * query.clip * query.noise_multiplier)
-            noise = deviation * jax.random.normal(key, (dimension, dimension))
-            if isinstance(query, Gradient | CenteredGradient):
-                return Answer(total(jax.grad, position) + noise[0], deviation**2)
-            return Answer((noise + noise.T) / 2 - total(jax.hessian, position), deviation**2)
-
-        found = recipe.start(key_start, jnp.zeros(dimension), ask)
-        sampler = noise_aware(model.log_prior, found)
+        found = recipe.start(key_start, jnp.zeros(dimension), asker(model, rows))
+        sampler = recipe.sampler(found)
 
         def step(state, key):
             state, _ = sampler.step(key, state, None)
@@ -111,7 +103,7 @@ def run(model, make, mu: float, num_rows: int, num_tables: int) -> dict[str, flo
     many = jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=AT_ONCE))
     surveys, held, widths = jax.tree.map(np.asarray, many(keys))
     found = [
-        diagnostics.of_survey(model, jax.tree.map(lambda leaf, i=i: leaf[i], surveys))
+        _findings(model, jax.tree.map(lambda leaf, i=i: leaf[i], surveys))
         for i in range(num_tables)
     ]
     in_doubt = np.array([any(finding.is_severe for finding in each) for each in found])

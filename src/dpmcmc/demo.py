@@ -100,6 +100,7 @@ def rows_of(cells: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 def make_model():
     """Logistic regression whose parameters are log-odds in units that people use."""
     from dpmcmc import models
+    from dpmcmc.domains import Corners, Domain
 
     def unravel(position):
         regions = CORNERS @ position[4:]
@@ -115,7 +116,10 @@ def make_model():
             name: regions[index] - regions[0] for index, name in enumerate(REGIONS) if index
         }
 
-    return models.logistic(6, RADIUS, PRIOR_SCALE, intercept=True)._replace(unravel=unravel)
+    intervals = [Corners(((-size,), (size,))) for size in (AGE_SIZE, EDUCATION_SIZE, GENDER_SIZE)]
+    domain = Domain((*intervals, Corners(tuple(map(tuple, CORNERS.tolist())))))
+    model = models.logistic(6, RADIUS, PRIOR_SCALE, intercept=True, domain=domain)
+    return model._replace(unravel=unravel)
 
 
 def run(

@@ -90,6 +90,13 @@ from dpmcmc.curator.sums.exact_sum import (
     sum_rows,
 )
 from dpmcmc.curator.sums.rowwise import rowwise
+from dpmcmc.curator.whitened.gram import Gram, NormCounts
+from dpmcmc.curator.whitened.points import row_set
+from dpmcmc.curator.whitened.weighted import (
+    WeightedCurvature,
+    WeightedGradient,
+    WeightedRadialGradient,
+)
 from dpmcmc.types import Answer, Query, Traits, Unit
 
 __all__ = [
@@ -105,10 +112,12 @@ __all__ = [
     "FilteredAccept",
     "FixedBatch",
     "Gradient",
+    "Gram",
     "LogRatio",
     "NonPrivateAccept",
     "NonPrivateGradient",
     "NonPrivateRatio",
+    "NormCounts",
     "PenaltyAccept",
     "PoissonBatch",
     "PublishedFastMH",
@@ -121,6 +130,9 @@ __all__ = [
     "TunaMetropolis",
     "TunaRatio",
     "Unit",
+    "WeightedCurvature",
+    "WeightedGradient",
+    "WeightedRadialGradient",
     "ball_integers",
     "check_sizes",
     "clip_to_unit",
@@ -135,6 +147,7 @@ __all__ = [
     "radial_tv_error",
     "radial_variance",
     "random_words",
+    "row_set",
     "rowwise",
     "sum_counted",
     "sum_row_vectors",

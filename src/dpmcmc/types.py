@@ -131,6 +131,8 @@ class Labelled(NamedTuple):
         of_row: From one row to its label, 0, 1, ...; a row with any other number is ignored.
         log_likelihood: From z and a label to the row's log-likelihood.
         radius: Public: |features| of every allowed row. A longer row is shortened.
+        domain: The public set of features, a `dpmcmc.domains.Domain`; None for all up to `radius`.
+            A row outside of it is ignored by queries in changed coordinates.
 
     Example:
         >>> from dpmcmc import models
@@ -142,6 +144,7 @@ class Labelled(NamedTuple):
     of_row: Callable[[Row], Array]
     log_likelihood: Callable[[Array, Array], Array]
     radius: float
+    domain: Any = None
 
 
 class Linear(NamedTuple):

@@ -23,10 +23,12 @@ from dpmcmc.queries import (
     FilteredAccept,
     FixedBatch,
     Gradient,
+    Gram,
     LogRatio,
     NonPrivateAccept,
     NonPrivateGradient,
     NonPrivateRatio,
+    NormCounts,
     PenaltyAccept,
     PoissonBatch,
     PublishedFastMH,
@@ -35,20 +37,29 @@ from dpmcmc.queries import (
     TunaBarker,
     TunaMetropolis,
     TunaRatio,
+    WeightedCurvature,
+    WeightedGradient,
 )
 
 # Rows and a model that all queries can be asked of
 ROWS = np.linspace(-1, 1, 24, dtype=np.float32).reshape(12, 2)
 MODEL = models.gaussian(np.eye(2), prior_scale=1.0, radius=2.0)
+# The same with labels, for queries that need a model with public tables
+LABELLED_ROWS = ROWS / 2, np.arange(12, dtype=np.float32) % 2
+LABELLED_MODEL = models.logistic(2, radius=1.0)
 POISSON, FIXED = PoissonBatch(0.1), FixedBatch(6, of=12)
 
 # The shapes of what a query is asked with: a position; a proposal too; the public part of the
 # log-ratio too
 ONE, TWO, THREE = [(2,)], [(2,), (2,)], [(2,), (2,), ()]
+# In changed coordinates: a matrix, a position and a cap
+WHITENED = [(2, 2), (2,), ()]
 
 # The total-variation error of integer noise, of one number when a row is replaced
 FULL = 2**BITS
 GRID = gaussian.gaussian_tv_error(3.0 * 2 * FULL)
+OF_COUNTS = gaussian.gaussian_tv_error(3.0 * 2**0.5 * FULL)
+OF_MATRIX = gaussian.gaussian_tv_error(3.0 * FULL)  # off the diagonal, where it is smaller
 OF_BATCH = gaussian.gaussian_tv_error(BatchRatio(1.0, 3.0, FIXED)._integer_sigma())
 
 
@@ -60,9 +71,15 @@ class Case(NamedTuple):
     # What its answers lack to be ideal, charged to delta; None: of a bit, tests/curator/test_coins
     tv_error: float | None = None
     rate: float | None = None  # the share of the rows that it reads, where that lowers its cost
+    model: Any = MODEL
+    rows: Any = ROWS
 
     def __str__(self) -> str:
         return str(self.query)
+
+
+def _labelled(query: Any, shapes: list[tuple[int, ...]], of_one: float) -> Case:
+    return Case(query, shapes, MAX_DIMENSION * of_one, None, LABELLED_MODEL, LABELLED_ROWS)
 
 
 ALL = [
@@ -77,7 +94,11 @@ ALL = [
     Case(RadialGradient(1.0, 0.5, 2), ONE, radial.radial_tv_error(2, 4.0 * FULL)),
     Case(Curvature(1.0, 3.0), ONE, MAX_DIMENSION * GRID),
     Case(SufficientStatistic(3.0), ONE, MAX_DIMENSION * GRID),
-    Case(Count(3.0), ONE, MAX_DIMENSION * gaussian.gaussian_tv_error(3.0 * 2**0.5 * FULL)),
+    Case(Count(3.0), ONE, MAX_DIMENSION * OF_COUNTS),
+    _labelled(Gram(3.0), [(2, 2), ()], OF_MATRIX),
+    _labelled(NormCounts(4, 3.0), [(2, 2), (5,)], OF_COUNTS),
+    _labelled(WeightedGradient(3.0), WHITENED, GRID),
+    _labelled(WeightedCurvature(3.0), WHITENED, OF_MATRIX),
     Case(Accept(Barker(), 1.0), THREE),
     Case(Accept(LazyBarker(0.5), 1.0), THREE),
     Case(PenaltyAccept(1.0, 1.0, 1.0), THREE),

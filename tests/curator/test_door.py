@@ -20,7 +20,15 @@ from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.types import Unit
 from tests import tiny
-from tests.cases.queries import ALL, MODEL, ROWS, THREE, TWO
+from tests.cases.queries import (
+    ALL,
+    LABELLED_MODEL,
+    LABELLED_ROWS,
+    MODEL,
+    ROWS,
+    THREE,
+    TWO,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -33,6 +41,14 @@ def curator():
     return Curator(ROWS, MODEL, None)
 
 
+@pytest.fixture(scope="module")
+def curator_of(curator):
+    """From a query to a curator that can be asked it."""
+    labelled = Curator(LABELLED_ROWS, LABELLED_MODEL, None)
+    of_labels = {case.query for case in ALL if case.model is LABELLED_MODEL}
+    return lambda query: labelled if query in of_labels else curator
+
+
 def trace(curator, query, shapes, dtype=jnp.float32):
     points = [jnp.zeros(shape, dtype) for shape in shapes]
     return curator.trace(
@@ -41,10 +57,11 @@ def trace(curator, query, shapes, dtype=jnp.float32):
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: type(query).__name__)
-def test_one_ask_has_one_answer(curator, query):
+def test_one_ask_has_one_answer(curator_of, query):
     """Stacked points, or a vector of log-ratios, would have several answers for one bill, all with
     the same noise.
     """
+    curator = curator_of(query)
     shapes = QUERIES[query]
     assert trace(curator, query, shapes).plan == {query: 1}
     if query is not next(query for query in QUERIES if QUERIES[query] == shapes):
@@ -52,12 +69,12 @@ def test_one_ask_has_one_answer(curator, query):
     for index, shape in enumerate(shapes):
         for wrong in ((3,), (2, 3), (3, 2), (1, 2), (1,), ()):
             if wrong != shape:
-                with pytest.raises(ValueError, match=r"shape \(2,\), the log-ratio is a scalar"):
+                with pytest.raises(ValueError, match="for several asks use vmap"):
                     trace(curator, query, [*shapes[:index], wrong, *shapes[index + 1 :]])
 
 
 @pytest.mark.parametrize("query, shapes", QUERIES.items(), ids=lambda value: type(value).__name__)
-def test_secret_words_serve_one_purpose(curator, query, shapes, monkeypatch):
+def test_secret_words_serve_one_purpose(curator_of, query, shapes, monkeypatch):
     """Noise made of the words that also chose the batch would tell of it.
 
     One key, words of one shape: they are told apart so.
@@ -66,7 +83,7 @@ def test_secret_words_serve_one_purpose(curator, query, shapes, monkeypatch):
     monkeypatch.setattr(
         stream, "random_words", lambda key, shape: used.append((key, shape)) or words(key, shape)
     )
-    trace(curator, query, shapes)
+    trace(curator_of(query), query, shapes)
     kinds: dict = {}
     assert all(kinds.setdefault(id(key), shape) == shape for key, shape in used)
 

@@ -159,7 +159,7 @@ def largest_contributions(rows, model):
             whole = module._position_integers(jnp.asarray(position))
             cell, place = module._places(integers, integers.features, integers.labels, whole)
             slopes, roots = (
-                np.asarray(module._looked_up(of.__getitem__, cell, place)).astype(object)
+                np.asarray(module.looked_up(of.__getitem__, cell, place)).astype(object)
                 for of in (integers.slopes, integers.roots)
             )
             features = np.asarray(integers.features).astype(object)

@@ -11,22 +11,31 @@ creation, and grants as long as a running sum stays within its total:
     renyi_filter     sum of D_a <= D* at one order a, fixed in advance (same source). It is useful
                      for the penalty's accept bit: its zCDP bound is that of the released ratio, but
                      its divergence at the order that matters is smaller.
+    closing_filter   as gaussian_filter, with a tenth of delta; and one grant may close it, which
+                     releases a sum with radial noise too (`ClosingFilter`)
 
 One hundredth of delta is kept for the total-variation errors of the releases (`accountants`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dpmcmc.accounting import accountants, calibrate
-from dpmcmc.accounting.costs import Costs, Gaussian, NonPrivate
+from dpmcmc.accounting.costs import Costs, Gaussian, NonPrivate, Radial
 from dpmcmc.accounting.laws import gaussian, renyi
 from dpmcmc.accounting.search import largest, largest_exponential
 from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
+
+# Of a filter that a grant with radial noise may close: the share of delta for other courses, and
+# the share of mu^2 that may come before that grant
+OTHERS = 0.1
+BEFORE = 0.1
+ROUNDING = 1e-9  # of what may come before
 
 
 class Filter:
@@ -180,6 +189,138 @@ def gaussian_filter(epsilon: float, delta: float) -> Filter:
     return Filter(epsilon, delta, total, measure, "of squared Gaussian-DP mu")
 
 
+class ClosingFilter(Filter):
+    r"""A filter of Gaussian queries that one last grant, with radial noise in it, may close.
+
+    Gaussian queries share a tenth of delta (`OTHERS`). A grant may close the filter if at most
+    mu_b^2 was spent before, with mu_b^2 a tenth of what the other nine tenths of delta allow
+    (`BEFORE`): its costs and one Gaussian query of mu_b together must be within these nine tenths.
+
+    *Why that is enough.* Whoever closes has not spent more than mu_b^2 before, and may as well
+    spend the rest of it on answers that are thrown away. So there are two courses from there, of
+    which one is chosen after the answers y so far: further Gaussian queries, or the last grant. Let
+    l(y) be the privacy loss of these answers. A bound of delta for both together is the mean of
+
+        max(g(epsilon - l), r(epsilon - l))  <=  g(epsilon - l) + r(epsilon - l),
+
+    where g and r bound the delta of each course. The mean of g(epsilon - l) is the delta of
+    Gaussian queries alone, and that of r(epsilon - l) that of one query of mu_b and the last grant.
+    Each is within its share.
+
+    Example:
+        >>> from dpmcmc.accounting import filters
+        >>> from dpmcmc.accounting.costs import Gaussian, Radial
+        >>> shared = filters.closing_filter(1.0, 1e-6)
+        >>> shared.spend({Gaussian(20.0): 1})
+        >>> shared.spend({Gaussian(10.0): 1, Radial(0.7, 7): 1})
+        >>> shared.left
+        0.0
+    """
+
+    def __init__(self, epsilon: float, delta: float):
+        kept = (1 - accountants.RESERVE) * delta
+        others = gaussian.mu(epsilon, OTHERS * kept) ** 2
+
+        def measure(costs: Costs) -> float:
+            _check_known("gaussian-then-radial", costs)
+            return others if _is_closing(costs) else accountants.gaussian_mu(costs) ** 2
+
+        super().__init__(epsilon, delta, others, measure, "of squared Gaussian-DP mu")
+        self._before = before_closing(epsilon, delta)
+        self._closing_delta = (1 - OTHERS) * kept
+
+    def fits(self, costs: Costs) -> bool:
+        """Whether these costs may be granted now.
+
+        Args:
+            costs: How often each cost would be incurred.
+
+        Returns:
+            Whether they fit.
+
+        Raises:
+            UnsupportedQuery: The filter has no bound for some cost.
+        """
+        together = self._with(costs)
+        if _is_closing(self._granted):
+            return not costs
+        if not _is_closing(costs):
+            return super().fits(costs)
+        _check_known("gaussian-then-radial", together)
+        if accountants.gaussian_mu(self._granted) ** 2 > self._before * (1 + ROUNDING):
+            return False
+        first = Gaussian(1 / math.sqrt(self._before))
+        padded = calibrate.combined({first: 1}, accountants.checked(costs))
+        return (
+            accountants.pld_epsilon(padded, self._closing_delta) <= self.epsilon
+            and accountants.total_tv_error(together) <= self.tv_error_total
+        )
+
+    def check(self, costs: Costs) -> None:
+        """Refuse costs that may not be granted now. Spends nothing.
+
+        Args:
+            costs: How often each cost would be incurred.
+
+        Raises:
+            BudgetExceeded: They do not fit.
+            UnsupportedQuery: The filter has no bound for some cost.
+        """
+        if _is_closing(costs) and not self.fits(costs):
+            raise BudgetExceeded(
+                "a release with radial noise is the last one of this budget, and costs more than "
+                f"it allows after {self.spent:.3g} {self.unit} ({self._before:.3g} may come "
+                f"before; budget: epsilon={self.epsilon:g}, delta={self.delta:g})"
+            )
+        super().check(costs)
+
+
+def before_closing(epsilon: float, delta: float) -> float:
+    """The squared Gaussian-DP parameter that may be spent before a grant that closes a filter.
+
+    Args:
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+
+    Returns:
+        mu^2.
+
+    Example:
+        >>> from dpmcmc.accounting import filters
+        >>> round(filters.before_closing(1.0, 1e-6), 5)
+        0.00557
+    """
+    kept = (1 - accountants.RESERVE) * (1 - OTHERS) * delta
+    return BEFORE * gaussian.mu(epsilon, kept) ** 2
+
+
+def _is_closing(costs: Costs) -> bool:
+    return any(isinstance(cost, Radial) for cost in costs)
+
+
+def closing_filter(epsilon: float, delta: float) -> Filter:
+    """Return a filter of Gaussian queries that a last grant with radial noise may close.
+
+    Args:
+        epsilon: The epsilon of the promise.
+        delta: The delta of the promise.
+
+    Returns:
+        The filter, with nothing spent.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> from dpmcmc.accounting import filters
+        >>> from dpmcmc.accounting.costs import Radial
+        >>> filters.closing_filter(1.0, 1e-6).fits({Radial(0.7, 7): 1})
+        True
+    """
+    accountants.check_budget(epsilon, delta)
+    return ClosingFilter(epsilon, delta)
+
+
 def zcdp_filter(epsilon: float, delta: float) -> Filter:
     """Return a filter that sums rho, for costs with a zCDP bound.
 
@@ -251,6 +392,7 @@ def renyi_filter(epsilon: float, delta: float) -> Filter:
 
 KNOWS: dict[str, Callable[[Any], bool]] = {  # which costs a filter has a bound for
     "gaussian-dp": lambda cost: isinstance(cost, Gaussian),
+    "gaussian-then-radial": lambda cost: isinstance(cost, Gaussian | Radial),
     "zcdp": lambda cost: cost.rho() is not None,
     "renyi": lambda cost: bool(np.isfinite(cost.rdp(renyi.ORDERS[:1])).all()),
 }
@@ -281,9 +423,19 @@ def _check_known(shared_by: str, costs: Costs) -> None:
 
 
 # As owners are asked to share the budget by
-FILTERS = {"gaussian-dp": gaussian_filter, "zcdp": zcdp_filter, "renyi": renyi_filter}
+FILTERS = {
+    "gaussian-dp": gaussian_filter,
+    "gaussian-then-radial": closing_filter,
+    "zcdp": zcdp_filter,
+    "renyi": renyi_filter,
+}
 # As statements have them
-NAMES = {"gaussian-dp": "gaussian-filter", "zcdp": "zcdp-filter", "renyi": "renyi-filter"}
+NAMES = {
+    "gaussian-dp": "gaussian-filter",
+    "gaussian-then-radial": "closing-filter",
+    "zcdp": "zcdp-filter",
+    "renyi": "renyi-filter",
+}
 BY_NAME = {NAMES[shared_by]: make for shared_by, make in FILTERS.items()}
 
 

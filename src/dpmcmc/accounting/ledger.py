@@ -284,14 +284,14 @@ def audit(path: Path) -> Audit:
         >>> ledger.audit(path).num_queries
         0
     """
-    from dpmcmc.accounting import accountants, filters, verify
+    from dpmcmc.accounting import accountants, filters
 
     kept = _read(path)
     facts = kept["facts"]
     grants = _bills(kept)
     entries = [entry for grant in grants for entry in grant]
     unit = (facts["neighbours"], facts["rows_per_person"])
-    costs = verify.costs_of({"neighbours": unit[0], "rows_per_person": unit[1], "entries": entries})
+    costs = _costs_of(entries, unit)
     budget, delta = _promised(facts["budget"])
     if facts["shared_by"] is not None and facts["shared_by"] not in filters.FILTERS:
         raise ValueError(
@@ -309,7 +309,8 @@ def audit(path: Path) -> Audit:
         elif budget < math.inf and is_shared:
             method = filters.NAMES[facts["shared_by"]]
             shared = filters.FILTERS[facts["shared_by"]](budget, delta)
-            shared.spend(costs)
+            for grant in grants:  # in their order, which may matter
+                shared.spend(_costs_of(grant, unit))
             share = shared.left / shared.total if shared.total else 0.0
             epsilon = budget
             left = (
@@ -319,6 +320,13 @@ def audit(path: Path) -> Audit:
     return Audit(
         len(grants), sum(costs.values()), epsilon, budget, delta, method, *unit, left, is_within
     )
+
+
+def _costs_of(entries: list[Any], unit: tuple[str, int]) -> Any:
+    """What the entries of some bills cost together."""
+    from dpmcmc.accounting import verify
+
+    return verify.costs_of({"neighbours": unit[0], "rows_per_person": unit[1], "entries": entries})
 
 
 def _promised(budget: Any) -> tuple[float, float]:

@@ -186,10 +186,14 @@ def check_points(query: Query, points: Sequence[Any], dimension: int) -> None:
     """Refuse points that are not what a query is asked with.
 
     That is one or two positions, then perhaps the public part of the log-ratio. Points of any other
-    shape could make many answers of one ask, with one and the same noise.
+    shape could make many answers of one ask, with one and the same noise. A query that is asked
+    with other points has `point_shapes`.
     """
     shapes = [(dimension,), (dimension,), ()]
     kinds = [(point.shape, str(point.dtype)) for point in points]
+    if hasattr(query, "point_shapes"):
+        _check_own_points(query, kinds, query.point_shapes(dimension))
+        return
     is_known = all(
         shape == wanted and dtype in ("float32", "float64")
         for (shape, dtype), wanted in zip(kinds, shapes, strict=False)
@@ -199,6 +203,15 @@ def check_points(query: Query, points: Sequence[Any], dimension: int) -> None:
             f"{query} was asked with {kinds}: ask with a position, or a position and a proposal, "
             f"or these and a log-ratio. Positions are float32 or float64 of shape ({dimension},), "
             "the log-ratio is a scalar; for several asks use vmap, with a key each"
+        )
+
+
+def _check_own_points(query: Query, kinds: list[Any], shapes: Sequence[tuple[int, ...]]) -> None:
+    is_known = all(dtype in ("float32", "float64") for _, dtype in kinds)
+    if [shape for shape, _ in kinds] != list(shapes) or not is_known:
+        raise ValueError(
+            f"{query} was asked with {kinds}: ask with arrays of shapes {list(shapes)}, float32 or "
+            "float64; for several asks use vmap, with a key each"
         )
 
 

@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from dpmcmc.curator.whitened.points import row_set
+from dpmcmc.domains import RowSet
 from dpmcmc.types import Budget, Model, Unit
 
 
@@ -25,6 +27,8 @@ class Facts:
         budget: The promise; None where nothing is promised.
         shared_by: How several runs share the budget; None where they do not.
         share_left: The share of the budget that is left, from 0 to 1.
+        row_set: The public set of rows, and what a row can contribute in changed coordinates; None
+            where the model has no public tables.
 
     Example:
         >>> import numpy as np
@@ -50,6 +54,7 @@ class Facts:
     budget: Budget | None
     shared_by: str | None
     share_left: float
+    row_set: RowSet | None = None
 
     @property
     def num_rows(self) -> int | None:
@@ -60,10 +65,11 @@ class Facts:
         """The facts as JSON.
 
         Returns:
-            One field for each attribute, and "num_rows".
+            One field for each attribute but `row_set`, and "num_rows".
         """
         budget = None if self.budget is None else [self.budget.epsilon, self.budget.delta]
-        named = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        names = [each.name for each in dataclasses.fields(self) if each.name != "row_set"]
+        named = {name: getattr(self, name) for name in names}
         unit = {
             "neighbours": self.unit.neighbours.value,
             "rows_per_person": self.unit.rows_per_person,
@@ -104,6 +110,7 @@ def facts_of(
         budget=budget,
         shared_by=shared_by,
         share_left=share_left,
+        row_set=row_set(model),
     )
 
 

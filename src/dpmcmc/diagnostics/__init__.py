@@ -14,6 +14,7 @@ from dpmcmc.diagnostics.model import (
 )
 from dpmcmc.diagnostics.prior import prior_widths
 from dpmcmc.diagnostics.survey import of_start, of_survey
+from dpmcmc.diagnostics.whitened import of_whitened
 
 __all__ = [
     "FREE",
@@ -30,5 +31,6 @@ __all__ = [
     "of_start",
     "of_survey",
     "of_values",
+    "of_whitened",
     "prior_widths",
 ]

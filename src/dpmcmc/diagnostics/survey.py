@@ -90,7 +90,7 @@ def _of_hidden_directions(model: Model, hessian: Answer) -> list[Finding]:
     if not is_hidden.any():
         return []
     places = np.flatnonzero(np.max(axes[:, is_hidden] ** 2, axis=1) > MOSTLY)
-    names = _labels(model, places)
+    names = labels(model, places)
     count = int(np.count_nonzero(is_hidden))
     return [
         severe(
@@ -106,7 +106,7 @@ def _of_hidden_directions(model: Model, hessian: Answer) -> list[Finding]:
     ]
 
 
-def _labels(model: Model, places: np.ndarray) -> list[str]:
+def labels(model: Model, places: np.ndarray) -> list[str]:
     """Entries of a position by the names of the parameters, if there is one for each."""
     labels: list[str] = []
 

@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 
 from dpmcmc.checks import whole
+from dpmcmc.domains import CONSTANT, Ball, Domain
 from dpmcmc.models import _regression
 from dpmcmc.types import Array, Kinds, Labelled, Model, Row
 
@@ -43,6 +44,7 @@ def logistic(
     prior_scale: Any = 1.0,
     intercept: bool = False,
     names: Sequence[str] | None = None,
+    domain: Domain | None = None,
 ) -> Model:
     """Logistic regression, on rows (x, y).
 
@@ -56,6 +58,8 @@ def logistic(
         prior_scale: Standard deviation of the normal priors, one for all or one for each.
         intercept: Whether z has an intercept; it then comes first in the position and in `names`.
         names: One name for each coefficient; without names they stay together.
+        domain: The public set of x, within the radius: all of them if left out. A smaller one, such
+            as columns within bounds, makes answers in changed coordinates more precise.
 
     Returns:
         The model.
@@ -77,7 +81,11 @@ def logistic(
         return -_softplus(jnp.where(is_one, -logit, jnp.where(is_zero, logit, jnp.nan)))
 
     lipschitz = _regression.row_radius(radius, intercept)
-    labelled = Labelled(2, _label, _of_label, lipschitz)
+    domain = domain or Domain((Ball(num_features, float(radius)),))
+    if domain.dimension != num_features:
+        raise ValueError(f"a domain of {domain.dimension} columns, where x has {num_features}")
+    of_all = Domain((CONSTANT, *domain.parts)) if intercept else domain
+    labelled = Labelled(2, _label, _of_label, lipschitz, of_all)
     linear = _regression.linear(log_likelihood, intercept, labelled)
     return Model(
         log_likelihood=lambda position, row: log_likelihood(linear.predictor(position, row), row),

@@ -34,6 +34,9 @@ from dpmcmc.recipes.walks import (
     walk,
     walk_after_start,
 )
+from dpmcmc.recipes.whitened import Preview, Previewed
+from dpmcmc.recipes.whitened import is_whitened as is_whitened
+from dpmcmc.recipes.whitened import shared_budget as shared_budget
 
 __all__ = [
     "ATTAINED",
@@ -44,6 +47,8 @@ __all__ = [
     "Counted",
     "Counting",
     "Moves",
+    "Preview",
+    "Previewed",
     "Recipe",
     "SamplerName",
     "clip_shift",

@@ -81,6 +81,7 @@ def choose(
     kappa: float,
     part: float = 1.0,
     is_counted: bool = False,
+    is_weighted: bool = True,
 ) -> Recipe:
     """The recipe of this sampler.
 
@@ -94,6 +95,7 @@ def choose(
         kappa: The probability that a step of the lazy test reads the rows.
         part: The part of the budget that a noise-aware run takes.
         is_counted: Whether a noise-aware run begins with a count of the rows that can be used.
+        is_weighted: Whether rows that are far out may count less in a noise-aware run.
 
     Returns:
         The recipe.
@@ -107,7 +109,7 @@ def choose(
             "out, or choose another --sampler"
         )
     if name is SamplerName.noise_aware:
-        recipe = _noise_aware(curator, num_chains, part, is_counted)
+        recipe = _noise_aware(curator, num_chains, part, is_counted, is_weighted)
     elif name is SamplerName.sgld:
         recipe = _langevin(problem, curator, num_chains)
     else:
@@ -117,8 +119,10 @@ def choose(
     return recipe
 
 
-def _noise_aware(curator: Any, num_chains: int, part: float, is_counted: bool) -> Recipe:
-    """The posterior given a noisy survey, after a count of the rows that can be used."""
+def _noise_aware(
+    curator: Any, num_chains: int, part: float, is_counted: bool, is_weighted: bool
+) -> Recipe:
+    """The posterior given a few noisy sums, after a count of the rows that can be used."""
     count = counting.counting_for(curator, COUNT_SHARE * part)
     no_count = "" if is_counted else "--no-count"
     if not no_count and not count.is_decisive:
@@ -128,7 +132,7 @@ def _noise_aware(curator: Any, num_chains: int, part: float, is_counted: bool) -
         )
     share = part if no_count else part * (1 - COUNT_SHARE)
     with warnings.catch_warnings(action="ignore"):  # what to expect is part of the plan
-        recipe = noise_aware_for(curator, max(1, num_chains), share=share)
+        recipe = noise_aware_for(curator, max(1, num_chains), share=share, is_weighted=is_weighted)
     return replace(recipe, part=part, counting=None if no_count else count, no_count=no_count)
 
 
@@ -162,8 +166,9 @@ def expected_widening(problem: Problem, curator: Any, share: float) -> float:
     worst parameter where that can be predicted.
     """
     if problem.is_measured:
-        budget = part_of(curator.budget, share)
-        return forecast.expected_widening(curator.capacity, problem.model.dimension, budget)
+        return forecast.expected_widening(
+            curator.capacity, problem.model.dimension, part_of(curator.budget, share)
+        )
     recipe = _langevin(problem, curator, 1)
     return widening_for(share * most_draws(curator, recipe, problem, 1, 1.0))
 
@@ -183,7 +188,7 @@ def _check_hope(
         return
     way_out = "More rows, a larger budget or narrower bounds would help"
     if recipe.start is not None and problem.is_measured:
-        needed = forecast.needed_text("sgld", rows, dimension, curator.budget)
+        needed = forecast.needed_text(recipe.name.value, rows, dimension, curator.budget)
         way_out = f"For means within half a standard deviation you would need {needed}"
     raise ValueError(
         f"hopeless: with {rows} rows and {dimension} parameters epsilon = {epsilon:g} gives "

@@ -14,8 +14,10 @@ import math
 from typing import Any
 
 from dpmcmc.checks import whole
+from dpmcmc.queries import row_set
 from dpmcmc.recipes.budgets import (
     Budgets,
+    every_budget,
     gaussian_mu,
     multiplier,
     part_of,
@@ -25,6 +27,7 @@ from dpmcmc.recipes.budgets import (
 from dpmcmc.recipes.hope import warn_of_widening
 from dpmcmc.recipes.recipe import Recipe, SamplerName, clip_words
 from dpmcmc.recipes.start import CURVATURE_SHARE, START_SHARE, gradient_kind, with_bounds
+from dpmcmc.recipes.whitened import CLOSING, can_close, other_part, whitened
 from dpmcmc.types import Model
 
 APPROACH_STEPS = 7  # Newton steps on the way to a survey
@@ -45,8 +48,13 @@ def noise_aware(
     num_steps: int = 1000,
     clip: float | None = None,
     hessian_bound: float | None = None,
+    is_weighted: bool = True,
+    shared_by: str | None = None,
 ) -> Recipe:
-    """One survey of the log-likelihood with all of the budget; draws given it cost nothing further.
+    """A few noisy sums with all of the budget; draws given these cost nothing further.
+
+    A model with public tables, such as logistic regression, at one owner: in whitened coordinates
+    (`recipes.whitened`). Any other: one survey of the log-likelihood.
 
     Args:
         model: The curator's model.
@@ -56,9 +64,12 @@ def noise_aware(
         num_steps: The number of steps of each chain. They cost nothing.
         clip: In place of the model's `lipschitz`, as in `langevin`.
         hessian_bound: In place of the model's `hessian_bound`.
+        is_weighted: Whether rows that are far out may count less, which takes less noise. The
+            posterior is then wider by an allowance for a model that does not hold.
+        shared_by: How the budget is shared by several grants, if it is.
 
     Returns:
-        A recipe whose start is the survey.
+        A recipe whose start releases all that the posterior is made of.
 
     Raises:
         TypeError: model is not a `Model`, or budget is not a `Budget`.
@@ -70,15 +81,28 @@ def noise_aware(
         >>> model = dpmcmc.models.logistic(1, radius=1.0)
         >>> recipe = noise_aware(model, 50_000, dpmcmc.Budget(4.0, 1e-6))
         >>> sum(recipe.initial.values())
-        17
+        16
     """
-    import dpmcmc
-
-    is_proved = clip is None and hessian_bound is None
-    model = with_bounds(model, budget, clip, hessian_bound)
     num_rows = whole("num_rows", num_rows)
     num_chains = whole("num_chains", num_chains)
     num_steps = whole("num_steps", num_steps)
+    checked = with_bounds(model, budget, clip, hessian_bound)
+    budgets = every_budget(budget)
+    rows = row_set(model) if clip is None and hessian_bound is None else None
+    if rows is None or len(budgets) > 1:
+        is_proved = clip is None and hessian_bound is None
+        return _surveyed(checked, num_rows, budget, num_chains, num_steps, is_proved)
+    return whitened(
+        model, rows, num_rows, budgets[0], num_chains, num_steps, shared_by, is_weighted
+    )
+
+
+def _surveyed(
+    model: Model, num_rows: int, budget: Budgets, num_chains: int, num_steps: int, is_proved: bool
+) -> Recipe:
+    """One survey of the log-likelihood."""
+    import dpmcmc
+
     make, bound = gradient_kind(model, budget)
     assert model.hessian_bound is not None
 
@@ -115,6 +139,7 @@ def noise_aware_for(
     clip: float | None = None,
     hessian_bound: float | None = None,
     share: float = 1.0,
+    is_weighted: bool = True,
 ) -> Recipe:
     """`noise_aware` for a curator or a federation, whose model, capacity and budgets are public.
 
@@ -126,6 +151,7 @@ def noise_aware_for(
         hessian_bound: In place of the model's `hessian_bound`.
         share: The share of the budget's mu^2 that the run takes, for curators with
             ``shared_by="gaussian-dp"``: with 1/3 each, three runs fit.
+        is_weighted: Whether rows that are far out may count less.
 
     Returns:
         The recipe.
@@ -144,8 +170,26 @@ def noise_aware_for(
         ['num_chains', 'num_steps', 'start', 'thin', 'warmup']
     """
     num_rows, budgets = public_facts(curator, "recipes.noise_aware(model, num_rows, budget)")
-    parts = [part_of(budget, share) for budget in budgets]
-    return noise_aware(curator.model, num_rows, parts, num_chains, num_steps, clip, hessian_bound)
+    facts = getattr(curator, "facts", None)  # of one owner
+    shared_by = None if facts is None else facts.shared_by
+    is_whole = share == 1
+    if facts is not None and shared_by == CLOSING:
+        is_whole = can_close(budgets[0], facts.share_left)
+        budgets = budgets if is_whole else [other_part(budgets[0])]
+    if not is_whole:
+        budgets = [part_of(budget, share) for budget in budgets]
+        shared_by = "gaussian-dp"
+    return noise_aware(
+        curator.model,
+        num_rows,
+        budgets,
+        num_chains,
+        num_steps,
+        clip,
+        hessian_bound,
+        is_weighted,
+        shared_by,
+    )
 
 
 def widening_for(draws: float) -> float:

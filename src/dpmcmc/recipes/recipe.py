@@ -53,6 +53,7 @@ class Recipe:
         num_steps: The number of steps of each chain; None for as many as the budget allows.
         part: The part of the budget that the run takes.
         counting: A count of rows that comes before everything else, or None.
+        preview: What is released first, with a forecast, or None: a run may stop after it.
         no_count: Why there is no count, in words; empty if there is one.
 
     Example:
@@ -77,6 +78,7 @@ class Recipe:
     num_steps: int | None = None
     part: float = 1.0
     counting: Any = None
+    preview: Any = None
     no_count: str = "only noise-aware takes one"
 
     @property
@@ -104,7 +106,11 @@ class Recipe:
 
     @property
     def once(self) -> dict[Any, int]:
-        """All queries that are asked once, the count included, and how often."""
+        """All queries that are asked once, and how often: the count included, but nothing that is
+        granted before a release that closes the budget.
+        """
+        if self.preview is not None and self.preview.is_closing:
+            return dict(self.preview.settings.rest)
         return {**self.initial, **({} if self.counting is None else self.counting.plan)}
 
     def per_step(self, num_chains: int) -> dict[Any, int]:

@@ -124,7 +124,8 @@ class Execution:
         """Block after block. Returns why it ended early, if it did."""
         learned, states = self.grant.run(starter, self.plan.keys, self.plan.positions)
         self.findings += unless_it_fails(diagnostics.of_start, learned)
-        self.findings += unless_it_fails(diagnostics.of_survey, self.plan.curator.model, learned)
+        for check in (diagnostics.of_survey, diagnostics.of_whitened):
+            self.findings += unless_it_fails(check, self.plan.curator.model, learned)
         bar.warn(self.findings)
         block = functools.partial(self._block, runners, learned)
         states, first_step = self._adapt(block, states)

@@ -15,6 +15,7 @@ class Features(NamedTuple):
 
     num_columns: int  # of the model
     radius: float
+    domain: Any  # the public set of the model's columns
     units: dict[str, str]  # of what people get, the intercept first
     matrix: Any  # from the model's coefficients to that
     # What a row is guessed to say about each coefficient, if it says 1 about the predictor
@@ -43,8 +44,6 @@ def features_of(settings: Settings, effect: str) -> Features:
     import numpy as np
     from scipy import linalg
 
-    from dpmcmc.tables import simplex
-
     units: list[tuple[str, str]] = []
     information = []
     blocks = []
@@ -62,9 +61,7 @@ def features_of(settings: Settings, effect: str) -> Features:
         units += [
             (parameter(f"{name}={level}"), f"{effect} against {name}={first}") for level in others
         ]
-        places = (
-            simplex(len(levels)).T if settings.intercept else np.eye(len(levels), len(others), -1)
-        )
+        places = _places(len(levels), settings.intercept)
         information += [float(np.mean(places[:, 0] ** 2))] * len(others)
         blocks.append(places[1:] - places[0])
         at_first.append(places[:1])
@@ -85,7 +82,31 @@ def features_of(settings: Settings, effect: str) -> Features:
         )
     # Each column adds 1 at most to the square of a row's length.
     radius = math.sqrt(len(settings.columns))
-    return Features(num_columns, radius, dict(units), matrix, information, place, _scales(settings))
+    domain = _domain(settings)
+    scales = _scales(settings)
+    return Features(num_columns, radius, domain, dict(units), matrix, information, place, scales)
+
+
+def _places(num_levels: int, intercept: bool) -> Any:
+    """Where the levels of a column lie, one in each line."""
+    import numpy as np
+
+    from dpmcmc.tables import simplex
+
+    return simplex(num_levels).T if intercept else np.eye(num_levels, num_levels - 1, -1)
+
+
+def _domain(settings: Settings) -> Any:
+    """The public set of rows of the columns."""
+    from dpmcmc.domains import INTERVAL, Corners, Domain
+
+    def part(name: str) -> Any:
+        if name in settings.bounds:
+            return INTERVAL
+        places = _places(len(settings.levels[name]), settings.intercept)
+        return Corners(tuple(map(tuple, places.tolist())))
+
+    return Domain(tuple(map(part, settings.columns)))
 
 
 def _place(settings: Settings) -> str:

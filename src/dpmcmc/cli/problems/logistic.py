@@ -16,7 +16,11 @@ def logistic(settings: Settings) -> Problem:
 
     features = features_of(settings, "log-odds")
     model = models.logistic(
-        features.num_columns, features.radius, settings.prior_scale, settings.intercept
+        features.num_columns,
+        features.radius,
+        settings.prior_scale,
+        settings.intercept,
+        domain=features.domain,
     )
     model = model._replace(unravel=features.named)
     prior = (

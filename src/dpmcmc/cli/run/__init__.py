@@ -16,10 +16,12 @@ other models, and all with settings of your own, take Barker's accept bit.
 
 Before a noise-aware run a hundredth of its budget is spent on a count of the rows that can be used:
 if hardly any can be used, or one of the labels does not occur, the run stops with the rest unspent.
+Of a logistic regression a tenth is spent next, on what to expect of each parameter: if one would be
+too wide to be useful, the run stops there.
 
 Exit codes: 0 done; 1 broke off after the budget was spent; 2 refused, nothing spent (but a count,
-if there was one); 3 done, and DO NOT RELY on the draws; 4 stopped after the count, the rest
-unspent; 130 interrupted.
+if there was one); 3 done, and DO NOT RELY on the draws; 4 stopped after the count or the forecast,
+the rest unspent; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import typer
 
 from dpmcmc.cli.options import refusals, say
 from dpmcmc.cli.run.checks import UNREADABLE, writable_or_refuse
-from dpmcmc.cli.run.count import take_count
+from dpmcmc.cli.run.count import take_count, take_preview
 from dpmcmc.cli.run.options import (
     MAX_SEED,
     ModelOptions,
@@ -69,6 +71,9 @@ def run(
         return
     if study.recipe.counting is not None:
         plan.append(take_count(study))
+    if study.recipe.preview is not None:
+        study, line = take_preview(study)
+        plan.append(line)
     result = draw(study, output.out, plan)
     is_reliable = print_outcome(result, study, output.out)
     print_what_is_left(study)

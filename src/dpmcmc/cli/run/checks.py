@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import warnings
 import zlib
@@ -84,11 +85,17 @@ def why_not_writable(out: Path, ledger: Path | None) -> Iterator[str]:
             )
 
 
-def filter_name(name: SamplerName, shared_by: SharedBy | None, part: str | None) -> str | None:
+def filter_name(
+    name: SamplerName,
+    shared_by: SharedBy | None,
+    part: str | None,
+    ledger: Path | None,
+    is_whitened: bool,
+) -> str | None:
     """How the budget is shared.
 
     A run after a count depends on its answer, so that both need a filter; for Gaussian queries
-    alone a filter costs nothing.
+    alone a filter costs nothing, and one more that ends with a radial release next to nothing.
     """
     if name is SamplerName.noise_aware and shared_by is not None:
         raise ValueError(
@@ -102,8 +109,21 @@ def filter_name(name: SamplerName, shared_by: SharedBy | None, part: str | None)
             "--sampler noise-aware"
         )
     if name is SamplerName.noise_aware:
-        return SharedBy.gaussian_dp.value
+        by_parts = SharedBy.gaussian_dp.value
+        if part is not None or not is_whitened or _shared_by_of(ledger) == by_parts:
+            return by_parts
+        return SharedBy.gaussian_then_radial.value
     return None if shared_by is None else shared_by.value
+
+
+def _shared_by_of(ledger: Path | None) -> str | None:
+    """How the runs before share the budget; a file that cannot be read is refused later."""
+    if ledger is None or not ledger.is_file():
+        return None
+    try:
+        return json.loads(ledger.read_text())["facts"]["shared_by"]
+    except (ValueError, KeyError, TypeError, OSError):
+        return None
 
 
 def part_taken(curator: Any, part: str | None, ledger: Path | None) -> float:

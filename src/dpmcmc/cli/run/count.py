@@ -1,7 +1,8 @@
-"""The count of rows that comes first, and the run that stops after it."""
+"""What is released first, a count and a forecast, and the run that stops after it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import typer
@@ -19,27 +20,7 @@ def take_count(study: Study) -> str:
 
     Stops a run that would spend its budget on nothing.
     """
-    import jax
-
-    curator = study.curator
-    counting = study.recipe.counting
-    before = curator.num_grants
-    with refusals(*UNREADABLE):
-        try:
-            found = counting.take(jax.random.key(study.sampler.seed), curator, study.problem.start)
-        except KeyboardInterrupt:
-            cost = (
-                "nothing was spent"
-                if curator.num_grants == before
-                else "the count is spent, and nothing else"
-            )
-            typer.echo(f"Interrupted: {cost}.", err=True)
-            raise typer.Exit(130) from None
-        except Exception as error:
-            if curator.num_grants == before:
-                raise
-            typer.echo(f"failed: {error}\nThe count is spent, and nothing else.", err=True)
-            raise typer.Exit(1) from error
+    found = _taken(study, study.recipe.counting, "the count")
     line = f"Counted:  {found}"
     say(line)
     if not found.is_enough:
@@ -48,26 +29,57 @@ def take_count(study: Study) -> str:
     return line
 
 
-def _why_stopped(found: Any, study: Study) -> str:
-    from dpmcmc import recipes
+def take_preview(study: Study) -> tuple[Study, str]:
+    """Take what is released first, and say what to expect of each parameter.
+
+    Stops a run whose posterior would be too wide to be useful. Returns the study of the rest.
+    """
+    found = _taken(study, study.recipe.preview, "what comes first")
+    line = f"Expected: times as wide as without privacy: {found}"
+    say(line)
+    if found.is_hopeless and study.sampler.sampler is None:
+        typer.echo(
+            f"Stopped: {found.worst} would be {found.widest:.2g} times as wide as without "
+            "privacy, which is too wide to be useful. More rows, a larger budget or tighter "
+            f"--bounds would help.\n{_what_is_left(study, found)}.\n"
+            "To spend the budget all the same, name the --sampler.",
+            err=True,
+        )
+        raise typer.Exit(STOPPED)
+    return replace(study, recipe=found.rest_of(study.recipe)), line
+
+
+def _taken(study: Study, part: Any, name: str) -> Any:
+    """The answer to a part of the run that is granted by itself."""
+    import jax
 
     curator = study.curator
-    ledger = study.promise.ledger
+    before = curator.num_grants
+    with refusals(*UNREADABLE):
+        try:
+            return part.take(jax.random.key(study.sampler.seed), curator, study.problem.start)
+        except KeyboardInterrupt:
+            cost = (
+                "nothing was spent"
+                if curator.num_grants == before
+                else f"{name} is spent, and nothing else"
+            )
+            typer.echo(f"Interrupted: {cost}.", err=True)
+            raise typer.Exit(130) from None
+        except Exception as error:
+            if curator.num_grants == before:
+                raise
+            typer.echo(
+                f"failed: {error}\n{name.capitalize()} is spent, and nothing else.", err=True
+            )
+            raise typer.Exit(1) from error
+
+
+def _why_stopped(found: Any, study: Study) -> str:
     of_label = (
         "labels in another spelling than --positive and --negative; "
         if found.counting.names
         else ""
-    )
-    cost = f"The count has cost {COUNT_SHARE * study.recipe.part:.1%} of the budget"
-    worth = recipes.part_of(curator.budget, curator.share_left).epsilon
-    rest = (
-        f"{curator.share_left:.1%} are left in {ledger}, worth epsilon = {worth:.4g} by "
-        "themselves: correct the options, and give "
-        "the command again with this --ledger"
-        if ledger is not None
-        else "the rest is unspent. Without --ledger nobody remembers this: the epsilon of a "
-        "further run adds to that of the count, "
-        f"{found.statement.second_epsilon:.3g}"
     )
     return (
         f"Stopped: that is {found.counting.rule()}. The posterior would be made of next to "
@@ -75,6 +87,26 @@ def _why_stopped(found: Any, study: Study) -> str:
         f"Probably something cannot be read as it was declared: {of_label}--levels in another "
         "spelling; decimal commas "
         "(--decimal); a column of dates or text among the --bounds; another --delimiter.\n"
-        f"{cost}; {rest}.\n"
+        f"The count has cost {COUNT_SHARE * study.recipe.part:.1%} of the budget; "
+        f"{_what_is_left(study, found)}.\n"
         "If so few rows were to be expected, leave the count out with --no-count."
+    )
+
+
+def _what_is_left(study: Study, found: Any) -> str:
+    """What a run that has stopped leaves for others."""
+    from dpmcmc import recipes
+
+    curator = study.curator
+    ledger = study.promise.ledger
+    if ledger is None:
+        return (
+            "the rest is unspent. Without --ledger nobody remembers this: the epsilon of a "
+            "further run adds to that of what was released, "
+            f"{found.statement.second_epsilon:.3g}"
+        )
+    worth = recipes.part_of(recipes.shared_budget(curator), curator.share_left).epsilon
+    return (
+        f"{curator.share_left:.1%} are left in {ledger}, worth epsilon = {worth:.4g} by "
+        "themselves: correct the options, and give the command again with this --ledger"
     )

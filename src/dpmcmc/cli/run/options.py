@@ -27,6 +27,7 @@ TABLE, PROMISE, MODEL, SAMPLER = (
 
 class SharedBy(enum.StrEnum):
     gaussian_dp = "gaussian-dp"
+    gaussian_then_radial = "gaussian-then-radial"
     zcdp = "zcdp"
     renyi = "renyi"
 
@@ -231,6 +232,14 @@ class SamplerOptions:
             "0.1.",
         ),
     ] = None
+    weights: Annotated[
+        bool,
+        _option(
+            SAMPLER,
+            "Noise-aware: rows far out may count less, never by their label.",
+            "--weights/--no-weights",
+        ),
+    ] = True
     clip: Annotated[
         float | None,
         _option(SAMPLER, "Bound on a row's log-ratio per unit of move; by default the proved one."),

@@ -20,6 +20,7 @@ def plan_of(study: Study) -> list[str]:
         _unit_lines,
         _sampler_lines,
         _count_lines,
+        _preview_lines,
         _widening_lines,
         _draws_lines,
         _caution_lines,
@@ -120,6 +121,13 @@ def _count_lines(study: Study) -> Iterator[str]:
         f"(noise {noise});"
     )
     yield f"{INDENT}the run stops there, the rest unspent, {counting.rule()}"
+
+
+def _preview_lines(study: Study) -> Iterator[str]:
+    if study.recipe.preview is None:
+        return
+    yield "Forecast: next, for a tenth of that: what to expect of each parameter; the run stops"
+    yield f"{INDENT}there, the rest unspent, if one would be too wide to be useful"
 
 
 def _widening_lines(study: Study) -> Iterator[str]:

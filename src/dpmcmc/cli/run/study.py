@@ -85,6 +85,7 @@ def study_of(
         sampler.kappa,
         part,
         promise.count,
+        sampler.weights,
     )
     thin = sampler.thin
     if thin is None:
@@ -145,11 +146,17 @@ def _curator(
     name: SamplerName,
 ) -> tuple[Any, list[str]]:
     """Who holds the rows, and what it warns of."""
-    from dpmcmc import Curator
+    from dpmcmc import Curator, recipes
 
     budget = promise.budget
     file: Path = table.table
-    filter_name = checks.filter_name(name, promise.shared_by, promise.part)
+    filter_name = checks.filter_name(
+        name,
+        promise.shared_by,
+        promise.part,
+        promise.ledger,
+        recipes.is_whitened(problem.model),
+    )
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", LargeDelta)
         curator = Curator(

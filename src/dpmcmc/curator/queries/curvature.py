@@ -100,7 +100,7 @@ class Curvature:
         flat = noisy(
             key, total, integer_sigma(self.noise_multiplier, rows.unit), self.clip / 2.0**BITS
         )
-        return Answer(_symmetric(flat.value / _weights(model.dimension)), flat.variance)
+        return Answer(symmetric(flat.value / _weights(model.dimension)), flat.variance)
 
     def part(self, rows: Table) -> Part | None:
         """Which sum of a pass of integers is asked for, where this is answered by one.
@@ -133,7 +133,7 @@ class Curvature:
         diagonal = noisy(key_diagonal, upper[is_diagonal], sigma, unit)
         rest = noisy(key_rest, upper[~is_diagonal], sigma / np.sqrt(2), unit)
         value = jnp.zeros(len(row)).at[is_diagonal].set(diagonal.value)
-        return Answer(_symmetric(value.at[~is_diagonal].set(rest.value)), diagonal.variance)
+        return Answer(symmetric(value.at[~is_diagonal].set(rest.value)), diagonal.variance)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
         """What one release reveals.
@@ -167,7 +167,7 @@ def curvature_sum(model: Model, table: Table, position, clip: float):
     return sum_row_vectors(block_sum, table, model.dimension**2)
 
 
-def _symmetric(upper: Array) -> Array:
+def symmetric(upper: Array) -> Array:
     """The matrix with this upper triangle."""
     dimension = int(np.sqrt(2 * len(upper)))
     half = jnp.zeros((dimension, dimension)).at[np.triu_indices(dimension)].set(upper)

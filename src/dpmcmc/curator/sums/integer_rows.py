@@ -143,7 +143,7 @@ def public_tables(model: Model) -> IntegerRows | None:
         return None
     step = 2.0 ** math.ceil(math.log2(labelled.radius / 2**FEATURE_BITS))
     longest = math.floor(labelled.radius / step)
-    slopes, roots = _derivatives(labelled.log_likelihood, labelled.number)
+    slopes, roots = derivatives(labelled.log_likelihood, labelled.number)
     slope_bound = float(np.max(np.abs(slopes)))
     slope_bound = 2.0 ** math.ceil(math.log2(slope_bound))
     root_bound = float(np.max(roots))
@@ -174,7 +174,7 @@ def _fits(labelled: Labelled, dimension: int) -> bool:
 
 
 @functools.lru_cache(maxsize=16)
-def _derivatives(
+def derivatives(
     log_likelihood: Callable[[Any, Any], Any], number: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """f' and the root of -f'' at the ends of all cells, of each label; zeros for rows that are
@@ -355,7 +355,7 @@ def _by_kernel(rows: IntegerRows, whole) -> dict[str, Any]:
 
     place_of = functools.partial(_place_of, rows.step)
     num_rows, dimension = rows.features.shape
-    made = Pass(num_rows, dimension, place_of, _looked_up, ROOT_SHIFT)
+    made = Pass(num_rows, dimension, place_of, looked_up, ROOT_SHIFT)
     gradient, hessian = all_sums(rows, whole, made)
     return {"gradient": gradient, "hessian": hessian}
 
@@ -425,7 +425,7 @@ def _place_of(step: float, predictor, label):
     return cell, place & (2**PLACE_BITS - 1)
 
 
-def _looked_up(load: Callable[[Any], Any], cell, place):
+def looked_up(load: Callable[[Any], Any], cell, place):
     """The table's value, interpolated between both ends of the cell."""
     low = load(cell)
     half = 1 << (PLACE_BITS - 1)
@@ -433,7 +433,7 @@ def _looked_up(load: Callable[[Any], Any], cell, place):
 
 
 def _gradient_block(rows: IntegerRows, features, places):
-    slopes = _looked_up(rows.slopes.__getitem__, *places)
+    slopes = looked_up(rows.slopes.__getitem__, *places)
     if jax.default_backend() == "cpu":
         product = jnp.dot(slopes.astype(jnp.float64), features.astype(jnp.float64))
         return product.astype(jnp.int64)
@@ -441,7 +441,7 @@ def _gradient_block(rows: IntegerRows, features, places):
 
 
 def _hessian_block(rows: IntegerRows, features, places):
-    roots = _looked_up(rows.roots.__getitem__, *places)
+    roots = looked_up(rows.roots.__getitem__, *places)
     # X S is at most 127 * 2^15, so that float32 holds it
     exact = features.astype(jnp.float32) * roots[:, None].astype(jnp.float32)
     vectors = jnp.round(exact * 2.0**-ROOT_SHIFT)

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import itertools
 import logging
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ from dpmcmc.curator.sums.integer_rows import (
     sum_here,
 )
 from dpmcmc.curator.sums.rowwise import rowwise
+from dpmcmc.curator.whitened import sums
+from dpmcmc.curator.whitened.sums import Kind
 from dpmcmc.engines.partitions import Partitions, hidden
 from dpmcmc.errors import PrivacyRefusal
 from dpmcmc.precision import own_settings
@@ -43,6 +46,7 @@ from dpmcmc.types import Model
 
 logger = logging.getLogger("dpmcmc")
 AT_A_TIME = 2**12  # rows that become integers
+Kinds = tuple[str, ...] | Kind
 NO_TABLES = (
     "rows with an engine are read in passes of integers, and this model has no public tables for "
     "them (Linear.labelled, such as that of models.logistic, for rows (x, y) with a label): load "
@@ -59,14 +63,14 @@ class BatchPass:
         constants: For each of them the constant that it is, if it is no cell.
         label: From one row to its label.
         tables: What a row may contribute.
-        kinds: Which sums: "gradient", "hessian", or both.
+        kinds: Which sums: "gradient", "hessian", both, or one over whitened rows.
     """
 
     source: np.ndarray
     constants: np.ndarray
     label: Callable[[Any], Any]
     tables: IntegerRows
-    kinds: tuple[str, ...]
+    kinds: Kinds
 
     def __call__(self, rows: Any, number: int, positions: np.ndarray) -> np.ndarray:
         """The sums over a batch.
@@ -158,8 +162,10 @@ def moved(source: np.ndarray, constants: np.ndarray, rows: Any) -> np.ndarray:
 
 
 @functools.partial(jax.jit, static_argnames="kinds")
-def _sum(rows: IntegerRows, position: Any, kinds: tuple[str, ...]) -> Any:
-    return sum_here(rows, position, kinds)
+def _sum(rows: IntegerRows, point: Any, kinds: Kinds) -> Any:
+    if isinstance(kinds, Kind):
+        return sums.sum_here(rows, point, kinds).reshape(-1)
+    return sum_here(rows, point, kinds)
 
 
 class Passes:
@@ -186,15 +192,17 @@ class Passes:
         source, constants = moves_of(model, engine.row)
         assert model.linear is not None and model.linear.labelled is not None
         label = model.linear.labelled.of_row
+        self._dimension = model.dimension
         self._pass = functools.cache(functools.partial(BatchPass, source, constants, label, tables))
         self.rows = dataclasses.replace(tables, slopes=None, roots=None, passes=self)
 
-    def total(self, kinds: tuple[str, ...], position: Any) -> Any:
+    def total(self, kinds: Kinds, position: Any) -> Any:
         """The exact sums over all rows, inside a compiled program.
 
         Args:
-            kinds: "gradient", "hessian", or both.
-            position: The position as integers. With vmap, one pass serves all positions.
+            kinds: "gradient", "hessian", both, or a sum over whitened rows.
+            position: The position as integers, or whatever public numbers such a sum needs, as one
+                vector. With vmap, one pass serves all positions.
 
         Returns:
             The sums in one vector, int64.
@@ -207,8 +215,7 @@ class Passes:
         # JAX hands numbers of 64 bits to a callback as numbers of 32, if that is the setting of the
         # thread that it happens to run in. So they are handed over as pairs of words
         def call(positions: Any) -> Any:
-            *lanes, dimension = positions.shape
-            shape = (*lanes, size_of(kinds, dimension), 2)
+            shape = (*positions.shape[:-1], self._size(kinds), 2)
             words = io_callback(
                 OwnCallback(on_host),
                 jax.ShapeDtypeStruct(shape, jnp.uint32),
@@ -230,18 +237,24 @@ class Passes:
         failure, self._failure = self._failure, None
         return failure
 
-    def _on_host(self, kinds: tuple[str, ...], positions: np.ndarray) -> np.ndarray:
-        lanes, dimension = positions.shape[:-1], positions.shape[-1]
+    def _size(self, kinds: Kinds) -> int:
+        """How many numbers the sums have together."""
+        if isinstance(kinds, Kind):
+            return math.prod(kinds.shape)
+        return size_of(kinds, self._dimension)
+
+    def _on_host(self, kinds: Kinds, positions: np.ndarray) -> np.ndarray:
+        lanes, size = positions.shape[:-1], positions.shape[-1]
         with self._lock:
             report = self._reporter() if self._is_count_public else None
             try:
                 function = self._pass(kinds)
-                flat = positions.reshape(-1, dimension)
+                flat = positions.reshape(-1, size)
                 total = self.engine.total(function, flat, report=report)
             except Exception as error:
                 self._failure = error if isinstance(error, PrivacyRefusal) else hidden(error)
                 raise self._failure from None
-        return np.ascontiguousarray(total).reshape(*lanes, size_of(kinds, dimension))
+        return np.ascontiguousarray(total).reshape(*lanes, self._size(kinds))
 
     def _reporter(self) -> Any:
         number = next(self._numbers)

@@ -1,0 +1,209 @@
+"""What is released of whitened rows without a position: their Gram matrix and their lengths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jax import lax
+
+from dpmcmc.accounting import costs
+from dpmcmc.checks import check_sizes, whole
+from dpmcmc.curator.noise.noisy_sums import noisy, vector_tv_error
+from dpmcmc.curator.sums.exact_sum import BITS, Table
+from dpmcmc.curator.whitened.asking import (
+    kind_of,
+    longest_vector,
+    matrix_sigma,
+    matrix_tv_error,
+    noisy_matrix,
+    rows_and_frame,
+)
+from dpmcmc.curator.whitened.points import WEIGHT_BITS, Frame, Lens, length_table, power_of_two
+from dpmcmc.curator.whitened.sums import whitened_sum
+from dpmcmc.domains.bounds import SMALLEST_CAP, apart
+from dpmcmc.types import Answer, Array, Model, Unit
+
+
+@dataclass(frozen=True)
+class Gram:
+    """The noisy Gram matrix of the features in changed coordinates; it does not see labels.
+
+    Asked with a matrix A and a cap C. Released is  sum_i min(1, (C / |u_i|)^2) u_i u_i' + noise
+    with u = A' x. The noise on the diagonal has the standard deviation s = noise_multiplier *
+    (sqrt(2) C^2 when a row is replaced, C^2 when one is added or removed) * rows per person, off
+    the diagonal s / sqrt(2); `variance` is s^2. A cap above the largest |u| of the public set of
+    rows, or one that is no number, stands for that length.
+
+    Attributes:
+        noise_multiplier: Standard deviation of the noise, divided by the sensitivity of the sum.
+
+    Raises:
+        ValueError: The noise multiplier is not positive and finite.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> round(queries.Gram(noise_multiplier=10.0).cost(Unit()).rho(), 4)
+        0.005
+    """
+
+    released: ClassVar[str] = (
+        "Gram matrices of the features in changed coordinates, each row's shortened, with Gaussian "
+        "noise"
+    )
+    adds: ClassVar[bool] = True  # the answers of several owners
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "noise_multiplier")
+
+    def point_shapes(self, dimension: int) -> tuple[tuple[int, ...], ...]:
+        """The shapes of what it is asked with.
+
+        Args:
+            dimension: That of a position.
+
+        Returns:
+            The shapes of A and C.
+        """
+        return (dimension, dimension), ()
+
+    def answer(self, key: Array, model: Model, rows: Table, matrix: Array, cap: Array) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise.
+            model: What one row contributes.
+            rows: The rows.
+            matrix: A.
+            cap: C.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+
+        Raises:
+            UnsupportedQuery: The model has no public tables.
+            ValueError: The model has too large a dimension.
+        """
+        row_set, frame = rows_and_frame(model, rows, matrix)
+        radius = frame.limits.radius
+        cap = jnp.asarray(cap, jnp.float64)
+        cap = jnp.clip(jnp.where(jnp.isnan(cap), radius, cap), SMALLEST_CAP * radius, radius)
+        # One unit of U is so many units of r
+        factor = longest_vector(model.dimension) * frame.unit / cap
+        mantissa, exponent = jnp.frexp(factor)
+        near = length_table(lambda length: mantissa * jnp.minimum(1, cap / length), frame.unit)
+        lens = empty_lens(frame)._replace(
+            near=near, scale=power_of_two(exponent) * 2.0**-WEIGHT_BITS
+        )
+        total = whitened_sum(rows, kind_of("gram", row_set), lens)
+        sigma = matrix_sigma(self.noise_multiplier, rows.unit)
+        return noisy_matrix(key, total, sigma, (cap / longest_vector(model.dimension)) ** 2)
+
+    def cost(self, unit: Unit) -> costs.Gaussian:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
+        return costs.Gaussian(self.noise_multiplier, matrix_tv_error(self.noise_multiplier, unit))
+
+
+@dataclass(frozen=True)
+class NormCounts:
+    """How many rows have a length in each of some cells, in changed coordinates, with noise.
+
+    Asked with a matrix A and the ends of the cells, which increase. Released are the numbers of
+    rows with  ends[j] <= |A' x| < ends[j + 1],  with Gaussian noise of the standard deviation
+    noise_multiplier * (sqrt(2) when a row is replaced, 1 when one is added or removed) * rows per
+    person on each.
+
+    Attributes:
+        num_cells: The number of cells, one less than that of their ends.
+        noise_multiplier: Standard deviation of the noise, divided by the sensitivity of the counts.
+
+    Raises:
+        ValueError: A number is not positive and finite, or `num_cells` is not whole.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> round(queries.NormCounts(24, noise_multiplier=10.0).cost(Unit()).rho(), 4)
+        0.005
+    """
+
+    released: ClassVar[str] = (
+        "numbers of rows by their length in changed coordinates, with Gaussian noise"
+    )
+    adds: ClassVar[bool] = True  # the answers of several owners
+
+    num_cells: int
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "noise_multiplier")
+        whole("num_cells", self.num_cells, 1, "cells of lengths")
+
+    def point_shapes(self, dimension: int) -> tuple[tuple[int, ...], ...]:
+        """The shapes of what it is asked with.
+
+        Args:
+            dimension: That of a position.
+
+        Returns:
+            The shapes of A and of the ends.
+        """
+        return (dimension, dimension), (self.num_cells + 1,)
+
+    def answer(self, key: Array, model: Model, rows: Table, matrix: Array, ends: Array) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise.
+            model: What one row contributes.
+            rows: The rows.
+            matrix: A.
+            ends: The ends of the cells.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+
+        Raises:
+            UnsupportedQuery: The model has no public tables.
+            ValueError: The model has too large a dimension.
+        """
+        row_set, frame = rows_and_frame(model, rows, matrix)
+        # Ends that increase: a row is in one cell at most
+        ends = jnp.asarray(ends, jnp.float64)
+        lengths = lax.cummax(jnp.clip(jnp.where(jnp.isnan(ends), 0, ends), 0, 2.0**400))
+        squares = jnp.square(lengths / frame.unit)
+        kind = kind_of("counts", row_set, self.num_cells)
+        total = whitened_sum(rows, kind, empty_lens(frame)._replace(curve=squares))
+        return noisy(key, total << BITS, self._sigma(rows.unit), jnp.asarray(2.0**-BITS))
+
+    def cost(self, unit: Unit) -> costs.Gaussian:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
+        return costs.Gaussian(self.noise_multiplier, vector_tv_error(self._sigma(unit)))
+
+    def _sigma(self, unit: Unit) -> float:
+        return float(self.noise_multiplier) * apart(unit) * 2.0**BITS
+
+
+def empty_lens(frame: Frame) -> Lens:
+    """What a pass without a position is given, but for the tables."""
+    none = jnp.zeros(0)
+    return Lens(
+        frame.matrix, frame.shrink, jnp.floor(frame.longest**2), none, none, none, none, none,
+        none, none, none,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The posterior of a regression in whitened coordinates: few noisy sums, and exact draws."""
