@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dpmcmc.curator.queries.curvature import ALMOST, Curvature
-from dpmcmc.curator.queries.gradient import Gradient
+from dpmcmc.curator.queries.gradient import Gradient, RadialGradient
 from dpmcmc.curator.sums.integer_rows import IntegerRows
 from dpmcmc.curator.whitened.gram import Gram, NormCounts
-from dpmcmc.curator.whitened.weighted import WeightedCurvature, WeightedGradient
+from dpmcmc.curator.whitened.weighted import (
+    WeightedCurvature,
+    WeightedGradient,
+    WeightedRadialGradient,
+)
 from dpmcmc.errors import UnsupportedQuery
 from dpmcmc.types import Query
 
-WHITENED = (Gram, NormCounts, WeightedCurvature, WeightedGradient)
+WHITENED = (Gram, NormCounts, WeightedCurvature, WeightedGradient, WeightedRadialGradient)
 
 
 def check_streamed(query: Query, rows: IntegerRows) -> None:
@@ -29,7 +33,7 @@ def check_streamed(query: Query, rows: IntegerRows) -> None:
     )
     if type(query) in WHITENED:
         return
-    if type(query) is Gradient and query.batch is None:
+    if type(query) is RadialGradient or (type(query) is Gradient and query.batch is None):
         name, least = "lipschitz", rows.clip
         is_answered = query.clip >= rows.clip
     elif type(query) is Curvature:
