@@ -381,14 +381,14 @@ def test_costs():
     query = TunaBarker(0.02, 4.0, temperature=0.5)
     for unit in (Unit(), ADD):
         cost = query.cost(unit)
-        assert cost == MinibatchBarker(0.01, 4.0, distance=batches.TV_ERROR, rounding=cost.rounding)
-        assert ROUNDING < cost.rounding < 2 * ROUNDING and 0 < cost.distance < 1e-20
+        assert cost == MinibatchBarker(0.01, 4.0, tv_error=batches.TV_ERROR, rounding=cost.rounding)
+        assert ROUNDING < cost.rounding < 2 * ROUNDING and 0 < cost.tv_error < 1e-20
         ratio = TunaRatio(0.02, 2.0, ratio=4.0, temperature=0.5).cost(unit)
         rate = 0.0125 * (1 + batches.RATE_ROUNDING)
         assert ratio == PoissonMixture(
-            rate, math.log(5.0), 2 * math.log(5.0), unit.neighbours, distance=ratio.distance
+            rate, math.log(5.0), 2 * math.log(5.0), unit.neighbours, tv_error=ratio.tv_error
         )
-        assert batches.TV_ERROR < ratio.distance < 1e-19
+        assert batches.TV_ERROR < ratio.tv_error < 1e-19
 
 
 GRID = np.linspace(-40, 40, 8001)
@@ -440,7 +440,7 @@ def test_a_larger_budget_buys_more_steps():
     cost = TunaBarker(0.02).cost(Unit())
     steps = [calibrate.steps({cost: 1}, epsilon, 1e-6) for epsilon in (8.0, 12.0)]
     assert steps[1] > 1.8 * steps[0]
-    coin = dataclasses.replace(cost, distance=cost.distance + 2 * coins.COIN_TV_ERROR)
+    coin = dataclasses.replace(cost, tv_error=cost.tv_error + 2 * coins.COIN_TV_ERROR)
     assert calibrate.steps({coin: 1}, 12.0, 1e-6) < steps[0]
     noisy = TunaRatio(0.02, 10.0, ratio=0.1).cost(Unit())
     assert calibrate.steps({noisy: 1}, 12.0, 1e-6) > 1.5 * calibrate.steps({noisy: 1}, 8.0, 1e-6)
