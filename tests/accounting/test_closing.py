@@ -24,9 +24,7 @@ def last_grant(epsilon, dimension, share=0.2, others=filters.OTHERS):
     delta = (1 - others) * DELTA
     mu = gaussian.mu(epsilon, 0.99 * delta)
     before = filters.BEFORE * mu**2
-    size = calibrate.radial_epsilon(
-        epsilon, delta, math.sqrt(before + share * mu**2), dimension
-    )
+    size = calibrate.radial_epsilon(epsilon, delta, math.sqrt(before + share * mu**2), dimension)
     return {Gaussian(1 / (mu * math.sqrt(share))): 1, Radial(size, dimension): 1}
 
 
