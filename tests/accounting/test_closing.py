@@ -54,7 +54,10 @@ def test_whoever_chooses_between_both_courses_stays_within_delta(epsilon, dimens
     # A twin that gives all of delta to either course
     twin = last_grant(epsilon, dimension, others=0.0)
     whole = gaussian.mu(epsilon, 0.99 * DELTA) ** 2
-    assert worst_delta(epsilon, twin, filters.BEFORE * whole, 0.9 * whole) > 1.02 * DELTA
+    assert (
+        worst_delta(epsilon, twin, filters.BEFORE * whole, (1 - filters.BEFORE) * whole)
+        > 1.02 * DELTA
+    )
     assert not shared.fits(twin)
 
 

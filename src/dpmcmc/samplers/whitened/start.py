@@ -289,7 +289,7 @@ def _with(last: _Progress, index: Array, gradient: Answer, curvature: Answer) ->
 
 
 def _in_type_of(position: Array, ask: Ask) -> Ask:
-    """The same ask with answers of the position's type, which the answers' own may be finer than."""
+    """The same ask, with answers of the position's type: their own may be finer."""
 
     def asked(*arguments):
         answer = ask(*arguments)
