@@ -194,7 +194,8 @@ class ClosingFilter(Filter):
 
     Gaussian queries share a tenth of delta (`OTHERS`). A grant may close the filter if at most
     mu_b^2 was spent before, with mu_b^2 an eighth or so of what the other nine tenths of delta
-    allow (`BEFORE`): its costs and one Gaussian query of mu_b together must be within these nine tenths.
+    allow (`BEFORE`): its costs and one Gaussian query of mu_b together must be within these nine
+    tenths.
 
     *Why that is enough.* Whoever closes has not spent more than mu_b^2 before, and may as well
     spend the rest of it on answers that are thrown away. So there are two courses from there, of

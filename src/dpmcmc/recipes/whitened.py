@@ -368,6 +368,7 @@ def _by_name(model: Model, position: Any, total: Any, rows: Any) -> dict[str, fl
             names.extend([name] if size == 1 else [f"{name}[{index}]" for index in range(size)])
         return jnp.concatenate([jnp.ravel(part) for part in parts.values()])
 
-    change = np.asarray(jax.jacobian(flat)(jnp.asarray(position)), float)
+    with jax.enable_x64(True):
+        change = np.asarray(jax.jacfwd(flat)(jnp.asarray(position, jnp.float64)), float)
     spread, without = (np.einsum("ij,jk,ik->i", change, each, change) for each in (total, rows))
     return dict(zip(names, np.sqrt(spread / np.maximum(without, 1e-300)).tolist(), strict=True))
