@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from typing import Any, NamedTuple
 
 import jax
@@ -171,32 +172,44 @@ TABLES = {
 }
 
 
-def by_recipe(table: Table, budget: Budget, num_seeds: int, make: Any) -> list[float]:
-    """Runs of this package, compiled once: of a curator that promises nothing, with the queries and
-    the noise that the budget would allow.
+def by_default(table: Table, budget: Budget, num_seeds: int) -> list[float]:
+    """Runs of the default, start and draws compiled as one program, of a curator that promises
+    nothing, with the queries and the noise that the budget allows.
     """
+    recipe = recipes.noise_aware(table.model, len(table.labels), budget)
+    curator = Curator(table.rows, table.model, None, unit=budget.unit)
+    position = np.zeros(table.model.dimension, np.float32)
+
+    def program(ask, rng_key, position):
+        key_start, key_draws = jax.random.split(rng_key)
+        sampler = recipe.sampler(recipe.start(key_start, position, ask))
+        draw = lambda key: sampler.init(key, position, ask).position  # noqa: E731
+        return jnp.mean(jax.lax.map(draw, jax.random.split(key_draws, NUM_DRAWS)), axis=0)
+
+    traced = curator.trace(program, jax.random.key(0), position)
+    executable = traced.compile()
+    keys = (jax.random.key(seed) for seed in range(num_seeds))
+    means = (curator.grant(traced.plan).run(executable, key, position) for key in keys)
+    return [table.error(np.asarray(mean, float)) for mean in means]
+
+
+def by_chains(table: Table, budget: Budget, num_seeds: int, make: Any) -> list[float]:
+    """Runs of a sampler whose steps ask, compiled once, of such a curator."""
     with warnings.catch_warnings(action="ignore"):
         recipe = make(table.model, len(table.labels), budget)
     curator = Curator(table.rows, table.model, None, unit=budget.unit)
-    num_chains = 4
+    num_chains = recipe.num_chains
     keys = jax.random.split(jax.random.key(0), num_chains)
     positions = np.zeros((num_chains, table.model.dimension), np.float32)
     begin = curator.trace(begin_program(recipe.sampler, recipe.start), keys, positions)
-    each = curator.trace(
-        block_program(recipe.sampler, 1, 1), keys, *begin.shapes, jnp.int32(0)
-    ).plan
-    num_steps = NUM_DRAWS // num_chains
-    if each:
-        initial = costs_of(begin.plan, budget.unit)
-        step = costs_of(each, budget.unit)
-        num_steps = calibrate.steps(step, budget.epsilon, budget.delta, initial=initial)
-    block = curator.trace(
-        block_program(recipe.sampler, num_steps, 1), keys, *begin.shapes, jnp.int32(0)
-    )
-    plan = {
-        query: begin.plan.get(query, 0) + block.plan.get(query, 0)
-        for query in {**begin.plan, **block.plan}
-    }
+
+    def steps(number: int):
+        program = block_program(recipe.sampler, number, 1)
+        return curator.trace(program, keys, *begin.shapes, jnp.int32(0))
+
+    initial, step = (costs_of(each.plan, budget.unit) for each in (begin, steps(1)))
+    block = steps(calibrate.steps(step, budget.epsilon, budget.delta, initial=initial))
+    plan = dict(Counter(begin.plan) + Counter(block.plan))
     starter, runner = begin.compile(), block.compile()
     errors = []
     for seed in range(num_seeds):
@@ -205,7 +218,7 @@ def by_recipe(table: Table, budget: Budget, num_seeds: int, make: Any) -> list[f
         begun = grant.run(starter, keys, positions)
         _, (draws, _) = grant.run(runner, keys, *begun, jnp.int32(0))
         draws = np.asarray(draws, float)
-        kept = draws[len(draws) // 2 if each else 0 :]
+        kept = draws[int(recipe.warmup * len(draws)) :]
         errors.append(table.error(kept.reshape(-1, kept.shape[-1]).mean(axis=0)))
     return errors
 
@@ -293,12 +306,12 @@ def by_diffprivlib(table: Table, budget: Budget, num_seeds: int, python: str) ->
 def errors_of(method: str, table: Table, budget: Budget, num_seeds: int, python: Any) -> Any:
     """The errors of all seeds, or None where the method is not there."""
     if method == "noise-aware":
-        return by_recipe(table, budget, num_seeds, recipes.noise_aware)
+        return by_default(table, budget, num_seeds)
     if method == "sgld":
-        return by_recipe(table, budget, min(5, num_seeds), recipes.langevin)
+        return by_chains(table, budget, min(5, num_seeds), recipes.langevin)
     if method == "penalty":
         make = lambda *facts: recipes.walk_after_start(*facts, "penalty")  # noqa: E731
-        return by_recipe(table, budget, min(5, num_seeds), make)
+        return by_chains(table, budget, min(5, num_seeds), make)
     if method == "objective":
         return by_objective(table, budget, num_seeds)
     if method == "dp-vi":

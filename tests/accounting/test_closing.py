@@ -54,13 +54,16 @@ def test_whoever_chooses_between_both_courses_stays_within_delta(epsilon, dimens
     # A twin that gives all of delta to either course
     twin = last_grant(epsilon, dimension, others=0.0)
     whole = gaussian.mu(epsilon, 0.99 * DELTA) ** 2
-    assert worst_delta(epsilon, twin, filters.BEFORE * whole, 0.9 * whole) > 1.02 * DELTA
+    assert (
+        worst_delta(epsilon, twin, filters.BEFORE * whole, (1 - filters.BEFORE) * whole)
+        > 1.02 * DELTA
+    )
     assert not shared.fits(twin)
 
 
 def test_the_last_grant_costs_little_more_than_it_would_alone():
     mu = gaussian.mu(1.0, 0.99 * DELTA)
-    alone = calibrate.radial_epsilon(1.0, DELTA, math.sqrt(0.3) * mu, 7)
+    alone = calibrate.radial_epsilon(1.0, DELTA, math.sqrt(filters.BEFORE + 0.2) * mu, 7)
     size = next(cost.epsilon for cost in last_grant(1.0, 7) if isinstance(cost, Radial))
     assert 0.99 * alone < size < alone
 

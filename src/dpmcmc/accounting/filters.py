@@ -34,7 +34,7 @@ from dpmcmc.errors import BudgetExceeded, UnsupportedQuery
 # Of a filter that a grant with radial noise may close: the share of delta for other courses, and
 # the share of mu^2 that may come before that grant
 OTHERS = 0.1
-BEFORE = 0.1
+BEFORE = 0.12
 ROUNDING = 1e-9  # of what may come before
 
 
@@ -193,8 +193,9 @@ class ClosingFilter(Filter):
     r"""A filter of Gaussian queries that one last grant, with radial noise in it, may close.
 
     Gaussian queries share a tenth of delta (`OTHERS`). A grant may close the filter if at most
-    mu_b^2 was spent before, with mu_b^2 a tenth of what the other nine tenths of delta allow
-    (`BEFORE`): its costs and one Gaussian query of mu_b together must be within these nine tenths.
+    mu_b^2 was spent before, with mu_b^2 an eighth or so of what the other nine tenths of delta
+    allow (`BEFORE`): its costs and one Gaussian query of mu_b together must be within these nine
+    tenths.
 
     *Why that is enough.* Whoever closes has not spent more than mu_b^2 before, and may as well
     spend the rest of it on answers that are thrown away. So there are two courses from there, of
@@ -288,7 +289,7 @@ def before_closing(epsilon: float, delta: float) -> float:
     Example:
         >>> from dpmcmc.accounting import filters
         >>> round(filters.before_closing(1.0, 1e-6), 5)
-        0.00557
+        0.00665
     """
     kept = (1 - accountants.RESERVE) * (1 - OTHERS) * delta
     return BEFORE * gaussian.mu(epsilon, kept) ** 2

@@ -36,7 +36,7 @@ from dpmcmc.recipes.walks import (
 )
 from dpmcmc.recipes.whitened import Preview, Previewed
 from dpmcmc.recipes.whitened import is_whitened as is_whitened
-from dpmcmc.recipes.whitened import shared_budget as shared_budget
+from dpmcmc.recipes.whitened import worth_left as worth_left
 
 __all__ = [
     "ATTAINED",

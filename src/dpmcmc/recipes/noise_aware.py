@@ -81,7 +81,7 @@ def noise_aware(
         >>> model = dpmcmc.models.logistic(1, radius=1.0)
         >>> recipe = noise_aware(model, 50_000, dpmcmc.Budget(4.0, 1e-6))
         >>> sum(recipe.initial.values())
-        16
+        15
     """
     num_rows = whole("num_rows", num_rows)
     num_chains = whole("num_chains", num_chains)

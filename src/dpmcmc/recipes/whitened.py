@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmcmc.recipes.budgets import gaussian_mu, multiplier
+from dpmcmc.recipes.budgets import gaussian_mu, multiplier, part_of
 from dpmcmc.recipes.hope import why_hopeless
-from dpmcmc.recipes.recipe import Recipe, SamplerName
+from dpmcmc.recipes.recipe import COUNT_SHARE, Recipe, SamplerName
 from dpmcmc.types import Budget, Key, Model, Plan, Position
 
 NUM_CELLS = 24  # of the histogram of lengths
@@ -182,18 +182,22 @@ def is_whitened(model: Model) -> bool:
 
 
 def can_close(budget: Budget, share_left: float) -> bool:
-    """Whether a run that ends with a radial release still fits: little was spent before."""
+    """Whether a run that ends with a radial release still fits, after a count and a preview."""
     from dpmcmc.accounting import filters
 
     spent = (1 - share_left) * gaussian_mu(other_part(budget)) ** 2
-    least = MOST_OPENING * gaussian_mu(closing_part(budget)) ** 2
-    return spent + least <= filters.before_closing(budget.epsilon, budget.delta)
+    count = COUNT_SHARE * gaussian_mu(budget) ** 2
+    preview = MOST_OPENING * gaussian_mu(closing_part(budget)) ** 2
+    return spent + count + preview <= filters.before_closing(budget.epsilon, budget.delta)
 
 
-def shared_budget(curator: Any) -> Budget:
-    """The budget that Gaussian queries share at a curator."""
+def worth_left(curator: Any) -> float:
+    """The epsilon, at the same delta, that what a curator's budget has left is worth by itself."""
     facts = curator.facts
-    return other_part(facts.budget) if facts.shared_by == CLOSING else facts.budget
+    budget = facts.budget
+    if facts.shared_by == CLOSING and not can_close(budget, facts.share_left):
+        budget = other_part(budget)
+    return part_of(budget, facts.share_left).epsilon
 
 
 def whitened(
@@ -364,6 +368,7 @@ def _by_name(model: Model, position: Any, total: Any, rows: Any) -> dict[str, fl
             names.extend([name] if size == 1 else [f"{name}[{index}]" for index in range(size)])
         return jnp.concatenate([jnp.ravel(part) for part in parts.values()])
 
-    change = np.asarray(jax.jacobian(flat)(jnp.asarray(position)), float)
+    with jax.enable_x64(True):
+        change = np.asarray(jax.jacfwd(flat)(jnp.asarray(position, jnp.float64)), float)
     spread, without = (np.einsum("ij,jk,ik->i", change, each, change) for each in (total, rows))
     return dict(zip(names, np.sqrt(spread / np.maximum(without, 1e-300)).tolist(), strict=True))

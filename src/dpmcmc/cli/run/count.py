@@ -41,7 +41,7 @@ def take_preview(study: Study) -> tuple[Study, str]:
         typer.echo(
             f"Stopped: {found.worst} would be {found.widest:.2g} times as wide as without "
             "privacy, which is too wide to be useful. More rows, a larger budget or tighter "
-            f"--bounds would help.\n{_what_is_left(study, found)}.\n"
+            f"--bounds would help.\n{_what_is_left(study, found, 'what was released')}.\n"
             "To spend the budget all the same, name the --sampler.",
             err=True,
         )
@@ -88,12 +88,12 @@ def _why_stopped(found: Any, study: Study) -> str:
         "spelling; decimal commas "
         "(--decimal); a column of dates or text among the --bounds; another --delimiter.\n"
         f"The count has cost {COUNT_SHARE * study.recipe.part:.1%} of the budget; "
-        f"{_what_is_left(study, found)}.\n"
+        f"{_what_is_left(study, found, 'the count')}.\n"
         "If so few rows were to be expected, leave the count out with --no-count."
     )
 
 
-def _what_is_left(study: Study, found: Any) -> str:
+def _what_is_left(study: Study, found: Any, name: str) -> str:
     """What a run that has stopped leaves for others."""
     from dpmcmc import recipes
 
@@ -102,11 +102,11 @@ def _what_is_left(study: Study, found: Any) -> str:
     if ledger is None:
         return (
             "the rest is unspent. Without --ledger nobody remembers this: the epsilon of a "
-            "further run adds to that of what was released, "
+            f"further run adds to that of {name}, "
             f"{found.statement.second_epsilon:.3g}"
         )
-    worth = recipes.part_of(recipes.shared_budget(curator), curator.share_left).epsilon
     return (
-        f"{curator.share_left:.1%} are left in {ledger}, worth epsilon = {worth:.4g} by "
-        "themselves: correct the options, and give the command again with this --ledger"
+        f"{curator.share_left:.1%} are left in {ledger}, worth epsilon = "
+        f"{recipes.worth_left(curator):.4g} by themselves: correct the options, and give the "
+        "command again with this --ledger"
     )

@@ -177,6 +177,7 @@ def opening(public: Public, asked: Asked, rng_key: Key, position: Position, ask:
         What the first answers say.
     """
     key_gram, key_again, key_counts, key_steps = jax.random.split(rng_key, 4)
+    ask = _in_type_of(position, ask)
     dimension = position.size
     prior = _prior_precision(public.log_prior, position)
     one = jnp.asarray(public.rows.information(jnp.zeros(())), position.dtype)
@@ -197,7 +198,7 @@ def opening(public: Public, asked: Asked, rng_key: Key, position: Position, ask:
     def rough(index, phi):
         answer = ask(jax.random.fold_in(key_steps, index), asked.rough, axes, phi, near)
         step = answer.value + axes.T @ jax.grad(public.log_prior)(axes @ phi)
-        phi = phi + (step / (BEND + found.doubt)).astype(phi.dtype)
+        phi = phi + step / (BEND + found.doubt)
         return phi * jnp.minimum(1, LONGEST / jnp.maximum(_logits(phi, typical), 1e-9))
 
     phi = lax.fori_loop(0, asked.num_rough, rough, phi)
@@ -228,6 +229,7 @@ def survey(public: Public, asked: Asked, rng_key: Key, begun: Opening, ask: Ask)
         What the posterior is made of.
     """
     axes, cap = begun.axes, begun.cap
+    ask = _in_type_of(axes, ask)
     dimension = len(axes)
     typical = jnp.sqrt(dimension / public.rows.information(jnp.zeros(())) / public.num_rows)
 
@@ -277,16 +279,23 @@ def _before(begun: Opening, number: int) -> _Progress:
 
 def _with(last: _Progress, index: Array, gradient: Answer, curvature: Answer) -> _Progress:
     """The same with one more gradient and one more pair of matrices."""
-    kind = last.phi.dtype
-    hessian = Answer(curvature.value[0].astype(kind), curvature.variance.astype(kind))
-    matrices = jax.tree.map(lambda leaf: leaf.astype(kind), last.matrices.joined(curvature))
     return last._replace(
-        matrices=matrices,
+        matrices=last.matrices.joined(curvature),
         points=last.points.at[index].set(last.phi),
-        gradients=last.gradients.at[index].set(gradient.value.astype(kind)),
-        variances=last.variances.at[index].set(gradient.variance.astype(kind)),
-        hessian=hessian,
+        gradients=last.gradients.at[index].set(gradient.value),
+        variances=last.variances.at[index].set(gradient.variance),
+        hessian=Answer(curvature.value[0], curvature.variance),
     )
+
+
+def _in_type_of(position: Array, ask: Ask) -> Ask:
+    """The same ask, with answers of the position's type: their own may be finer."""
+
+    def asked(*arguments):
+        answer = ask(*arguments)
+        return Answer(*(jnp.asarray(part, position.dtype) for part in answer))
+
+    return asked
 
 
 def _logits(phi: Array, typical: Array) -> Array:
