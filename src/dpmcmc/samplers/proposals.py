@@ -77,7 +77,7 @@ def random_walk(scale: Any, max_move: float = np.inf) -> Proposal:
         >>> import dpmcmc
         >>> walk = dpmcmc.random_walk(scale=0.1, max_move=0.2)
         >>> sorted(walk._fields)
-        ['init', 'propose']
+        ['init', 'log_density_ratio', 'propose']
     """
     scale = _check(scale, max_move, largest_rank=2)
 
@@ -108,7 +108,7 @@ def one_component(scale: Any, max_move: float = np.inf) -> Proposal:
         >>> import dpmcmc
         >>> walk = dpmcmc.one_component(scale=[0.1, 0.3], max_move=0.2)
         >>> sorted(walk._fields)
-        ['init', 'propose']
+        ['init', 'log_density_ratio', 'propose']
     """
     scale = _check(scale, max_move, largest_rank=1)
 
@@ -141,7 +141,7 @@ def guided_walk(scale: Any, max_move: float = np.inf) -> Proposal:
         >>> import dpmcmc
         >>> walk = dpmcmc.guided_walk(scale=0.1, max_move=0.2)
         >>> sorted(walk._fields)
-        ['init', 'propose']
+        ['init', 'log_density_ratio', 'propose']
     """
     scale = _check(scale, max_move, largest_rank=1)
 

@@ -15,6 +15,7 @@ from dpmcmc.acceptance import Penalty
 from dpmcmc.papers.reproduce import drawing
 from dpmcmc.papers.reproduce.figure import Cell, Figure, Results, Shown, Size
 from dpmcmc.queries import LogRatio
+from dpmcmc.results.arviz import summary_table
 from dpmcmc.testing import simulate_gaussian_rows
 
 OWNERS = (1, 2, 4, 8)
@@ -28,8 +29,6 @@ NUM_CHAINS = 8
 
 def cell(num_owners: int, num_steps: int, seed: int) -> dict[str, Any]:
     """Accepted moves, and effective draws for each step."""
-    import arviz
-
     key_rows, key_run = jax.random.split(jax.random.key(seed))
     rows = np.asarray(simulate_gaussian_rows(key_rows, NUM_ROWS, jnp.zeros(1), [1.0]))
     model = dpmcmc.models.gaussian([1.0], prior_scale=10.0, radius=RADIUS)
@@ -49,11 +48,9 @@ def cell(num_owners: int, num_steps: int, seed: int) -> dict[str, Any]:
         warmup=0.2,
         progress=False,
     )
-    draws = next(iter(found.posterior.data_vars.values())).values.reshape(NUM_CHAINS, -1)
-    return {
-        "accepted": float(np.mean(found.sample_stats["is_accepted"].values)),
-        "effective": float(arviz.ess(draws)) / draws.size,
-    }
+    accepted = found.sample_stats["is_accepted"].values
+    effective = float(summary_table(found)["ess_bulk"].iloc[0])
+    return {"accepted": float(np.mean(accepted)), "effective": effective / accepted.size}
 
 
 def _cells(size: Size) -> list[Cell]:
