@@ -5,6 +5,9 @@ of freedom). It finds a variance that is off by a quarter; a chain on the plain 
 half.
 """
 
+import re
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -116,3 +119,11 @@ def test_chains_have_the_tempered_law(query, make):
 def test_a_chain_that_forgets_the_power_is_caught():
     query = LogRatio(clip=20.0, noise_multiplier=0.07)
     assert chains(MODEL, query, _penalty) > LIMIT
+
+
+def test_the_page_runs():
+    page = (Path(__file__).parents[2] / "docs" / "tempering.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict = {"__name__": "tempering"}
+    exec(compile(block, "tempering.md", "exec"), names)
+    assert names["model"].lipschitz == 0.1 * names["plain"].lipschitz
