@@ -48,7 +48,7 @@ def cell(num_owners: int, num_steps: int, seed: int) -> dict[str, Any]:
         warmup=0.2,
         progress=False,
     )
-    accepted = found.sample_stats["is_accepted"].values
+    accepted = found.sample_stats["acceptance"].values
     effective = float(summary_table(found)["ess_bulk"].iloc[0])
     return {"accepted": float(np.mean(accepted)), "effective": effective / accepted.size}
 

@@ -32,11 +32,11 @@ SIGMAS = (0.5, 1.0, 2.0)
 NUMBERS = np.geomspace(1e3, 1e7, 9)
 RATIOS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 MONTE_CARLO = 200_000
-ROWS = (1000, 10_000, 100_000)  # of Corollary 1's runs
+ROWS = (10_000, 100_000, 1_000_000)  # of Corollary 1's runs
 QUICK_STEPS, FULL_STEPS = 500, 5000
 MOVE = 1.5  # times n^-1/2
 RADIUS = 4.0
-STATISTIC_SIGMA = 1.5  # sigma of Corollary 1, in units of a move of c n^-1/2
+RATIO_NOISE = 1.5  # standard deviation in the log-ratio for a move of one scale
 
 
 def schedule(num_rows: float, sigma: float) -> tuple[int, float, float]:
@@ -150,8 +150,8 @@ def statistic_cell(num_rows: int, num_steps: int, seed: int) -> dict[str, Any]:
     rows = simulate_gaussian_rows(key_rows, num_rows, jnp.zeros(1), [1.0])
     model = dpmcmc.models.gaussian([1.0], prior_scale=10.0, radius=RADIUS)
     length = MOVE * num_rows**-0.5
-    # noise of sigma n^alpha sensitivities for moves of c n^-alpha
-    query = SufficientStatistic(STATISTIC_SIGMA / length)
+    # Noise growing like n^(1/2), for moves that shrink like n^(-1/2): RATIO_NOISE in the log-ratio
+    query = SufficientStatistic(RATIO_NOISE / (2 * RADIUS * length))
     walk = dpmcmc.random_walk(length, 3 * length)
     secret = np.asarray(jax.random.bits(key_run, (16,)))
     found = dpmcmc.sample(
@@ -167,7 +167,7 @@ def statistic_cell(num_rows: int, num_steps: int, seed: int) -> dict[str, Any]:
     stats = found.sample_stats
     budget = dpmcmc.Budget(4.0, 0.1 / num_rows)
     steps = calibrate.steps({query.cost(budget.unit): 1}, budget.epsilon, budget.delta)
-    return {"accepted": float(np.mean(stats["is_accepted"].values)), "steps": steps}
+    return {"accepted": float(np.mean(stats["acceptance"].values)), "steps": steps}
 
 
 def _statistic_cells(size: Size) -> list[Cell]:
