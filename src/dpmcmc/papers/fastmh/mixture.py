@@ -31,10 +31,10 @@ OURS = (
     "Noisy ratio of a minibatch",
 )
 WATCHED = ("DP-penalty", "Barker's bit of all rows", "Minibatch Barker", "DP Barker")
-QUICK_REPEATS, FULL_REPEATS = 4, 20
-QUICK_STEPS, FULL_STEPS = 2500, 100_000
-QUICK_LONG, FULL_LONG = 2500, 10_000  # steps of the runs whose convergence is shown
-QUICK_COPIES = 25
+QUICK_REPEATS, FULL_REPEATS = 3, 20
+QUICK_STEPS, FULL_STEPS = 2000, 100_000
+QUICK_LONG, FULL_LONG = 2000, 10_000  # steps of the runs whose convergence is shown
+QUICK_COPIES = 50
 
 
 def _copies(size: Size) -> int:

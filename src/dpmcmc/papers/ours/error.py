@@ -40,7 +40,7 @@ FULL_PLACES: tuple[dict[str, Any], ...] = (
 )
 COLOURS = {"noise-aware": "Newton", "sgld": "DP-SGLD", "barker": "Barker's bit of all rows",
            "penalty": "DP-penalty"}  # fmt: skip
-QUICK_RUNS = {"noise-aware": 4, "sgld": 3}
+QUICK_RUNS = {"noise-aware": 3, "sgld": 3}
 FULL_RUNS = {"noise-aware": 10, "sgld": 10, "barker": 10, "penalty": 10}
 
 
