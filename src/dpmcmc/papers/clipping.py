@@ -194,6 +194,18 @@ def cells_of(names: Sequence[str], numbers: Numbers, size: Size) -> list[Cell]:
     return found
 
 
+def about(numbers: Numbers) -> str:
+    """How the numbers were made."""
+    text = f"{numbers.repeats} runs of {NUM_CHAINS} chains, without noise; second halves."
+    if numbers.copies > 1:
+        text += (
+            f" One made-up row stands for {numbers.copies}: how many more rows are clipped on one "
+            f"side than on the other then varies {numbers.copies**0.5:.0f} times as much as with "
+            "all rows, so that the effect of clipping is overstated."
+        )
+    return text
+
+
 def show(names: Sequence[str], wanted: Sequence[Cell], results: Results) -> Shown:
     """Two panels a posterior: MMD against the clip, and against the share that is clipped."""
     by_key = {(one.arguments["name"], one.arguments["kind"]): results[one.name] for one in wanted}

@@ -51,10 +51,7 @@ FIGURES = [
         "On these posteriors rows pull either way alike, so that clips on both sides cancel.",
         _cells,
         _show,
-        lambda size: (
-            f"{numbers(size).repeats} runs of {clipping.NUM_CHAINS} chains, without noise; one "
-            f"made-up row stands for {numbers(size).copies}."
-        ),
+        lambda size: clipping.about(numbers(size)),
     ),
     Figure(
         "Clip",
@@ -65,6 +62,6 @@ FIGURES = [
         "on one side, and the bias in posterior standard deviations grows with the root of n.",
         _rare_cells,
         _show_rare,
-        lambda size: f"{numbers(size).repeats} runs of {clipping.NUM_CHAINS} chains, all rows.",
+        lambda size: clipping.about(_rare_numbers(size)),
     ),
 ]

@@ -36,9 +36,6 @@ FIGURES = [
         "cancel: figure Clip has a posterior where they do not.",
         _cells,
         _show,
-        lambda size: (
-            f"{numbers(size).repeats} runs of {clipping.NUM_CHAINS} chains, without noise; one "
-            f"made-up row stands for {numbers(size).copies}."
-        ),
+        lambda size: clipping.about(numbers(size)),
     )
 ]
