@@ -139,8 +139,8 @@ def _show_kl(size: Size, results: Results) -> Shown:
     drawing.title(left, "Private methods, whole run", "ε of the whole run", "symmetric KL")
     drawing.lines(right, {name: (STEP_EPSILONS, one["kl"]) for name, one in exhibits.items()})
     drawing.title(right, "Published algorithm (exhibit)", "ε claimed for each step", "symmetric KL")
-    for place in (left, right):
-        place.set_xscale("log")
+    for place, budgets in ((left, epsilons), (right, STEP_EPSILONS)):
+        drawing.by_budget(place, budgets)
         place.set_ylim(bottom=0)
     drawing.legend(figure, 3)
     table = panels.table(found, {"Mixture": epsilons}, ["kl", "mmd", "width"])
@@ -169,7 +169,7 @@ def _show_rows(size: Size, results: Results) -> Shown:
     drawing.title(
         left, "Published algorithm (exhibit)", "ε claimed for each step", "rows of a step"
     )
-    left.set_xscale("log")
+    drawing.by_budget(left, STEP_EPSILONS)
     left.set_yscale("log")
     ratios = np.geomspace(0.1, 8, 25)
     model = models.mixture(settings.VARIANCE)

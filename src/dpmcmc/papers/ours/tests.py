@@ -13,7 +13,6 @@ from dpmcmc.papers.reproduce import drawing
 from dpmcmc.papers.reproduce.figure import Cell, Figure, Results, Shown, Size, no_cells
 
 RANGES = (0.02, 0.05, 0.1, 0.2)  # of the log-ratio, by one row
-QUICK_RANGES = (0.05, 0.1)
 EPSILON, DELTA = 4.0, 1e-6
 SPREADS = (0.5, 1.0, 2.0)  # of log-ratios: N(-s^2 / 2, s^2), as in a chain at rest
 RATIO, PENALTY_BIT = "DP-penalty", "Penalty, bit alone"
@@ -51,16 +50,12 @@ def accepted(name: str, spread: float) -> float:
     return float(np.average(TESTS[name].probability(ratios), weights=weights))
 
 
-def _ranges(size: Size) -> list[float]:
-    return list(QUICK_RANGES if size.is_quick else RANGES)
-
-
 def _cells(size: Size) -> list[Cell]:
     return [
         Cell(
             f"ours/tests/{number}",
             "dpmcmc.papers.ours.tests:steps_cell",
-            {"name": name, "ranges": _ranges(size)},
+            {"name": name, "ranges": list(RANGES)},
             5.0,
         )
         for number, name in enumerate(TESTS)
@@ -69,7 +64,7 @@ def _cells(size: Size) -> list[Cell]:
 
 def _show(size: Size, results: Results) -> Shown:
     steps = {cell.arguments["name"]: results[cell.name]["steps"] for cell in _cells(size)}
-    ranges = _ranges(size)
+    ranges = RANGES
     figure, axes = drawing.grid(1, 1 + len(SPREADS), 3.6, 3.4)
     drawing.lines(axes[0, 0], {name: (ranges, counts) for name, counts in steps.items()})
     axes[0, 0].set_yscale("log")
@@ -117,17 +112,26 @@ def accountants_table() -> list[dict[str, Any]]:
 
 def _show_accountants(size: Size, results: Results) -> Shown:
     table = accountants_table()
-    figure, axes = drawing.grid(1, 1, 6.5, 4.2)
+    figure, axes = drawing.grid(1, 2)
+    left, right = axes[0]
+    exact = {row["steps"]: row["epsilon"] for row in table if row["accountant"] == "gaussian"}
     curves: dict[str, tuple[list[float], list[float]]] = {}
     for row in table:
         at, values = curves.setdefault(row["accountant"], ([], []))
         at.append(row["steps"])
         values.append(row["epsilon"])
-    drawing.lines(axes[0, 0], curves)
-    axes[0, 0].set_xscale("log")
-    axes[0, 0].set_yscale("log")
+    drawing.lines(left, curves)
+    ratios = {
+        name: (at, [value / exact[steps] for steps, value in zip(at, values, strict=True)])
+        for name, (at, values) in curves.items()
+    }
+    drawing.lines(right, ratios)
+    for place in (left, right):
+        place.set_xscale("log")
+        place.set_yscale("log")
     title = f"Noisy ratios with {CHAIN_NOISE:g} times the sensitivity"
-    drawing.title(axes[0, 0], title, "steps", f"ε at δ = {DELTA:g}")
+    drawing.title(left, title, "steps", f"ε at δ = {DELTA:g}")
+    drawing.title(right, "Beside the exact closed form", "steps", "ε / exact ε")
     drawing.legend(figure)
     last = {row["accountant"]: row["epsilon"] for row in table if row["steps"] == CHAIN_STEPS[-1]}
     order = sorted(last, key=lambda name: last[name])

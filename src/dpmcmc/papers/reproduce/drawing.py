@@ -87,6 +87,13 @@ def lines(axes: Any, curves: Mapping[str, tuple[Any, Any]], has_marks: bool = Tr
     axes.grid(axis="y", color="0.93", zorder=0)
 
 
+def by_budget(axes: Any, epsilons: Sequence[float]) -> None:
+    """A logarithmic axis of budgets, with each of them written out."""
+    axes.set_xscale("log")
+    axes.set_xticks(list(epsilons), [f"{epsilon:g}" for epsilon in epsilons])
+    axes.minorticks_off()
+
+
 def level(axes: Any, value: float, name: str) -> None:
     """A dotted line at what would be ideal."""
     axes.axhline(value, color="0.3", linestyle=":", linewidth=1.2, label=name)
