@@ -82,9 +82,14 @@ def test_a_failing_figure_leaves_the_others_alone(tmp_path, work, why):
     assert list(failures) == ["Bad"] and why in failures["Bad"]
     page = (out / "index.html").read_text()
     assert "the sum is 13" in page and why in page
-    # Once it is mended, it is computed
-    mended = [toy("Bad", log), toy("Good", log)]
-    assert command.reproduce(mended, QUICK, out, 2, lambda text: None) == {}
+
+
+def test_a_cell_that_failed_is_tried_again(tmp_path):
+    log, out = tmp_path / "log", tmp_path / "out"
+    figures = [toy("Mended", log, "mended"), toy("Same", log, "mended", numbers=(7.0,))]
+    assert len(command.reproduce(figures, QUICK, out, 1, lambda text: None)) == 2
+    log.write_text("")
+    assert command.reproduce(figures, QUICK, out, 1, lambda text: None) == {}
 
 
 def test_the_command(tmp_path, monkeypatch):

@@ -86,6 +86,7 @@ def compute_all(
     missing = [cell for cell in wanted if not path_of(cell, folder).exists()]
     groups: dict[str, list[Cell]] = {}
     for cell in missing:
+        path_of(cell, folder).with_suffix(".failed").unlink(missing_ok=True)
         groups.setdefault(cell.name.rpartition("/")[0], []).append(cell)
     # The longest first, so that none is left alone at the end
     waiting = sorted(groups.values(), key=lambda group: -_seconds(group))
