@@ -36,6 +36,8 @@ from dpmcmc.queries import (
     BatchBarker,
     BatchRatio,
     CenteredGradient,
+    ClippedGradients,
+    ClippedRatios,
     Count,
     Curvature,
     FilteredAccept,
@@ -88,7 +90,13 @@ def tables(case: Case) -> tuple[np.ndarray, np.ndarray]:
 def asking(query: Any):
     """A program that asks once."""
     of_one_point = (
-        Gradient | CenteredGradient | RadialGradient | Curvature | SufficientStatistic | Count
+        Gradient
+        | CenteredGradient
+        | RadialGradient
+        | Curvature
+        | SufficientStatistic
+        | Count
+        | ClippedGradients
     )
     points: tuple = (HERE,) if isinstance(query, of_one_point) else (HERE, THERE)
     points += (np.float32(0.0),) if getattr(query, "is_bit", False) else ()
@@ -124,6 +132,9 @@ ABSENT = [
         Case(Curvature(1.0, 1.0), Curvature(1.0, 1.15)),
         Case(SufficientStatistic(1.0), SufficientStatistic(1.15)),
         Case(Count(1.0), Count(1.15)),
+        # Both of the other tables' rows would be clipped
+        Case(ClippedRatios(1.0, 1.0), ClippedRatios(1.0, 1.15)),
+        Case(ClippedGradients(1.0, 1.0), ClippedGradients(1.0, 1.15)),
         Case(Accept(Penalty(1.0), 0.5), Accept(Penalty(1.0), 0.38)),
         Case(PenaltyAccept(0.5, 1.0, 1.0), PenaltyAccept(0.5, 1.3, 1.0)),
         Case(Gradient(1.0, 1.0, PoissonBatch(0.3)), Gradient(1.0, 1.4, PoissonBatch(0.3))),

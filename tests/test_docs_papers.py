@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from dpmcmc import models
-from dpmcmc.papers import comparison, fast_mh_comparison
+from dpmcmc.papers import comparison
+from dpmcmc.papers.fastmh import settings as fast_mh_comparison
 
 PAGE = Path(__file__).parents[1] / "docs" / "experiments.md"
 

@@ -36,7 +36,7 @@ HEAVY_HOMES = {
     "distributed": {"engines/dask.py"},
     "arviz": {"results/arviz.py"},
     "h5py": {"accounting/reading.py"},
-    "matplotlib": {"results/plots.py"},
+    "matplotlib": {"results/plots.py", "papers/reproduce/drawing.py"},
     "numpyro": {"models/numpyro.py"},
     "rich": {"run/progress.py", "cli/account/output.py"},
 }

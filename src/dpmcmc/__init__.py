@@ -35,7 +35,13 @@ _NAMES = {  # by the module that they are from
     "samplers.hmc": ("hmc",),
     "samplers.langevin": ("sgld",),
     "samplers.penalty": ("penalty",),
-    "samplers.proposals": ("Proposal", "guided_walk", "one_component", "random_walk"),
+    "samplers.proposals": (
+        "Proposal",
+        "guided_walk",
+        "langevin_walk",
+        "one_component",
+        "random_walk",
+    ),
     "samplers.start": ("newton_start",),
     "samplers.surveys": ("noise_aware", "survey"),
     "samplers.thermostat": ("sgnht",),
@@ -94,6 +100,7 @@ if TYPE_CHECKING:
     from dpmcmc.samplers.penalty import penalty as penalty
     from dpmcmc.samplers.proposals import Proposal as Proposal
     from dpmcmc.samplers.proposals import guided_walk as guided_walk
+    from dpmcmc.samplers.proposals import langevin_walk as langevin_walk
     from dpmcmc.samplers.proposals import one_component as one_component
     from dpmcmc.samplers.proposals import random_walk as random_walk
     from dpmcmc.samplers.start import newton_start as newton_start

@@ -66,7 +66,7 @@ from dpmcmc.curator.noise.radial import radial_noise, radial_tv_error, radial_va
 from dpmcmc.curator.noise.stream import random_words
 from dpmcmc.curator.queries.accept import Accept, PenaltyAccept
 from dpmcmc.curator.queries.batches import FixedBatch, PoissonBatch
-from dpmcmc.curator.queries.count import Count
+from dpmcmc.curator.queries.count import ClippedGradients, ClippedRatios, Count
 from dpmcmc.curator.queries.curvature import Curvature
 from dpmcmc.curator.queries.filtered import FilteredAccept
 from dpmcmc.curator.queries.fixed_batch import BatchBarker, BatchRatio
@@ -107,6 +107,8 @@ __all__ = [
     "BatchBarker",
     "BatchRatio",
     "CenteredGradient",
+    "ClippedGradients",
+    "ClippedRatios",
     "Count",
     "Curvature",
     "FilteredAccept",

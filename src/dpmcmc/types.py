@@ -271,6 +271,70 @@ class Model(NamedTuple):
     self_concordance: float | None = None
     kinds: Kinds | None = None
 
+    def tempered(self, temperature: float) -> Model:
+        """The model with its likelihood raised to a power: draws are of prior * likelihood^T.
+
+        A row then contributes T times as much, and every proved bound is T times as large, so that
+        queries and recipes take it as any other model. The law of the draws is not the posterior:
+        it is wider, by about 1 / sqrt(T) where the prior matters little.
+
+        Args:
+            temperature: T, public, above 0 and at most 1.
+
+        Returns:
+            The tempered model.
+
+        Raises:
+            ValueError: The temperature is out of its range.
+
+        Example:
+            >>> from dpmcmc import models
+            >>> models.logistic(2, radius=1.0).tempered(0.25).lipschitz
+            0.25
+        """
+        if not (is_number(temperature) and 0 < temperature <= 1):
+            raise ValueError(
+                f"temperature={temperature!r} must lie in (0, 1]: it is the power of the "
+                "likelihood, and a power above 1 would count rows that are not there"
+            )
+        power = float(temperature)
+
+        def scaled(bound: float | None) -> float | None:
+            return None if bound is None else power * bound
+
+        center = self.center
+        return self._replace(
+            log_likelihood=_times(power, self.log_likelihood),
+            lipschitz=scaled(self.lipschitz),
+            hessian_bound=scaled(self.hessian_bound),
+            linear=_tempered_linear(power, self.linear),
+            family=_tempered_family(power, self.family),
+            center=None if center is None else _times(power, center),
+            spread=scaled(self.spread),
+        )
+
+
+def _times(power: float, function: Callable[..., Array]) -> Callable[..., Array]:
+    return lambda *arguments: power * function(*arguments)
+
+
+def _tempered_linear(power: float, linear: Linear | None) -> Linear | None:
+    if linear is None:
+        return None
+    labelled = linear.labelled
+    if labelled is not None:
+        labelled = labelled._replace(log_likelihood=_times(power, labelled.log_likelihood))
+    return linear._replace(log_likelihood=_times(power, linear.log_likelihood), labelled=labelled)
+
+
+def _tempered_family(power: float, family: Family | None) -> Family | None:
+    """The statistic and its bound are those of a row; how the position enters is T times."""
+    if family is None:
+        return None
+    return family._replace(
+        natural=_times(power, family.natural), log_partition=_times(power, family.log_partition)
+    )
+
 
 class Answer(NamedTuple):
     """What a query releases. Answers of several owners add in both fields.

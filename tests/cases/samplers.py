@@ -19,6 +19,7 @@ from dpmcmc import (
     exponential_penalty,
     guided_walk,
     hmc,
+    langevin_walk,
     newton_start,
     noise_aware,
     one_component,
@@ -89,12 +90,19 @@ def public_functions() -> set[Callable]:
 
 # -- random walks ---------------------------------------------------------------------------------
 
+
+def _slanted(position):
+    """The log-density of a public law that is not the posterior: the drift of a Langevin move."""
+    return -jnp.sum((position - jnp.array([1.0, -0.5])) ** 2)
+
+
 PROPOSALS = {
     "isotropic": partial(random_walk, 0.3),
     "diagonal": partial(random_walk, [0.25, 0.4]),
     "full covariance": partial(random_walk, 1.2 * ROOT),
     "one component": partial(one_component, [0.35, 0.5]),
     "guided": partial(guided_walk, [0.35, 0.5]),
+    "langevin": lambda cap: langevin_walk(_slanted, 0.5),
 }
 CAP = 0.9  # shortens a few per cent of the moves
 
@@ -108,11 +116,16 @@ TESTS: dict[str, tuple[Callable, Any]] = {
 GRID = [
     Case(
         f"{test}, {name}",
-        (make, walk.func),
+        (make, getattr(walk, "func", langevin_walk)),
         make(MODEL.log_prior, query, walk(CAP)),
         query,
         is_law_tested=True,
-        daily=(test, name) in (("penalty ratio", "isotropic"), ("barker", "isotropic")),
+        daily=(test, name)
+        in (
+            ("penalty ratio", "isotropic"),
+            ("barker", "isotropic"),
+            ("penalty ratio", "langevin"),
+        ),
     )
     for test, (make, query) in TESTS.items()
     for name, walk in PROPOSALS.items()
@@ -120,6 +133,13 @@ GRID = [
 STATISTIC = SufficientStatistic(noise_multiplier=0.1)
 FILTERED = FilteredAccept(clip=20.0, rho=1e9)
 OTHERS = [
+    Case(
+        "exponential penalty, langevin",
+        (exponential_penalty, langevin_walk),
+        exponential_penalty(MODEL, STATISTIC, PROPOSALS["langevin"](CAP)),
+        STATISTIC,
+        is_law_tested=True,
+    ),
     Case(
         "exponential penalty, guided",
         (exponential_penalty, guided_walk),

@@ -166,6 +166,18 @@ def test_a_dry_run_tells_the_plan_and_spends_nothing(folder):
     assert not (folder / "spent.json").exists() and not (folder / "posterior.nc").exists()
 
 
+def test_a_tempered_run_says_what_it_is(folder):
+    """In the file and on the screen; a power that is none is refused before anything is spent."""
+    result = invoke(*LANGEVIN, "--temperature", "0.25", "--steps", "20", "--thin", "1")
+    assert (
+        "TEMPERED: these are draws of the prior times the likelihood to the power 0.25"
+        in " ".join(result.output.split())
+    )
+    assert "2 times as wide" in " ".join(result.output.split())
+    refused = invoke(*LANGEVIN, "--temperature", "2", "--dry-run")
+    assert refused.exit_code == 2 and "temperature=2.0 must lie in (0, 1]" in refused.output
+
+
 def test_a_dry_run_says_all_that_the_run_would_refuse(folder):
     """After the plan, which is worth a look all the same.
 

@@ -16,7 +16,7 @@ from dpmcmc.accounting import costs
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import count
 from dpmcmc.curator.sums.exact_sum import Table
-from dpmcmc.queries import Count
+from dpmcmc.queries import ClippedGradients, ClippedRatios, Count
 from dpmcmc.types import Unit
 
 REPLACE, ADD = Unit(), Unit(Neighbours.ADD_OR_REMOVE_ONE)
@@ -250,3 +250,56 @@ def test_kinds_that_do_not_fit_are_named(bad, text):
 def test_bad_settings_are_named(multiplier):
     with pytest.raises(ValueError, match="noise_multiplier="):
         Count(multiplier)
+
+
+# -- rows that are clipped ------------------------------------------------------------------------
+
+LINE = models.gaussian([1.0], radius=4.0)._replace(family=None)
+HERE, THERE = jnp.zeros(1), jnp.full(1, 0.5)
+PLACES = np.float32([[-3.0], [-1.0], [0.0], [0.5], [2.0], [3.0]])  # row x has the ratio x/2 - 1/8
+
+
+def clipped(query, rows, unit=REPLACE, number=None):
+    """What is released, rounded: the noise is a thousandth of a row."""
+    table = np.asarray(rows, np.float32)
+    points = (HERE, THERE) if isinstance(query, ClippedRatios) else (HERE,)
+    with jax.enable_x64(True):
+        held = Table(
+            (jnp.asarray(table),), np.int64(len(table) if number is None else number), unit
+        )
+        answer = jax.jit(lambda key: query.answer(key, LINE, held, *points))
+        found = answer(jnp.arange(8, dtype=jnp.uint32))
+    return float(found.value), float(found.variance)
+
+
+@pytest.mark.parametrize("query, expected", [
+    # |x/2 - 1/8| > clip / 2: of -3, 2 and 3 beyond 0.7, and of -1 beyond 0.5 too
+    (ClippedRatios(1.4, 1e-3), 3),
+    (ClippedRatios(1.0, 1e-3), 4),
+    (ClippedRatios(10.0, 1e-3), 0),
+    # |x| > clip
+    (ClippedGradients(1.5, 1e-3), 3),
+    (ClippedGradients(0.75, 1e-3), 4),
+    (ClippedGradients(5.0, 1e-3), 0),
+])  # fmt: skip
+def test_clipped_rows_are_counted(query, expected):
+    value, variance = clipped(query, PLACES)
+    assert round(value) == expected and abs(value - expected) < 0.02
+    assert variance == pytest.approx(1e-6, rel=1e-6)
+    # A row without a value is ignored, and so is not clipped
+    assert round(clipped(query, np.append(PLACES, [[np.nan]], axis=0))[0]) == expected
+
+
+@pytest.mark.parametrize("query", [ClippedRatios(1.4, 1e-3), ClippedGradients(1.5, 1e-3)])
+def test_a_person_moves_the_count_of_clipped_rows_by_as_many_rows(query):
+    """The stated sensitivity is attained, replaced or removed, by one row and by three."""
+    whole = np.zeros((6, 1))
+    one, three = whole.copy(), whole.copy()
+    one[-1], three[-3:] = 3.0, 3.0
+    for unit, table in ((REPLACE, one), (PERSON, three), (ADD, one), (ADD_PERSON, three)):
+        rows = unit.rows_per_person
+        number = 6 - rows if unit in (ADD, ADD_PERSON) else 6
+        other = clipped(query, table if number < 6 else whole, unit, number)[0]
+        assert round(clipped(query, table, unit)[0] - other) == rows
+        deviation = clipped(query, table, unit)[1] ** 0.5
+        assert deviation == pytest.approx(query.noise_multiplier * rows, rel=1e-6)

@@ -1,6 +1,5 @@
 """Samplers at equal budgets: the steps are those of real runs, the scores those of their draws."""
 
-import logging
 from typing import Any, NamedTuple
 
 import jax
@@ -10,14 +9,11 @@ import pytest
 
 import dpmcmc
 from dpmcmc import Answer, Budget, Curator, Sampler
-from dpmcmc.papers import (
-    comparison,
-    fast_mh_comparison,
-    hmc_comparison,
-    problems,
-    thesis_comparison,
-)
-from dpmcmc.papers.comparison import Method, Scores
+from dpmcmc.papers import comparison, problems
+from dpmcmc.papers.comparison import Method
+from dpmcmc.papers.dphmc import settings as hmc_comparison
+from dpmcmc.papers.fastmh import settings as fast_mh_comparison
+from dpmcmc.papers.thesis import settings as thesis_comparison
 from dpmcmc.queries import LogRatio, NonPrivateRatio
 from dpmcmc.run.programs import begin_program, block_program
 from tests import tiny
@@ -274,39 +270,42 @@ def test_the_noise_of_a_batch_gradient_is_that_of_the_dynamics():
     ) ** 2 == pytest.approx(1e5)
 
 
-def test_what_is_shown(found, tmp_path):
+def test_what_is_shown(found):
     result, _ = found
     text = comparison.table({"Gaussian": result})
     assert "| ε = 0.01 | ε = 1 | ε = 2 | width at ε = 2 |" in text and "| 1.0 | – (" in text
-    comparison.figure({"Gaussian": result}, tmp_path / "all.png")
-    comparison.figure({"Gaussian": result}, tmp_path / "mmd.png", has_means=False)
-    assert (tmp_path / "all.png").stat().st_size > (tmp_path / "mmd.png").stat().st_size > 5000
 
 
-def test_the_figure_by_rows_has_every_method(tmp_path):
-    names, scores = (
-        fast_mh_comparison.readings(MIXTURE.model),
-        Scores([100, 1000], *np.full((3, 2, 2), 0.5)),
+@pytest.mark.parametrize("kind", ["banana", "gaussian"])
+def test_rows_that_stand_for_many_have_a_posterior_as_wide(kind):
+    """Widths within 6 % (1 000 draws each), means within a tenth of a width of each other."""
+    make = {
+        "banana": lambda k: problems.banana(
+            jax.random.key(1), 40_000, (20.0, 2.5), 20.0, 30.0, copies=k
+        ),
+        "gaussian": lambda k: problems.gaussian(
+            jax.random.key(1), 40_000, [[1.0, 0.5], [0.5, 2.0]], 10.0, copies=k
+        ),
+    }[kind]
+    whole, few = make(1), make(20)
+    assert len(few.rows) == 2000 and few.num_rows == whole.num_rows and few.power == 20.0
+    widths = [np.std(one.reference[:, 0]) for one in (whole, few)]
+    assert abs(widths[1] / widths[0] - 1) < 6 * np.sqrt(2 / 2000)
+    # Within what two tables of 40 000 rows differ by
+    shift = np.mean(few.reference[:, 0]) - float(few.truth[0])
+    assert abs(shift) < 5 * widths[0]
+
+
+@pytest.mark.parametrize("name", list(thesis_comparison.SETTINGS))
+def test_methods_on_fewer_rows_are_billed_as_on_all(name):
+    """What is billed is the same; what is asked has the same noise, as it must."""
+    few = thesis_comparison.make(jax.random.key(0), name, 1000)
+    methods = thesis_comparison.methods(few, thesis_comparison.SETTINGS[name])
+    chosen = thesis_comparison.SETTINGS[name].penalty
+    (billed,) = methods["DP-penalty"].per_step
+    assert billed == LogRatio(chosen.clip, chosen.tau * np.sqrt(few.num_rows), few.temperature)
+    _, step = asked(methods["DP-penalty"], few, 1)
+    ((query, _),) = step.items()
+    assert query.noise_multiplier * query.temperature == pytest.approx(
+        billed.noise_multiplier * billed.temperature
     )
-    found = comparison.Comparison([1.0, 2.0], dict.fromkeys(names, scores), 0.1)
-    fast_mh_comparison.figure({"Mixture": found}, tmp_path / "rows.png")
-    assert (tmp_path / "rows.png").stat().st_size > 20_000
-
-
-def test_the_command_line(tmp_path, monkeypatch, capsys):
-    asked_for, before = [], logging.getLogger("dpmcmc").level
-
-    def run(num_repeats, most_steps, report):
-        asked_for.append((num_repeats, most_steps))
-        return {
-            "Some": comparison.Comparison(
-                [1.0], {"Any": Scores([2_000], *np.full((3, 1, 2), 0.5))}, 0.1
-            )
-        }
-
-    path = tmp_path / "some.png"
-    monkeypatch.setattr("sys.argv", ["it", "--repeats", "3", "--out", str(path)])
-    comparison.main(run, 10, "other.png")
-    assert logging.getLogger("dpmcmc").level == before
-    assert asked_for == [(3, comparison.MOST_STEPS)] and path.exists()
-    assert "| Any | 0.500 (2 000) | 0.50 |" in capsys.readouterr().out

@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpmcmc.papers import accounting, fast_mh_comparison, hmc_comparison, thesis_comparison
-from dpmcmc.papers.hmc_comparison import Settings
+from dpmcmc.papers.dphmc import settings as hmc_comparison
+from dpmcmc.papers.dphmc.settings import Settings
+from dpmcmc.papers.fastmh import settings as fast_mh_comparison
+from dpmcmc.papers.thesis import accounting
+from dpmcmc.papers.thesis import settings as thesis_comparison
 
 FILE = Path(__file__).parents[3] / "shared" / "paper-settings.toml"
 
@@ -129,7 +132,7 @@ def test_posteriors_of_the_thesis(papers, name, monkeypatch):
         monkeypatch.setattr(
             thesis_comparison.problems,
             kind,
-            lambda key, *given, kind=kind: seen.update({kind: given}),
+            lambda key, *given, kind=kind, **rest: seen.update({kind: given}),
         )
     thesis_comparison.make(None, name)
     if name == "Correlated Gaussian":
@@ -140,7 +143,8 @@ def test_posteriors_of_the_thesis(papers, name, monkeypatch):
     if name == "Circle":
         assert seen == {"circle": (theirs["n"], theirs["a"])}
         return
-    (num_rows, variances, curvature, prior_scale, *temperature) = seen["banana"]
+    (num_rows, variances, curvature, prior_scale, *rest) = seen["banana"]
+    temperature = rest[:1]
     assert (num_rows, len(variances), curvature) == (theirs["n"], theirs["d"], theirs["a"])
     assert variances[:2] == [theirs["sigma2_1"], theirs["sigma2_2"]] and set(variances[2:]) <= {1.0}
     assert prior_scale == math.sqrt(theirs["prior_variance"])

@@ -117,6 +117,17 @@ TWINS = {
 }
 
 
+WITHOUT_RATIO = PROPOSALS["langevin"](CAP)._replace(log_density_ratio=lambda *points: 0.0)
+TWINS |= {
+    f"asymmetric move without its ratio, {test}": (
+        make(MODEL.log_prior, query, WITHOUT_RATIO),
+        query,
+    )
+    for test, (make, query) in TESTS.items()
+    if test in ("penalty ratio", "barker")
+}
+
+
 @pytest.mark.parametrize(
     "sampler, query",
     [

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from dpmcmc import __version__
-from dpmcmc.cli import account, run
+from dpmcmc.cli import account, reproduce, run
 from dpmcmc.cli.options import Commands, Relation, refusals, say
 
 main = typer.Typer(
@@ -24,6 +24,7 @@ main = typer.Typer(
 )
 main.add_typer(account.app, name="account")
 main.command("run", no_args_is_help=True)(run.run)
+main.command("reproduce", no_args_is_help=True)(reproduce.reproduce)
 
 
 @main.command()

@@ -1,212 +1,252 @@
 r"""What clipped log-ratios do to the posterior: :cite:p:`raisa2021thesis`, Figure 6.2;
-:cite:p:`raisa2021hamiltonian`, Figure 3.
+:cite:p:`raisa2021hamiltonian`, Figure 3; and a posterior of ours.
 
-    python -m dpmcmc.papers.clipping
-
-A random walk with Metropolis' test and no noise at all, whose rows' log-ratios are clipped to clip
-|move|, for many clips: how far are its draws from the exact posterior, and what share of the ratios
-was clipped?
+A random walk and HMC with Metropolis' test and no noise at all, whose rows' log-ratios are clipped
+to clip |move|, for many clips: how far are their draws from the exact posterior, and what share of
+the ratios was clipped?
 
 The papers' posteriors are symmetric: rows pull either way alike, and as many are clipped on one
-side as on the other. So clipping costs little there until it is common. The third one, ours, is
-not: an event that one row in a hundred has. The rows with the event pull a hundred times as hard as
-those without, and are the only ones that are clipped. The posterior then moves, the further in its
-own standard deviations the more rows there are.
+side as on the other. So clipping costs little there until it is common. Ours is not: an event that
+one row in a hundred has. The rows with the event pull a hundred times as hard as those without, and
+are the only ones that are clipped. The posterior then moves, the further in its own standard
+deviations the more rows there are.
+
+The clip is an argument of the compiled chain, so that all clips share one program: the samplers are
+the library's, and what they ask is computed here, on rows that are nobody's.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import dpmcmc
-from dpmcmc.papers import comparison, hmc_comparison, problems
-from dpmcmc.papers.comparison import Scores
+from dpmcmc.papers import comparison, metrics, problems
+from dpmcmc.papers.dphmc import settings as dphmc
 from dpmcmc.papers.problems import Problem
-from dpmcmc.results import plots
-from dpmcmc.types import Key
+from dpmcmc.papers.reproduce import drawing
+from dpmcmc.papers.reproduce.figure import Cell, Results, Shown, Size
+from dpmcmc.papers.thesis import settings as thesis
+from dpmcmc.queries import NonPrivateGradient, NonPrivateRatio
+from dpmcmc.types import Answer, Key, Sampler
 
-NUM_STEPS, NUM_CHAINS, NUM_REPEATS = 10_000, 4, 10
-NUM_MOVES = 50  # that the share of clipped ratios is an average over
 CHANCE = 0.01  # of the rare event
+NUM_CHAINS = 4
+WALK, HMC = "Random walk", "HMC"
 
 
 class Trial(NamedTuple):
-    """A posterior, the walk on it, and the clips to try."""
+    """A posterior, the chains on it, and the clips to try."""
 
-    make: Callable[[Key], Problem]
-    scale: float
+    make: Callable[[Key, int], Problem]
+    scale: float  # of the walk
     clips: tuple[float, ...]
-
-
-def _banana(key: Key) -> Problem:
-    chosen = hmc_comparison
-    return problems.banana(
-        key,
-        chosen.NUM_ROWS,
-        chosen.BANANA_VARIANCES,
-        chosen.BANANA_CURVATURE,
-        chosen.BANANA_PRIOR_SCALE,
-    )
-
-
-def _gaussian(key: Key) -> Problem:
-    chosen = hmc_comparison
-    return problems.gaussian(
-        key, chosen.NUM_ROWS, chosen.GAUSSIAN_COVARIANCE, chosen.GAUSSIAN_PRIOR_SCALE
-    )
+    step_size: float | None = None  # of HMC
+    leapfrog: int = 15
+    num_rows: int = 100_000
 
 
 def _rare(num_rows: int) -> Trial:
     spread = (num_rows * CHANCE) ** -0.5  # of the posterior
+    clips = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0)
     return Trial(
-        lambda key: problems.rare_event(key, num_rows, CHANCE),
+        lambda key, copies: problems.rare_event(key, num_rows, CHANCE),
         2 * spread,
-        (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0),
+        clips,
+        num_rows=num_rows,
     )
 
 
+BANANA_CLIPS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 TRIALS = {
-    "Banana": Trial(_banana, 0.06, (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.5, 1.0)),
-    "Gaussian, d = 10": Trial(_gaussian, 0.0007, (0.1, 0.2, 1.0, 5.0, 10.0, 15.0, 20.0, 50.0)),
+    "Flat banana, d = 2": Trial(
+        lambda key, copies: thesis.make(key, "Flat banana, d = 2", copies),
+        0.008,
+        BANANA_CLIPS,
+        0.0008,
+    ),
+    "Flat banana, d = 10": Trial(
+        lambda key, copies: thesis.make(key, "Flat banana, d = 10", copies),
+        0.0015,
+        BANANA_CLIPS,
+        0.0006,
+        num_rows=200_000,
+    ),
+    "Banana": Trial(
+        lambda key, copies: dphmc.make(key, "Banana", copies),
+        0.06,
+        (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.5, 1.0, 10.0),
+        0.006,
+    ),
+    "Gaussian, d = 10": Trial(
+        lambda key, copies: dphmc.make(key, "Gaussian, d = 10", copies),
+        0.0007,
+        (0.1, 0.2, 1.0, 5.0, 10.0, 15.0, 20.0, 50.0, 100.0),
+        0.0003,
+    ),
     "Rare event, n = 10⁴": _rare(10_000),
     "Rare event, n = 10⁵": _rare(100_000),
 }
 
 
-class Found(NamedTuple):
-    """For one trial, by clip."""
-
-    clips: tuple[float, ...]
-    shares: list[float]  # of ratios that were clipped
-    mmd: np.ndarray  # (clips, repeats)
-    floor: float
-
-
-def run(
-    num_repeats: int = NUM_REPEATS, num_steps: int = NUM_STEPS, report: comparison.Report = print
-) -> dict[str, Found]:
-    """All trials."""
-    return {
-        name: try_clips(jax.random.key(number), name, num_repeats, num_steps, report)
-        for number, name in enumerate(TRIALS)
-    }
-
-
-def try_clips(
-    rng_key: Key, name: str, num_repeats: int, num_steps: int, report: comparison.Report
-) -> Found:
-    key_rows, key_starts, key_chains, key_moves, key_floor = jax.random.split(rng_key, 5)
+def cell(
+    name: str, kind: str, num_steps: int, repeats: int, copies: int, seed: int
+) -> dict[str, Any]:
+    """For each clip and repeat: the share of clipped ratios, and how far off the draws are."""
     trial = TRIALS[name]
-    problem = trial.make(key_rows)
-    positions = problems.starts(key_starts, problem, num_repeats * NUM_CHAINS).reshape(
-        num_repeats, NUM_CHAINS, -1
-    )
-    curator = dpmcmc.Curator(problem.rows, problem.model, None)
-    steepness = ratios_per_length(key_moves, problem, trial.scale)
-    shares = []
-    mmds = []
+    key_rows, key_starts, key_chains, key_floor = jax.random.split(jax.random.key(seed), 4)
+    problem = trial.make(key_rows, copies)
+    positions = jnp.asarray(problems.starts(key_starts, problem, repeats * NUM_CHAINS))
+    one_chain = _chain(problem, _sampler(problem, trial, kind), num_steps)
+    chain = jax.jit(jax.vmap(one_chain, (0, 0, None)))
+    mmd = metrics.mmd_from(problem.reference)
+    keys = jax.random.split(key_chains, len(positions))
+    found: dict[str, Any] = {"share": [], "mmd": []}
     for clip in trial.clips:
-        sampler = dpmcmc.penalty(
-            problem.model.log_prior,
-            dpmcmc.queries.NonPrivateRatio(clip),
-            dpmcmc.random_walk(trial.scale),
-        )
-        scores: Scores = comparison.score(
-            key_chains, sampler, curator, positions, [num_steps], problem.reference
-        )
-        shares.append(float(np.mean(steepness > clip)))
-        mmds.append(scores.mmd[0])
-        report(f"{name}, clip {clip:g}: {shares[-1]:.1%} clipped, MMD {np.median(scores.mmd):.3f}")
-    return Found(
-        trial.clips, shares, np.array(mmds), comparison.floor(key_floor, problem, num_repeats)
+        draws, shares = map(np.asarray, chain(keys, positions, jnp.float32(clip)))
+        kept = draws[:, num_steps // 2 :].reshape(repeats, -1, draws.shape[-1])
+        found["mmd"].append([mmd(run) for run in kept])
+        found["share"].append(shares[:, num_steps // 2 :].reshape(repeats, -1).mean(1).tolist())
+    return found | {"floor": comparison.floor(key_floor, problem, 10)}
+
+
+def _sampler(problem: Problem, trial: Trial, kind: str) -> Sampler:
+    prior = problem.model.log_prior
+    if kind == WALK:
+        return dpmcmc.penalty(prior, NonPrivateRatio(), dpmcmc.random_walk(trial.scale))
+    assert trial.step_size is not None
+    return dpmcmc.hmc(
+        prior, NonPrivateGradient(), NonPrivateRatio(), trial.step_size, trial.leapfrog
     )
 
 
-def ratios_per_length(rng_key: Key, problem: Problem, scale: float) -> np.ndarray:
-    """|log-ratio| / |move| of all rows, for moves that the walk proposes from exact draws: shape
-    (moves, rows).
-    """
-    here = jnp.asarray(problem.reference[:NUM_MOVES], jnp.float32)
-    moves = scale * jax.random.normal(rng_key, here.shape)
+def _chain(problem: Problem, sampler: Sampler, num_steps: int) -> Callable:
+    """From a key, a start and a clip to the draws and the share of clipped ratios in each step."""
+    rows, power = problem.rows, problem.power
+    log_likelihoods = jax.vmap(problem.model.log_likelihood, (None, 0))
 
-    @jax.jit
-    def ratios(position, move):
-        there, back = (
-            jax.vmap(lambda row, at=at: problem.model.log_likelihood(at, row))(problem.rows)
-            for at in (position + move, position)
+    def chain(rng_key, position, clip):
+        def slope(position):
+            total = jax.grad(lambda at: jnp.sum(log_likelihoods(at, rows)))(position)
+            return Answer(power * total, jnp.zeros(()))
+
+        def step(state, key):
+            shares = []
+
+            def ask(key, query, position, *proposal):
+                if not proposal:
+                    return slope(position)
+                bound = clip * jnp.linalg.norm(proposal[0] - position)
+                ratios = log_likelihoods(proposal[0], rows) - log_likelihoods(position, rows)
+                shares.append(jnp.mean(jnp.abs(ratios) > bound))
+                return Answer(power * jnp.sum(jnp.clip(ratios, -bound, bound)), jnp.zeros(()))
+
+            state, _ = sampler.step(key, state, ask)
+            return state, (state.position, shares[0])
+
+        key_init, key_steps = jax.random.split(rng_key)
+        state = sampler.init(key_init, position, lambda key, query, position: slope(position))
+        return jax.lax.scan(step, state, jax.random.split(key_steps, num_steps))[1]
+
+    return chain
+
+
+# -- what figures share ---------------------------------------------------------------------------
+
+
+class Numbers(NamedTuple):
+    """How much is computed."""
+
+    repeats: int
+    walk_steps: int
+    hmc_steps: int
+    copies: int
+
+
+def cells_of(names: Sequence[str], numbers: Numbers, size: Size) -> list[Cell]:
+    """A cell for each posterior and kind of chain."""
+    found = []
+    for name in names:
+        trial = TRIALS[name]
+        for kind in (WALK, HMC) if trial.step_size else (WALK,):
+            steps = numbers.walk_steps if kind == WALK else numbers.hmc_steps
+            arguments = {
+                "name": name,
+                "kind": kind,
+                "num_steps": steps,
+                "repeats": numbers.repeats,
+                "copies": numbers.copies,
+                "seed": size.seed,
+            }
+            place = "".join(letter for letter in name.lower() if letter.isalnum())
+            found.append(
+                Cell(
+                    f"clipping/{place}/{kind.replace(' ', '-').lower()}",
+                    "dpmcmc.papers.clipping:cell",
+                    arguments,
+                    15.0,
+                )
+            )
+    return found
+
+
+def about(numbers: Numbers) -> str:
+    """How the numbers were made."""
+    text = f"{numbers.repeats} runs of {NUM_CHAINS} chains, without noise; second halves."
+    if numbers.copies > 1:
+        text += (
+            f" One made-up row stands for {numbers.copies}: how many more rows are clipped on one "
+            f"side than on the other then varies {numbers.copies**0.5:.0f} times as much as with "
+            "all rows, so that the effect of clipping is overstated."
         )
-        return jnp.abs(there - back) / jnp.linalg.norm(move)
-
-    return np.array([ratios(*pair) for pair in zip(here, moves, strict=True)])
+    return text
 
 
-def table(results: Mapping[str, Found]) -> str:
-    """In Markdown: medians over the repeats."""
-    lines = []
-    for name, one in results.items():
-        lines += [
-            "",
-            f"{name}; exact draws have {one.floor:.3f}",
-            "",
-            f"| clip | {' | '.join(f'{clip:g}' for clip in one.clips)} |",
-        ]
-        lines += ["|---" * (1 + len(one.clips)) + "|"]
-        lines += [f"| clipped | {' | '.join(f'{100 * share:.2g} %' for share in one.shares)} |"]
-        lines += [f"| MMD | {' | '.join(f'{np.median(mmd):.3f}' for mmd in one.mmd)} |"]
-    return "\n".join(lines)
+def show(names: Sequence[str], wanted: Sequence[Cell], results: Results) -> Shown:
+    """Two panels a posterior: MMD against the clip, and against the share that is clipped."""
+    by_key = {(one.arguments["name"], one.arguments["kind"]): results[one.name] for one in wanted}
+    figure, axes = drawing.grid(len(names), 2, 4.8, 3.0)
+    table = []
+    says = []
+    for (by_clip, by_share), name in zip(axes, names, strict=True):
+        kinds = {kind: one for (of, kind), one in by_key.items() if of == name}
+        clips = TRIALS[name].clips
+        drawing.lines(by_clip, {kind: (clips, one["mmd"]) for kind, one in kinds.items()})
+        by_clip.set_xscale("log")
+        drawing.title(by_clip, name, "clip per length of the move", "MMD")
+        for kind, one in kinds.items():
+            shares, mmds = 100 * np.asarray(one["share"]), np.asarray(one["mmd"])
+            colour, marker = drawing.style(kind)
+            by_share.plot(shares.ravel(), mmds.ravel(), marker, color=colour, ms=4, alpha=0.6)
+            says.append(f"{name}, {kind}: {_says(shares, mmds)}")
+            for at, clip in enumerate(clips):
+                table += [
+                    {
+                        "posterior": name,
+                        "chain": kind,
+                        "clip": clip,
+                        "clipped, %": share,
+                        "mmd": mmd,
+                    }
+                    for share, mmd in zip(shares[at].tolist(), mmds[at].tolist(), strict=True)
+                ]
+        drawing.title(by_share, "Each run", "log-ratios that are clipped, %", "MMD")
+        for place in (by_clip, by_share):
+            place.set_ylim(bottom=0)
+            drawing.level(place, next(iter(kinds.values()))["floor"], "exact draws")
+    drawing.legend(figure)
+    return Shown("; ".join(says), table, figure)
 
 
-def figure(results: Mapping[str, Found], path: str) -> None:
-    """MMD against the share of clipped ratios for the papers' posteriors; for the rare event, of
-    which 1 % is, against the clip.
-    """
-    rare = {name: one for name, one in results.items() if name.startswith("Rare")}
-    usual = {name: one for name, one in results.items() if name not in rare}
-    by_share = {
-        name: ([100 * share for share in one.shares], one.mmd) for name, one in usual.items()
-    }
-    by_clip = {name: (one.clips, one.mmd) for name, one in rare.items()}
-    panels = [
-        plots.Panel(
-            "The papers' posteriors: MMD",
-            "share of log-ratios that are clipped, %",
-            by_share,
-            _least(usual),
-        ),
-        plots.Panel(
-            "Rare event, in 1 % of rows: MMD",
-            "clip; rows with the event need 0.99",
-            by_clip,
-            _least(rare),
-        ),
-    ]
-    plots.medians(panels, path, is_shared=False)
-
-
-def _least(results: Mapping[str, Found]) -> float:
-    return float(np.median([one.floor for one in results.values()]))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Minutes on a GPU, hours on a CPU.")
-    parser.add_argument("--out", default="clipping.png", help="where the figure goes (%(default)s)")
-    parser.add_argument(
-        "--repeats", type=int, default=NUM_REPEATS, help="runs for each clip (%(default)s)"
+def _says(shares: np.ndarray, mmds: np.ndarray) -> str:
+    """The least clip, that with about a fifth clipped, and the largest."""
+    middle_shares, middles = np.median(shares, axis=1), np.median(mmds, axis=1)
+    fifth = int(np.argmin(np.abs(middle_shares - 20)))
+    return (
+        f"MMD {middles[-1]:.2f} with {middle_shares[-1]:.1f} % clipped, {middles[fifth]:.2f} with "
+        f"{middle_shares[fifth]:.0f} %, {middles[0]:.2f} with {middle_shares[0]:.0f} %"
     )
-    parser.add_argument("--steps", type=int, default=NUM_STEPS, help="of a chain (%(default)s)")
-    options = parser.parse_args()
-    with comparison.unwarned():
-        results = run(options.repeats, options.steps)
-    print(table(results))
-    figure(results, options.out)
-    print(f"\nWritten to {options.out}.")
-
-
-if __name__ == "__main__":
-    main()

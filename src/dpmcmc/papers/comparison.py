@@ -13,10 +13,7 @@ budget would have given is the beginning of it. The first half of every run is l
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -28,7 +25,6 @@ from dpmcmc.accounting import calibrate
 from dpmcmc.checks import whole
 from dpmcmc.papers import metrics
 from dpmcmc.papers.problems import Problem, starts
-from dpmcmc.results import plots
 from dpmcmc.types import Budget, Key, Plan, Sampler, Unit
 
 MOST_STEPS = 200_000  # of a chain, even if its budget allows more
@@ -143,7 +139,7 @@ def score(
     """Runs that begin at positions (repeats, chains, d), and are as long as it says, by budget."""
     most = max(lengths)
     thin = max(1, most // MOST_KEPT)
-    draws = _draws(
+    found = draws(
         rng_key,
         sampler,
         curator,
@@ -151,7 +147,7 @@ def score(
         most - most % thin,
         thin,
     )
-    runs = draws.reshape(*positions.shape[:2], *draws.shape[1:])
+    runs = found.reshape(*positions.shape[:2], *found.shape[1:])
     mmd = metrics.mmd_from(reference)
     measures = (
         mmd,
@@ -167,7 +163,7 @@ def score(
     return Scores(list(lengths), *values)
 
 
-def _draws(
+def draws(
     rng_key: Key, sampler: Sampler, curator: Any, positions: np.ndarray, length: int, thin: int
 ) -> np.ndarray:
     """(chains, draws, d), every thin-th step."""
@@ -218,62 +214,3 @@ def table(results: Mapping[str, Comparison]) -> str:
 
 def _cell(mmd: float, count: int) -> str:
     return f"{'–' if np.isnan(mmd) else f'{mmd:.3f}'} ({f'{count:,}'.replace(',', ' ')})"
-
-
-def figure(results: Mapping[str, Comparison], path: str, has_means: bool = True) -> None:
-    """MMD against epsilon, and the error of the mean beside it: medians and quartiles over the
-    repeats.
-    """
-    panels = []
-    for name, comparison in results.items():
-        mmds, errors = (
-            {
-                label: (comparison.epsilons, getattr(scores, field))
-                for label, scores in comparison.scores.items()
-            }
-            for field in ("mmd", "mean_error")
-        )
-        panels.append(plots.Panel(f"{name}: MMD", "ε", mmds, comparison.floor))
-        if has_means:
-            panels.append(plots.Panel(f"{name}: error of the mean", "ε", errors))
-    plots.medians(panels, path)
-
-
-@contextlib.contextmanager
-def unwarned() -> Iterator[None]:
-    """Without the warnings of runs not to be relied on: their error is what is measured."""
-    logger = logging.getLogger("dpmcmc")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
-def main(
-    run: Callable[[int, int, Report], dict[str, Comparison]],
-    num_repeats: int,
-    path: str,
-    draw: Callable[[Mapping[str, Comparison], str], Any] = figure,
-) -> None:
-    """The command line of a file that compares."""
-    parser = argparse.ArgumentParser(
-        description="On a GPU this takes minutes; on a CPU, hours, or minutes with few steps."
-    )
-    parser.add_argument("--out", default=path, help="where the figure goes (%(default)s)")
-    parser.add_argument(
-        "--repeats", type=int, default=num_repeats, help="runs of each method (%(default)s)"
-    )
-    parser.add_argument(
-        "--most-steps",
-        type=int,
-        default=MOST_STEPS,
-        help="of a chain, whatever the budget (%(default)s)",
-    )
-    options = parser.parse_args()
-    with unwarned():
-        results = run(options.repeats, options.most_steps, lambda text: print(text, flush=True))
-    print(table(results))
-    draw(results, options.out)
-    print(f"\nWritten to {options.out}.")

@@ -58,6 +58,64 @@ def width_ratio(draws: np.ndarray, reference: np.ndarray) -> float:
     )
 
 
+def symmetric_kl(draws: np.ndarray, cells: np.ndarray, bound: float, num_bins: int = 20) -> float:
+    """The symmetric Kullback-Leibler divergence between draws in the plane and a law on a grid.
+
+    Both are compared on num_bins x num_bins squares. Each square is given half a draw more than it
+    has, so that none is empty: draws of the law itself have a divergence above 0, too.
+
+    Args:
+        draws: Shape (draws, 2), within the square of half the side `bound`.
+        cells: The probabilities of a grid over that square, shape (points, points), a multiple of
+            num_bins.
+        bound: Half the side of the square.
+        num_bins: Squares along each side.
+
+    Returns:
+        KL(p, q) + KL(q, p).
+
+    Example:
+        >>> import numpy as np
+        >>> draws = np.random.default_rng(0).uniform(-1, 1, (4000, 2))
+        >>> round(symmetric_kl(draws, np.full((4, 4), 1 / 16), 1.0, num_bins=2), 2)
+        0.0
+    """
+    every = len(cells) // num_bins
+    exact = np.asarray(cells, float).reshape(num_bins, every, num_bins, every).sum(axis=(1, 3))
+    edges = np.linspace(-bound, bound, num_bins + 1)
+    counts, _, _ = np.histogram2d(draws[:, 0], draws[:, 1], bins=(edges, edges))
+    found, wanted = (
+        (weights + 0.5 / len(draws)) / np.sum(weights + 0.5 / len(draws))
+        for weights in (counts / max(1.0, counts.sum()), exact)
+    )
+    return float(np.sum((found - wanted) * np.log(found / wanted)))
+
+
+def predictive_accuracy(draws: np.ndarray, features: np.ndarray, labels: np.ndarray) -> float:
+    """The share of labels that the posterior predictive of a logistic regression finds.
+
+    Args:
+        draws: Coefficients, shape (draws, d), the intercept first where features has one column
+            less.
+        features: Shape (rows, d) or (rows, d - 1).
+        labels: 0 or 1, shape (rows,).
+
+    Returns:
+        The share: a label of 1 is predicted where the mean over the draws of its probability is
+        above one half.
+
+    Example:
+        >>> import numpy as np
+        >>> features = np.array([[-1.0], [2.0]])
+        >>> predictive_accuracy(np.array([[0.0, 1.0]]), features, np.array([0, 1]))
+        1.0
+    """
+    if features.shape[1] < draws.shape[1]:
+        features = np.column_stack([np.ones(len(features)), features])
+    chances = np.mean(1 / (1 + np.exp(-features @ draws.T)), axis=1)
+    return float(np.mean((chances > 0.5) == (labels > 0.5)))
+
+
 def _kernel(first: np.ndarray, second: np.ndarray, width: float) -> np.ndarray:
     return np.exp(-_squared_distances(first, second) / (2 * width**2))
 

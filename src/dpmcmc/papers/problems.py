@@ -1,4 +1,9 @@
-"""The papers' test posteriors: simulated rows, their model, and exact draws."""
+"""The papers' test posteriors: simulated rows, their model, and exact draws.
+
+A row may stand for many `copies`: then there are as many times fewer rows, each with that power of
+its likelihood. The posterior is as wide as that of all rows, and chains with the same noise move
+alike, in a fraction of the time. The mean of the rows is moved to where that of all rows would be.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +30,19 @@ class Problem(NamedTuple):
     reference: np.ndarray  # some of them, that draws are compared with
     temperature: float = 1.0  # the power of the likelihood
     spread: float | None = None  # of the starts around the truth, if not that of the posterior
+    copies: int = 1  # how many rows each of these stands for
+    cells: np.ndarray | None = None  # in the plane: its probabilities on a grid
+    bound: float = 0.0  # half the side of that grid
+
+    @property
+    def num_rows(self) -> int:
+        """Of the table that these rows stand for."""
+        return len(self.rows) * self.copies
+
+    @property
+    def power(self) -> float:
+        """Of the likelihood of these rows: the posterior is as wide as with all of them."""
+        return self.temperature * self.copies
 
 
 def banana(
@@ -34,11 +52,15 @@ def banana(
     curvature: float,
     prior_scale: float,
     temperature: float = 1.0,
+    copies: int = 1,
 ) -> Problem:
     """True parameters (0, 3, 0, 0, ...)."""
     key_rows, key_reference = jax.random.split(rng_key)
     truth = _truth(len(variances))
-    rows = testing.simulate_banana_rows(key_rows, num_rows, truth, variances, curvature)
+    rows = testing.simulate_banana_rows(key_rows, num_rows // copies, truth, variances, curvature)
+    rows = _centered(
+        rows, truth, copies
+    )  # the banana's first parameter is 0: its mean is the truth
 
     def draw(key):
         posterior = testing.draw_banana_posterior(
@@ -48,52 +70,68 @@ def banana(
             variances,
             curvature,
             prior_scale=prior_scale,
-            temperature=temperature,
+            temperature=temperature * copies,
         )
         return np.asarray(posterior)
 
     model = models.banana(variances, curvature, prior_scale=prior_scale)
-    return Problem(model, rows, truth, draw, draw(key_reference), temperature)
+    return Problem(model, rows, truth, draw, draw(key_reference), temperature, copies=copies)
 
 
-def gaussian(rng_key: Key, num_rows: int, covariance, prior_scale: float) -> Problem:
+def gaussian(
+    rng_key: Key, num_rows: int, covariance, prior_scale: float, copies: int = 1
+) -> Problem:
     """True means (0, 3, 0, 0, ...)."""
     key_rows, key_reference = jax.random.split(rng_key)
     truth = _truth(len(covariance))
-    rows = testing.simulate_gaussian_rows(key_rows, num_rows, truth, covariance)
+    rows = testing.simulate_gaussian_rows(key_rows, num_rows // copies, truth, covariance)
+    rows = _centered(rows, truth, copies)
 
     def draw(key):
         return np.asarray(
-            testing.draw_gaussian_posterior(key, NUM_REFERENCE, rows, covariance, prior_scale)
+            testing.draw_gaussian_posterior(
+                key, NUM_REFERENCE, rows, covariance, prior_scale, temperature=copies
+            )
         )
 
-    return Problem(models.gaussian(covariance, prior_scale), rows, truth, draw, draw(key_reference))
+    model = models.gaussian(covariance, prior_scale)
+    return Problem(model, rows, truth, draw, draw(key_reference), copies=copies)
 
 
-def circle(rng_key: Key, num_rows: int, sharpness: float) -> Problem:
+def circle(rng_key: Key, num_rows: int, sharpness: float, copies: int = 1) -> Problem:
     """Rows from N(3, 1).
 
     A parameter that they were made with there is not: chains start inside the ring.
     """
     key_rows, key_reference = jax.random.split(rng_key)
-    rows = testing.simulate_circle_rows(key_rows, num_rows)
+    rows = testing.simulate_circle_rows(key_rows, num_rows // copies)
 
     def draw(key):
-        return np.asarray(testing.draw_circle_posterior(key, NUM_REFERENCE, rows, sharpness))
+        return np.asarray(
+            testing.draw_circle_posterior(key, NUM_REFERENCE, rows, sharpness, temperature=copies)
+        )
 
     return Problem(
-        models.circle(sharpness), rows, jnp.array([0.0, 1.0]), draw, draw(key_reference), spread=1.0
+        models.circle(sharpness),
+        rows,
+        jnp.array([0.0, 1.0]),
+        draw,
+        draw(key_reference),
+        spread=1.0,
+        copies=copies,
     )
 
 
-def mixture(rng_key: Key, num_rows: int, variance: float, temperature: float) -> Problem:
+def mixture(
+    rng_key: Key, num_rows: int, variance: float, temperature: float, copies: int = 1
+) -> Problem:
     """Two modes, one the other with its centers exchanged; true parameters (0, 1), and chains start
     in that mode. Exact up to the grid of `testing.mixture_posterior`.
     """
     key_rows, key_reference = jax.random.split(rng_key)
     truth = jnp.array([0.0, 1.0])
-    rows = testing.simulate_mixture_rows(key_rows, num_rows, truth, variance)
-    axis, cells = testing.mixture_posterior(rows, variance, temperature=temperature)
+    rows = testing.simulate_mixture_rows(key_rows, num_rows // copies, truth, variance)
+    axis, cells = testing.mixture_posterior(rows, variance, temperature=temperature * copies)
 
     def draw(key):
         key_cell, key_inside = jax.random.split(key)
@@ -105,7 +143,16 @@ def mixture(rng_key: Key, num_rows: int, variance: float, temperature: float) ->
         )
 
     return Problem(
-        models.mixture(variance), rows, truth, draw, draw(key_reference), temperature, spread=0.2
+        models.mixture(variance),
+        rows,
+        truth,
+        draw,
+        draw(key_reference),
+        temperature,
+        spread=0.2,
+        copies=copies,
+        cells=np.asarray(cells),
+        bound=float(axis[-1] + (axis[1] - axis[0]) / 2),
     )
 
 
@@ -133,6 +180,12 @@ def starts(rng_key: Key, problem: Problem, num: int) -> np.ndarray:
         problem.truth + spread * jax.random.normal(rng_key, (num, problem.model.dimension)),
         np.float32,
     )
+
+
+def _centered(rows, truth, copies: int):
+    """Moved so that their mean is as near to the truth as that of all rows would be."""
+    center = jnp.mean(rows, axis=0)
+    return rows - (center - truth) * (1 - copies**-0.5)
 
 
 def _truth(dimension: int) -> Array:

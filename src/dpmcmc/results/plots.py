@@ -1,11 +1,11 @@
-"""Figures. No other file imports matplotlib."""
+"""Figures of draws."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +13,6 @@ import numpy as np
 MOST_ROWS = 16
 MOST_POINTS = 1000
 COLOURS = ("#1f5fa8", "#d9822b", "#4f9a5b", "#8457a8")
-MANY_COLOURS = (*COLOURS, "#b5403f", "#5b6770", "#c78bb0")
-MARKERS = "os^vDXP"
 
 
 def against_reference(
@@ -107,81 +105,3 @@ def chains(draws: Mapping[str, np.ndarray]) -> bytes:
     out = BytesIO()
     figure.savefig(out, dpi=120)
     return out.getvalue()
-
-
-class Panel(NamedTuple):
-    """Curves, each with the values of repeats of an experiment.
-
-    Attributes:
-        title: The title above.
-        label: The label of the axis below.
-        curves: By name: places (points,) and values (points, repeats).
-        least: The best value that is possible, drawn as a line.
-        is_high: The values differ by orders of magnitude.
-        is_wide: The places do.
-    """
-
-    title: str
-    label: str
-    curves: Mapping[str, tuple[Any, np.ndarray]]
-    least: float | None = None
-    is_high: bool = False
-    is_wide: bool = False
-
-
-def medians(
-    panels: Sequence[Panel], path: str | Path, is_shared: bool = True, columns: int = 2
-) -> None:
-    """Medians as lines, quartiles as bars; panels share one legend, or each has its own."""
-    from matplotlib.figure import Figure
-
-    rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(5.2 * columns, 3.2 * rows + 0.8), layout="constrained")
-    places = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in places[len(panels) :]:
-        axes.remove()
-    for axes, panel in zip(places, panels, strict=False):
-        axes.set(
-            xlabel=panel.label,
-            xscale="log" if panel.is_wide else "linear",
-            yscale="log" if panel.is_high else "linear",
-        )
-        axes.set_title(panel.title, loc="left", fontsize=11)
-        _draw_curves(axes, panel)
-        if panel.least is not None:
-            axes.axhline(
-                panel.least, color="0.3", linestyle=":", linewidth=1.2, label="exact draws"
-            )
-        if not panel.is_high:
-            axes.set_ylim(bottom=0)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color="0.92", zorder=0)
-        if not is_shared:
-            axes.legend(frameon=False, fontsize=9)
-    if is_shared:
-        handles = {
-            label: handle
-            for axes in figure.axes
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False)
-    figure.savefig(path, dpi=110)
-
-
-def _draw_curves(axes: Any, panel: Panel) -> None:
-    middle_place = (len(panel.curves) - 1) / 2
-    for number, (name, (at, values)) in enumerate(panel.curves.items()):
-        low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=1)  # a NaN is not drawn
-        # Moved a little, so that no bar hides another
-        aside = 0 if panel.is_wide else 0.006 * np.ptp(at) * (number - middle_place)
-        axes.errorbar(
-            np.asarray(at) + aside,
-            middle,
-            (middle - low, high - middle),
-            color=MANY_COLOURS[number],
-            marker=MARKERS[number],
-            markersize=5,
-            linewidth=1.4,
-            elinewidth=0.8,
-            label=name,
-        )

@@ -1,9 +1,10 @@
 """Random walks that receive only the accept bit.
 
-The sampler sends the move and the public part c = log p(x') - log p(x) of the log-ratio; the
-curator adds the rows' part, tosses a coin of probability a(l) and releases the bit. With Barker's
-test :cite:p:`barker1965` a(l) = 1 / (1 + e^-l) the coin itself is the noise; lazy Barker and the
-penalty test have a smaller bill and accept less often. All are exact when no row is clipped.
+The sampler sends the move and the public part of the log-ratio, c = log p(x') - log p(x), with that
+of an asymmetric proposal; the curator adds the rows' part, tosses a coin of probability a(l) and
+releases the bit. With Barker's test :cite:p:`barker1965` a(l) = 1 / (1 + e^-l) the coin itself is
+the noise; lazy Barker and the penalty test have a smaller bill and accept less often. All are exact
+when no row is clipped.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from dpmcmc.samplers import roles
-from dpmcmc.samplers.penalty import WalkState, choose, is_outside
+from dpmcmc.samplers.penalty import WalkState, choose, is_outside, public_part
 from dpmcmc.samplers.proposals import Proposal
 from dpmcmc.types import Array, Position, Query, Sampler, is_standing
 
@@ -81,9 +82,8 @@ def accept_walk(log_prior: Callable[[Position], Array], bit: Query, proposal: Pr
     def step(rng_key, state, ask):
         key_move, key_ask = jax.random.split(rng_key)
         point, if_accepted, if_rejected = proposal.propose(key_move, state.position, state.memory)
-        answer = ask(
-            key_ask, bit, state.position, point, log_prior(point) - log_prior(state.position)
-        )
+        public = public_part(log_prior, proposal, state.position, point)
+        answer = ask(key_ask, bit, state.position, point, public)
         move_length = jnp.linalg.norm(point - state.position)
         state = choose(answer.value, point, if_accepted, state, if_rejected)
         if is_standing(bit):

@@ -3,7 +3,7 @@
 The curator releases r, the clipped log-likelihood ratio with Gaussian noise of variance v. The move
 is accepted when
 
-    log u  <  r + log p(x') - log p(x) - v / 2 :
+    log u  <  r + log p(x') - log p(x) + log q(x | x') - log q(x' | x) - v / 2 :
 
 the correction v / 2 makes the chain exact for Gaussian noise of any size
 :cite:p:`ceperley1999penalty`.
@@ -39,7 +39,7 @@ class PenaltyInfo(NamedTuple):
 
     Attributes:
         is_accepted: Whether the move was accepted.
-        log_ratio: The released noisy log-ratio, prior included.
+        log_ratio: The released noisy log-ratio, prior and proposal included.
         move_length: The length of the proposed move.
         is_outside: Whether the prior has no density at the proposal.
     """
@@ -84,7 +84,7 @@ def penalty(log_prior: Callable[[Position], Array], ratio: Query, proposal: Prop
         key_move, key_ask, key_accept = jax.random.split(rng_key, 3)
         point, if_accepted, if_rejected = proposal.propose(key_move, state.position, state.memory)
         answer = ask(key_ask, ratio, state.position, point)
-        log_ratio = answer.value + log_prior(point) - log_prior(state.position)
+        log_ratio = answer.value + public_part(log_prior, proposal, state.position, point)
         is_accepted = passes(key_accept, log_ratio, answer.variance)
         info = PenaltyInfo(
             is_accepted,
@@ -95,6 +95,14 @@ def penalty(log_prior: Callable[[Position], Array], ratio: Query, proposal: Prop
         return choose(is_accepted, point, if_accepted, state, if_rejected), info
 
     return Sampler(init, step)
+
+
+def public_part(
+    log_prior: Callable[[Position], Array], proposal: Proposal, position: Position, point: Position
+) -> Array:
+    """What the prior and an asymmetric proposal contribute to the log-ratio."""
+    of_prior = log_prior(point) - log_prior(position)
+    return of_prior + proposal.log_density_ratio(position, point)
 
 
 def is_outside(log_prior: Callable[[Position], Array], point: Position) -> Array:

@@ -1,13 +1,19 @@
-"""Proposals: symmetric moves, drawn without reading rows.
+"""Proposals: moves, drawn without reading rows.
 
 A proposal is a pair of pure functions over a small memory (empty unless the walk is guided):
 
     init(rng_key, position) -> memory
     propose(rng_key, position, memory) -> (proposal, memory if accepted, memory if rejected)
 
-Every move here has a law that is unchanged when the move is reversed, so no proposal ratio enters
-the test. A cap on the length of a move shortens longer ones to it, keeping their direction, which
-leaves the law symmetric.
+The moves of random walks have a law that is unchanged when the move is reversed, so that no
+proposal ratio enters the test. A cap on the length of a move shortens longer ones to it, keeping
+their direction, which leaves the law symmetric. A proposal whose law is not symmetric says by what
+the test is to be corrected: the logarithm of the ratio of proposal densities,
+
+    log q(position | proposal) - log q(proposal | position),
+
+which is public, because rows have no part in either, and is added to the prior's part of the
+log-ratio.
 """
 
 from __future__ import annotations
@@ -28,14 +34,14 @@ MARGIN = 1e-3
 
 
 class Proposal(NamedTuple):
-    """How a random walk moves: two pure functions.
-
-    The law of the moves must be symmetric, because no proposal ratio enters the test.
+    """How a random walk moves: pure functions.
 
     Attributes:
         init: From a key and a position to the memory of the walk, () if it has none.
         propose: From a key, a position and a memory to the proposal, the memory if it is accepted,
             and the memory if it is rejected.
+        log_density_ratio: From a position and a proposal to log q(position | proposal) -
+            log q(proposal | position). Without it the law of the moves must be symmetric.
 
     Example:
         >>> import jax
@@ -49,6 +55,7 @@ class Proposal(NamedTuple):
 
     init: Callable[[Key, Position], Any]
     propose: Callable[[Key, Position, Any], tuple[Position, Any, Any]]
+    log_density_ratio: Callable[[Position, Position], Any] = lambda position, proposal: 0.0
 
 
 def random_walk(scale: Any, max_move: float = np.inf) -> Proposal:
@@ -70,7 +77,7 @@ def random_walk(scale: Any, max_move: float = np.inf) -> Proposal:
         >>> import dpmcmc
         >>> walk = dpmcmc.random_walk(scale=0.1, max_move=0.2)
         >>> sorted(walk._fields)
-        ['init', 'propose']
+        ['init', 'log_density_ratio', 'propose']
     """
     scale = _check(scale, max_move, largest_rank=2)
 
@@ -101,7 +108,7 @@ def one_component(scale: Any, max_move: float = np.inf) -> Proposal:
         >>> import dpmcmc
         >>> walk = dpmcmc.one_component(scale=[0.1, 0.3], max_move=0.2)
         >>> sorted(walk._fields)
-        ['init', 'propose']
+        ['init', 'log_density_ratio', 'propose']
     """
     scale = _check(scale, max_move, largest_rank=1)
 
@@ -134,7 +141,7 @@ def guided_walk(scale: Any, max_move: float = np.inf) -> Proposal:
         >>> import dpmcmc
         >>> walk = dpmcmc.guided_walk(scale=0.1, max_move=0.2)
         >>> sorted(walk._fields)
-        ['init', 'propose']
+        ['init', 'log_density_ratio', 'propose']
     """
     scale = _check(scale, max_move, largest_rank=1)
 
@@ -147,6 +154,57 @@ def guided_walk(scale: Any, max_move: float = np.inf) -> Proposal:
         return proposal, direction, direction.at[component].multiply(-1)
 
     return Proposal(init, propose)
+
+
+def langevin_walk(log_density: Callable[[Position], Any], scale: float) -> Proposal:
+    """Moves that drift up a public log-density g, such as that of a released posterior:
+
+        proposal = position + scale^2 / 2 grad g(position) + scale N(0, I).
+
+    The law is not symmetric, and the test is corrected for it: the posterior is kept whatever g is.
+    A g near the log-posterior has more moves accepted. It must not read rows: what is known of them
+    has to be released before, and paid for. Moves have no cap: a query with a longest move rejects
+    longer ones.
+
+    Args:
+        log_density: The logarithm of a public density, up to a constant; differentiable.
+        scale: The standard deviation of a move without its drift.
+
+    Returns:
+        The proposal.
+
+    Raises:
+        TypeError: log_density is not a function.
+        ValueError: scale is not positive.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import dpmcmc
+        >>> walk = dpmcmc.langevin_walk(lambda position: -jnp.sum(position**2) / 2, scale=0.5)
+        >>> float(walk.log_density_ratio(jnp.zeros(1), jnp.ones(1)))
+        0.46875
+    """
+    if not callable(log_density):
+        raise TypeError(
+            f"log_density is a {type(log_density).__name__}: it must be a function of the position"
+        )
+    if not (is_number(scale) and scale > 0 and np.isfinite(scale)):
+        raise ValueError(f"scale={scale!r} must be positive and finite: it is the size of a move")
+    slope = jax.grad(log_density)
+
+    def mean(position):
+        return position + scale**2 / 2 * slope(position)
+
+    def propose(rng_key, position, memory):
+        noise = jax.random.normal(rng_key, position.shape, position.dtype)
+        return mean(position) + scale * noise, memory, memory
+
+    def log_density_ratio(position, proposal):
+        there = jnp.sum((proposal - mean(position)) ** 2)
+        back = jnp.sum((position - mean(proposal)) ** 2)
+        return (there - back) / (2 * scale**2)
+
+    return Proposal(lambda rng_key, position: (), propose, log_density_ratio)
 
 
 def _check_length(scale, position) -> None:

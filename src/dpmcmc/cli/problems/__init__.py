@@ -69,7 +69,8 @@ def problem_of(model: ModelName, settings: Settings) -> Problem:
     problem = _PROBLEMS[model](settings)
     allowed = tuple(settings.allowed(bounded_columns(model, settings)))
     declared = f"{', '.join(allowed)} (a row with a missing cell is ignored)"
-    return problem._replace(model=problem.model._replace(declared=declared), allowed=allowed)
+    named = problem._replace(model=problem.model._replace(declared=declared), allowed=allowed)
+    return named.tempered(settings.temperature)
 
 
 def rows_of(model: ModelName, table: Path, delimiter: str, decimal: str, settings: Settings) -> Any:

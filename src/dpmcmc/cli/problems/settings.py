@@ -38,6 +38,7 @@ class Settings(NamedTuple):
     sharpness: float | None
     position_bound: float | None
     negative: str | None = None
+    temperature: float = 1.0
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -75,6 +76,25 @@ class Problem(NamedTuple):
     # Of the result: findings about draws of such a model
     checks: Callable[[Any], list[Finding]] | None = None
     reading: str = ""  # what to bear in mind when reading the result: said beside it
+
+    def tempered(self, temperature: float) -> Problem:
+        """With the likelihood raised to this power, and the warning that belongs to such draws."""
+        if temperature == 1:
+            return self
+        import numpy as np
+
+        warning = (
+            f"TEMPERED: these are draws of the prior times the likelihood to the power "
+            f"{temperature:g}, not of the posterior. They are about as wide as a posterior of that "
+            f"part of the rows: {temperature**-0.5:.3g} times as wide as this one where the prior "
+            "matters little."
+        )
+        model = self.model.tempered(temperature)
+        information = temperature * np.asarray(self.information)
+        reading = f"{warning} {self.reading}".strip()
+        return self._replace(
+            model=model, information=information, is_measured=False, reading=reading
+        )
 
 
 def bounded_columns(model: ModelName, settings: Settings) -> tuple[str, ...]:

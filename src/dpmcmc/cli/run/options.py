@@ -190,6 +190,13 @@ class ModelOptions:
     position_bound: Annotated[
         float | None, _option(MODEL, "Mixture: half the side of the prior's square.")
     ] = None
+    temperature: Annotated[
+        float,
+        _option(
+            MODEL,
+            "The power of the likelihood, at most 1: draws below 1 are wider than the posterior.",
+        ),
+    ] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

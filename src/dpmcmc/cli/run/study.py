@@ -134,6 +134,7 @@ def settings_of(table: TableOptions, model: ModelOptions) -> Settings:
         curvature=model.curvature,
         sharpness=model.sharpness,
         position_bound=model.position_bound,
+        temperature=model.temperature,
     )
 
 

@@ -1,0 +1,1 @@
+"""Figures for what the penalty paper proves."""

@@ -1,0 +1,1 @@
+"""Figures of the thesis on private Metropolis-Hastings."""
