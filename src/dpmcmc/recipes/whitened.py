@@ -252,6 +252,13 @@ class Preview:
 
     Attributes:
         settings: The queries of the whole run.
+
+    Example:
+        >>> import dpmcmc
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> recipe = dpmcmc.recipes.noise_aware(model, 50_000, dpmcmc.Budget(4.0, 1e-6))
+        >>> sum(recipe.preview.plan.values())
+        7
     """
 
     settings: Settings
@@ -308,9 +315,16 @@ class Previewed:
         begun: What was released.
         widenings: How many times as wide as without privacy each parameter is expected to be.
         statement: What is promised about it.
+
+    Example:
+        >>> found = Previewed(None, None, {"age": 1.1, "education": 1.0}, None)
+        >>> print(found)
+        age 1.05 to 1.21, education 1.00 to 1.00
+        >>> found.is_hopeless
+        False
     """
 
-    settings: Settings
+    settings: Any
     begun: Any
     widenings: dict[str, float]
     statement: Any
