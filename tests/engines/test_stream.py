@@ -311,3 +311,22 @@ def test_files_that_are_no_files_of_arrow_are_refused(tmp_path):
     with pytest.raises(ValueError, match="it is no parquet file") as caught:
         opened(tmp_path / "bad.parquet")
     assert "cell-of" not in str(caught.value) and caught.value.__suppress_context__
+
+
+def test_sums_in_changed_coordinates_have_the_bits_from_memory(text):
+    axes = np.float32([[0.1, 0.02, 0], [0, 0.3, 0.01], [0.2, 0, 0.1]])
+    phi, cap = np.float32([3, -4, 5]), np.float32(0.05)
+
+    def program(ask, key, _):
+        keys = jax.random.split(key, 5)
+        caps = jax.numpy.stack([cap, np.float32(np.inf)])
+        gradient = queries.WeightedGradient(2.0)
+        return (
+            ask(keys[0], queries.Gram(2.0), axes, cap),
+            ask(keys[1], queries.NormCounts(3, 2.0), axes, np.float32([0, 0.1, 0.2, 1])),
+            ask(keys[2], queries.WeightedCurvature(2.0), axes, phi, cap),
+            jax.vmap(lambda key, cap: ask(key, gradient, axes, phi, cap))(keys[3:], caps),
+        )
+
+    wanted = answers(rows_of(COLUMNS), program)
+    assert_same(answers(opened(text, batch_rows=500), program), wanted)

@@ -87,20 +87,8 @@ class Gram:
             UnsupportedQuery: The model has no public tables.
             ValueError: The model has too large a dimension.
         """
-        row_set, frame = rows_and_frame(model, rows, matrix)
-        radius = frame.limits.radius
-        cap = jnp.asarray(cap, jnp.float64)
-        cap = jnp.clip(jnp.where(jnp.isnan(cap), radius, cap), SMALLEST_CAP * radius, radius)
-        # One unit of U is so many units of r
-        factor = longest_vector(model.dimension) * frame.unit / cap
-        mantissa, exponent = jnp.frexp(factor)
-        near = length_table(lambda length: mantissa * jnp.minimum(1, cap / length), frame.unit)
-        lens = empty_lens(frame)._replace(
-            near=near, scale=power_of_two(exponent) * 2.0**-WEIGHT_BITS
-        )
-        total = whitened_sum(rows, kind_of("gram", row_set), lens)
-        sigma = matrix_sigma(self.noise_multiplier, rows.unit)
-        return noisy_matrix(key, total, sigma, (cap / longest_vector(model.dimension)) ** 2)
+        total, grid = gram_total(model, rows, matrix, cap)
+        return noisy_matrix(key, total, matrix_sigma(self.noise_multiplier, rows.unit), grid)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
         """What one release reveals.
@@ -176,13 +164,7 @@ class NormCounts:
             UnsupportedQuery: The model has no public tables.
             ValueError: The model has too large a dimension.
         """
-        row_set, frame = rows_and_frame(model, rows, matrix)
-        # Ends that increase: a row is in one cell at most
-        ends = jnp.asarray(ends, jnp.float64)
-        lengths = lax.cummax(jnp.clip(jnp.where(jnp.isnan(ends), 0, ends), 0, 2.0**400))
-        squares = jnp.square(lengths / frame.unit)
-        kind = kind_of("counts", row_set, self.num_cells)
-        total = whitened_sum(rows, kind, empty_lens(frame)._replace(curve=squares))
+        total = counts_total(model, rows, matrix, ends)
         return noisy(key, total << BITS, self._sigma(rows.unit), jnp.asarray(2.0**-BITS))
 
     def cost(self, unit: Unit) -> costs.Gaussian:
@@ -200,7 +182,52 @@ class NormCounts:
         return float(self.noise_multiplier) * apart(unit) * 2.0**BITS
 
 
-def empty_lens(frame: Frame) -> Lens:
+def gram_total(model: Model, rows: Table, matrix: Array, cap: Array) -> tuple[Array, Array]:
+    """The exact sum of the rows' r r', each of norm at most MATRIX_LENGTH^2.
+
+    Args:
+        model: The model.
+        rows: The rows.
+        matrix: A.
+        cap: C.
+
+    Returns:
+        The sum, and what one unit of it stands for.
+    """
+    row_set, frame = rows_and_frame(model, rows, matrix)
+    radius = frame.limits.radius
+    cap = jnp.asarray(cap, jnp.float64)
+    cap = jnp.clip(jnp.where(jnp.isnan(cap), radius, cap), SMALLEST_CAP * radius, radius)
+    longest = longest_vector(model.dimension)
+    # One unit of U is so many units of r, where a row is not shortened
+    mantissa, exponent = jnp.frexp(longest * frame.unit / cap)
+    near = length_table(lambda length: mantissa * jnp.minimum(1, cap / length), frame.unit)
+    scale = power_of_two(exponent) * 2.0**-WEIGHT_BITS
+    lens = _empty_lens(frame)._replace(near=near, scale=scale)
+    return whitened_sum(rows, kind_of("gram", row_set), lens), (cap / longest) ** 2
+
+
+def counts_total(model: Model, rows: Table, matrix: Array, ends: Array) -> Array:
+    """The exact numbers of rows in each of the cells.
+
+    Args:
+        model: The model.
+        rows: The rows.
+        matrix: A.
+        ends: The ends of the cells. One that is below an earlier one counts as that.
+
+    Returns:
+        The numbers.
+    """
+    row_set, frame = rows_and_frame(model, rows, matrix)
+    ends = jnp.asarray(ends, jnp.float64)
+    lengths = lax.cummax(jnp.clip(jnp.where(jnp.isnan(ends), 0, ends), 0, 2.0**400))
+    squares = jnp.square(lengths / frame.unit)
+    lens = _empty_lens(frame)._replace(curve=squares)
+    return whitened_sum(rows, kind_of("counts", row_set, len(ends) - 1), lens)
+
+
+def _empty_lens(frame: Frame) -> Lens:
     """What a pass without a position is given, but for the tables."""
     none = jnp.zeros(0)
     return Lens(
