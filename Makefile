@@ -46,7 +46,15 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/minibatch.py
 	$(BIN)/python benchmarks/device.py
 
-clean:
-	rm -rf .venv .venv-engines build
+.rivals/ready: .venv/ready
+	$(PYTHON) -m venv .rivals
+	.rivals/bin/python -m pip install --quiet diffprivlib==0.6.6 scikit-learn==1.5.2
+	touch $@
 
-.PHONY: demo test test-slow test-engines bench-engines lint docs bench clean
+rivals: .rivals/ready
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/rivals.py --python .rivals/bin/python
+
+clean:
+	rm -rf .venv .venv-engines .rivals build
+
+.PHONY: demo test test-slow test-engines bench-engines lint docs bench rivals clean

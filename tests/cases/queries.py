@@ -41,6 +41,7 @@ from dpmcmc.queries import (
     TunaRatio,
     WeightedCurvature,
     WeightedGradient,
+    WeightedRadialGradient,
 )
 
 # Rows and a model that all queries can be asked of
@@ -102,6 +103,14 @@ ALL = [
     _labelled(Gram(3.0), [(2, 2), ()], OF_MATRIX),
     _labelled(NormCounts(4, 3.0), [(2, 2), (5,)], OF_COUNTS),
     _labelled(WeightedGradient(3.0), WHITENED, GRID),
+    Case(
+        WeightedRadialGradient(0.8, 2),
+        WHITENED,
+        radial.radial_tv_error(2, 2.0**31 / 0.8),
+        None,
+        LABELLED_MODEL,
+        LABELLED_ROWS,
+    ),
     _labelled(WeightedCurvature(3.0), WHITENED, OF_MATRIX),
     Case(Accept(Barker(), 1.0), THREE),
     Case(Accept(LazyBarker(0.5), 1.0), THREE),

@@ -77,8 +77,8 @@ def expected_widening(num_rows: int, dimension: int, budget: Budget) -> float:
 
     Example:
         >>> from dpmcmc import Budget
-        >>> round(expected_widening(61_395, 7, Budget(4.0, 1e-6)), 2)
-        1.01
+        >>> round(expected_widening(61_395, 7, Budget(1.0, 1e-6)), 2)
+        1.03
     """
     return math.hypot(1, forecast_error("noise-aware", num_rows, dimension, budget))
 

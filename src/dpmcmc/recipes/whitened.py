@@ -37,6 +37,7 @@ NUM_ROUGH, NUM_NEWTON = 4, 3
 LAST_DISTANCE = 0.04
 NOISE_OF_STEP = 1.15
 LEAST_ROUGH, MOST_ROUGH = 0.0005, 0.012
+POOR, POOR_NEWTON = 0.2, 0.15  # beyond this error in all, so much goes to Newton steps
 MOST_OPENING = 0.089  # share of mu^2 of all that is asked first
 DOUBT = 1.5  # of what noise adds to a forecast of the width, either way
 
@@ -48,7 +49,7 @@ class Shares(NamedTuple):
         gram: For the first Gram matrix.
         again: For the second one.
         counts: For the histogram of lengths.
-        newton: For all Newton steps.
+        newton: For all Newton steps: `POOR_NEWTON` where the steps before are poor.
         matrices: What part of a Newton step goes to its matrices.
         curvature: For the last matrices.
     """
@@ -120,10 +121,11 @@ def settings(
     from dpmcmc.accounting import calibrate, filters
     from dpmcmc.samplers.whitened.start import Asked, Public
 
-    shares = Shares()
     is_radial = shared_by in (None, CLOSING)
     whole = closing_part(budget) if shared_by == CLOSING else budget
     mu = gaussian_mu(whole)
+    error = math.sqrt(ERROR * model.dimension / num_rows) / mu
+    shares = Shares(newton=POOR_NEWTON) if error > POOR else Shares()
     rough = rough_share(num_rows, model.dimension, mu)
     first = shares.gram + shares.again + shares.counts + NUM_ROUGH * rough
     later = shares.newton + shares.curvature
@@ -252,6 +254,13 @@ class Preview:
 
     Attributes:
         settings: The queries of the whole run.
+
+    Example:
+        >>> import dpmcmc
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> recipe = dpmcmc.recipes.noise_aware(model, 50_000, dpmcmc.Budget(4.0, 1e-6))
+        >>> sum(recipe.preview.plan.values())
+        7
     """
 
     settings: Settings
@@ -308,9 +317,16 @@ class Previewed:
         begun: What was released.
         widenings: How many times as wide as without privacy each parameter is expected to be.
         statement: What is promised about it.
+
+    Example:
+        >>> found = Previewed(None, None, {"age": 1.1, "education": 1.0}, None)
+        >>> print(found)
+        age 1.05 to 1.21, education 1.00 to 1.00
+        >>> found.is_hopeless
+        False
     """
 
-    settings: Settings
+    settings: Any
     begun: Any
     widenings: dict[str, float]
     statement: Any

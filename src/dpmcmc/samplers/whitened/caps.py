@@ -152,7 +152,8 @@ def choose(
     expect: Callable[[Array], Expected], typical: Array, radius: Array, dimension: int
 ) -> tuple[Array, Expected]:
     """The cap that adds least to the variances, and what to expect of it."""
-    caps = jnp.minimum(jnp.append(typical * jnp.asarray(CAPS), radius), radius)
+    caps = jnp.append(typical * jnp.asarray(CAPS), radius)
+    caps = jnp.where(caps < radius, caps, jnp.inf)  # which stands for no weights
     found: Any = jax.lax.map(expect, caps)
     times = jnp.array([1.0, dimension - 1.0])
     best = jnp.argmin(found.excess @ times)

@@ -103,7 +103,7 @@ class Opening(NamedTuple):
         axes: A.
         prior: The precision of the prior in whitened coordinates.
         radius: The length of the longest row there.
-        cap: The cap of the weights.
+        cap: The cap of the weights; infinite for no weights.
         expected: What to expect of it.
     """
 
@@ -141,7 +141,7 @@ class Whitened(NamedTuple):
         variances: The variance of the noise of each gradient.
         matrices: J and V.
         misfit: The allowance for a model that does not hold, as a share of V.
-        cap: The cap of the weights.
+        cap: The cap of the weights; infinite for no weights.
         hessian: J as it was released last.
         widths: About the covariance of the posterior, and what it is made of.
         bend: The variance that a change of the curvature may have added to the last gradient.
@@ -211,7 +211,8 @@ def opening(public: Public, asked: Asked, rng_key: Key, position: Position, ask:
     if public.is_weighted:
         cap, expected = caps.choose(expect, typical, radius, dimension)
     else:
-        cap, expected = radius, expect(radius)
+        cap = jnp.full_like(radius, jnp.inf)
+        expected = expect(cap)
     return Opening(axes @ phi, phi, axes, axes.T @ prior @ axes, radius, cap, expected)
 
 
