@@ -77,7 +77,7 @@ def test_the_symmetric_divergence_of_a_grid():
     assert metrics.symmetric_kl(draws(0.75), cells, 1.0, num_bins=2) < 0.002
     found = metrics.symmetric_kl(draws(0.25), cells, 1.0, num_bins=2)
     assert abs(found - 2 * 0.5 * np.log(3) * 1.0) < 0.05  # sum of (p - q) log(p / q)
-    # All in one square: half a draw in each keeps it finite
+    # All in one square: the uniform part keeps it finite
     assert np.isfinite(metrics.symmetric_kl(np.full((50, 2), -0.5), cells, 1.0, num_bins=2))
 
 

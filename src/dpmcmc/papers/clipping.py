@@ -216,7 +216,8 @@ def show(names: Sequence[str], wanted: Sequence[Cell], results: Results) -> Show
         kinds = {kind: one for (of, kind), one in by_key.items() if of == name}
         clips = TRIALS[name].clips
         drawing.lines(by_clip, {kind: (clips, one["mmd"]) for kind, one in kinds.items()})
-        by_clip.set_xscale("log")
+        if clips[-1] > 4 * clips[0]:
+            by_clip.set_xscale("log")
         drawing.title(by_clip, name, "clip per length of the move", "MMD")
         for kind, one in kinds.items():
             shares, mmds = 100 * np.asarray(one["share"]), np.asarray(one["mmd"])

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+UNIFORM_SHARE = 0.01  # that both laws are mixed with before their divergence is computed
 MOST = 2000  # draws that are compared with the reference; of more, evenly spaced ones
 
 
@@ -61,8 +62,8 @@ def width_ratio(draws: np.ndarray, reference: np.ndarray) -> float:
 def symmetric_kl(draws: np.ndarray, cells: np.ndarray, bound: float, num_bins: int = 20) -> float:
     """The symmetric Kullback-Leibler divergence between draws in the plane and a law on a grid.
 
-    Both are compared on num_bins x num_bins squares. Each square is given half a draw more than it
-    has, so that none is empty: draws of the law itself have a divergence above 0, too.
+    Both are compared on num_bins x num_bins squares, each mixed with one per cent of the uniform
+    law, so that no square is empty. Draws of the law itself have a divergence above 0, too.
 
     Args:
         draws: Shape (draws, 2), within the square of half the side `bound`.
@@ -85,7 +86,7 @@ def symmetric_kl(draws: np.ndarray, cells: np.ndarray, bound: float, num_bins: i
     edges = np.linspace(-bound, bound, num_bins + 1)
     counts, _, _ = np.histogram2d(draws[:, 0], draws[:, 1], bins=(edges, edges))
     found, wanted = (
-        (weights + 0.5 / len(draws)) / np.sum(weights + 0.5 / len(draws))
+        (1 - UNIFORM_SHARE) * weights + UNIFORM_SHARE / num_bins**2
         for weights in (counts / max(1.0, counts.sum()), exact)
     )
     return float(np.sum((found - wanted) * np.log(found / wanted)))

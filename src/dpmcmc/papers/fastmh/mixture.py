@@ -18,6 +18,7 @@ PAPER = "DP-Fast MH paper"
 EPSILONS = [0.25, 0.5, 1.0, 2.0, 4.0]
 QUICK_EPSILONS = [0.5, 1.0, 4.0]
 STEP_EPSILONS = [0.01, 0.02, 0.05, 0.1]  # that the paper claims for each step
+PUBLISHED_SCALE = 0.06  # of its moves, as in the paper
 PUBLISHED = {
     "Published DP-Fast MH (not private)": False,
     "Published DP-Fast MH, full batch (not private)": True,
@@ -78,6 +79,7 @@ def _exhibit_cells(size: Size) -> list[Cell]:
             "dpmcmc.papers.fastmh.runs:published_cell",
             {
                 "is_full": is_full,
+                "scale": PUBLISHED_SCALE,
                 "epsilons": STEP_EPSILONS,
                 "num_steps": QUICK_LONG if size.is_quick else FULL_LONG,
                 "repeats": _repeats(size),

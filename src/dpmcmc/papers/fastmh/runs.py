@@ -16,7 +16,6 @@ from dpmcmc import models
 from dpmcmc.papers import cells, metrics, problems
 from dpmcmc.papers.fastmh import published, settings
 
-PUBLISHED_SCALE = 0.25  # of moves: ours, so that all methods move alike
 POINTS = (0.04, 0.08, 0.16, 0.32, 0.64, 1.0)  # of a run, at which its divergence is computed
 NUM_DRAWS = 3000  # that are kept
 
@@ -26,7 +25,13 @@ def _pair(chain: Callable) -> Callable:
 
 
 def published_cell(
-    is_full: bool, epsilons: list[float], num_steps: int, repeats: int, copies: int, seed: int
+    is_full: bool,
+    scale: float,
+    epsilons: list[float],
+    num_steps: int,
+    repeats: int,
+    copies: int,
+    seed: int,
 ) -> dict[str, Any]:
     """The published algorithm: divergence, rows of a step, and draws, by the epsilon of a step."""
     key_rows, key_starts, key_chains = jax.random.split(jax.random.key(seed), 3)
@@ -37,7 +42,7 @@ def published_cell(
     found: dict[str, Any] = {"kl": [], "rows": [], "mmd": []}
     mmd = metrics.mmd_from(problem.reference)
     for epsilon in epsilons:
-        chosen = published.Settings(epsilon, PUBLISHED_SCALE, is_full)
+        chosen = published.Settings(epsilon, scale, is_full)
         # One after the other: chains side by side would compute both branches of a step
         chain = published.chain(problem, chosen, num_steps)
         run = jax.jit(lambda keys, starts, chain=chain: jax.lax.map(_pair(chain), (keys, starts)))

@@ -14,6 +14,7 @@ from dpmcmc.papers.thesis import settings
 
 QUICK_REPEATS, FULL_REPEATS = 4, 20
 QUICK_STEPS, FULL_STEPS = 700, 200_000  # at most, of a chain
+QUICK_CIRCLE_STEPS = 20_000  # its walks are slow, and its budgets allow many steps
 QUICK_BATCH_STEPS = 400  # of those that read batches, or many gradients
 QUICK_COPIES = 100
 QUICK_EPSILONS = (1, 2, 4, 6)
@@ -58,7 +59,8 @@ def _of_posterior(name: str, size: Size) -> list[Cell]:
     kinds = ["DP-penalty", "DP-penalty, guided", "Barker's bit of all rows"]
     has_batches = settings.SETTINGS[name].barker is not None
     batches = list(settings.READ_FEW) if has_batches else []
-    most = QUICK_STEPS if size.is_quick else FULL_STEPS
+    quick = QUICK_CIRCLE_STEPS if name == "Circle" else QUICK_STEPS
+    most = quick if size.is_quick else FULL_STEPS
     most_batches = QUICK_BATCH_STEPS if size.is_quick else FULL_STEPS
     shared = {
         "module": "dpmcmc.papers.thesis.settings",
@@ -84,7 +86,8 @@ def about(size: Size) -> str:
     """How the numbers were made."""
     if size.is_quick:
         text = (
-            f"{QUICK_REPEATS} repeats; chains are stopped at {QUICK_STEPS} steps (DP-HMC and "
+            f"{QUICK_REPEATS} repeats; chains are stopped at {QUICK_STEPS} steps, on the "
+            f"circle at {QUICK_CIRCLE_STEPS} (DP-HMC and "
             f"those that read batches at {QUICK_BATCH_STEPS}), whatever the budget allows"
         )
     else:
