@@ -77,7 +77,7 @@ def _show(size: Size, results: Results) -> Shown:
     effective = [one["effective"] for one in found]
     drawing.lines(left, {"DP-penalty": (OWNERS, accepted)})
     still = [float(Penalty(NOISE * count**0.5).probability(0.0)) for count in OWNERS]
-    left.plot(OWNERS, still, ":", color="0.3", label="formula at λ = 0")
+    left.plot(OWNERS, still, ":", color="0.3", label="formula for a move of one scale, λ = 0")
     left.set_ylim(0, 1)
     drawing.title(left, "Accepted moves", "owners", "share")
     drawing.lines(right, {"DP-penalty": (OWNERS, effective)})
