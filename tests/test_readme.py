@@ -71,7 +71,8 @@ def test_every_name_in_the_docs_exists():
 
 
 def test_citations_and_references_match():
-    sources = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").glob("*.md")]
+    sources = "\n".join(path.read_text() for path in files)
     cited = {
         key.strip()
         for keys in re.findall(r":cite:\w*:?`([^`]+)`", sources)

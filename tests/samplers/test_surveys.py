@@ -27,6 +27,7 @@ from dpmcmc import (
     survey,
     testing,
 )
+from dpmcmc.accounting import accountants
 from dpmcmc.diagnostics import of_survey
 from dpmcmc.queries import Curvature, Gradient
 from dpmcmc.run.programs import begin_program, block_program
@@ -387,10 +388,14 @@ def test_rows_far_from_the_middle_of_their_bounds_are_found(epsilon):
 
 
 def test_all_of_the_budget_is_shared_out():
-    for budget in (Budget(1.0, 1e-6), [Budget(2.0, 1e-5), Budget(0.5, 1e-6)]):
-        recipe = recipes.noise_aware(MODEL, 4000, budget)
-        spent = sum(count / query.noise_multiplier**2 for query, count in recipe.initial.items())
-        assert 0.998 < spent / recipes.gaussian_mu(budget) ** 2 <= 1
+    budgets = [Budget(2.0, 1e-5), Budget(0.5, 1e-6)]
+    recipe = recipes.noise_aware(MODEL, 4000, budgets)
+    spent = sum(count / query.noise_multiplier**2 for query, count in recipe.initial.items())
+    assert 0.998 < spent / recipes.gaussian_mu(budgets) ** 2 <= 1
+    budget = Budget(1.0, 1e-6)
+    recipe = recipes.noise_aware(MODEL, 4000, budget)
+    costs = {query.cost(budget.unit): count for query, count in recipe.initial.items()}
+    assert 0.98 < accountants.pld_epsilon(costs, budget.delta) <= 1
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ import math
 from typing import Any
 
 from dpmcmc.checks import whole
-from dpmcmc.queries import row_set
 from dpmcmc.recipes.budgets import (
     Budgets,
     every_budget,
@@ -83,6 +82,8 @@ def noise_aware(
         >>> sum(recipe.initial.values())
         15
     """
+    from dpmcmc.queries import row_set  # imports JAX, which the command's help does without
+
     num_rows = whole("num_rows", num_rows)
     num_chains = whole("num_chains", num_chains)
     num_steps = whole("num_steps", num_steps)
@@ -92,9 +93,13 @@ def noise_aware(
     if rows is None or len(budgets) > 1:
         is_proved = clip is None and hessian_bound is None
         return _surveyed(checked, num_rows, budget, num_chains, num_steps, is_proved)
-    return whitened(
+    recipe = whitened(
         model, rows, num_rows, budgets[0], num_chains, num_steps, shared_by, is_weighted
     )
+    assert checked.lipschitz is not None and checked.hessian_bound is not None
+    noise = checked.lipschitz**2 * recipe.preview.settings.public.last_noise
+    warn_of_widening(widening(num_rows * checked.hessian_bound, noise))
+    return recipe
 
 
 def _surveyed(

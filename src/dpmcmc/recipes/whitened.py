@@ -289,6 +289,38 @@ class Preview:
         Raises:
             BudgetExceeded: The budget does not cover it.
         """
+        position = np.asarray(position, np.float32)
+        traced = self._traced(rng_key, curator, position)
+        executable = traced.compile()  # what can fail comes before the grant
+        grant = curator.grant(traced.plan)
+        begun, widths = grant.run(executable, rng_key, position)
+        named = _by_name(curator.model, np.asarray(begun.position), *map(np.asarray, widths))
+        return Previewed(self.settings, begun, named, grant.statement())
+
+    def rehearsed(self, recipe: Recipe, rng_key: Key, curator: Any, position: Position) -> Recipe:
+        """The rest of a run as if zeros had been released first: to plan it. Spends nothing.
+
+        Args:
+            recipe: That of the whole run.
+            rng_key: The key of the random numbers.
+            curator: The curator that would be asked.
+            position: Where rough steps begin.
+
+        Returns:
+            The recipe of the rest.
+
+        Raises:
+            BudgetExceeded: The budget does not cover what is released first.
+        """
+        import jax
+
+        traced = self._traced(rng_key, curator, np.asarray(position, np.float32))
+        curator.check(traced.plan)
+        begun, _ = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), traced.shapes)
+        return Previewed(self.settings, begun, {}, None).rest_of(recipe)
+
+    def _traced(self, rng_key: Key, curator: Any, position: Position) -> Any:
+        """The program that asks."""
         from dpmcmc.samplers.whitened.matrices import expected_widths
         from dpmcmc.samplers.whitened.start import opening
 
@@ -299,13 +331,7 @@ class Preview:
             widths = expected_widths(begun.expected, begun.phi, begun.axes, begun.prior)
             return begun, widths
 
-        position = np.asarray(position, np.float32)
-        traced = curator.trace(program, rng_key, position)
-        executable = traced.compile()  # what can fail comes before the grant
-        grant = curator.grant(traced.plan)
-        begun, widths = grant.run(executable, rng_key, position)
-        named = _by_name(curator.model, np.asarray(begun.position), *map(np.asarray, widths))
-        return Previewed(settings, begun, named, grant.statement())
+        return curator.trace(program, rng_key, position)
 
 
 @dataclass(frozen=True, eq=False)

@@ -191,7 +191,7 @@ def test_an_ask_while_the_program_is_traced_is_refused():
 def words_of(program, *arguments):
     """What the asks of a program are named by, a row for each."""
 
-    def find(query, place, maps, *operands):
+    def find(query, place, maps, company, *operands):
         mapped = respond
         for dims in maps:
             mapped = jax.vmap(mapped, dims)

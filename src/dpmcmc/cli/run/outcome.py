@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,16 @@ def end_dry_run(study: Study, out: Path, plan: list[str], is_writable: bool) -> 
     """Prepare the run as far as it goes without the budget: what it would be refused for, and its
     notes.
     """
+    import jax
+
     import dpmcmc
     from dpmcmc.finding import in_words
 
     with refusals(*UNREADABLE):
+        if (preview := study.recipe.preview) is not None:
+            key = jax.random.key(study.sampler.seed)
+            rest = preview.rehearsed(study.recipe, key, study.curator, study.problem.start)
+            study = replace(study, recipe=rest)
         arguments, options = _arguments(study, out if is_writable else None, plan)
         found = dpmcmc.plan(*arguments, **options).findings
     if found:

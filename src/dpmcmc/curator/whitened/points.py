@@ -82,7 +82,21 @@ class Frame(NamedTuple):
 
 
 def row_set(model: Model) -> RowSet | None:
-    """The public set of rows of a model, or None where it has no public tables."""
+    """The public set of rows of a model.
+
+    Args:
+        model: The model.
+
+    Returns:
+        The set, or None where the model has no public tables.
+
+    Example:
+        >>> from dpmcmc import models, queries
+        >>> queries.row_set(models.logistic(2, radius=3.0)).steepest
+        1.0
+        >>> queries.row_set(models.linear(2, noise_scale=1.0)) is None
+        True
+    """
     tables = integer_rows.public_tables(model)
     if tables is None or model.linear is None or model.linear.labelled is None:
         return None
