@@ -322,7 +322,7 @@ class Partitions(abc.ABC):
                 of type int64 that do not depend on the other rows. It can be pickled if the engine
                 has workers.
             *arguments: What else the function is given.
-            report: Told how many batches were read, and how many there are.
+            report: Called with the number of batches that were read, and that of all.
 
         Returns:
             The sum.

@@ -130,7 +130,7 @@ class SparkPartitions(Partitions):
         Args:
             function: From the rows of a batch, how many there are, and the arguments, to integers.
             arguments: What else the function is given.
-            report: Told at the end how many partitions were read.
+            report: Called at the end with the number of partitions that were read.
 
         Yields:
             One sum.

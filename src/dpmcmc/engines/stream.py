@@ -37,7 +37,7 @@ class Stream(Partitions):
         Args:
             function: From the rows of a batch, how many there are, and the arguments, to integers.
             arguments: What else the function is given.
-            report: Told how many batches were read, and how many there are.
+            report: Called with the number of batches that were read, and that of all.
 
         Yields:
             One partial sum for each part.

@@ -21,7 +21,7 @@ from typing import Any
 
 from dpmcmc.papers.reproduce.figure import Cell, Result
 
-PAUSE = 0.2  # seconds between two looks at the folder
+PAUSE = 0.2  # seconds between two checks of the folder
 START = 6.0  # seconds that a process takes before it computes
 Report = Callable[[str], Any]
 
