@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc import Barker, Curator, accept_walk, models, penalty, random_walk, sgld
+from dpmcmc.curator.placement import Placed, shape_of
 from dpmcmc.curator.queries import gradient, log_ratio
 from dpmcmc.curator.sums import exact_sum, fused, linear_rows
 from dpmcmc.curator.sums.exact_sum import piece_layout
@@ -42,15 +43,15 @@ def make_curator(model, num_rows: int, dimension: int) -> Curator:
             features, axis=0 if is_fused else 1, keepdims=True
         ), labels
 
-    curator._rows = (
-        tuple(piece(jax.random.key(index)) for index in range(num_pieces)),
-        None,
-        None,
-        None,
+    pieces = tuple(piece(jax.random.key(index)) for index in range(num_pieces))
+    stored = pieces, None, None, None
+    with jax.enable_x64(True):
+        number = jnp.asarray(num_rows, jnp.int64)
+    by_columns = curator._placed.by_columns
+    curator._placed = Placed(
+        None, lambda: stored, jax.tree.map(shape_of, stored), number, by_columns
     )
     curator._account.capacity = num_rows
-    with jax.enable_x64(True):
-        curator._num_rows = jnp.asarray(num_rows, jnp.int64)
     return curator
 
 
@@ -67,8 +68,8 @@ def seconds(run, repeats: int = 5) -> float:
 def read_seconds(curator: Curator) -> tuple[float, float]:
     """Of one call, and of each call in a queue."""
     total = jax.jit(lambda pieces: sum(jnp.sum(features) for features, _ in pieces))
-    alone = min(seconds(lambda: total(curator._rows[0]), 20) for _ in range(3))
-    return alone, seconds(lambda: [total(curator._rows[0]) for _ in range(20)]) / 20
+    alone = min(seconds(lambda: total(curator._placed.stored[0]), 20) for _ in range(3))
+    return alone, seconds(lambda: [total(curator._placed.stored[0]) for _ in range(20)]) / 20
 
 
 def step_seconds(curator, sampler, num_chains: int, dimension: int) -> float:
@@ -94,7 +95,7 @@ def sums(curator: Curator, model, positions, proposals, bound: float):
             num_rows,
             curator.unit,
             capacity=curator.capacity,
-            by_columns=curator._by_columns,
+            by_columns=curator._placed.by_columns,
         )
         table = gradient.with_scales(table, model)
         ratios = jax.vmap(
@@ -106,7 +107,8 @@ def sums(curator: Curator, model, positions, proposals, bound: float):
 
     with jax.enable_x64(True):
         return jax.tree.map(
-            np.asarray, jax.jit(run)(curator._rows[0], curator._num_rows, positions, proposals)
+            np.asarray,
+            jax.jit(run)(curator._placed.stored[0], curator._placed.num_rows, positions, proposals),
         )
 
 
@@ -148,10 +150,10 @@ def main() -> None:
     curator = make_curator(model, num_rows, dimension)
     size = 4 * num_rows * (dimension + 1)
     base, queued = read_seconds(curator)
-    kernels = "fused kernels" if curator._by_columns is not None else "through XLA"
+    kernels = "fused kernels" if curator._placed.by_columns is not None else "through XLA"
     print(
-        f"{jax.devices()[0].device_kind}: {size / 1e9:.2f} GB in {len(curator._rows[0])} pieces, "
-        f"{kernels}"
+        f"{jax.devices()[0].device_kind}: {size / 1e9:.2f} GB in "
+        f"{len(curator._placed.stored[0])} pieces, {kernels}"
     )
     for name, time_ in (("one call", base), ("a queue of calls", queued)):
         print(f"read by {name} in {time_ * 1e3:.3f} ms, {size / time_ / 1e12:.2f} TB/s", flush=True)

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc import Curator, models, testing
-from dpmcmc.curator.programs.program import EXACTLY, Executable
+from dpmcmc.curator.programs.compiling import EXACTLY
+from dpmcmc.curator.programs.program import Executable
 from dpmcmc.run.programs import begin_program, block_program
 
 SECRET = np.arange(16, dtype=np.uint32)

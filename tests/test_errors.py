@@ -589,7 +589,7 @@ def test_a_delta_above_one_in_n_is_told_from_public_facts():
 
 def test_large_integers_saturate_without_a_word():
     for rows in (np.array([2**63, 5], np.uint64), np.array([-(2**40), 5])):
-        (piece,), *_ = tiny.make_curator(rows=rows)._rows
+        (piece,), *_ = tiny.make_curator(rows=rows)._placed.stored
         assert piece.dtype == jnp.int32 and abs(int(piece[0])) >= 2**31 - 1 and int(piece[1]) == 5
 
 

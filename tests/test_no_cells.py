@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 import dpmcmc
 from dpmcmc import Budget, Curator, Federation, Model, PrivacyRefusal, models, recipes, tables
 from dpmcmc.cli import main
-from dpmcmc.curator.owner import Grant
+from dpmcmc.curator.grants import Grant
 from dpmcmc.queries import Gradient
 from dpmcmc.run.programs import begin_program
 from tests import tiny

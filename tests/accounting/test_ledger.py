@@ -21,7 +21,7 @@ from dpmcmc.accounting import filters, ledger
 from dpmcmc.accounting.bill import Entry, from_json
 from dpmcmc.accounting.ledger import Ledger, audit
 from dpmcmc.cli import main
-from dpmcmc.curator.owner import granted_of
+from dpmcmc.curator.grants import granted_of
 from dpmcmc.queries import Gradient, LogRatio, PoissonBatch
 from tests import tiny
 

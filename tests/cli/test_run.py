@@ -18,8 +18,8 @@ import dpmcmc.results.files
 from dpmcmc import Budget, cli, findings, load, recipes, statement_of
 from dpmcmc.cli import main
 from dpmcmc.cli.problems import ModelName, Problem, Settings, problem_of, rows_of
+from dpmcmc.curator.grants import Grant
 from dpmcmc.curator.noise import stream
-from dpmcmc.curator.owner import Grant
 from dpmcmc.models.robust_linear import HUBER
 from dpmcmc.recipes import SamplerName, forecast
 from dpmcmc.recipes.langevin import langevin_steps

@@ -15,7 +15,7 @@ from dpmcmc import Barker, Curator, UnboundedQueries
 from dpmcmc.curator import checks
 from dpmcmc.curator.noise import stream
 from dpmcmc.curator.owner import AXIS
-from dpmcmc.curator.programs import program
+from dpmcmc.curator.programs import answers
 from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.curator.sums.rowwise import rowwise
 from dpmcmc.types import Unit
@@ -480,14 +480,14 @@ def test_what_sees_rows_is_called_once_and_is_what_was_looked_at():
     """
     calls = []
     assert (
-        program.without_side_effects(
+        answers.without_side_effects(
             lambda value: calls.append(value) or 2 * value, jnp.float32(1.5)
         )
         == 3.0
         and len(calls) == 1
     )
     with pytest.raises(ValueError, match="prints or calls back"):
-        program.without_side_effects(
+        answers.without_side_effects(
             lambda value: jax.debug.print("{}", value) or value, jnp.float32(1.5)
         )
     rows, later = jnp.array([1.0, 4.0]), iter([lambda row: row, mixed])

@@ -2,6 +2,7 @@
 the chains times the rows.
 """
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -232,11 +233,14 @@ def test_temporary_memory_is_a_small_part_of_the_rows(monkeypatch):
     sampler = penalty(model.log_prior, LogRatio(1.0, 2.0), random_walk(0.01))
     curator = Curator((FEATURES[:, :1] * np.ones((1, dimension), np.float32), LABELS), model, None)
     num_pieces, size = exact_sum.piece_layout(
-        num_rows, None if curator._by_columns is None else dimension
+        num_rows, None if curator._placed.by_columns is None else dimension
     )
-    features = (size, dimension) if curator._by_columns is None else (dimension, size)
+    features = (size, dimension) if curator._placed.by_columns is None else (dimension, size)
     piece = jax.ShapeDtypeStruct(features, jnp.float32), jax.ShapeDtypeStruct((size,), jnp.float32)
-    curator._rows = (piece,) * num_pieces, None, None
+    stored = (piece,) * num_pieces, None, None, None
+    curator._placed = dataclasses.replace(
+        curator._placed, without_cells=None, make_cells=lambda: stored, shapes=stored
+    )
     *_, block = block_executable(curator, sampler, 4, dimension, 10)
     analysis = block.compile().compiled.memory_analysis()
     assert analysis.argument_size_in_bytes > 4 * num_rows * dimension

@@ -45,8 +45,8 @@ from dpmcmc import (
 from dpmcmc.accounting import costs, reading
 from dpmcmc.cli import main
 from dpmcmc.curator import federation as federations
+from dpmcmc.curator.grants import granted_of
 from dpmcmc.curator.noise import gaussian
-from dpmcmc.curator.owner import granted_of
 from dpmcmc.curator.queries.log_ratio import log_ratio_sum
 from dpmcmc.curator.sums.exact_sum import BITS
 from dpmcmc.queries import (

@@ -23,7 +23,7 @@ from dpmcmc import (
     sample,
 )
 from dpmcmc.accounting import costs
-from dpmcmc.curator.owner import granted_of
+from dpmcmc.curator.grants import granted_of
 from dpmcmc.curator.queries import filtered
 from dpmcmc.curator.queries.accept import ROUNDING, SMALLEST
 from dpmcmc.curator.queries.filtered import Meter

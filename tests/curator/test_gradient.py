@@ -71,10 +71,15 @@ def sum_before_noise(rows, model, clip, position):
     """The sum of clipped gradients, as it is before the noise."""
     curator = Curator(rows, model, None)
     run = summing(
-        model, clip, curator.unit, curator.capacity, curator._by_columns, exact_sum.CACHED_ENTRIES
+        model,
+        clip,
+        curator.unit,
+        curator.capacity,
+        curator._placed.by_columns,
+        exact_sum.CACHED_ENTRIES,
     )
     with jax.enable_x64(True):
-        return np.asarray(run(curator._rows[0], curator._num_rows, position))
+        return np.asarray(run(curator._placed.stored[0], curator._placed.num_rows, position))
 
 
 def row_gradients(model, position, rows):

@@ -343,7 +343,7 @@ def test_the_gpu_kernel_makes_the_same_integers(number, monkeypatch):
     """Step by step on a CPU. That a GPU does is what `pytest -k digest` shows there."""
     table = table_of(rows_of(number))
     with jax.enable_x64(True):
-        expected = [module.sums(table, ("gradient", "hessian"), at) for at in POSITIONS]
+        expected = [module.sums(None, table, ("gradient", "hessian"), at) for at in POSITIONS]
         monkeypatch.setattr(layouts, "INTERPRET", True)
         for at, wanted in zip(POSITIONS, expected, strict=True):
             found = jax.jit(module.sums, static_argnums=1)(table, ("gradient", "hessian"), at)

@@ -353,7 +353,7 @@ def test_a_run_is_the_same_as_through_xla(monkeypatch):
 def test_the_curator_keeps_the_features_by_columns():
     rows = logistic_rows(300, 3)
     curator = Curator(rows, MODEL, None)
-    (stored,), *_ = curator._rows
+    (stored,), *_ = curator._placed.stored
     assert stored[0].shape == (3, 1024) and stored[1].shape == (1024,)
 
     def features(stored):
@@ -362,7 +362,9 @@ def test_the_curator_keeps_the_features_by_columns():
         return table.pieces[0][0]
 
     with jax.enable_x64(True):
-        np.testing.assert_array_equal(np.asarray(jax.jit(features)(curator._rows))[:300], rows[0])
+        np.testing.assert_array_equal(
+            np.asarray(jax.jit(features)(curator._placed.stored))[:300], rows[0]
+        )
 
 
 def test_large_tables_are_cut_so_that_numbers_of_31_bits_count_their_features():

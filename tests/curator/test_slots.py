@@ -69,9 +69,13 @@ def test_slots_in_the_order_of_the_rows_are_caught():
 )
 def test_every_row_has_a_slot_of_its_own_where_their_number_is_private(budget):
     curator = Curator(tuple(leaf[:150] for leaf in ROWS), MODEL, budget, capacity=CAPACITY)
-    (piece,), (occupied,), *_ = curator._rows
+    (piece,), (occupied,), *_ = curator._placed.stored
     # As GPUs have it
-    piece = piece if curator._by_columns is None else transposed(piece, curator._by_columns)
+    piece = (
+        piece
+        if curator._placed.by_columns is None
+        else transposed(piece, curator._placed.by_columns)
+    )
     found = np.flatnonzero(occupied)
     assert len(found) == 150 and not np.array_equal(found, np.arange(150))
     np.testing.assert_array_equal(np.sort(piece[0][found], axis=0), np.sort(ROWS[0][:150], axis=0))
@@ -91,7 +95,7 @@ def ratio_sum(rows, order, monkeypatch):
         return log_ratio_sum(MODEL, table, START, END, MODEL.lipschitz * 1e-4)
 
     with own_settings():
-        return int(jax.jit(run)(curator._rows, curator._num_rows))
+        return int(jax.jit(run)(curator._placed.stored, curator._placed.num_rows))
 
 
 def slanted(*arguments):

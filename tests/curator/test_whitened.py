@@ -13,7 +13,7 @@ import pytest
 from dpmcmc import Curator, Federation, Neighbours, UnsupportedQuery, audit, models, queries
 from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.curator.sums.integer_rows import integer_rows
-from dpmcmc.curator.whitened import gram, points, sums, weighted
+from dpmcmc.curator.whitened import gram, points, sums, weighted_sums
 from dpmcmc.domains import INTERVAL, Corners, Domain
 from dpmcmc.types import Unit
 from tests.chains import SECRET
@@ -102,16 +102,36 @@ def table_of(model, rows, unit=REPLACE):
 def of_each_row(table, kind, lens):
     """What every row adds, in place of the sum: by the blocks that the sum is made of."""
     lens = kind.unpacked(kind.packed(lens))
-    block = sums._BLOCK_SUMS[kind.form]
-    one = lambda features, label: block(lens, features[None], label[None])  # noqa: E731
-    return jax.vmap(one)(table.integers.features, table.integers.labels.astype(jnp.int32))
+    one = lambda features, label: sums.block_sums(  # noqa: E731
+        kind, lens, features[None], label[None]
+    )
+    flat = jax.vmap(one)(table.integers.features, table.integers.labels.astype(jnp.int32))
+    return kind.parts(flat)
+
+
+def gradient_total(model, table, matrix, phi, cap):
+    """The sum of the rows' k U, the bits of what one unit moves it by at most, and its unit."""
+    found = weighted_sums.sums.__wrapped__(model, table, ("gradient",), matrix, phi, cap)
+    total, grid = found["gradient"]
+    return total, weighted_sums.gradient_bits(table), grid
+
+
+def curvature_total(model, table, matrix, phi, cap):
+    """The sums of the rows' r r', their unit, and whether they differ."""
+    found = weighted_sums.sums.__wrapped__(model, table, ("curvature",), matrix, phi, cap)
+    return found["curvature"]
+
+
+def gram_total(model, table, matrix, cap):
+    """The sum of the rows' r r', and its unit."""
+    return gram.gram_sums.__wrapped__(model, table, ("gram",), matrix, cap)["gram"]
 
 
 @pytest.fixture
 def each_row(monkeypatch):
     monkeypatch.setattr(sums, "BLOCK", 1)
-    for module in (weighted, gram):
-        monkeypatch.setattr(module, "whitened_sum", of_each_row)
+    for module in (weighted_sums, gram):
+        monkeypatch.setattr(module, "whitened_sums", of_each_row)
 
 
 def attacks(total, model, unit=REPLACE, at=POINTS):
@@ -161,7 +181,7 @@ def is_round(model, point):
 @pytest.mark.parametrize("model", [BALL, BOX], ids=["ball", "box"])
 def test_no_row_moves_a_gradient_by_more_than_its_sensitivity(each_row, model, unit):
     """And some come within 5 % of it."""
-    for point, each, bits, _ in attacks(weighted.gradient_total, model, unit):
+    for point, each, bits, _ in attacks(gradient_total, model, unit):
         assert bits == 40
         assert largest_change(each, unit) <= 4**40, point
         if is_round(model, point):
@@ -171,7 +191,7 @@ def test_no_row_moves_a_gradient_by_more_than_its_sensitivity(each_row, model, u
 @pytest.mark.parametrize("model", [BALL, BOX], ids=["ball", "box"])
 def test_no_row_moves_the_matrices_by_more_than_their_sensitivity(each_row, model):
     most = int(points.MATRIX_LENGTH) ** 4
-    for point, each, _, is_weighted in attacks(weighted.curvature_total, model):
+    for point, each, _, is_weighted in attacks(curvature_total, model):
         assert bool(is_weighted) is (point.cap < 0.95)  # without weights there is one matrix
         both = each if is_weighted else each[:, :1]
         assert largest_change(both, ADD) <= most, point
@@ -183,7 +203,7 @@ def test_no_row_moves_the_matrices_by_more_than_their_sensitivity(each_row, mode
 @pytest.mark.parametrize("model", [BALL, BOX], ids=["ball", "box"])
 def test_no_row_moves_a_gram_matrix_by_more_than_its_sensitivity(each_row, model):
     def total(model, table, matrix, phi, cap):
-        return gram.gram_total(model, table, matrix, cap)
+        return gram_total(model, table, matrix, cap)
 
     most = int(points.MATRIX_LENGTH) ** 4
     for point, each, _ in attacks(total, model):
@@ -195,7 +215,7 @@ def test_a_row_is_in_one_cell_at_most(each_row):
     ends = np.array([0.1, 0.0, np.nan, 0.5, 0.4, INF])  # that they increase is enforced
 
     def total(model, table, matrix, phi, cap):
-        return (gram.counts_total(model, table, matrix, ends),)
+        return (gram.counts_sums.__wrapped__(model, table, ("counts",), matrix, ends)["counts"],)
 
     ((_, each),) = attacks(total, BALL, at=POINTS[:1])
     assert set(np.unique(each)) == {0, 1}
@@ -221,9 +241,9 @@ NOT_FINITE = [
 def test_points_that_are_not_finite_keep_the_bounds(each_row):
     def totals(table, matrix, phi, cap):
         return (
-            weighted.gradient_total(BALL, table, matrix, phi, cap),
-            weighted.curvature_total(BALL, table, matrix, phi, cap),
-            gram.gram_total(BALL, table, matrix, cap),
+            gradient_total(BALL, table, matrix, phi, cap),
+            curvature_total(BALL, table, matrix, phi, cap),
+            gram_total(BALL, table, matrix, cap),
         )
 
     table = table_of(BALL, hostile_rows(BALL, np.eye(3), np.ones(3), 0.5))
@@ -244,7 +264,7 @@ def test_points_that_are_not_finite_keep_the_bounds(each_row):
 
 def exceeds():
     """Whether any row of the attack moves the gradient by more than is stated."""
-    found = attacks(weighted.gradient_total, BALL)
+    found = attacks(gradient_total, BALL)
     return any(largest_change(each) > 4 ** int(bits) for _, each, bits, _ in found)
 
 
@@ -260,7 +280,7 @@ def test_weights_of_the_nearest_corner_would_be_too_large(each_row, monkeypatch)
 def test_rows_beyond_the_public_set_are_ignored(each_row):
     model = models.logistic(1, radius=9.0, domain=Domain((INTERVAL,)))
     rows = np.float32([[8.0], [-8.0], [1.0]]), np.float32([1, 0, 1])
-    run = jax.jit(lambda table: weighted.gradient_total(model, table, np.eye(1), np.zeros(1), INF))
+    run = jax.jit(lambda table: gradient_total(model, table, np.eye(1), np.zeros(1), INF))
     with jax.enable_x64(True):
         each, _, _ = run(table_of(model, rows))
     assert each[:3, 0].astype(bool).tolist() == [False, False, True]
@@ -336,6 +356,17 @@ def test_a_model_without_public_tables_is_refused_when_traced(query, at):
         answer(query, at, curator)
 
 
+def test_one_pass_makes_both_sums_to_the_last_bit():
+    at = np.eye(3), np.array([1.0, -2, 0]), 0.4
+    with jax.enable_x64(True):
+        table = table_of(BALL, ROWS)
+        both = weighted_sums.sums(BALL, table, ("curvature", "gradient"), *at)
+        for kind in both:
+            alone = weighted_sums.sums(BALL, table, (kind,), *at)[kind]
+            for one, other in zip(both[kind], alone, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
 def test_orders_and_capacities_change_no_bit():
     order = np.random.default_rng(3).permutation(1500)
     point = np.eye(3), np.array([1.0, -2, 0]), 0.4
@@ -343,7 +374,7 @@ def test_orders_and_capacities_change_no_bit():
     @jax.jit
     def both(table):
         return [total(BALL, table, *point)[0] for total in (
-            weighted.gradient_total, weighted.curvature_total
+            gradient_total, curvature_total
         )]  # fmt: skip
 
     with jax.enable_x64(True):

@@ -35,8 +35,8 @@ from dpmcmc import (
 )
 from dpmcmc.accounting import statement as statements
 from dpmcmc.curator import account as accounts
+from dpmcmc.curator.grants import Grant, granted_of
 from dpmcmc.curator.noise import stream
-from dpmcmc.curator.owner import Grant, granted_of
 from dpmcmc.curator.programs.program import Traced
 from dpmcmc.queries import Gradient, LogRatio
 from dpmcmc.results import arviz as posteriors
@@ -312,7 +312,9 @@ def test_an_interrupt_at_any_moment_loses_no_draw(when, monkeypatch, tmp_path, p
 def test_an_interrupt_while_the_program_is_compiled_spends_nothing(monkeypatch, python_interrupts):
     curator, compile_it = tiny.make_curator(), Traced.compile
     monkeypatch.setattr(
-        Traced, "compile", lambda self: (signal.raise_signal(signal.SIGINT), compile_it(self))[1]
+        Traced,
+        "compile",
+        lambda self, **_: (signal.raise_signal(signal.SIGINT), compile_it(self))[1],
     )
     with pytest.raises(KeyboardInterrupt):
         tiny.run(curator)
@@ -536,7 +538,7 @@ def test_two_runs_do_not_write_to_one_file(monkeypatch, tmp_path):
     spends nothing.
     """
     path, curator, compile_it = tmp_path / "posterior.nc", tiny.make_curator(), Traced.compile
-    monkeypatch.setattr(Traced, "compile", lambda self: (path.touch(), compile_it(self))[1])
+    monkeypatch.setattr(Traced, "compile", lambda self, **_: (path.touch(), compile_it(self))[1])
     with pytest.raises(
         ValueError, match="exists: another run has made it just now; name another file"
     ):

@@ -31,9 +31,9 @@ import numpy as np
 from dpmcmc.accounting.bill import Entry
 from dpmcmc.accounting.statement import SEVERAL_OWNERS, FederatedStatement, Statement
 from dpmcmc.curator.facts import Facts
-from dpmcmc.curator.owner import Curator, Grant, bill_all, granted_of
+from dpmcmc.curator.grants import Grant, bill_all, granted_of
+from dpmcmc.curator.owner import Curator
 from dpmcmc.curator.programs.program import (
-    SECRET_SHAPE,
     Executable,
     Held,
     Program,
@@ -145,10 +145,18 @@ class Federation:
             UnsupportedQuery: A query cannot be asked of several owners, or not in this way.
             TypeError: The program needs a value in Python that is known only when it runs.
         """
-        stored = _together(
-            [(owner._rows, owner._num_rows, SECRET_SHAPE) for owner in self.owners.values()]
-        )
-        return trace(self, program, stored, arguments)
+        return trace(self, program, arguments)
+
+    def shapes(self, plan: Plan | None = None) -> Any:
+        """The shapes of what a compiled program takes of every owner, as `Curator.shapes`.
+
+        Args:
+            plan: The number of asks of each query; None for a program that may ask all.
+
+        Returns:
+            The shapes.
+        """
+        return _together([owner.shapes(plan) for owner in self.owners.values()])
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
         """The largest number of steps whose bill, with `initial`, every owner can afford.
@@ -256,6 +264,8 @@ class Federation:
         return grant
 
     # How it is answered
+
+    kind = None  # what is compiled for one federation serves no other
 
     def sums(self, queries: list[Query], held: Mapping[str, Held], *points: Any) -> dict[str, Any]:
         """The exact sums that several queries at the same points need, of every owner.

@@ -13,15 +13,11 @@ learn about the rows.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import itertools
 import threading
 import warnings
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,38 +26,34 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from dpmcmc.accounting.bill import Entry, checked, total_costs
-from dpmcmc.accounting.ledger import record_all
+from dpmcmc.accounting.bill import Entry
 from dpmcmc.accounting.statement import LargeDelta, Statement
 from dpmcmc.curator import checks
 from dpmcmc.curator.account import Account, delta_warnings, unit_of
 from dpmcmc.curator.facts import Facts, facts_of
+from dpmcmc.curator.grants import Grant, bill_all
 from dpmcmc.curator.noise import stream
-from dpmcmc.curator.placement import AXIS, of_first_device, on_no_device, place
-from dpmcmc.curator.processes import check_same_table, from_first, in_all, processes_of
+from dpmcmc.curator.placement import AXIS, Placed, of_first_device, place, shape_of
+from dpmcmc.curator.processes import check_same_table, from_first, processes_of
+from dpmcmc.curator.programs.answers import without_side_effects
 from dpmcmc.curator.programs.program import (
     SECRET_SHAPE,
-    Executable,
     Held,
     Program,
     Traced,
-    compiled_by,
-    execute,
     trace,
-    without_side_effects,
 )
 from dpmcmc.curator.queries.filtered import Meter, charging
 from dpmcmc.curator.queries.gradient import with_scales
 from dpmcmc.curator.queries.statistic import with_statistic
-from dpmcmc.curator.records import Handle, keep, record_of
 from dpmcmc.curator.streamed import check_streamed
 from dpmcmc.curator.sums import linear_rows
 from dpmcmc.curator.sums.exact_sum import Table, one_row
 from dpmcmc.curator.sums.streamed import Passes
 from dpmcmc.engines import Partitions, engine_of
-from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
+from dpmcmc.errors import PrivacyRefusal
 from dpmcmc.precision import is_double, own_settings
-from dpmcmc.types import Answer, Budget, Model, Plan, Query, Unit, is_standing
+from dpmcmc.types import Answer, Budget, Model, Plan, Query, Unit
 
 
 class Curator:
@@ -177,22 +169,23 @@ class Curator:
         if not unit.is_count_public:
             order = stream.random_order(capacity, self._fixed_secret)
             slots = self._of_first_process(order)[:num_rows]
-        placed = place(self._model, leaves, num_rows, capacity, slots, self._mesh)
-        self._rows, self._num_rows, self._by_columns = placed
+        self._placed = place(self._model, leaves, num_rows, capacity, slots, self._mesh)
         return capacity
 
     def _stream(self, engine: Partitions, model: Model, unit: Unit, capacity: int | None) -> int:
         """Have the engine make passes over its rows. It returns the capacity."""
         capacity = checks.check_capacity(engine.num_rows, capacity, unit)
-        self._mesh = self._by_columns = None
+        self._mesh = None
         self._row = engine.row
         checks.check_model(model, self._row)
         with own_settings():
             with jax.enable_x64(False):
                 self._model = linear_rows.freeze_features(model, self._row)
             self._passes = Passes(engine, self._model, unit.is_count_public)
-            self._rows = (), None, None, self._passes.rows
-            self._num_rows = jnp.asarray(engine.num_rows, jnp.int64)
+            stored = (), None, None, self._passes.rows
+            number = jnp.asarray(engine.num_rows, jnp.int64)
+            shapes = jax.tree.map(shape_of, stored)
+            self._placed = Placed(None, lambda: stored, shapes, number, None)
         return capacity
 
     def __repr__(self) -> str:
@@ -269,10 +262,8 @@ class Curator:
             UnsupportedQuery: A query cannot be asked in this way.
             TypeError: The program needs a value in Python that is known only when it runs.
         """
-        stored = self._rows, self._num_rows, SECRET_SHAPE
-        return trace(
-            self, program, stored, arguments, None if self._mesh is None else self._on_every_device
-        )
+        spread = None if self._mesh is None else self._on_every_device
+        return trace(self, program, arguments, spread)
 
     def max_steps(self, initial: Plan, per_step: Plan) -> int:
         """The largest number of steps whose bill, with `initial`, fits the budget that is left.
@@ -395,6 +386,57 @@ class Curator:
 
     # How it is answered
 
+    def stored(self, plan: Plan) -> Any:
+        """What a compiled program with this plan takes: all, or all but the cells of rows.
+
+        Args:
+            plan: The number of asks of each query.
+
+        Returns:
+            The rows, for `hold`.
+        """
+        return self._placed.stored if self._needs_cells(plan) else self._placed.without_cells
+
+    def shapes(self, plan: Plan | None = None) -> Any:
+        """The shapes of the rows, their number and the secret, as a compiled program takes them.
+
+        Args:
+            plan: The number of asks of each query; None for a program that may ask all.
+
+        Returns:
+            The shapes.
+        """
+        rows = self._placed.shapes
+        if plan is not None:
+            # Cells are copied here, where a failure costs nothing yet
+            rows = jax.tree.map(shape_of, self.stored(plan))
+        return rows, shape_of(self._placed.num_rows), SECRET_SHAPE
+
+    def _needs_cells(self, plan: Plan) -> bool:
+        """Whether a query needs more of the rows than their integers."""
+        if self._placed.without_cells is None:
+            return True
+        *_, integers = self._placed.without_cells
+        table = Table((), self._placed.num_rows, self.unit, integers=integers)
+        return any(
+            not hasattr(query, "part") or query.part(self.model, table) is None for query in plan
+        )
+
+    @property
+    def kind(self) -> Any:
+        """Equal for curators whose answers are one function of what they store; None if for none.
+
+        Rows that are read in batches are not stored.
+        """
+        if self._passes is not None or self._mesh is not None:
+            return None
+        found = self.model, self.unit, self.capacity, self._placed.by_columns
+        try:
+            hash(found)
+        except TypeError:  # a model whose parts cannot be compared
+            return None
+        return found
+
     def hold(self, stored: Any, num_rows: Any, secret: Any, axis: str | None = None) -> Held:
         """What this owner answers from, inside a compiled program.
 
@@ -412,9 +454,9 @@ class Curator:
         table = Table(
             rows, num_rows, self.unit, axis, self.capacity,
             charge=charge, occupied=occupied, device=device, integers=integers,
-            by_columns=self._by_columns,
+            by_columns=self._placed.by_columns,
         )  # fmt: skip
-        if self._passes is not None:
+        if not rows:  # integers alone
             return table, secret
         return without_side_effects(
             lambda table: with_statistic(with_scales(table, self.model), self.model), table
@@ -432,14 +474,14 @@ class Curator:
             The sum of each kind; none where each query makes its own pass.
         """
         table, _ = held
-        parts = [query.part(table) for query in queries if hasattr(query, "part")]
+        parts = [query.part(self.model, table) for query in queries if hasattr(query, "part")]
         kinds = {part.kind for part in parts if part is not None}
         passes = {part.sums for part in parts if part is not None}
-        if len(kinds) < 2 or len(passes) > 1:
+        if len(passes) != 1:
             return {}
         if table.axis is not None:
             points = tuple(of_first_device(table, value) for value in points)
-        return passes.pop()(table, tuple(sorted(kinds)), *points)
+        return passes.pop()(self.model, table, tuple(sorted(kinds)), *points)
 
     def answer(
         self,
@@ -489,7 +531,7 @@ class Curator:
     def _on_every_device(self, run: Program) -> Program:
         """The same on every device, each with its part of the rows."""
         whole = PartitionSpec()
-        rows = jax.tree.map(lambda leaf: leaf.sharding.spec, self._rows)
+        rows = jax.tree.map(lambda leaf: leaf.sharding.spec, self._placed.stored)
         return lambda stored, num_rows, secret, *arguments: jax.shard_map(
             functools.partial(run, functools.partial(self.hold, axis=AXIS)),
             mesh=self._mesh,
@@ -506,151 +548,3 @@ class Curator:
     def _of_first_process(self, numbers: np.ndarray) -> np.ndarray:
         """Random numbers that all processes must share."""
         return numbers if self._processes is None else from_first(numbers.astype(np.uint32))
-
-
-@dataclass(eq=False)
-class Granted:
-    """A grant, as it is kept in `records`."""
-
-    curator: Curator
-    statement: Statement
-    left: Counter[Query]
-    secret: np.ndarray
-    runs: Iterator[int]
-    meter: Meter
-
-    def check(self, plan: Plan) -> None:
-        """Refuse a program that asks more than is left, or any once the rows were withdrawn."""
-        self.curator._account.check_consent()
-        for query, count in plan.items():
-            if count > self.left[query]:
-                raise BudgetExceeded(
-                    f"the program asks {query} {count} times, {self.left[query]} are left of the "
-                    "grant"
-                )
-
-    def take(self, plan: Plan) -> tuple[Any, Any, Any]:
-        """Take a checked program's asks off the grant.
-
-        It returns what the program runs on: the rows, their number, and the secret.
-        """
-        self.left.subtract(
-            {query: count for query, count in plan.items() if not is_standing(query)}
-        )
-        words = jnp.asarray(stream.secret_of(self.secret, next(self.runs)), jnp.uint32)
-        return self.curator._rows, self.curator._num_rows, words
-
-
-class Grant(Handle):
-    """A billed plan, and the fresh secret that its answers are made with.
-
-    It is made by `Curator.grant`; what is left of it is kept in `records`.
-
-    Example:
-        >>> import numpy as np
-        >>> import dpmcmc
-        >>> rows = np.linspace(-1, 1, 10, dtype=np.float32)[:, None]
-        >>> model = dpmcmc.models.gaussian([1.0], radius=2.0)
-        >>> curator = dpmcmc.Curator(rows, model, dpmcmc.Budget(epsilon=1.0, delta=1e-6))
-        >>> grant = curator.grant({dpmcmc.queries.Count(noise_multiplier=50.0): 1})
-        >>> curator.num_grants
-        1
-        >>> grant.statement("a first count").notes[-1]
-        'a first count'
-    """
-
-    __slots__ = ()
-
-    def run(self, executable: Executable, *arguments: Any) -> Any:
-        """Run a compiled program once.
-
-        Its asks are taken off the grant before a row is touched.
-
-        Args:
-            executable: The program, compiled for the curator that has given out this grant.
-            *arguments: Its arguments.
-
-        Returns:
-            What the program returns.
-
-        Raises:
-            BudgetExceeded: The program asks more than is left, or the rows were withdrawn.
-            PrivacyRefusal: The program or the grant is not of this curator, or a pass over a
-                dataset did not read the rows that were there.
-        """
-        granted = granted_of(self)
-        curator = granted.curator
-        program = compiled_by(granted.curator, executable)
-        with curator._lock:
-            granted.check(program.plan)
-            curator._meter = granted.meter
-            try:
-                found = execute(program.compiled, granted.take(program.plan), arguments)
-                return found if curator._mesh is None else jax.tree.map(on_no_device, found)
-            except Exception:
-                failure = None if curator._passes is None else curator._passes.failure()
-                if failure is None:
-                    raise
-            raise failure
-
-    def statement(self, *notes: str) -> Statement:
-        """What this grant promised, with its bill.
-
-        Args:
-            *notes: Lines to add to the statement's notes.
-
-        Returns:
-            The statement.
-
-        Raises:
-            PrivacyRefusal: The grant was not given out by a curator.
-        """
-        statement = granted_of(self).statement
-        return dataclasses.replace(statement, notes=statement.notes + notes)
-
-
-def granted_of(grant: Grant) -> Granted:
-    """The record of a grant, or a refusal."""
-    return record_of(grant, Granted, "a grant that a curator has given out (curator.grant(plan))")
-
-
-# -- what one owner and several have in common
-
-
-def bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
-    """Bill every owner for the whole plan, or none of them."""
-    plan = checked(plan)  # one copy for the check, the bill and the grant
-    with contextlib.ExitStack() as locks:
-        # In one order for everybody: else two that bill the same owners could wait for each other.
-        for lock in sorted((owner._account.lock for owner in owners), key=id):
-            locks.enter_context(lock)
-        return _bill_all(owners, plan)
-
-
-def _bill_all(owners: Sequence[Curator], plan: Plan) -> list[Grant]:
-    accounts = [owner._account for owner in owners]
-    bills = in_all(owners[0]._processes, functools.partial(_checked_bills, owners, plan))
-    # Everything that can fail comes before the ledger: after it, the draws must be delivered.
-    statements = [
-        owner._account.statement(plan, bill, owner._fixed_secret is not None)
-        for owner, bill in zip(owners, bills, strict=True)
-    ]
-    assert all(str(statement) and statement.ledger_json() for statement in statements)
-    granted = [
-        Granted(owner, statement, Counter(plan), owner._fresh_secret(), itertools.count(), Meter())
-        for owner, statement in zip(owners, statements, strict=True)
-    ]
-    grants = [Grant() for _ in owners]
-    record_all([account.ledger for account in accounts], bills)
-    for grant, record in zip(grants, granted, strict=True):
-        keep(grant, record)
-    for account, bill in zip(accounts, bills, strict=True):
-        if account.filter is not None:
-            account.filter.spend(total_costs(bill))
-    return grants
-
-
-def _checked_bills(owners: Sequence[Curator], plan: Plan) -> list[tuple[Entry, ...]]:
-    for owner in owners:
-        owner.check(plan)
-    return [owner._account.bill(plan) for owner in owners]

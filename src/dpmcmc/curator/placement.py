@@ -7,9 +7,11 @@ the model, never from the rows (for the reason see `exact_sum`).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,23 +22,39 @@ from jax.sharding import PartitionSpec
 from dpmcmc.curator.sums import fused
 from dpmcmc.curator.sums.exact_sum import Table, piece_layout
 from dpmcmc.curator.sums.integer_rows import integer_rows
-from dpmcmc.precision import own_settings
+from dpmcmc.precision import is_double, own_settings
 from dpmcmc.types import Model
 
 AXIS = "dpmcmc rows"  # of several devices
 
 
-class Placed(NamedTuple):
-    """Rows on their devices.
+@dataclass(frozen=True)
+class Placed:
+    """Rows for their devices.
 
-    The first two are what a compiled program takes as arguments, the last is compiled in.
+    Most programs need the integers of rows alone, where a model has public tables: the cells are
+    copied only when a program needs them.
+
+    Attributes:
+        without_cells: What a compiled program takes that needs the integers alone, or None: the
+            pieces (none), the marks of slots that have a row, the devices' numbers and the
+            integers, as `exact_sum.Table` has them.
+        make_cells: Copies the pieces to their devices.
+        shapes: The shapes of all that is stored.
+        num_rows: An array, for it may be private.
+        by_columns: The leaf that is stored transposed, for `fused` kernels. It is compiled in.
     """
 
-    # The pieces, the marks of slots that have a row, the devices' numbers and the integers, as
-    # `exact_sum.Table` has them
-    stored: Any
-    num_rows: Any  # an array, for it may be private
-    by_columns: int | None  # the leaf that is stored transposed, for `fused` kernels
+    without_cells: Any
+    make_cells: Callable[[], Any]
+    shapes: Any
+    num_rows: Any
+    by_columns: int | None
+
+    @functools.cached_property
+    def stored(self) -> Any:
+        """All that a compiled program takes."""
+        return self.make_cells()
 
 
 def place(
@@ -59,16 +77,47 @@ def place(
         *flat, occupied = (
             _in_slots(leaf, slots, capacity) for leaf in (*flat, np.ones(num_rows, np.int8))
         )
+    cut = functools.partial(_cut, num_pieces=num_pieces, size=size, mesh=mesh)
     with own_settings():
-        columns = [
-            _cut(leaf, num_pieces, size, index == by_columns, mesh)
-            for index, leaf in enumerate(flat)
-        ]
+        marks = None if occupied is None else tuple(cut(occupied))
+        rest = marks, _device_numbers(mesh), _integers(model, leaves, num_rows, capacity, mesh)
+
+    def make_cells() -> Any:
+        with own_settings():
+            columns = [cut(leaf, is_transposed=at == by_columns) for at, leaf in enumerate(flat)]
         pieces = tuple(jax.tree.unflatten(tree, parts) for parts in zip(*columns, strict=True))
-        marks = None if occupied is None else tuple(_cut(occupied, num_pieces, size, False, mesh))
-        integers = _integers(model, leaves, num_rows, capacity, mesh)
-        stored = pieces, marks, _device_numbers(mesh), integers
-        return Placed(stored, jnp.asarray(num_rows, jnp.int64), by_columns)
+        return pieces, *rest
+
+    is_lazy = rest[-1] is not None and marks is None and mesh is None and not is_double(leaves)
+    if is_lazy:
+        shapes = [_piece_shape(leaf, size, at == by_columns) for at, leaf in enumerate(flat)]
+        of_pieces = (jax.tree.unflatten(tree, shapes),) * num_pieces
+        of_all = of_pieces, *jax.tree.map(shape_of, rest)
+    with own_settings():
+        number = jnp.asarray(num_rows, jnp.int64)
+    if is_lazy:
+        return Placed(((), *rest), make_cells, of_all, number, by_columns)
+    stored = make_cells()
+    return Placed(None, lambda: stored, jax.tree.map(shape_of, stored), number, by_columns)
+
+
+def shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+    """What is compiled in of an array: its shape and type, and how it is spread over devices.
+
+    Args:
+        leaf: The array.
+
+    Returns:
+        Its shape.
+    """
+    sharding = getattr(leaf, "sharding", None)
+    spread = sharding if isinstance(sharding, jax.NamedSharding) else None
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=spread)
+
+
+def _piece_shape(leaf: np.ndarray, size: int, is_transposed: bool) -> jax.ShapeDtypeStruct:
+    shape = (size, *leaf.shape[1:])
+    return jax.ShapeDtypeStruct(shape[::-1] if is_transposed else shape, leaf.dtype)
 
 
 def _integers(model: Model, leaves: Any, num_rows: int, capacity: int, mesh: Any) -> Any:
@@ -97,7 +146,9 @@ def _pieces_per_device(capacity: int, fused_width: int | None, num_devices: int)
     return -(-num_pieces // num_devices), size
 
 
-def _cut(leaf: np.ndarray, num_pieces: int, size: int, is_transposed: bool, mesh: Any) -> list[Any]:
+def _cut(
+    leaf: np.ndarray, num_pieces: int, size: int, mesh: Any, is_transposed: bool = False
+) -> list[Any]:
     """The leaf in pieces, padded.
 
     Of p devices each has so many pieces in a row; piece i holds the i-th of every device.

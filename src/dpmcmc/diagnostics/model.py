@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.finding import Finding, note
+from dpmcmc.keeping import made_once
 from dpmcmc.precision import is_double, own_settings
 from dpmcmc.types import Model, Traits, traits
 
@@ -117,7 +118,7 @@ def of_values(model: Model, row: Any, position: Any) -> list[Finding]:
     Returns:
         One finding, or none.
     """
-    if not all(np.isnan(value) for _, value in _of_made_up(row, model.log_likelihood, position)):
+    if not all(np.isnan(value) for _, value in _of_made_up(row, _value, model, position)):
         return []
     return [
         note(
@@ -149,14 +150,7 @@ def of_bounds(model: Model, row: Any, position: Any) -> list[Finding]:
     if model.declared or not proved:
         return []
 
-    def gradients(position, row):
-        gradient = jax.grad(model.log_likelihood)(position, row)
-        return {
-            "lipschitz": gradient,
-            "spread": gradient if model.center is None else gradient - model.center(position),
-        }
-
-    for name, found in _of_made_up(row, gradients, position):
+    for name, found in _of_made_up(row, _bounded, model, position):
         for bound, limit in proved.items():
             length = float(np.linalg.norm(found[bound]))
             if limit * (1 + ROUGHLY) < length < np.inf:
@@ -190,9 +184,7 @@ def of_gradients(model: Model, row: Any, position: Any, plan: Mapping[Any, int])
     if not _is_untested(plan):
         return []
     point = position + 0.1 * _fractions(model.dimension)  # not a special one
-    for name, (value, gradient) in _of_made_up(
-        row, jax.value_and_grad(model.log_likelihood), point
-    ):
+    for name, (value, gradient) in _of_made_up(row, _value_and_gradient, model, point):
         if np.isfinite(value) and np.isnan(gradient).any():
             return [
                 note(
@@ -217,22 +209,11 @@ def of_parts(model: Model, row: Any, position: Any) -> list[Finding]:
     Returns:
         One finding, or none.
     """
-    known = {"linear": _linear_values(model), "family": _family_values(model)}
-    parts = {name: values for name, values in known.items() if values is not None}
+    parts = _parts(model)
     if not parts:
         return []
-
-    def all_values(points, row):
-        values = {
-            name: jax.vmap(part, (0, None))(points, row)
-            for name, part in (("", model.log_likelihood), *parts.items())
-        }
-        return values, (0.0, 0.0) if model.linear is None else _gradient_and_features(
-            model.linear, points[0], row
-        )
-
     for name, (found, (gradient, features)) in _of_made_up(
-        row, all_values, position + 0.2 * _fractions(2, model.dimension)
+        row, _all_values, model, position + 0.2 * _fractions(2, model.dimension)
     ):
         values = {
             part: np.where(np.isfinite(value), value, np.nan).astype(float)
@@ -264,6 +245,12 @@ def _differ(one: np.ndarray, other: np.ndarray, scale: float) -> bool:
         return bool(
             np.any(np.abs(one - other) > 1e-3 * (np.abs(one) + np.abs(other)) + 1e-5 * scale)
         )
+
+
+def _parts(model: Model) -> dict[str, Callable]:
+    """The log-likelihood by each of the other ways that the model gives."""
+    known = {"linear": _linear_values(model), "family": _family_values(model)}
+    return {name: values for name, values in known.items() if values is not None}
 
 
 def _linear_values(model: Model) -> Callable | None:
@@ -302,7 +289,7 @@ def of_positions(model: Model, row: Any, positions: np.ndarray) -> list[Finding]
         One finding, or none.
     """
     flat = positions.reshape(-1, positions.shape[-1])
-    for name, values in _of_made_up(row, jax.vmap(model.log_likelihood, (0, None)), some(flat)):
+    for name, values in _of_made_up(row, _values, model, some(flat)):
         share = float(np.mean(np.isnan(values)))
         if 0 < share < 1:
             return [
@@ -323,12 +310,60 @@ def _is_untested(plan: Mapping[Any, int]) -> bool:
     return bool(plan) and all(traits(query).is_direction for query in plan)
 
 
-def _of_made_up(row: Any, function: Callable, points: Any) -> Iterator[tuple[str, Any]]:
+# Functions of a position, or several, and a row
+
+
+def _value(model: Model) -> Callable:
+    return model.log_likelihood
+
+
+def _values(model: Model) -> Callable:
+    return jax.vmap(model.log_likelihood, (0, None))
+
+
+def _value_and_gradient(model: Model) -> Callable:
+    return jax.value_and_grad(model.log_likelihood)
+
+
+def _bounded(model: Model) -> Callable:
+    """What `lipschitz` and `spread` are bounds of."""
+
+    def gradients(position, row):
+        gradient = jax.grad(model.log_likelihood)(position, row)
+        return {
+            "lipschitz": gradient,
+            "spread": gradient if model.center is None else gradient - model.center(position),
+        }
+
+    return gradients
+
+
+def _all_values(model: Model) -> Callable:
+    """The log-likelihood by every way that the model gives, and the gradient of its predictor."""
+    ways = {"": model.log_likelihood, **_parts(model)}
+
+    def all_values(points, row):
+        values = {name: jax.vmap(way, (0, None))(points, row) for name, way in ways.items()}
+        return values, (0.0, 0.0) if model.linear is None else _gradient_and_features(
+            model.linear, points[0], row
+        )
+
+    return all_values
+
+
+@made_once
+def _compiled(make: Callable[[Model], Callable], model: Model) -> Any:
+    return jax.jit(make(model))
+
+
+def _of_made_up(
+    row: Any, make: Callable[[Model], Callable], model: Model, points: Any
+) -> Iterator[tuple[str, Any]]:
     """The values of a function at points and made-up rows, in the precision that a curator uses for
     such rows.
     """
     points = np.asarray(points, np.float64 if is_double(row) else np.float32)
-    compiled = jax.jit(function)
+    compiled = _compiled(make, model)
     for name, made_up in _made_up(row):
         with own_settings(is_double(row)):
             found = jax.tree.map(np.asarray, compiled(points, made_up))

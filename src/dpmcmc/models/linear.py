@@ -29,10 +29,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.checks import positive, whole
+from dpmcmc.keeping import made_once
 from dpmcmc.models import _checks, _regression
 from dpmcmc.types import Array, Family, Model, Row
 
 
+@made_once
 def linear(
     num_features: int,
     noise_scale: float,

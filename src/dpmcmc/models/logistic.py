@@ -34,10 +34,12 @@ import jax.numpy as jnp
 
 from dpmcmc.checks import whole
 from dpmcmc.domains import CONSTANT, Ball, Domain
+from dpmcmc.keeping import made_once
 from dpmcmc.models import _regression
 from dpmcmc.types import Array, Kinds, Labelled, Model, Row
 
 
+@made_once
 def logistic(
     num_features: int,
     radius: float,

@@ -25,10 +25,12 @@ from typing import Any
 import jax.numpy as jnp
 
 from dpmcmc.checks import whole
+from dpmcmc.keeping import made_once
 from dpmcmc.models import _checks, _regression
 from dpmcmc.types import Array, Model, Row
 
 
+@made_once
 def poisson(
     num_features: int,
     prior_scale: Any = 1.0,

@@ -59,6 +59,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmcmc.checks import positive, whole
+from dpmcmc.keeping import made_once
 from dpmcmc.models import _checks, _regression
 from dpmcmc.types import Array, Model, Position, Row
 
@@ -69,6 +70,7 @@ NOISE_PRIOR = 40.0  # standard deviation of t: wide enough for a noise of about 
 NOISE = "noise_scale"  # its name among the parameters
 
 
+@made_once
 def robust_linear(
     num_features: int,
     radius: float,

@@ -291,7 +291,7 @@ class Preview:
         """
         position = np.asarray(position, np.float32)
         traced = self._traced(rng_key, curator, position)
-        executable = traced.compile()  # what can fail comes before the grant
+        executable = traced.compile(in_stages=True)  # what can fail comes before the grant
         grant = curator.grant(traced.plan)
         begun, widths = grant.run(executable, rng_key, position)
         named = _by_name(curator.model, np.asarray(begun.position), *map(np.asarray, widths))
@@ -411,6 +411,6 @@ def _by_name(model: Model, position: Any, total: Any, rows: Any) -> dict[str, fl
         return jnp.concatenate([jnp.ravel(part) for part in parts.values()])
 
     with jax.enable_x64(True):
-        change = np.asarray(jax.jacfwd(flat)(jnp.asarray(position, jnp.float64)), float)
+        change = np.asarray(jax.jit(jax.jacfwd(flat))(np.asarray(position, float)), float)
     spread, without = (np.einsum("ij,jk,ik->i", change, each, change) for each in (total, rows))
     return dict(zip(names, np.sqrt(spread / np.maximum(without, 1e-300)).tolist(), strict=True))

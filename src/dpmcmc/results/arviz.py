@@ -32,6 +32,7 @@ from dpmcmc.accounting.statement import (
 from dpmcmc.diagnostics import PAID, Limits, of_chains, prior_widths
 from dpmcmc.errors import in_brief
 from dpmcmc.finding import Finding, Severity, from_text, to_text, unless_it_fails
+from dpmcmc.keeping import made_once
 from dpmcmc.types import statistics_of
 
 # Names of attributes. Of the posterior: its findings, as JSON
@@ -271,6 +272,14 @@ def _is_name(name: Any) -> bool:
 
 def _named(positions, unravel: Callable[[Any], dict[str, Any]]) -> dict[str, np.ndarray]:
     """The parameters (chains, draws, ...) by name, in the order of `unravel`."""
+    unravel_all, order = _unraveling(unravel)
+    values = unravel_all(positions)
+    return {name: _with_float64(np.asarray(values[name])) for name in order}
+
+
+@made_once
+def _unraveling(unravel: Callable[[Any], dict[str, Any]]) -> tuple[Callable, list[str]]:
+    """`unravel` for all draws, and the names in its order, which is known once it was called."""
     order: list[str] = []
 
     def in_order(position):
@@ -278,8 +287,7 @@ def _named(positions, unravel: Callable[[Any], dict[str, Any]]) -> dict[str, np.
         order[:] = named  # kept here, because JAX sorts the keys of a dict
         return named
 
-    values = jax.jit(jax.vmap(jax.vmap(in_order)))(positions)
-    return {name: _with_float64(np.asarray(values[name])) for name in order}
+    return jax.jit(jax.vmap(jax.vmap(in_order))), order
 
 
 def _inference_data(named: Mapping[str, np.ndarray], info: Any, num_warmup: int):

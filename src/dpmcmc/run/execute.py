@@ -61,8 +61,11 @@ def run(
 def _compile(plan: Plan) -> tuple[Any, dict[int, Any]]:
     """How the chains begin and every block of steps, compiled side by side."""
     with ThreadPoolExecutor() as pool:
-        starter = pool.submit(plan.begin.compile)
-        blocks = {size: pool.submit(block.compile) for size, block in plan.blocks.items()}
+        starter = pool.submit(plan.begin.compile, in_stages=True)
+        blocks = {
+            size: pool.submit(block.compile, in_stages=not block.plan)
+            for size, block in plan.blocks.items()
+        }
         return starter.result(), {size: block.result() for size, block in blocks.items()}
 
 

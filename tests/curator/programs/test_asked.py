@@ -21,7 +21,7 @@ from jax.interpreters import mlir
 
 from dpmcmc import Curator, Federation, models
 from dpmcmc.accounting import costs
-from dpmcmc.curator.owner import Granted
+from dpmcmc.curator.grants import Granted
 from dpmcmc.curator.programs.asked import asked
 from dpmcmc.curator.programs.interpreter import count_queries, put_answers
 from dpmcmc.errors import BudgetExceeded, PrivacyRefusal, UnboundedQueries, UnsupportedQuery

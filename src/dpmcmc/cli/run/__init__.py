@@ -26,6 +26,9 @@ the rest unspent; 130 interrupted.
 
 from __future__ import annotations
 
+import contextlib
+import threading
+
 import typer
 
 from dpmcmc.cli.options import refusals, say
@@ -58,6 +61,7 @@ def run(
     """Draw from the posterior of a built-in model, with differential privacy for the rows of a
     table.
     """
+    threading.Thread(target=_import_arviz, daemon=True).start()
     with refusals(*UNREADABLE):
         is_writable = writable_or_refuse(output.out, promise.ledger, output.dry_run)
         study = study_of(table, promise, model, sampler)
@@ -81,3 +85,14 @@ def run(
         raise typer.Exit(130)
     if not is_reliable:
         raise typer.Exit(3)
+
+
+def _import_arviz() -> None:
+    """Import ArviZ, which takes seconds, while the table is read and programs are compiled.
+
+    Where it fails, it fails again when ArviZ is needed, with a message.
+    """
+    from dpmcmc.results.arviz import arviz_library
+
+    with contextlib.suppress(Exception):
+        arviz_library()

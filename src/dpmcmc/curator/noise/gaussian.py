@@ -32,7 +32,7 @@ import decimal
 import functools
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -77,11 +77,22 @@ def discrete_gaussian(key: Array, shape: tuple[int, ...], sigma: float) -> Array
 
 
 def sums(key: Array, shape: tuple[int, ...], multipliers: Array) -> Array:
-    """Independent draws of the sum of D(BASE) times each multiplier."""
-    words = stream.random_words(key, (*shape, len(multipliers), 4))
+    """Independent draws of the sum of D(BASE) times each multiplier: along the last axis."""
+    words = stream.random_words(key, (*shape, multipliers.shape[-1], 4))
     magnitude = invert(words, _survival_table())
     draws = jnp.where(words[..., 1] & 1 == 1, -magnitude, magnitude)  # the bit that `invert` leaves
     return jnp.sum(draws * multipliers, axis=-1)
+
+
+def multiplier_table(sigmas: Sequence[float]) -> np.ndarray:
+    """The multipliers of several standard deviations, for `sums`: one in each line, then zeros.
+
+    The number of columns is a multiple of four, so that programs that differ in the size of their
+    noise alone mostly have one text.
+    """
+    found = [_multipliers(sigma) for sigma in sigmas]
+    steps = -(-max(map(len, found)) // 4) * 4
+    return np.array([[*each, *[0] * (steps - len(each))] for each in found], np.int64)
 
 
 def gaussian_sigma(sigma: float) -> float:

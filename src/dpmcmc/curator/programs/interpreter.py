@@ -201,7 +201,7 @@ class _Counting(Interpreter):
                 "compiled one by one, and rows may round to other numbers in each; leave unroll out"
             )
         length = equation.params["length"]
-        consts, carry, slices = _scan_parts(equation, inputs)
+        consts, carry, slices = scan_parts(equation, inputs)
         outside = self.counts
         self.counts = Counter()
         for _ in range(min(length, 2)):
@@ -267,10 +267,10 @@ class _Answering(Interpreter):
         return answers
 
     def without_asks(self, equation, inputs: list, debug_info) -> list:
-        return _by_itself(equation, inputs, debug_info)
+        return by_itself(equation, inputs, debug_info)
 
     def scan(self, equation, inputs: list) -> list:
-        consts, start, slices = _scan_parts(equation, inputs)
+        consts, start, slices = scan_parts(equation, inputs)
 
         def turn(carry, slices):
             outputs = self.run(equation.params["jaxpr"], consts + carry + slices)
@@ -331,7 +331,7 @@ def _points_of(equation) -> Any:
     return maps, *map(id, points)
 
 
-def _by_itself(equation, inputs: list, debug_info) -> list:
+def by_itself(equation, inputs: list, debug_info) -> list:
     """What one equation returns, as a program of its own.
 
     Versions of JAX differ in how they evaluate an equation alone. `debug_info` has the place where
@@ -349,7 +349,7 @@ def _by_itself(equation, inputs: list, debug_info) -> list:
     return jaxpr_as_fun(ClosedJaxpr(jaxpr, ()))(*(value for _, value in atoms))
 
 
-def _scan_parts(equation, inputs: list) -> tuple[list, list, list]:
+def scan_parts(equation, inputs: list) -> tuple[list, list, list]:
     """What a loop is given: the same for every turn, carried on, and sliced.
 
     The rank of what is sliced is one less inside. No two versions of JAX name them alike.

@@ -6,21 +6,22 @@ They run on what their owners hold.
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
-import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 
 from dpmcmc.accounting.bill import is_ours
+from dpmcmc.curator.programs.answers import answers_of, respond, sums_of
 from dpmcmc.curator.programs.asked import asked
+from dpmcmc.curator.programs.compiling import compiled_once
 from dpmcmc.curator.programs.interpreter import Company, count_queries, put_answers
-from dpmcmc.curator.programs.jaxprs import has_callbacks, has_side_effects
+from dpmcmc.curator.programs.jaxprs import has_side_effects
+from dpmcmc.curator.programs.script import script_of
+from dpmcmc.curator.programs.stages import NotInStages
 from dpmcmc.curator.records import Handle, keep, record_of
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
 from dpmcmc.precision import in_double, own_settings
@@ -29,12 +30,6 @@ from dpmcmc.types import Answer, Plan, Query, is_standing
 Program = Callable[..., Any]
 Held = Any  # (table, secret) of one owner, or of several by name: a pytree
 SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
-# Whatever is in XLA_FLAGS: arithmetic that takes NaNs and infinities for impossible would let a row
-# that has one escape its clip.
-EXACTLY = {"xla_cpu_enable_fast_math": False}
-MOST_PROGRAMS = 32  # that are kept, for further runs of the same shapes
-_PROGRAMS: dict[Any, Any] = {}
-_KEEPING = threading.Lock()
 
 
 class Executable(Handle):
@@ -105,8 +100,12 @@ class Traced(Handle):
         """The shapes of what the program returns."""
         return _traced_of(self).shapes
 
-    def compile(self) -> Executable:
+    def compile(self, in_stages: bool = False) -> Executable:
         """Compile the program, with the answers in their places.
+
+        Args:
+            in_stages: Compile what lies between its asks, each pass over the rows and each answer
+                by itself, where that is possible: quicker to compile, slower to run many times.
 
         Returns:
             The compiled program.
@@ -117,38 +116,23 @@ class Traced(Handle):
         """
         traced = _traced_of(self)
         with own_settings():
-            compiled = _compiled(traced)
+            compiled = _staged(traced) if in_stages else None
+            if compiled is None:
+                whole = traced.with_answers()
+                compiled = compiled_once(whole, traced.shardings).result()
         executable = Executable()
         keep(executable, _Compiled(traced.plan, compiled, traced.owner))
         return executable
 
 
-def _compiled(traced: _Traced) -> Any:
-    """What JAX compiles, or has compiled before in this process of the same text.
-
-    Programs of one text, constants included, for the same devices compute one function of their
-    arguments: rows, secrets and points are arguments. A program with a callback is not shared: the
-    callback belongs to one curator, and the text does not say which.
-    """
-    with_answers = traced.with_answers()
-    lowered = with_answers.lower()
-    if has_callbacks(with_answers.jaxpr.jaxpr):
-        return lowered.compile(EXACTLY)
-    digest = hashlib.sha256(lowered.as_text().encode())
-    for constant in with_answers.jaxpr.consts:
-        is_key = jnp.issubdtype(constant.dtype, jax.dtypes.prng_key)
-        numbers = jax.random.key_data(constant) if is_key else constant
-        digest.update(np.asarray(numbers).tobytes())
-    where = (traced.shardings, jax.config.values["jax_default_device"])
-    key = digest.digest(), str(lowered.in_avals), lowered.in_tree, lowered.out_tree, where
-    if (kept := _PROGRAMS.get(key)) is not None:
-        return kept
-    compiled = lowered.compile(EXACTLY)  # by several threads at once, perhaps
-    with _KEEPING:
-        _PROGRAMS[key] = compiled
-        if len(_PROGRAMS) > MOST_PROGRAMS:
-            del _PROGRAMS[next(iter(_PROGRAMS))]
-    return compiled
+def _staged(traced: _Traced) -> Any:
+    """The program in stages, or None where it has to be one."""
+    if traced.is_spread or has_side_effects(traced.asking.jaxpr.jaxpr):
+        return None
+    try:
+        return script_of(traced.owner, traced.asking, traced.stored)
+    except NotInStages:
+        return None
 
 
 class _Compiled(NamedTuple):
@@ -159,10 +143,21 @@ class _Compiled(NamedTuple):
 
 class _Traced(NamedTuple):
     plan: Plan
-    shapes: Any
+    asking: Any  # the trace that was counted
     with_answers: Callable[[], Any]  # the same, traced again with the answers of its owner put in
     owner: Any
-    shardings: tuple[Any, ...]  # of what is stored
+    stored: Any  # shapes
+    is_spread: bool  # over several devices
+
+    @property
+    def shapes(self) -> Any:
+        """The shapes of what the program returns."""
+        return self.asking.out_info
+
+    @property
+    def shardings(self) -> tuple[Any, ...]:
+        """Of what is stored."""
+        return tuple(leaf.sharding for leaf in jax.tree.leaves(self.stored))
 
 
 def _compiled_of(executable: Any) -> _Compiled:
@@ -182,29 +177,27 @@ def _traced_of(traced: Any) -> _Traced:
 def trace(
     owner: Any,
     program: Program,
-    stored: tuple[Any, Any, Any],
     arguments: tuple[Any, ...],
     spread: Callable[..., Any] | None = None,
 ) -> Traced:
     """Trace the program where there are no rows and read off its bill.
 
-    `owner` answers what it asks once it is compiled. Shapes are enough of what is stored (rows,
-    numbers of rows, secrets), and of the arguments. On several devices spread(run) is the same as
-    run, on each of them.
+    `owner` answers what it asks once it is compiled; what was traced refers to no row. Shapes are
+    enough of the arguments. On several devices spread(run) is the same as run, on each of them.
     """
     # The sampler is user code: it has the precision that its author set, not the curator's
     is_user_double = in_double()
     with own_settings(is_user_double):
         shapes = jax.eval_shape(lambda *values: values, *arguments)
-    stored = jax.tree.map(_shape_of, stored)  # what was traced refers to no row
     with own_settings():
         on_no_device = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), stored
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), owner.shapes()
         )
         held = jax.eval_shape(owner.hold, *on_no_device)
         with jax.enable_x64(is_user_double):
             asking = _trace_asking(functools.partial(program, _asking_about(owner, held)), shapes)
         plan = count_queries(asking.jaxpr)
+        stored = owner.shapes(plan)
 
         def run(hold, rows, nums_rows, secrets, *arguments):
             find = functools.partial(_find, owner, hold(rows, nums_rows, secrets))
@@ -213,25 +206,21 @@ def trace(
             )
 
         run = functools.partial(run, owner.hold) if spread is None else spread(run)
+        # Arguments that are not used stay, so that the text says which is which
+        with_answers = jax.jit(run, keep_unused=True).trace
         traced = Traced()
         keep(
             traced,
             _Traced(
                 plan,
-                asking.out_info,
-                # Arguments that are not used stay, so that the text says which is which
-                lambda: jax.jit(run, keep_unused=True).trace(*stored, *shapes),
+                asking,
+                lambda: with_answers(*stored, *shapes),
                 owner,
-                tuple(leaf.sharding for leaf in jax.tree.leaves(stored)),
+                stored,
+                spread is not None,
             ),
         )
         return traced
-
-
-def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
-    """What is compiled in of an array: its shape and type, and how it is spread over devices."""
-    sharding = leaf.sharding if isinstance(leaf.sharding, jax.NamedSharding) else None
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
 def _trace_asking(program: Callable[..., Any], shapes: tuple[Any, ...]) -> Any:
@@ -263,7 +252,7 @@ def _asking_about(owner: Any, held: Held) -> Callable[..., Answer]:
 
     @functools.cache
     def trace_answer(query: Query, *operands):
-        return jax.make_jaxpr(functools.partial(_respond, owner, query, 0))(held, {}, *operands)
+        return jax.make_jaxpr(functools.partial(respond, owner, query, 0))(held, {}, *operands)
 
     def ask(rng_key, query: Query, *points) -> Answer:
         if not hasattr(query, "answer"):
@@ -308,64 +297,17 @@ def _find(
     *operands: Any,
 ) -> Answer:
     """The answers to the ask at `place`, for each lane."""
-    points_maps = [dims[2:] for dims in maps]
-    if company.sums is None and len(company.queries) == 1:
-        company.sums = {}
     if company.sums is None:
-        sums = _mapped(functools.partial(owner.sums, company.queries), points_maps)
-        company.sums = without_side_effects(sums, held, *operands[2:])
-    respond = functools.partial(_respond, owner, query, place)
-    for dims in maps:
-        is_mapped = any(dim is not None for dim in dims[2:])
-        respond = jax.vmap(respond, (None, 0 if is_mapped else None, *dims))
-    return without_side_effects(respond, held, company.sums, *operands)
-
-
-def _mapped(function: Callable[..., Any], maps: list[tuple[int | None, ...]]) -> Any:
-    """function(held, *points), mapped over those axes that points have."""
-    for dims in maps:
-        if any(dim is not None for dim in dims):
-            function = jax.vmap(function, (None, *dims))
-    return function
-
-
-def _respond(
-    owner: Any, query: Query, place: int, held: Held, sums: Any, rng_key, lane, *points
-) -> Answer:
-    words = jnp.append(jax.random.key_data(rng_key), lane)
-    return Answer(
-        *(
-            _narrow(jnp.asarray(part), points[0].dtype)
-            for part in owner.answer(held, words, query, points, place, sums)
+        is_alone = len(company.queries) == 1
+        points_maps = [dims[2:] for dims in maps]
+        company.sums = (
+            {} if is_alone else sums_of(owner, company.queries, points_maps, held, *operands[2:])
         )
-    )
-
-
-def without_side_effects(function: Callable[..., Any], *arguments: Any) -> Any:
-    """function(*arguments), refused if it prints or calls back to Python.
-
-    The arguments are rows, or depend on them. What runs is the trace that was checked. The function
-    itself is called once, to be traced, and is given shapes alone.
-    """
-    traced, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    refuse_side_effects(traced.jaxpr)
-    return _unflattened(shapes, jaxpr_as_fun(traced)(*jax.tree.leaves(arguments)))
+    return answers_of(owner, query, place, maps, held, company.sums, *operands)
 
 
 def _unflattened(shapes: Any, leaves: list) -> Any:
     return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
-
-
-def refuse_side_effects(jaxpr: Any) -> None:
-    """Refuse what is computed on rows if it prints.
-
-    It is checked here, where the rules for vmap and derivatives have been applied.
-    """
-    if has_side_effects(jaxpr):
-        raise ValueError(
-            "the model prints or calls back to Python (perhaps in a rule for its derivatives), "
-            "which would show rows: leave jax.debug and callbacks out of it"
-        )
 
 
 def compiled_by(owner: Any, executable: Executable) -> _Compiled:
@@ -387,7 +329,3 @@ def execute(compiled: Any, held: tuple[Any, Any, Any], arguments: tuple[Any, ...
     arguments = jax.tree.map(jnp.asarray, arguments)
     with own_settings():
         return jax.block_until_ready(compiled(*held, *arguments))
-
-
-def _narrow(value, dtype):
-    return value if value.dtype == jnp.bool_ else value.astype(dtype)

@@ -94,7 +94,7 @@ class Curvature:
                 f"dimension={model.dimension} has more second derivatives than the {MAX_DIMENSION} "
                 "that noise is charged for"
             )
-        if self.part(rows) is not None:
+        if self.part(model, rows) is not None:
             return self._of_integers(key, rows, position)
         total = curvature_sum(model, rows, position, self.clip)
         flat = noisy(
@@ -102,10 +102,11 @@ class Curvature:
         )
         return Answer(symmetric(flat.value / _weights(model.dimension)), flat.variance)
 
-    def part(self, rows: Table) -> Part | None:
+    def part(self, model: Model, rows: Table) -> Part | None:
         """Which sum of a pass of integers is asked for, where this is answered by one.
 
         Args:
+            model: What one row contributes.
             rows: The rows.
 
         Returns:

@@ -119,10 +119,11 @@ class Gradient:
         rate = 1.0 if self.batch is None else self.batch.rate
         return noisy(key_noise, total, sigma, self.temperature * grid / rate)
 
-    def part(self, rows: Table) -> Part | None:
+    def part(self, model: Model, rows: Table) -> Part | None:
         """Which sum of a pass of integers is asked for, where this is answered by one.
 
         Args:
+            model: What one row contributes.
             rows: The rows.
 
         Returns:
@@ -217,10 +218,11 @@ class RadialGradient:
         variance = radial.radial_variance(self.dimension, grid * scale)
         return Answer(grid * (total + noise).astype(jnp.float64), jnp.asarray(variance))
 
-    def part(self, rows: Table) -> Part | None:
+    def part(self, model: Model, rows: Table) -> Part | None:
         """Which sum of a pass of integers is asked for, where this is answered by one.
 
         Args:
+            model: What one row contributes.
             rows: The rows.
 
         Returns:

@@ -47,11 +47,11 @@ FUSED_NUMBERS = 2**30
 class Part(NamedTuple):
     """One of the sums that a pass over the rows can make.
 
-    A query that has a method `part(rows)` is answered together with others that are asked at the
-    same points, by one pass.
+    A query that has a method `part(model, rows)` is answered together with others that are asked at
+    the same points, by one pass.
 
     Attributes:
-        sums: (rows, kinds, *points) -> the exact sum of each kind, by its kind.
+        sums: (model, rows, kinds, *points) -> the exact sum of each kind, by its kind.
         kind: Which of them.
     """
 

@@ -298,14 +298,15 @@ def hessian_sum(table: Table, position):
 
 
 def _one(table: Table, position, kind: str):
-    made = table.sums or sums(table, (kind,), position)
+    made = table.sums or sums(None, table, (kind,), position)
     return made[kind]
 
 
-def sums(table: Table, kinds: tuple[str, ...], position) -> dict[str, Any]:
+def sums(_: Any, table: Table, kinds: tuple[str, ...], position) -> dict[str, Any]:
     """The exact sums of these kinds, by one pass over the rows.
 
     Args:
+        _: The model, which the integers are made for.
         table: The rows.
         kinds: "gradient", "hessian", or both.
         position: Where.

@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import itertools
 import logging
-import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -63,7 +62,7 @@ class BatchPass:
         constants: For each of them the constant that it is, if it is no cell.
         label: From one row to its label.
         tables: What a row may contribute.
-        kinds: Which sums: "gradient", "hessian", both, or one over whitened rows.
+        kinds: Which sums: "gradient", "hessian", both, or those over whitened rows.
     """
 
     source: np.ndarray
@@ -164,7 +163,7 @@ def moved(source: np.ndarray, constants: np.ndarray, rows: Any) -> np.ndarray:
 @functools.partial(jax.jit, static_argnames="kinds")
 def _sum(rows: IntegerRows, point: Any, kinds: Kinds) -> Any:
     if isinstance(kinds, Kind):
-        return sums.sum_here(rows, point, kinds).reshape(-1)
+        return sums.sum_here(rows, point, kinds)
     return sum_here(rows, point, kinds)
 
 
@@ -200,7 +199,7 @@ class Passes:
         """The exact sums over all rows, inside a compiled program.
 
         Args:
-            kinds: "gradient", "hessian", both, or a sum over whitened rows.
+            kinds: "gradient", "hessian", both, or sums over whitened rows.
             position: The position as integers, or whatever public numbers such a sum needs, as one
                 vector. With vmap, one pass serves all positions.
 
@@ -240,7 +239,7 @@ class Passes:
     def _size(self, kinds: Kinds) -> int:
         """How many numbers the sums have together."""
         if isinstance(kinds, Kind):
-            return math.prod(kinds.shape)
+            return kinds.size
         return size_of(kinds, self._dimension)
 
     def _on_host(self, kinds: Kinds, positions: np.ndarray) -> np.ndarray:

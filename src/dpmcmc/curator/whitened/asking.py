@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmcmc.curator.noise import stream
-from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, noisy, vector_tv_error
-from dpmcmc.curator.queries.curvature import symmetric
+from dpmcmc.curator.noise import gaussian
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, vector_tv_error
 from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.curator.whitened.points import MATRIX_LENGTH, Frame, frame_of, row_set
 from dpmcmc.curator.whitened.sums import Kind
@@ -54,18 +56,37 @@ def rows_and_frame(
     return rows, frame_of(rows, table.integers.step, matrix, phi)
 
 
-def kind_of(form: str, rows: RowSet, num_cells: int = 0) -> Kind:
-    """Which sum.
+def traced_once(sums: Any) -> Any:
+    """The function sums(model, rows, kinds, *points), traced once for all asks of these shapes.
 
     Args:
-        form: As in `Kind`.
+        sums: The function. Of the rows it needs the integers alone.
+
+    Returns:
+        The same.
+    """
+    traced = jax.jit(sums, static_argnums=(0, 2))
+
+    @functools.wraps(sums)
+    def of_integers(model: Model, rows: Table, kinds: tuple[str, ...], *points: Array) -> Any:
+        bare = Table((), rows.num_rows, rows.unit, rows.axis, rows.capacity, integers=rows.integers)
+        return traced(model, bare, kinds, *points)
+
+    return of_integers
+
+
+def kind_of(forms: tuple[str, ...], rows: RowSet, num_cells: int = 0) -> Kind:
+    """Which sums.
+
+    Args:
+        forms: As in `Kind`.
         rows: The public set of rows.
         num_cells: Of the length.
 
     Returns:
         The kind.
     """
-    return Kind(form, rows.domain.dimension, len(rows.slopes) + 1, num_cells)
+    return Kind(forms, rows.domain.dimension, len(rows.slopes) + 1, num_cells)
 
 
 def longest_vector(dimension: int, factor: float = 1.0) -> float:
@@ -83,25 +104,50 @@ def matrix_tv_error(noise_multiplier: float, unit: Unit) -> float:
     return vector_tv_error(matrix_sigma(noise_multiplier, unit) / math.sqrt(2))
 
 
-def noisy_matrix(key: Array, total: Array, sigma: float, grid: Array) -> Answer:
-    """A symmetric matrix of integers with noise, off the diagonal of half the variance.
+def noisy_vector(key: Array, total: Array, sigma: float, grid: Array) -> Answer:
+    """A vector of integers with noise of one standard deviation.
+
+    Args:
+        key: Eight secret words.
+        total: The exact sum.
+        sigma: Of the noise.
+        grid: What one unit of the sum stands for.
+
+    Returns:
+        The answer.
+    """
+    return _noisy(key, total, [sigma], np.zeros(len(total), int), grid)
+
+
+def noisy_matrices(key: Array, totals: Array, sigma: float, grid: Array) -> Answer:
+    """Symmetric matrices of integers with noise, off the diagonal of half the variance.
 
     In a Frobenius norm the entries there count twice.
 
     Args:
         key: Eight secret words.
-        total: The exact sum.
+        totals: The exact sums, of shape (..., d, d).
         sigma: Of the noise on the diagonal.
-        grid: What one unit of the sum stands for.
+        grid: What one unit of the sums stands for.
 
     Returns:
         The answer; its variance is that on the diagonal.
     """
-    row, column = np.triu_indices(len(total))
-    is_diagonal = row == column
-    upper = total[row, column]
-    key_diagonal, key_rest = stream.random_words(key, (2, 8))
-    diagonal = noisy(key_diagonal, upper[is_diagonal], sigma, grid)
-    rest = noisy(key_rest, upper[~is_diagonal], sigma / math.sqrt(2), grid)
-    value = jnp.zeros(len(row)).at[is_diagonal].set(diagonal.value)
-    return Answer(symmetric(value.at[~is_diagonal].set(rest.value)), diagonal.variance)
+    row, column = np.triu_indices(totals.shape[-1])
+    upper = totals[..., row, column]
+    which = np.broadcast_to(row != column, upper.shape).reshape(-1).astype(int)
+    found = _noisy(key, upper.reshape(-1), [sigma, sigma / math.sqrt(2)], which, grid)
+    value = found.value.reshape(upper.shape)
+    place = np.zeros(totals.shape[-2:], int)
+    place[row, column] = place[column, row] = np.arange(len(row))
+    return Answer(value[..., place], found.variance)
+
+
+def _noisy(key: Array, total: Array, sigmas: list[float], which: np.ndarray, grid: Array) -> Answer:
+    """Noise on every entry, of one of several standard deviations; the variance is the first's."""
+    multipliers = gaussian.multiplier_table(sigmas)[which]
+    noise = gaussian.sums(key, total.shape, multipliers)
+    # An array, so that programs that differ in it alone have one text
+    sigma = np.array([gaussian.gaussian_sigma(sigmas[0])])
+    value = grid * (total + noise).astype(jnp.float64)
+    return Answer(value, jnp.square(grid * sigma)[0])

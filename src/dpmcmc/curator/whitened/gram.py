@@ -10,18 +10,20 @@ from jax import lax
 
 from dpmcmc.accounting import costs
 from dpmcmc.checks import check_sizes, whole
-from dpmcmc.curator.noise.noisy_sums import noisy, vector_tv_error
-from dpmcmc.curator.sums.exact_sum import BITS, Table
+from dpmcmc.curator.noise.noisy_sums import vector_tv_error
+from dpmcmc.curator.sums.exact_sum import BITS, Part, Table
 from dpmcmc.curator.whitened.asking import (
     kind_of,
     longest_vector,
     matrix_sigma,
     matrix_tv_error,
-    noisy_matrix,
+    noisy_matrices,
+    noisy_vector,
     rows_and_frame,
+    traced_once,
 )
 from dpmcmc.curator.whitened.points import WEIGHT_BITS, Frame, Lens, length_table, power_of_two
-from dpmcmc.curator.whitened.sums import whitened_sum
+from dpmcmc.curator.whitened.sums import whitened_sums
 from dpmcmc.domains.bounds import SMALLEST_CAP, apart
 from dpmcmc.types import Answer, Array, Model, Unit
 
@@ -87,8 +89,21 @@ class Gram:
             UnsupportedQuery: The model has no public tables.
             ValueError: The model has too large a dimension.
         """
-        total, grid = gram_total(model, rows, matrix, cap)
-        return noisy_matrix(key, total, matrix_sigma(self.noise_multiplier, rows.unit), grid)
+        made = rows.sums or gram_sums(model, rows, ("gram",), matrix, cap)
+        total, grid = made["gram"]
+        return noisy_matrices(key, total, matrix_sigma(self.noise_multiplier, rows.unit), grid)
+
+    def part(self, model: Model, rows: Table) -> Part:
+        """Which sum of a pass of integers answers this.
+
+        Args:
+            model: What one row contributes.
+            rows: The rows.
+
+        Returns:
+            The sum.
+        """
+        return Part(gram_sums, "gram")
 
     def cost(self, unit: Unit) -> costs.Gaussian:
         """What one release reveals.
@@ -164,8 +179,21 @@ class NormCounts:
             UnsupportedQuery: The model has no public tables.
             ValueError: The model has too large a dimension.
         """
-        total = counts_total(model, rows, matrix, ends)
-        return noisy(key, total << BITS, self._sigma(rows.unit), jnp.asarray(2.0**-BITS))
+        made = rows.sums or counts_sums(model, rows, ("counts",), matrix, ends)
+        grid = jnp.asarray(2.0**-BITS)
+        return noisy_vector(key, made["counts"] << BITS, self._sigma(rows.unit), grid)
+
+    def part(self, model: Model, rows: Table) -> Part:
+        """Which sum of a pass of integers answers this.
+
+        Args:
+            model: What one row contributes.
+            rows: The rows.
+
+        Returns:
+            The sum.
+        """
+        return Part(counts_sums, "counts")
 
     def cost(self, unit: Unit) -> costs.Gaussian:
         """What one release reveals.
@@ -182,12 +210,16 @@ class NormCounts:
         return float(self.noise_multiplier) * apart(unit) * 2.0**BITS
 
 
-def gram_total(model: Model, rows: Table, matrix: Array, cap: Array) -> tuple[Array, Array]:
+@traced_once
+def gram_sums(
+    model: Model, rows: Table, kinds: tuple[str, ...], matrix: Array, cap: Array
+) -> dict[str, tuple[Array, Array]]:
     """The exact sum of the rows' r r', each of norm at most MATRIX_LENGTH^2.
 
     Args:
         model: The model.
         rows: The rows.
+        kinds: ("gram",).
         matrix: A.
         cap: C.
 
@@ -204,15 +236,20 @@ def gram_total(model: Model, rows: Table, matrix: Array, cap: Array) -> tuple[Ar
     near = length_table(lambda length: mantissa * jnp.minimum(1, cap / length), frame.unit)
     scale = power_of_two(exponent) * 2.0**-WEIGHT_BITS
     lens = _empty_lens(frame)._replace(near=near, scale=scale)
-    return whitened_sum(rows, kind_of("gram", row_set), lens), (cap / longest) ** 2
+    totals = whitened_sums(rows, kind_of(kinds, row_set), lens)
+    return {kind: (totals[kind], (cap / longest) ** 2) for kind in kinds}
 
 
-def counts_total(model: Model, rows: Table, matrix: Array, ends: Array) -> Array:
+@traced_once
+def counts_sums(
+    model: Model, rows: Table, kinds: tuple[str, ...], matrix: Array, ends: Array
+) -> dict[str, Array]:
     """The exact numbers of rows in each of the cells.
 
     Args:
         model: The model.
         rows: The rows.
+        kinds: ("counts",).
         matrix: A.
         ends: The ends of the cells. One that is below an earlier one counts as that.
 
@@ -224,7 +261,7 @@ def counts_total(model: Model, rows: Table, matrix: Array, ends: Array) -> Array
     lengths = lax.cummax(jnp.clip(jnp.where(jnp.isnan(ends), 0, ends), 0, 2.0**400))
     squares = jnp.square(lengths / frame.unit)
     lens = _empty_lens(frame)._replace(curve=squares)
-    return whitened_sum(rows, kind_of("counts", row_set, len(ends) - 1), lens)
+    return whitened_sums(rows, kind_of(kinds, row_set, len(ends) - 1), lens)
 
 
 def _empty_lens(frame: Frame) -> Lens:
@@ -232,5 +269,5 @@ def _empty_lens(frame: Frame) -> Lens:
     none = jnp.zeros(0)
     return Lens(
         frame.matrix, frame.shrink, jnp.floor(frame.longest**2), none, none, none, none, none,
-        none, none, none,
+        none, none, none, none, none,
     )  # fmt: skip

@@ -47,12 +47,13 @@ class Lens(NamedTuple):
         point: phi as integers, (d,).
         to_place: From U . point to a place in the tables: a power of two.
         reach: The largest |place| of a row that counts.
-        curve: What is added of a row, for all labels at the ends of all cells: f', or the root of
-            -f''.
+        curve: f', for all labels at the ends of all cells; of counts, the ends of the cells.
         steep: 1 / sqrt(q) of each cell of the predictor, rounded down.
         near: sqrt(C / |u|), at most 1, of each cell of the length, rounded down.
         far: sqrt(2 C / |u|), at most 1, of each cell of the length, rounded down.
         scale: The last factor: a power of two.
+        bends: The root of -f'', for all labels at the ends of all cells.
+        bend_scale: The last factor of the matrices.
     """
 
     matrix: Array
@@ -66,6 +67,8 @@ class Lens(NamedTuple):
     near: Array
     far: Array
     scale: Array
+    bends: Array
+    bend_scale: Array
 
 
 class Frame(NamedTuple):
@@ -134,10 +137,15 @@ def unit_of(values: np.ndarray) -> float:
 
 def _chances(labelled: Labelled) -> np.ndarray:
     """How likely each label is at each of the predictors."""
-    with jax.default_device(jax.local_devices(backend="cpu")[0]), jax.enable_x64(True):
+
+    @jax.jit
+    def all_logs(ends):
         of_one = jax.vmap(labelled.log_likelihood, (0, None))
-        logs = jax.vmap(of_one, (None, 0))(jnp.asarray(ENDS), jnp.arange(labelled.number))
-        return np.asarray(jax.nn.softmax(logs, axis=0))
+        logs = jax.vmap(of_one, (None, 0))(ends, jnp.arange(labelled.number))
+        return jax.nn.softmax(logs, axis=0)
+
+    with jax.default_device(jax.local_devices(backend="cpu")[0]), jax.enable_x64(True):
+        return np.asarray(all_logs(ENDS))
 
 
 def frame_of(rows: RowSet, step: float, matrix: Array, phi: Array) -> Frame:

@@ -7,8 +7,10 @@ what is proved of one row (docs/sharp-sums.md) holds for it wherever it lies.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -38,26 +40,45 @@ ONE = 2.0**WEIGHT_BITS
 
 @dataclass(frozen=True)
 class Kind:
-    """Which sum, and of which sizes.
+    """Which sums one pass makes, and of which sizes.
 
     Attributes:
-        form: "gram", "counts", "gradient" or "curvature".
+        forms: ("gram",), ("counts",), or one or both of "gradient" and "curvature".
         dimension: d.
         num_tables: How many labels there are, and one for rows that are ignored.
         num_cells: Of "counts": how many cells of the length.
     """
 
-    form: str
+    forms: tuple[str, ...]
     dimension: int
     num_tables: int
     num_cells: int = 0
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the sum."""
+    def sizes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each sum."""
         d = self.dimension
-        shapes = {"gram": (d, d), "counts": (self.num_cells,), "gradient": (d,)}
-        return shapes.get(self.form, (2, d, d))
+        shapes = {
+            "gram": (d, d),
+            "counts": (self.num_cells,),
+            "gradient": (d,),
+            "curvature": (2, d, d),
+        }
+        return {form: shapes[form] for form in self.forms}
+
+    @property
+    def size(self) -> int:
+        """How many numbers the sums have together."""
+        return sum(math.prod(shape) for shape in self.sizes.values())
+
+    def parts(self, flat: Array) -> dict[str, Array]:
+        """The sums that are one after the other along the last axis."""
+        ends = itertools.accumulate(math.prod(shape) for shape in self.sizes.values())
+        parts = jnp.split(flat, list(ends)[:-1], axis=-1)
+        return {
+            form: part.reshape(*flat.shape[:-1], *shape)
+            for (form, shape), part in zip(self.sizes.items(), parts, strict=True)
+        }
 
     @property
     def shapes(self) -> Lens:
@@ -71,19 +92,28 @@ class Kind:
             point=(self.dimension,),
             to_place=(),
             reach=(),
-            curve=(self.num_cells + 1,) if self.form == "counts" else (of_curve,),
+            curve=(self.num_cells + 1,) if "counts" in self.forms else (of_curve,),
             steep=(NUM_CELLS,),
             near=lengths,
             far=lengths,
             scale=(),
+            bends=(of_curve,),
+            bend_scale=(),
         )
 
     @property
     def used(self) -> frozenset[str]:
         """Which parts of the lens this sum needs."""
-        of_rows = {"matrix", "shrink", "longest"}
-        of_form = {"gram": {"near", "scale"}, "counts": {"curve"}}
-        return frozenset(of_rows | of_form.get(self.form, set(Lens._fields)))
+        of_weights = {"point", "to_place", "reach", "steep", "near", "far"}
+        of_form = {
+            "gram": {"near", "scale"},
+            "counts": {"curve"},
+            "gradient": {"curve", "scale", *of_weights},
+            "curvature": {"bends", "bend_scale", *of_weights},
+        }
+        return frozenset(
+            {"matrix", "shrink", "longest"}.union(*(of_form[form] for form in self.forms))
+        )
 
     def packed(self, lens: Lens) -> Array:
         """The lens as one vector."""
@@ -102,47 +132,64 @@ class Kind:
         return Lens(*parts)
 
 
-def whitened_sum(table: Table, kind: Kind, lens: Lens) -> Array:
-    """The exact sum over all rows, int64, of the shape of its kind.
+def whitened_sums(table: Table, kind: Kind, lens: Lens) -> dict[str, Array]:
+    """The exact sums over all rows, int64, by one pass.
 
     Args:
         table: The rows.
-        kind: Which sum.
+        kind: Which sums.
         lens: What a pass is given.
 
     Returns:
-        The sum.
+        The sum of each form.
     """
     rows = table.integers
     assert rows is not None
     packed = kind.packed(lens)
     if rows.passes is not None:
-        return rows.passes.total(kind, packed).reshape(kind.shape)
-    return table.over_devices(sum_here(rows, packed, kind))
+        return kind.parts(rows.passes.total(kind, packed))
+    return kind.parts(table.over_devices(sum_here(rows, packed, kind)))
 
 
 def sum_here(rows: IntegerRows, packed: Array, kind: Kind) -> Array:
-    """The sum over the rows that are here: a whole number of `BLOCK`s of them.
+    """The sums over the rows that are here: a whole number of `BLOCK`s of them.
 
     Args:
         rows: The rows as integers.
         packed: The lens as one vector.
-        kind: Which sum.
+        kind: Which sums.
 
     Returns:
-        The exact sum, int64.
+        The exact sums, one after the other in one vector, int64.
     """
     lens = kind.unpacked(packed)
     number, size = chunks(rows.features.shape[0])
-    block_sum = _BLOCK_SUMS[kind.form]
 
     def add(index, total):
         start = jnp.asarray(index * size, jnp.int32)
         features = lax.dynamic_slice_in_dim(rows.features, start, size)
         labels = lax.dynamic_slice_in_dim(rows.labels, start, size)
-        return total + block_sum(lens, features, labels.astype(jnp.int32))
+        return total + block_sums(kind, lens, features, labels.astype(jnp.int32))
 
-    return lax.fori_loop(0, number, add, jnp.zeros(kind.shape, jnp.int64))
+    return lax.fori_loop(0, number, add, jnp.zeros(kind.size, jnp.int64))
+
+
+def block_sums(kind: Kind, lens: Lens, features: Array, labels: Array) -> Array:
+    """The sums over a block of rows.
+
+    Args:
+        kind: Which sums.
+        lens: What a pass is given.
+        features: The features, as integers.
+        labels: 1 more than the label of each row, or 0.
+
+    Returns:
+        The exact sums, one after the other in one vector, int64.
+    """
+    seen = _whitened(lens, features, labels)
+    if "steep" in kind.used:
+        seen = _weighted(lens, seen, labels)
+    return jnp.concatenate([_BLOCK_SUMS[form](lens, seen).reshape(-1) for form in kind.forms])
 
 
 def _whitened(lens: Lens, features, labels):
@@ -160,61 +207,67 @@ def _length_cells(squares):
     return jnp.minimum(cells, NUM_LENGTH_CELLS - 1).astype(jnp.int32)
 
 
-def _weighted(lens: Lens, features, labels):
-    """U, what the curve gives for each row, and the root of its weight.
+class _Weighted(NamedTuple):
+    """Rows, where each is in the tables, and the root of its weight."""
 
-    A row that does not count gets 0 from the curve.
-    """
-    rows, squares, is_counted = _whitened(lens, features, labels)
+    rows: Array
+    cell: Array
+    place: Array
+    root: Array
+
+
+def _weighted(lens: Lens, seen: Any, labels) -> _Weighted:
+    """A row that does not count is where tables are 0."""
+    rows, squares, is_counted = seen
     predictor = jnp.dot(rows, lens.point, precision="highest")
     place = jnp.floor(predictor * lens.to_place + 0.5)
     is_counted &= jnp.abs(place) <= lens.reach
     place = jnp.clip(place, -MOST_PLACES, MOST_PLACES - 1).astype(jnp.int32) + MOST_PLACES
     cell = place >> PLACE_BITS
-    curve = lens.curve.astype(jnp.int32)
     label = jnp.where(is_counted, labels, 0)
-    found = looked_up(
-        curve.__getitem__, cell + label * (NUM_CELLS + 1), place & (2**PLACE_BITS - 1)
-    )
     length = _length_cells(squares)
     steep = jnp.minimum(ONE, jnp.floor(lens.near[length] * lens.steep[cell] / ONE))
     root = jnp.floor(steep * lens.far[length] / ONE)
-    return rows, found.astype(jnp.float64), root
+    return _Weighted(rows, cell + label * (NUM_CELLS + 1), place & (2**PLACE_BITS - 1), root)
 
 
-def _gradient_block(lens: Lens, features, labels):
-    rows, slopes, root = _weighted(lens, features, labels)
-    weight = jnp.floor(root * root / ONE)
-    coefficients = jnp.floor(slopes * weight * lens.scale + 0.5)
+def _read(table, seen: _Weighted):
+    """What a table of integers gives for each row."""
+    return looked_up(table.astype(jnp.int32).__getitem__, seen.cell, seen.place).astype(jnp.float64)
+
+
+def _gradient_block(lens: Lens, seen: _Weighted):
+    weight = jnp.floor(seen.root * seen.root / ONE)
+    coefficients = jnp.floor(_read(lens.curve, seen) * weight * lens.scale + 0.5)
     products = jnp.einsum(
-        "mb,mbi->mi", _in_blocks(coefficients), _in_blocks(rows), precision="highest"
+        "mb,mbi->mi", _in_blocks(coefficients), _in_blocks(seen.rows), precision="highest"
     )
     return jnp.sum(products.astype(jnp.int64), axis=0)
 
 
-def _curvature_block(lens: Lens, features, labels):
-    rows, roots, root = _weighted(lens, features, labels)
-    once = jnp.floor(roots * root / ONE)
-    twice = jnp.floor(once * root / ONE)
-    return jnp.stack([_products(_rounded(lens, rows, by)) for by in (once, twice)])
+def _curvature_block(lens: Lens, seen: _Weighted):
+    once = jnp.floor(_read(lens.bends, seen) * seen.root / ONE)
+    twice = jnp.floor(once * seen.root / ONE)
+    scale = lens.bend_scale
+    return jnp.stack([_products(_rounded(seen.rows, by, scale)) for by in (once, twice)])
 
 
-def _gram_block(lens: Lens, features, labels):
-    rows, squares, is_counted = _whitened(lens, features, labels)
+def _gram_block(lens: Lens, seen: Any):
+    rows, squares, is_counted = seen
     factors = jnp.where(is_counted, lens.near[_length_cells(squares)], 0)
-    return _products(_rounded(lens, rows, factors))
+    return _products(_rounded(rows, factors, lens.scale))
 
 
-def _counts_block(lens: Lens, features, labels):
-    _, squares, is_counted = _whitened(lens, features, labels)
+def _counts_block(lens: Lens, seen: Any):
+    _, squares, is_counted = seen
     ends = lens.curve
     is_inside = (squares[:, None] >= ends[:-1]) & (squares[:, None] < ends[1:])
     return jnp.sum(is_inside & is_counted[:, None], axis=0, dtype=jnp.int64)
 
 
-def _rounded(lens: Lens, rows, factors):
+def _rounded(rows, factors, scale):
     """r: the nearest to U times a factor."""
-    return jnp.floor(rows * factors[:, None] * lens.scale + 0.5)
+    return jnp.floor(rows * factors[:, None] * scale + 0.5)
 
 
 def _products(vectors):

@@ -17,35 +17,24 @@ import jax.numpy as jnp
 
 from dpmcmc.accounting import costs
 from dpmcmc.checks import check_sizes, whole
-from dpmcmc.curator.noise import radial, stream
-from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, noisy, vector_tv_error
-from dpmcmc.curator.sums.exact_sum import MAX_ROWS, Table
+from dpmcmc.curator.noise import radial
+from dpmcmc.curator.noise.noisy_sums import MAX_DIMENSION, vector_tv_error
+from dpmcmc.curator.sums.exact_sum import Part, Table
+from dpmcmc.curator.whitened import weighted_sums
 from dpmcmc.curator.whitened.asking import (
-    kind_of,
-    longest_vector,
     matrix_sigma,
     matrix_tv_error,
-    noisy_matrix,
-    rows_and_frame,
+    noisy_matrices,
+    noisy_vector,
 )
-from dpmcmc.curator.whitened.points import (
-    ROW_BITS,
-    WEIGHT_BITS,
-    Frame,
-    Lens,
-    scaled_table,
-    steep_table,
-    weight_tables,
-)
-from dpmcmc.curator.whitened.sums import whitened_sum
-from dpmcmc.domains import RowSet
+from dpmcmc.curator.whitened.weighted_sums import LEAST_BITS, gradient_bits
 from dpmcmc.types import Answer, Array, Model, Unit
-
-MOST_BITS, LEAST_BITS = 40, 31  # of what one row adds to a gradient
 
 
 class _Weighted:
-    """What both queries share: the points they are asked with."""
+    """What these queries share: the points they are asked with, and the pass that answers them."""
+
+    kind: ClassVar[str]
 
     def point_shapes(self, dimension: int) -> tuple[tuple[int, ...], ...]:
         """The shapes of what it is asked with.
@@ -57,6 +46,22 @@ class _Weighted:
             The shapes of A, phi and C.
         """
         return (dimension, dimension), (dimension,), ()
+
+    def part(self, model: Model, rows: Table) -> Part:
+        """Which sum of a pass of integers answers this.
+
+        Args:
+            model: What one row contributes.
+            rows: The rows.
+
+        Returns:
+            The sum, which a pass can make together with others at the same points.
+        """
+        return Part(weighted_sums.sums, self.kind)
+
+    def _sums(self, model: Model, rows: Table, *points: Array) -> tuple[Array, ...]:
+        made = rows.sums or weighted_sums.sums(model, rows, (self.kind,), *points)
+        return made[self.kind]
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,7 @@ class WeightedGradient(_Weighted):
     )
     adds: ClassVar[bool] = True  # the answers of several owners
     is_direction: ClassVar[bool] = True
+    kind: ClassVar[str] = "gradient"
 
     noise_multiplier: float
 
@@ -113,9 +119,9 @@ class WeightedGradient(_Weighted):
             UnsupportedQuery: The model has no public tables.
             ValueError: The model has too large a dimension.
         """
-        total, bits, grid = gradient_total(model, rows, matrix, phi, cap)
-        sigma = _gradient_sigma(self.noise_multiplier, rows.unit, bits)
-        return noisy(key, total, sigma, grid)
+        total, grid = self._sums(model, rows, matrix, phi, cap)
+        sigma = _gradient_sigma(self.noise_multiplier, rows.unit, gradient_bits(rows))
+        return noisy_vector(key, total, sigma, grid)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
         """What one release reveals.
@@ -156,6 +162,7 @@ class WeightedRadialGradient(_Weighted):
     released: ClassVar[str] = WeightedGradient.released.replace("Gaussian", "radial")
     adds: ClassVar[bool] = True  # the answers of several owners
     is_direction: ClassVar[bool] = True
+    kind: ClassVar[str] = "gradient"
 
     epsilon: float
     dimension: int
@@ -192,8 +199,8 @@ class WeightedRadialGradient(_Weighted):
                 f"the model has dimension {model.dimension}, and {self} is accounted for another: "
                 "give the model's"
             )
-        total, bits, grid = gradient_total(model, rows, matrix, phi, cap)
-        scale = _gradient_sigma(1 / self.epsilon, rows.unit, bits)
+        total, grid = self._sums(model, rows, matrix, phi, cap)
+        scale = _gradient_sigma(1 / self.epsilon, rows.unit, gradient_bits(rows))
         noise = radial.radial_noise(key, self.dimension, scale)
         variance = grid**2 * radial.radial_variance(self.dimension, scale)
         return Answer(grid * (total + noise).astype(jnp.float64), variance)
@@ -247,6 +254,7 @@ class WeightedCurvature(_Weighted):
     )
     adds: ClassVar[bool] = True  # the answers of several owners
     is_direction: ClassVar[bool] = True
+    kind: ClassVar[str] = "curvature"
 
     noise_multiplier: float
 
@@ -273,15 +281,12 @@ class WeightedCurvature(_Weighted):
             UnsupportedQuery: The model has no public tables.
             ValueError: The model has too large a dimension.
         """
-        both, grid, is_weighted = curvature_total(model, rows, matrix, phi, cap)
+        both, grid, is_weighted = self._sums(model, rows, matrix, phi, cap)
         sigma = matrix_sigma(self.noise_multiplier, rows.unit)
-        keys = stream.random_words(key, (2, 8))
-        slope, spread = (
-            noisy_matrix(key, total, sigma, grid) for key, total in zip(keys, both, strict=True)
-        )
+        found = noisy_matrices(key, both, sigma, grid)
+        slope, spread = found.value
         # Without weights the second one is not released
-        spread_value = jnp.where(is_weighted, spread.value, slope.value)
-        return Answer(jnp.stack([slope.value, spread_value]), slope.variance)
+        return Answer(jnp.stack([slope, jnp.where(is_weighted, spread, slope)]), found.variance)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
         """What one release reveals.
@@ -293,73 +298,6 @@ class WeightedCurvature(_Weighted):
             The cost.
         """
         return costs.Gaussian(self.noise_multiplier, matrix_tv_error(self.noise_multiplier, unit))
-
-
-def gradient_total(
-    model: Model, rows: Table, matrix: Array, phi: Array, cap: Array
-) -> tuple[Array, int, Array]:
-    """The exact sum of the rows' k U, which one unit moves by at most 2^bits.
-
-    Args:
-        model: The model.
-        rows: The rows.
-        matrix: A.
-        phi: The position.
-        cap: C.
-
-    Returns:
-        The sum; the number of bits, for a person of one row; and what one unit stands for.
-    """
-    row_set, frame = rows_and_frame(model, rows, matrix, phi)
-    bits = _gradient_bits(rows)
-    one = rows.unit._replace(rows_per_person=1)
-    bound = row_set.gradient_bound(frame.limits, model.dimension, cap, one)
-    # Rounding k changes a row's k U by at most |U| / 2, and of two rows by 2^ROW_BITS
-    grid = bound / (2.0**bits - 2.0**ROW_BITS)
-    curve, step = scaled_table(row_set.slopes, frame.unit / grid)
-    lens = _lens(row_set, frame, cap)._replace(curve=curve, scale=step * 2.0**-WEIGHT_BITS)
-    return whitened_sum(rows, kind_of("gradient", row_set), lens), bits, grid
-
-
-def curvature_total(
-    model: Model, rows: Table, matrix: Array, phi: Array, cap: Array
-) -> tuple[Array, Array, Array]:
-    """The exact sums of the rows' r r', both together at most MATRIX_LENGTH^2 for each row.
-
-    Args:
-        model: The model.
-        rows: The rows.
-        matrix: A.
-        phi: The position.
-        cap: C.
-
-    Returns:
-        Both sums; what one unit stands for; and whether the second differs from the first.
-    """
-    row_set, frame = rows_and_frame(model, rows, matrix, phi)
-    bound = row_set.longest_matrices(frame.limits, cap)
-    # Of both vectors r together, the fourth root of |r|^4 + |r|^4
-    longest = longest_vector(model.dimension, 2**0.25)
-    curve, step = scaled_table(row_set.roots, longest * frame.unit / jnp.sqrt(bound))
-    lens = _lens(row_set, frame, cap)._replace(curve=curve, scale=step)
-    total = whitened_sum(rows, kind_of("curvature", row_set), lens)
-    return total, bound / longest**2, row_set.is_weighted(frame.limits, cap)
-
-
-def _lens(rows: RowSet, frame: Frame, cap: Array) -> Lens:
-    """What a pass with a position is given, but for the curve and the scale."""
-    near, far = weight_tables(rows, frame, cap)
-    none = jnp.zeros(0)
-    return Lens(
-        frame.matrix, frame.shrink, jnp.floor(frame.longest**2), frame.point, frame.to_place,
-        frame.reach, none, jnp.asarray(steep_table(rows)), near, far, none,
-    )  # fmt: skip
-
-
-def _gradient_bits(rows: Table) -> int:
-    """On the finest grid on which the sum over the largest table fits 62 bits."""
-    capacity = MAX_ROWS if rows.capacity is None else rows.capacity
-    return max(LEAST_BITS, min(MOST_BITS, 62 - capacity.bit_length()))
 
 
 def _gradient_sigma(noise_multiplier: float, unit: Unit, bits: int) -> float:

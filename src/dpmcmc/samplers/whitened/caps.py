@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from dpmcmc.domains import RowSet
 from dpmcmc.types import Answer, Array
@@ -114,7 +114,7 @@ def _cosines(dimension: int) -> np.ndarray:
         return np.array([-1.0, 1.0])
     places = (np.arange(NUM_COSINES) + 0.5) / NUM_COSINES
     half = (dimension - 1) / 2
-    return 2 * stats.beta.ppf(places, half, half) - 1
+    return 2 * special.betaincinv(half, half, places) - 1
 
 
 def weights(rows_of: RowSet, lengths: Array, predictors: Array, cap: Array) -> Array:

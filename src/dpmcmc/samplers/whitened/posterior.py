@@ -93,19 +93,24 @@ def whitened_posterior(
         )
     normal = _near(log_prior, found.position)
 
-    def draw(rng_key: Key) -> Draw:
-        position = found.axes @ _draw(rng_key, found, normal, is_radial)
+    numbers = _Numbers(len(found.point), is_radial)
+
+    def draw(drawn: Array) -> Draw:
+        position = found.axes @ _draw(numbers.parts(drawn), found, normal)
         position = position.astype(found.position.dtype)
         return Draw(position, log_prior(position) - normal.log_density(position))
 
+    def drawn(rng_key: Key) -> Array:
+        return jax.random.normal(rng_key, (numbers.total,), found.position.dtype)
+
     def init(rng_key, position, ask):
-        return draw(rng_key)
+        return draw(drawn(rng_key))
 
     def step(rng_key, state, ask):
-        key_draw, key_accept = jax.random.split(rng_key)
-        proposal = draw(key_draw)
+        fresh = drawn(rng_key)
+        proposal = draw(fresh)
         gain = proposal.log_weight - state.log_weight + ROUNDING
-        uniform = jax.random.uniform(key_accept, dtype=state.position.dtype)
+        uniform = jax.scipy.special.ndtr(fresh[-1])
         is_accepted = (jnp.log(uniform) < gain) | ~jnp.isfinite(state.log_weight)
         chosen = jax.tree.map(lambda new, old: jnp.where(is_accepted, new, old), proposal, state)
         return chosen, DrawInfo(is_accepted)
@@ -121,38 +126,59 @@ def _near(log_prior: Callable[[Position], Array], position: Position) -> _Normal
     return _Normal(known, jnp.where(jnp.isfinite(gradient), gradient, 0) + known @ position)
 
 
-def _draw(rng_key: Key, found: Whitened, normal: _Normal, is_radial: bool) -> Array:
+class _Numbers(NamedTuple):
+    """The standard normal numbers that one draw takes, all of one key: a compiler takes most of its
+    time for each key.
+    """
+
+    dimension: int
+    is_radial: bool
+
+    @property
+    def total(self) -> int:
+        """How many, with one for acceptance."""
+        d = self.dimension
+        return 2 * d * d + d + (d + 1 if self.is_radial else 0) + 1
+
+    def parts(self, drawn: Array) -> tuple[Array, Array, Array]:
+        """For the noise of both matrices, for phi, and for the scale of radial noise."""
+        d = self.dimension
+        matrices = symmetric(drawn[: 2 * d * d].reshape(2, d, d))
+        return matrices, drawn[2 * d * d :][:d], drawn[2 * d * d + d : -1]
+
+
+def _draw(numbers: tuple[Array, Array, Array], found: Whitened, normal: _Normal) -> Array:
     """phi."""
-    key_slope, key_spread, key_scale, key_phi = jax.random.split(rng_key, 4)
+    for_matrices, for_phi, for_scale = numbers
     dimension = len(found.point)
     matrices = found.matrices
-    spread = jnp.sqrt(matrices.variance)
-    slope = lift(matrices.slope + spread * symmetric(key_slope, dimension), matrices.floor)
-    score_spread = lift(matrices.spread + spread * symmetric(key_spread, dimension), LEAST_SPREAD)
-    noise = _noise_variance(key_scale, found, is_radial)
+    noisy = jnp.stack([matrices.slope, matrices.spread])
+    noisy = noisy + jnp.sqrt(matrices.variance) * for_matrices
+    floors = jnp.stack([matrices.floor, jnp.full_like(matrices.floor, LEAST_SPREAD)])
+    slope, score_spread = jax.vmap(lift)(noisy, floors)
+    noise = _noise_variance(for_scale, found)
     total = (1 + found.misfit) * score_spread + noise * jnp.eye(dimension)
-    known = slope @ jnp.linalg.solve(total, slope)
+    score = found.gradient + slope @ found.point
+    root = jnp.linalg.cholesky(total)
+    solved = jax.scipy.linalg.solve_triangular(root, jnp.column_stack([slope, score]), lower=True)
     axes = found.axes
-    precision = known + axes.T @ normal.precision @ axes
-    pull = (
-        slope @ jnp.linalg.solve(total, found.gradient + slope @ found.point) + axes.T @ normal.pull
-    )
+    known = solved.T @ solved  # slope' total^-1 slope, and the same with the score
+    precision = known[:-1, :-1] + axes.T @ normal.precision @ axes
+    pull = known[:-1, -1] + axes.T @ normal.pull
     root = jnp.linalg.cholesky(precision)
-    standard = jax.random.normal(key_phi, (dimension,), root.dtype)
-    middle = jax.scipy.linalg.cho_solve((root, True), pull)
-    return middle + jax.scipy.linalg.solve_triangular(root.T, standard, lower=False)
+    middle = jax.scipy.linalg.solve_triangular(root, pull, lower=True)
+    return jax.scipy.linalg.solve_triangular(root.T, middle + for_phi, lower=False)
 
 
-def _noise_variance(rng_key: Key, found: Whitened, is_radial: bool) -> Array:
-    """The variance of the noise in the combined score."""
+def _noise_variance(drawn: Array, found: Whitened) -> Array:
+    """The variance of the noise in the combined score: its last part is radial where numbers are
+    drawn for its scale.
+    """
     parts = found.shares**2 * found.variances
-    if not is_radial:
-        return jnp.sum(parts)
-    scale = jnp.mean(jax.random.normal(rng_key, (len(found.point) + 1,), parts.dtype) ** 2)
+    scale = jnp.mean(drawn**2) if len(drawn) else 1.0
     return jnp.sum(parts[:-1]) + scale * parts[-1]
 
 
-def symmetric(rng_key: Key, dimension: int) -> Array:
-    """Symmetric noise: variance 1 on the diagonal, 1/2 off it."""
-    noise = jax.random.normal(rng_key, (dimension, dimension))
-    return (noise + noise.T) / 2
+def symmetric(drawn: Array) -> Array:
+    """Symmetric noise of standard normal numbers: variance 1 on the diagonal, 1/2 off it."""
+    return (drawn + jnp.swapaxes(drawn, -1, -2)) / 2

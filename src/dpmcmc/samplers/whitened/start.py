@@ -176,7 +176,9 @@ def opening(public: Public, asked: Asked, rng_key: Key, position: Position, ask:
     Returns:
         What the first answers say.
     """
-    key_gram, key_again, key_counts, key_steps = jax.random.split(rng_key, 4)
+    # All at once: a compiler takes most of its time for such functions of keys
+    keys = jax.random.split(rng_key, 3 + asked.num_rough)
+    key_gram, key_again, key_counts = keys[:3]
     ask = _in_type_of(position, ask)
     dimension = position.size
     prior = _prior_precision(public.log_prior, position)
@@ -196,16 +198,19 @@ def opening(public: Public, asked: Asked, rng_key: Key, position: Position, ask:
     near = jnp.minimum(radius, SECOND_CAP * typical)
 
     def rough(index, phi):
-        answer = ask(jax.random.fold_in(key_steps, index), asked.rough, axes, phi, near)
+        answer = ask(keys[3 + index], asked.rough, axes, phi, near)
         step = answer.value + axes.T @ jax.grad(public.log_prior)(axes @ phi)
         phi = phi + step / (BEND + found.doubt)
         return phi * jnp.minimum(1, LONGEST / jnp.maximum(_logits(phi, typical), 1e-9))
 
     phi = lax.fori_loop(0, asked.num_rough, rough, phi)
 
+    most = public.rows.gradient_diameter(axes, phi, unit=public.unit)
+    reach = public.rows.reach(axes @ phi)
+
     def expect(cap):
-        noise = public.last_noise * public.rows.gradient_diameter(axes, phi, cap, public.unit) ** 2
-        reach = public.rows.reach(axes @ phi)
+        # No capped row is longer than the cap: within a few percent of the exact bound
+        noise = public.last_noise * jnp.minimum(most, public.unit.sensitivity * cap) ** 2
         return caps.expected(public.rows, rows, public.num_rows, dimension, phi, reach, noise, cap)
 
     if public.is_weighted:
@@ -230,12 +235,13 @@ def survey(public: Public, asked: Asked, rng_key: Key, begun: Opening, ask: Ask)
         What the posterior is made of.
     """
     axes, cap = begun.axes, begun.cap
+    keys = jax.random.split(rng_key, (asked.num_newton + 1, 2))
     ask = _in_type_of(axes, ask)
     dimension = len(axes)
     typical = jnp.sqrt(dimension / public.rows.information(jnp.zeros(())) / public.num_rows)
 
     def newton(gradient: Query, curvature: Query, index: Array, last: _Progress) -> _Progress:
-        key_gradient, key_curvature = jax.random.split(jax.random.fold_in(rng_key, index))
+        key_gradient, key_curvature = keys[index]
         pull = ask(key_gradient, gradient, axes, last.phi, cap)
         bend = ask(key_curvature, curvature, axes, last.phi, cap)
         step, known = _combined(public, begun, _with(last, index, pull, bend), index)
