@@ -23,7 +23,7 @@ from dpmcmc.curator.queries import gradient, log_ratio
 from dpmcmc.curator.sums import exact_sum, fused, linear_rows
 from dpmcmc.curator.sums.exact_sum import piece_layout
 from dpmcmc.queries import Accept, Gradient, LogRatio
-from dpmcmc.run.programs import begin_program, block_program
+from dpmcmc.run.programs import Begin, Block
 
 NUM_STEPS = 20
 
@@ -77,8 +77,8 @@ def step_seconds(curator, sampler, num_chains: int, dimension: int) -> float:
         jax.random.split(jax.random.key(0), num_chains),
         jnp.zeros((num_chains, dimension)),
     )
-    begin = curator.trace(begin_program(sampler), keys, positions)
-    block = curator.trace(block_program(sampler, NUM_STEPS), keys, *begin.shapes, jnp.int32(0))
+    begin = curator.trace(Begin(sampler), keys, positions)
+    block = curator.trace(Block(sampler, NUM_STEPS), keys, *begin.shapes, jnp.int32(0))
     grant = curator.grant({query: 10 * count for query, count in block.plan.items()})
     first, runner = grant.run(begin.compile(), keys, positions), block.compile()
     return seconds(lambda: grant.run(runner, keys, *first, jnp.int32(0))) / NUM_STEPS

@@ -38,7 +38,7 @@ from dpmcmc.accounting import calibrate
 from dpmcmc.accounting.bill import costs_of
 from dpmcmc.accounting.costs import SubsampledGaussian
 from dpmcmc.domains import CONSTANT, INTERVAL, Ball, Domain
-from dpmcmc.run.programs import begin_program, block_program
+from dpmcmc.run.programs import Begin, Block
 
 SHARED = pathlib.Path(__file__).parents[2] / "shared" / "data"
 PRIOR_SCALE = 5.0
@@ -201,10 +201,10 @@ def by_chains(table: Table, budget: Budget, num_seeds: int, make: Any) -> list[f
     num_chains = recipe.num_chains
     keys = jax.random.split(jax.random.key(0), num_chains)
     positions = np.zeros((num_chains, table.model.dimension), np.float32)
-    begin = curator.trace(begin_program(recipe.sampler, recipe.start), keys, positions)
+    begin = curator.trace(Begin(recipe.sampler, recipe.start), keys, positions)
 
     def steps(number: int):
-        program = block_program(recipe.sampler, number, 1)
+        program = Block(recipe.sampler, number, 1)
         return curator.trace(program, keys, *begin.shapes, jnp.int32(0))
 
     initial, step = (costs_of(each.plan, budget.unit) for each in (begin, steps(1)))

@@ -23,7 +23,7 @@ from jax import lax
 
 from dpmcmc import Barker, Curator, accept_walk, models, penalty, random_walk, sgld
 from dpmcmc.queries import Accept, Gradient, LogRatio
-from dpmcmc.run.programs import begin_program, block_program
+from dpmcmc.run.programs import Begin, Block
 
 SIZES = [(10**5, 10, 100), (10**6, 50, 8)]  # rows, dimension, steps in a block
 ROUNDS = 7
@@ -62,8 +62,8 @@ def blackjax_block(model, rows, keys, positions, num_steps: int):
 def private_block(sampler, model, rows, keys, positions, num_steps: int, calls: int = 1):
     """`calls` blocks of `num_steps` steps."""
     curator = Curator(rows, model, None)
-    start = curator.trace(begin_program(sampler), keys, positions)
-    block = curator.trace(block_program(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
+    start = curator.trace(Begin(sampler), keys, positions)
+    block = curator.trace(Block(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
     runner = block.compile()
     grant = curator.grant(
         {query: count * calls * (ROUNDS + 1) for query, count in block.plan.items()}

@@ -11,7 +11,7 @@ import numpy as np
 from dpmcmc import Curator, models, testing
 from dpmcmc.curator.programs.compiling import EXACTLY
 from dpmcmc.curator.programs.program import Executable
-from dpmcmc.run.programs import begin_program, block_program
+from dpmcmc.run.programs import Begin, Block
 
 SECRET = np.arange(16, dtype=np.uint32)
 
@@ -60,8 +60,8 @@ def run_chains(
     noise = jax.random.normal(jax.random.key(seed + 1000), (num_chains, len(mean)))
     starts = jnp.asarray(mean, jnp.float32) + noise @ jnp.asarray(root.T, jnp.float32)
     curator = curator or Curator(rows, model, None, fixed_secret=SECRET)
-    begin = curator.trace(begin_program(sampler, start), keys, starts)
-    block = curator.trace(block_program(sampler, num_steps, 1), keys, *begin.shapes, jnp.int32(0))
+    begin = curator.trace(Begin(sampler, start), keys, starts)
+    block = curator.trace(Block(sampler, num_steps, 1), keys, *begin.shapes, jnp.int32(0))
     assert query is None or query in block.plan
     grant = curator.grant(
         {q: begin.plan.get(q, 0) + block.plan.get(q, 0) for q in {*begin.plan, *block.plan}}

@@ -330,7 +330,7 @@ def test_forecast_steps_are_those_that_the_curator_grants(name, plans):
     import numpy as np
 
     from dpmcmc import Curator
-    from dpmcmc.run.programs import begin_program, block_program
+    from dpmcmc.run.programs import Begin, Block
 
     for num_rows, dimension, epsilon, delta in plans:
         budget, model = (
@@ -342,10 +342,8 @@ def test_forecast_steps_are_those_that_the_curator_grants(name, plans):
         curator = Curator(rows, model, budget)
         recipe = recipe_of(name, model, num_rows, budget)
         keys = jax.random.split(jax.random.key(1), 1)
-        begin = curator.trace(
-            begin_program(recipe.sampler, recipe.start), keys, jnp.zeros((1, dimension))
-        )
-        step = curator.trace(block_program(recipe.sampler, 1), keys, *begin.shapes, jnp.int32(0))
+        begin = curator.trace(Begin(recipe.sampler, recipe.start), keys, jnp.zeros((1, dimension)))
+        step = curator.trace(Block(recipe.sampler, 1), keys, *begin.shapes, jnp.int32(0))
         assert curator.max_steps(begin.plan, step.plan) == forecast_steps(
             name, num_rows, dimension, budget
         )

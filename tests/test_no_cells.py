@@ -27,7 +27,7 @@ from dpmcmc import Budget, Curator, Federation, Model, PrivacyRefusal, models, r
 from dpmcmc.cli import main
 from dpmcmc.curator.grants import Grant
 from dpmcmc.queries import Gradient
-from dpmcmc.run.programs import begin_program
+from dpmcmc.run.programs import Begin
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -175,7 +175,7 @@ def test_a_curator_and_what_it_gives_out_hold_no_cell(rows):
     curator = Curator(rows, logistic(), Budget(1, 1e-3))
     keys, positions = jax.random.split(jax.random.key(0), 1), jnp.zeros((1, 3))
     sampler = dpmcmc.sgld(curator.model.log_prior, Gradient(2.0, 500.0), 0.01)
-    traced = curator.trace(begin_program(sampler), keys, positions)
+    traced = curator.trace(Begin(sampler), keys, positions)
     grant = curator.grant({Gradient(2.0, 500.0): 1})
     for value in (curator, grant, grant.statement(), curator.model, traced, traced.compile()):
         assert_holds_no_cell(value)

@@ -8,7 +8,7 @@ import pytest
 from dpmcmc import Curator
 from dpmcmc.accounting import accountants
 from dpmcmc.accounting.bill import entries, total_costs
-from dpmcmc.run.programs import begin_program
+from dpmcmc.run.programs import Begin
 from tests.cases.recipes import ALL, BUDGET, MODEL, public_recipes
 
 EACH = pytest.mark.parametrize("case", ALL, ids=str)
@@ -25,7 +25,7 @@ def test_the_start_asks_what_the_recipe_says(case):
     recipe = case.recipe
     keys = jax.random.split(jax.random.key(0), recipe.num_chains)
     positions = jnp.zeros((recipe.num_chains, MODEL.dimension))
-    program = begin_program(recipe.sampler, recipe.start)
+    program = Begin(recipe.sampler, recipe.start)
     plan = Curator(rows, MODEL, None).trace(program, keys, positions).plan
     assert plan == recipe.initial
 

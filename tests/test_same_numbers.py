@@ -18,7 +18,7 @@ from dpmcmc import Budget, Curator, demo, recipes
 from dpmcmc.accounting import accountants
 from dpmcmc.accounting.bill import entries, to_json, total_costs
 from dpmcmc.errors import PrivacyRefusal
-from dpmcmc.run.programs import begin_program, block_program
+from dpmcmc.run.programs import Begin, Block
 from dpmcmc.types import Unit
 from tests.cases.samplers import ALL
 from tests.chains import SECRET, compiled
@@ -40,10 +40,8 @@ def of_case(case):
     curator = Curator(case.rows, case.model, None, fixed_secret=SECRET)
     keys = jax.random.split(jax.random.key(0), NUM_CHAINS)
     positions = jnp.full((NUM_CHAINS, case.model.dimension), 0.1, jnp.float32)
-    begin = curator.trace(begin_program(case.sampler, case.start), keys, positions)
-    block = curator.trace(
-        block_program(case.sampler, NUM_STEPS, 1), keys, *begin.shapes, jnp.int32(0)
-    )
+    begin = curator.trace(Begin(case.sampler, case.start), keys, positions)
+    block = curator.trace(Block(case.sampler, NUM_STEPS, 1), keys, *begin.shapes, jnp.int32(0))
     plan = {
         query: begin.plan.get(query, 0) + block.plan.get(query, 0)
         for query in {**begin.plan, **block.plan}

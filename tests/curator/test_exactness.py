@@ -28,7 +28,7 @@ from dpmcmc import (
 from dpmcmc.curator.sums import exact_sum
 from dpmcmc.precision import always_double
 from dpmcmc.queries import Accept, Gradient, LogRatio
-from dpmcmc.run.programs import begin_program, block_program
+from dpmcmc.run.programs import Begin, Block
 from tests.chains import SECRET
 
 KEY = jax.random.key(3)
@@ -219,8 +219,8 @@ def test_a_row_is_clipped_whatever_arithmetic_the_environment_asks_for():
 def block_executable(curator, sampler, num_chains, dimension, num_steps):
     keys = jax.random.split(KEY, num_chains)
     positions = jnp.zeros((num_chains, dimension))
-    start = curator.trace(begin_program(sampler), keys, positions)
-    block = curator.trace(block_program(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
+    start = curator.trace(Begin(sampler), keys, positions)
+    block = curator.trace(Block(sampler, num_steps, 1), keys, *start.shapes, jnp.int32(0))
     return keys, positions, start, block
 
 
@@ -345,5 +345,5 @@ def test_a_hamiltonian_step_on_rows_with_a_linear_predictor_keeps_double_precisi
     sampler = hmc(model.log_prior, Gradient(1.0, 1.0), Accept(Barker(), 1.0), 0.1, 2)
     curator = Curator(rows, model, None)
     keys = jax.random.split(jax.random.key(0), 2)
-    begin = curator.trace(begin_program(sampler), keys, jnp.zeros((2, model.dimension)))
-    curator.trace(block_program(sampler, 2), keys, *begin.shapes, jnp.int32(0))
+    begin = curator.trace(Begin(sampler), keys, jnp.zeros((2, model.dimension)))
+    curator.trace(Block(sampler, 2), keys, *begin.shapes, jnp.int32(0))

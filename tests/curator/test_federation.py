@@ -223,10 +223,8 @@ def records(grant):
 def test_one_ask_is_on_every_owners_bill_once():
     federation = Federation(owners())
     keys = jax.random.split(jax.random.key(0), 3)
-    begin = federation.trace(programs.begin_program(tiny.PENALTY), keys, jnp.zeros((3, 1)))
-    block = federation.trace(
-        programs.block_program(tiny.PENALTY, 5), keys, *begin.shapes, jnp.int32(0)
-    )
+    begin = federation.trace(programs.Begin(tiny.PENALTY), keys, jnp.zeros((3, 1)))
+    block = federation.trace(programs.Block(tiny.PENALTY, 5), keys, *begin.shapes, jnp.int32(0))
     assert block.plan == {tiny.RATIO: 15}
     grant = federation.grant(block.plan)
     assert [dict(one.left) for one in records(grant).values()] == [block.plan] * 3

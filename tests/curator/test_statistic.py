@@ -27,7 +27,7 @@ from dpmcmc.curator.noise import stream
 from dpmcmc.curator.queries import statistic
 from dpmcmc.curator.sums import exact_sum
 from dpmcmc.queries import LogRatio, SufficientStatistic
-from dpmcmc.run.programs import begin_program, block_program
+from dpmcmc.run.programs import Begin, Block
 from dpmcmc.types import Unit
 from tests.curator.test_gradient import adversarial_rows, too_long
 
@@ -344,8 +344,8 @@ def test_the_loop_does_not_see_the_rows():
         "statistic": exponential_penalty(made, query, random_walk(0.1)),
         "ratio": penalty(made.log_prior, LogRatio(1.0, 1.0), random_walk(0.1)),
     }.items():
-        begin = curator.trace(begin_program(sampler), keys, jnp.zeros((2, 1)))
-        block = curator.trace(block_program(sampler, 50), keys, *begin.shapes, jnp.int32(0))
+        begin = curator.trace(Begin(sampler), keys, jnp.zeros((2, 1)))
+        block = curator.trace(Block(sampler, 50), keys, *begin.shapes, jnp.int32(0))
         # The loop over the steps has all draws; there is another, in which the sum is made before
         # it begins.
         loops = [

@@ -15,7 +15,7 @@ from dpmcmc.papers.dphmc import settings as hmc_comparison
 from dpmcmc.papers.fastmh import settings as fast_mh_comparison
 from dpmcmc.papers.thesis import settings as thesis_comparison
 from dpmcmc.queries import LogRatio, NonPrivateRatio
-from dpmcmc.run.programs import begin_program, block_program
+from dpmcmc.run.programs import Begin, Block
 from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -29,8 +29,8 @@ def asked(method: Method, problem, num_chains: int) -> tuple[dict, dict]:
     curator = Curator(problem.rows, problem.model, None)
     keys = jax.random.split(jax.random.key(0), num_chains)
     positions = jnp.broadcast_to(problem.truth, (num_chains, problem.model.dimension))
-    begin = curator.trace(begin_program(method.sampler), keys, positions)
-    step = curator.trace(block_program(method.sampler, 1, 1), keys, *begin.shapes, np.int32(0))
+    begin = curator.trace(Begin(method.sampler), keys, positions)
+    step = curator.trace(Block(method.sampler, 1, 1), keys, *begin.shapes, np.int32(0))
     return dict(begin.plan), dict(step.plan)
 
 

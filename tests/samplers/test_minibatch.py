@@ -25,7 +25,7 @@ from dpmcmc.curator.queries.correction import Correction
 from dpmcmc.curator.queries.fixed_batch import batch_sums
 from dpmcmc.curator.sums.exact_sum import Table
 from dpmcmc.queries import BatchBarker, BatchRatio, FixedBatch
-from dpmcmc.run.programs import begin_program, block_program
+from dpmcmc.run.programs import Begin, Block
 from dpmcmc.types import Unit
 from tests.cases.samplers import APPROXIMATE
 from tests.chains import COINS, COINS_MODEL, run_chains
@@ -321,6 +321,6 @@ def test_chains_of_twins_are_caught(case, twin):
 @pytest.mark.parametrize("case", APPROXIMATE, ids=str)
 def test_one_query_a_step(case):
     curator, keys = Curator(COINS, COINS_MODEL, None), jax.random.split(jax.random.key(0), 3)
-    begin = curator.trace(begin_program(case.sampler), keys, jnp.zeros((3, 1)))
-    block = curator.trace(block_program(case.sampler, 5), keys, *begin.shapes, jnp.int32(0))
+    begin = curator.trace(Begin(case.sampler), keys, jnp.zeros((3, 1)))
+    block = curator.trace(Block(case.sampler, 5), keys, *begin.shapes, jnp.int32(0))
     assert (begin.plan, block.plan) == ({}, {case.query: 15})

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from dpmcmc import Curator, one_component
-from dpmcmc.run.programs import begin_program, block_program
+from dpmcmc.run.programs import Begin, Block
 from dpmcmc.types import is_standing
 from tests.cases import by_schedule
 from tests.cases.samplers import ALL, LANGEVIN, public_functions
@@ -16,9 +16,9 @@ def test_plan_is_the_hand_count(case):
     curator = Curator(case.rows, case.model, None)
     keys = jax.random.split(jax.random.key(0), 3)
     begin = curator.trace(
-        begin_program(case.sampler, case.start), keys, jnp.zeros((3, case.model.dimension))
+        Begin(case.sampler, case.start), keys, jnp.zeros((3, case.model.dimension))
     )
-    block = curator.trace(block_program(case.sampler, 5), keys, *begin.shapes, jnp.int32(0))
+    block = curator.trace(Block(case.sampler, 5), keys, *begin.shapes, jnp.int32(0))
     assert begin.plan == {query: 3 * count for query, count in case.at_start.items()} | dict(
         case.by_the_start
     )
@@ -50,9 +50,9 @@ def test_thinning_does_not_change_the_bill():
     case = LANGEVIN[0]
     curator = Curator(case.rows, case.model, None)
     keys = jax.random.split(jax.random.key(0), 2)
-    begin = curator.trace(begin_program(case.sampler), keys, jnp.zeros((2, 2)))
+    begin = curator.trace(Begin(case.sampler), keys, jnp.zeros((2, 2)))
     plans = [
-        curator.trace(block_program(case.sampler, 6, thin), keys, *begin.shapes, jnp.int32(0)).plan
+        curator.trace(Block(case.sampler, 6, thin), keys, *begin.shapes, jnp.int32(0)).plan
         for thin in (1, 3)
     ]
     assert plans[0] == plans[1] == {case.query: 12}

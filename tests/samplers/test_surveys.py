@@ -30,7 +30,7 @@ from dpmcmc import (
 from dpmcmc.accounting import accountants
 from dpmcmc.diagnostics import of_survey
 from dpmcmc.queries import Curvature, Gradient
-from dpmcmc.run.programs import begin_program, block_program
+from dpmcmc.run.programs import Begin, Block
 from dpmcmc.samplers import start as start_module
 from dpmcmc.samplers.start import UNKNOWN, Released, Start, _Progress, _too_long, _weight_of_new
 from dpmcmc.samplers.surveys import Survey, log_likelihood
@@ -340,8 +340,8 @@ def test_a_recipe_tells_all_that_its_program_asks():
     curator = Curator(ROWS, MODEL, Budget(4.0, 1e-6))
     recipe = recipes.noise_aware_for(curator)
     keys, positions = jax.random.split(jax.random.key(0), 2), jnp.zeros((2, 2))
-    begin = curator.trace(begin_program(recipe.sampler, recipe.options["start"]), keys, positions)
-    step = curator.trace(block_program(recipe.sampler, 1, 1), keys, *begin.shapes, np.int32(0))
+    begin = curator.trace(Begin(recipe.sampler, recipe.options["start"]), keys, positions)
+    step = curator.trace(Block(recipe.sampler, 1, 1), keys, *begin.shapes, np.int32(0))
     assert dict(begin.plan) == dict(recipe.initial) and not step.plan
 
 

@@ -96,21 +96,61 @@ class Settings:
         number = asked.num_newton
         return {asked.newton: number, asked.matrices: number, asked.gradient: 1, asked.curvature: 1}
 
-    def start(self, rng_key: Key, position: Position, ask: Any) -> Any:
-        """The whole private start."""
+
+@dataclass(frozen=True)
+class Start:
+    """The whole private start. Equal settings make equal ones, for which what was compiled is kept.
+
+    Attributes:
+        settings: All queries of the run.
+    """
+
+    settings: Settings
+
+    def __call__(self, rng_key: Key, position: Position, ask: Any) -> Any:
         import jax
 
         from dpmcmc.samplers.whitened.start import opening, survey
 
+        public, asked = self.settings.public, self.settings.asked
         key_opening, key_survey = jax.random.split(rng_key)
-        begun = opening(self.public, self.asked, key_opening, position, ask)
-        return survey(self.public, self.asked, key_survey, begun, ask)
+        begun = opening(public, asked, key_opening, position, ask)
+        return survey(public, asked, key_survey, begun, ask)
 
-    def start_from(self, begun: Any, rng_key: Key, position: Position, ask: Any) -> Any:
-        """The rest of it."""
+
+@dataclass(frozen=True, eq=False)
+class Rest:
+    """What comes after an opening.
+
+    Attributes:
+        settings: All queries of the run.
+        begun: The opening.
+    """
+
+    settings: Settings
+    begun: Any
+
+    def __call__(self, rng_key: Key, position: Position, ask: Any) -> Any:
         from dpmcmc.samplers.whitened.start import survey
 
-        return survey(self.public, self.asked, rng_key, begun, ask)
+        return survey(self.settings.public, self.settings.asked, rng_key, self.begun, ask)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The sampler of the posterior given what was released.
+
+    Attributes:
+        settings: All queries of the run.
+    """
+
+    settings: Settings
+
+    def __call__(self, released: Any) -> Any:
+        from dpmcmc.samplers.whitened.posterior import whitened_posterior
+
+        settings = self.settings
+        return whitened_posterior(settings.public.log_prior, released, settings.is_radial)
 
 
 def settings(
@@ -228,18 +268,16 @@ def whitened(
         A recipe whose start releases all that the posterior is made of.
     """
     found = settings(model, rows, num_rows, budget, shared_by, is_weighted)
-    from dpmcmc.samplers.whitened.posterior import whitened_posterior
-
     noise = "radial" if found.is_radial else "Gaussian"
     weights = "rows far out count less" if is_weighted else "no row counts less than another"
     opening, rest = found.opening, found.rest
     return Recipe(
-        sampler=lambda released: whitened_posterior(model.log_prior, released, found.is_radial),
+        sampler=Posterior(found),
         query=None,
         name=SamplerName.noise_aware,
         words=f"noise-aware, in whitened coordinates: {NUM_ROUGH} rough steps, "
         f"{NUM_NEWTON} Newton steps, a last gradient with {noise} noise; {weights}",
-        start=found.start,
+        start=Start(found),
         initial=dict(Counter(opening) + Counter(rest)),
         num_chains=num_chains,
         warmup=0.1,
@@ -381,7 +419,7 @@ class Previewed:
         Returns:
             The recipe of a run that goes on from here.
         """
-        start = functools.partial(self.settings.start_from, self.begun)
+        start = Rest(self.settings, self.begun)
         return replace(recipe, start=start, initial=self.settings.rest, preview=None)
 
     def __str__(self) -> str:

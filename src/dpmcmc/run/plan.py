@@ -25,7 +25,7 @@ from dpmcmc.errors import BudgetExceeded, PrivacyRefusal
 from dpmcmc.finding import Finding, in_words, unless_it_fails
 from dpmcmc.results import arviz, files
 from dpmcmc.run import arguments, execute
-from dpmcmc.run.programs import begin_program, block_program
+from dpmcmc.run.programs import Begin, Block
 from dpmcmc.run.record import Record
 from dpmcmc.types import Ask, Key, Position, Sampler
 from dpmcmc.types import Plan as Queries
@@ -286,10 +286,10 @@ def _planned(
     """Trace, bill and check a run: all refusals happen here, before the budget is spent."""
     keys, positions = _beginning(rng_key, sampler, curator, initial_position, settings)
     thin = whole("thin", settings.thin)
-    begin = curator.trace(begin_program(sampler, settings.start), keys, positions)
+    begin = curator.trace(Begin(sampler, settings.start), keys, positions)
 
     def trace_block(size, thin):
-        return curator.trace(block_program(sampler, size, thin), keys, *begin.shapes, np.int32(0))
+        return curator.trace(Block(sampler, size, thin), keys, *begin.shapes, np.int32(0))
 
     one_step = trace_block(1, 1)
     _rehearse(curator.model, one_step.shapes, len(keys), settings)

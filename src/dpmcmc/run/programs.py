@@ -1,40 +1,48 @@
 """The programs of a run: how chains begin, and a block of steps.
 
-A block is compiled once and called again with the next step index.
+They are values: a further run with an equal sampler finds what was compiled for this one. A block
+is called again with the next step index.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from dpmcmc.types import Position, Sampler
+from dpmcmc.types import Ask, Position, Sampler
 
 
-def begin_program(sampler: Sampler | Callable[[Any], Sampler], start: Callable | None = None):
-    """A function from (ask, keys, positions) to the chains' first states.
+@dataclass(frozen=True)
+class Begin:
+    """How chains begin: from (ask, keys, positions) to their first states.
 
     It also returns what the private start has found, or None.
+
+    Attributes:
+        sampler: The sampler, or a function of what the start has found.
+        start: The private start, or None.
     """
 
-    def begin(ask, keys, positions):
+    sampler: Sampler | Callable[[Any], Sampler]
+    start: Callable | None = None
+
+    def __call__(self, ask: Ask, keys: Any, positions: Any) -> tuple[Any, Any]:
         # Steps fold in 0, 1, 2, ...; the start folds in the two largest indices.
         learned = None
-        if start is not None:
-            returned = start(jax.random.fold_in(keys[0], 2**32 - 2), positions[0], ask)
+        if self.start is not None:
+            returned = self.start(jax.random.fold_in(keys[0], 2**32 - 2), positions[0], ask)
             learned = _checked_state("start", returned, positions[0])
             positions = jnp.broadcast_to(learned.position, positions.shape)
         own_keys = jax.vmap(lambda key: jax.random.fold_in(key, 2**32 - 1))(keys)
-        init = _made(sampler, learned).init
+        init = _made(self.sampler, learned).init
         return learned, jax.vmap(
             lambda key, position: _first_state(init(key, position, ask), position)
         )(own_keys, positions)
-
-    return begin
 
 
 def _first_state(returned: Any, position: Position) -> Any:
@@ -48,14 +56,26 @@ def _first_state(returned: Any, position: Position) -> Any:
     )
 
 
-def block_program(sampler: Sampler | Callable[[Any], Sampler], num_steps: int, thin: int = 1):
-    """A function from (ask, keys, learned, states, first step) to (states, draws).
+@dataclass(frozen=True)
+class Block:
+    """A block of steps: from (ask, keys, learned, states, first step) to (states, draws).
 
     The draws are (positions, info) of every thin-th step.
+
+    Attributes:
+        sampler: The sampler, or a function of what the start has found.
+        num_steps: How many steps.
+        thin: Of how many steps one is kept.
     """
 
-    def block(ask, keys, learned, states, first_step):
-        made = _made(sampler, learned)
+    sampler: Sampler | Callable[[Any], Sampler]
+    num_steps: int
+    thin: int = 1
+
+    def __call__(
+        self, ask: Ask, keys: Any, learned: Any, states: Any, first_step: Any
+    ) -> tuple[Any, Any]:
+        made = _made(self.sampler, learned)
 
         def body(states, index):
             def step(key, state):
@@ -64,10 +84,9 @@ def block_program(sampler: Sampler | Callable[[Any], Sampler], num_steps: int, t
             states, info = jax.vmap(step)(keys, states)
             return states, (states.position, info)
 
-        states, draws = lax.scan(body, states, first_step + jnp.arange(num_steps, dtype=jnp.int32))
-        return states, jax.tree.map(lambda leaf: leaf[thin - 1 :: thin], draws)
-
-    return block
+        steps = first_step + jnp.arange(self.num_steps, dtype=jnp.int32)
+        states, draws = lax.scan(body, states, steps)
+        return states, jax.tree.map(lambda leaf: leaf[self.thin - 1 :: self.thin], draws)
 
 
 def _made(sampler: Sampler | Callable[[Any], Sampler], learned: Any) -> Sampler:

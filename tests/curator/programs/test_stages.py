@@ -1,5 +1,7 @@
 """A program in stages gives the same bits as the same program in one, for the same secret."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ from jax import lax
 
 from dpmcmc import Curator, models
 from dpmcmc.curator.programs.script import Answered, Pass, Script
+from dpmcmc.errors import PrivacyRefusal
 from dpmcmc.queries import Curvature, FilteredAccept, Gradient, WeightedCurvature, WeightedGradient
 from tests.chains import SECRET
 
@@ -137,3 +140,33 @@ def test_what_is_alike_is_compiled_once(quick_compilation):
 def test_the_bill_is_the_same(quick_compilation):
     curator = curator_of()
     assert compiled(a_loop, curator, True).plan == compiled(a_loop, curator, False).plan
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A program that is a value."""
+
+    noise_multiplier: float
+
+    def __call__(self, ask, rng_key, position):
+        return ask(rng_key, Gradient(MODEL.lipschitz, self.noise_multiplier), position)
+
+
+def test_equal_programs_share_a_script_and_no_secret(quick_compilation):
+    curators = [Curator(ROWS, MODEL, None) for _ in range(2)]
+    first, second = (compiled(Program(20.0), curator, True) for curator in curators)
+    assert first.compiled is second.compiled
+    assert compiled(Program(21.0), curators[0], True).compiled is not first.compiled
+    answers = [
+        curator.grant(executable.plan).run(executable, *ARGUMENTS).value
+        for curator, executable in zip(curators, (first, second), strict=True)
+    ]
+    assert np.any(answers[0] != answers[1])
+
+
+def test_a_program_of_another_curator_is_refused_though_its_script_is_shared(quick_compilation):
+    curators = [Curator(ROWS, MODEL, None) for _ in range(2)]
+    executables = [compiled(Program(20.0), curator, True) for curator in curators]
+    grant = curators[0].grant(executables[0].plan)
+    with pytest.raises(PrivacyRefusal, match="another curator"):
+        grant.run(executables[1], *ARGUMENTS)

@@ -5,6 +5,7 @@ They run on what their owners hold.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
@@ -24,11 +25,15 @@ from dpmcmc.curator.programs.script import script_of
 from dpmcmc.curator.programs.stages import NotInStages
 from dpmcmc.curator.records import Handle, keep, record_of
 from dpmcmc.errors import PrivacyRefusal, UnsupportedQuery
+from dpmcmc.keeping import keep_last
 from dpmcmc.precision import in_double, own_settings
 from dpmcmc.types import Answer, Plan, Query, is_standing
 
 Program = Callable[..., Any]
 Held = Any  # (table, secret) of one owner, or of several by name: a pytree
+# Traces and scripts of programs that are values: dataclasses, equal if they do the same
+_TRACES: dict[Any, Any] = {}
+_SCRIPTS: dict[Any, Any] = {}
 SECRET_SHAPE = jax.ShapeDtypeStruct((16,), np.uint32)
 
 
@@ -129,10 +134,25 @@ def _staged(traced: _Traced) -> Any:
     """The program in stages, or None where it has to be one."""
     if traced.is_spread or has_side_effects(traced.asking.jaxpr.jaxpr):
         return None
+    make = functools.partial(script_of, traced.owner, traced.asking, traced.stored)
     try:
-        return script_of(traced.owner, traced.asking, traced.stored)
+        return _kept(_SCRIPTS, traced.key, make)
     except NotInStages:
         return None
+
+
+def _kept(values: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+    """The value of the key; made anew without one, or where it cannot be compared."""
+    try:
+        hash(key)
+    except TypeError:
+        key = None
+    return make() if key is None else keep_last(values, key, make)
+
+
+def _hashable(shapes: Any) -> Any:
+    leaves, tree = jax.tree.flatten(shapes)
+    return tuple((leaf.shape, leaf.dtype) for leaf in leaves), tree
 
 
 class _Compiled(NamedTuple):
@@ -148,6 +168,7 @@ class _Traced(NamedTuple):
     owner: Any
     stored: Any  # shapes
     is_spread: bool  # over several devices
+    key: Any  # equal for what is compiled alike; None if nobody knows
 
     @property
     def shapes(self) -> Any:
@@ -194,16 +215,23 @@ def trace(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), owner.shapes()
         )
         held = jax.eval_shape(owner.hold, *on_no_device)
-        with jax.enable_x64(is_user_double):
-            asking = _trace_asking(functools.partial(program, _asking_about(owner, held)), shapes)
+
+        def trace_asking() -> Any:
+            with jax.enable_x64(is_user_double):
+                return _trace_asking(functools.partial(program, _asking_about(owner, held)), shapes)
+
+        key = None
+        if owner.kind is not None and dataclasses.is_dataclass(program):
+            what = owner.kind, program, is_user_double, jax.config.values["jax_default_device"]
+            key = what, *(_hashable(each) for each in (on_no_device, shapes))
+        asking = _kept(_TRACES, key, trace_asking)
         plan = count_queries(asking.jaxpr)
         stored = owner.shapes(plan)
 
         def run(hold, rows, nums_rows, secrets, *arguments):
             find = functools.partial(_find, owner, hold(rows, nums_rows, secrets))
-            return _unflattened(
-                asking.out_info, put_answers(asking.jaxpr, jax.tree.leaves(arguments), find)
-            )
+            found = put_answers(asking.jaxpr, jax.tree.leaves(arguments), find)
+            return _unflattened(asking.out_info, found)
 
         run = functools.partial(run, owner.hold) if spread is None else spread(run)
         # Arguments that are not used stay, so that the text says which is which
@@ -218,6 +246,7 @@ def trace(
                 owner,
                 stored,
                 spread is not None,
+                key,
             ),
         )
         return traced

@@ -145,7 +145,7 @@ def _chances(labelled: Labelled) -> np.ndarray:
         return jax.nn.softmax(logs, axis=0)
 
     with jax.default_device(jax.local_devices(backend="cpu")[0]), jax.enable_x64(True):
-        return np.asarray(all_logs(ENDS))
+        return np.asarray(all_logs(jnp.asarray(ENDS)))
 
 
 def frame_of(rows: RowSet, step: float, matrix: Array, phi: Array) -> Frame:
