@@ -246,6 +246,8 @@ class CenteredShares:
 
 
 NUM_ROUGH, NUM_NEWTON = 3, 2
+# What is left of the way, and the curvature's errors, widen a posterior as so much more noise would
+OTHER_ERRORS = 1.4
 
 
 @dataclass(frozen=True)
@@ -390,7 +392,7 @@ class CenteredPreview(Preview):
 
         def program(ask, rng_key, position):
             begun = centered_opening(settings.facts, settings.asked, rng_key, position, ask)
-            widths = expected_widths(settings.facts, begun, settings.noise)
+            widths = expected_widths(settings.facts, begun, OTHER_ERRORS * settings.noise)
             return begun, widths
 
         return curator.trace(program, rng_key, position)

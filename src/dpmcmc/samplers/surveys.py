@@ -60,7 +60,8 @@ from dpmcmc.samplers.whitened.posterior import ROUNDING, Draw, DrawInfo, symmetr
 from dpmcmc.types import Answer, Array, Ask, Key, Position, Query, Sampler, Vectors
 
 NUM_SCALES = 16  # of the mixture that radial noise is
-CHANGE = 0.15  # of the curvature, that weights of answers allow for
+CHANGE = 0.1  # of the curvature, that weights of answers allow for
+FIRST = 0.8  # of the first Gram matrix, that is left near the posterior
 NOISE = 0.5  # of the largest eigenvalue that noise alone is likely to have: no smaller one is taken
 MOST_RESCALED = 4.0  # by which factor an earlier Gram matrix may be changed to match a later one
 NUM_SOLVING = 40  # steps towards a maximum, which ask nothing
@@ -451,6 +452,7 @@ def centered_opening(
     number = asked.num_rough + asked.num_newton + 1
     key_gram, key_steps = jax.random.split(rng_key)
     gram = _in_type_of(position, ask(key_gram, asked.gram, position))
+    gram = Answer(FIRST * gram.value, FIRST**2 * gram.variance)
     none = jnp.zeros((number, position.size), position.dtype)
     unknown = jnp.full(number, UNKNOWN, position.dtype)
     begun = Approach(position, gram, none, none, unknown, 1 / unknown, unknown[0])
