@@ -244,11 +244,11 @@ def test_a_model_without_vectors_or_with_a_private_count_keeps_its_survey():
         assert not any(type(query) is RowGram for query in recipe.initial)
 
 
-def around_a_center(arrival, gram=100.0):
+def around_a_center(arrival, gram=100.0, variance=30.0):
     one = np.eye(2, dtype=np.float32)
     return Survey(
         np.zeros(3, np.float32),
-        Answer(np.zeros(3, np.float32), np.float32(1e4)),
+        Answer(np.zeros(3, np.float32), np.float32(variance)),
         Answer(np.eye(3, dtype=np.float32), np.float32(1.0)),
         gram=Answer(gram * one, np.float32(1.0)),
         arrival=Answer(np.float32([arrival, 0, 0]), np.float32(4.0)),
@@ -257,11 +257,17 @@ def around_a_center(arrival, gram=100.0):
 
 @pytest.mark.parametrize("arrival, is_reported", [(8.0, False), (8.2, True)])
 def test_a_last_gradient_that_contradicts_the_others_is_reported(arrival, is_reported):
-    """Of 1 000 that are nothing but noise one is reported: chi^2 > 16.3. A posterior that is much
-    wider than without privacy is not, if its curvature is known.
-    """
+    """Of 1 000 that are nothing but noise one is reported: chi^2 > 16.3."""
     codes = [each.code for each in of_survey(GAUSSIAN, around_a_center(arrival))]
     assert codes == ["widening"] + ["not-arrived"] * is_reported
+
+
+@pytest.mark.parametrize("variance, code", [(30.0, "widening"), (40.0, "too-wide")])
+def test_where_the_curvature_is_known_a_posterior_may_be_twice_as_wide(variance, code):
+    """Without a prior, by the square root of 1 + variance: 5.6 and 6.4 times."""
+    flat = GAUSSIAN._replace(log_prior=lambda position: 0.0 * jnp.sum(position))
+    flat = flat._replace(self_concordance=None)
+    assert [each.code for each in of_survey(flat, around_a_center(0.0, 100.0, variance))] == [code]
 
 
 @pytest.mark.parametrize("gram, is_reported", [(2.1, False), (1.9, True)])

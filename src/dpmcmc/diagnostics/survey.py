@@ -18,6 +18,8 @@ from dpmcmc.types import Answer, Model
 MAX_HESSIAN_CHANGE = 2.0
 # The widening where no such factor is known: beyond it they held as little as 60 % of the time
 MAX_WIDENING = 3.0
+# The same where a model knows the curvature in the direction that is widest
+MAX_KNOWN = 6.0
 LEAST = 1e-9  # of the largest precision: a smaller one counts as zero
 BY_CHANCE = 1e-3  # how often noise alone is taken for data
 MOSTLY = 0.25  # of the square of a direction: parameters with so much of it are named
@@ -79,8 +81,8 @@ def of_survey(model: Model, start: Any) -> list[Finding]:
         )
     total = np.asarray(gradient.value, float) + pull
     gram = getattr(start, "gram", None)
-    is_judged = gram is None  # of a Gram matrix: by `_of_hidden_directions` and `_of_arrival`
-    widths = _of_widths(-prior, hessian, start.combined.gradient, model.self_concordance, is_judged)
+    limit = MAX_WIDENING if gram is None else MAX_KNOWN
+    widths = _of_widths(-prior, hessian, start.combined.gradient, model.self_concordance, limit)
     hidden = _of_hidden_directions(model, hessian if gram is None else gram)
     return widths + hidden + _of_distance(total, start) + _of_arrival(start)
 
@@ -130,7 +132,7 @@ def _of_widths(
     hessian: Answer,
     gradient: Answer,
     self_concordance: float | None,
-    is_judged: bool,
+    limit: float,
 ) -> list[Finding]:
     values, axes = np.linalg.eigh(np.asarray(hessian.value, float))
     values = np.maximum(values, 0)
@@ -154,10 +156,10 @@ def _of_widths(
     )
     numbers = {"least": least, "most": most}
     if self_concordance is None:
-        is_inaccurate = is_judged and not most <= MAX_WIDENING
+        is_inaccurate = not most <= limit
         why = (
             "The normal approximation of the likelihood fails where noise widens the posterior "
-            f"more than {MAX_WIDENING:g} times"
+            f"more than {limit:g} times"
         )
     else:
         longest = np.linalg.eigvalsh(with_noise).min() ** -0.5

@@ -30,7 +30,7 @@ from dpmcmc.recipes.budgets import (
     public_facts,
     sensitivity,
 )
-from dpmcmc.recipes.hope import warn_of_widening
+from dpmcmc.recipes.hope import warn_of_widening, why_hopeless
 from dpmcmc.recipes.recipe import Recipe, SamplerName, clip_words
 from dpmcmc.recipes.start import (
     CURVATURE_SHARE,
@@ -248,6 +248,7 @@ class CenteredShares:
 NUM_ROUGH, NUM_NEWTON = 3, 2
 # What is left of the way, and the curvature's errors, widen a posterior as so much more noise would
 OTHER_ERRORS = 1.4
+KNOWN = 2.0  # times as wide as others a parameter may be whose curvature is known
 
 
 @dataclass(frozen=True)
@@ -403,27 +404,42 @@ class CenteredPreviewed(Previewed):
     """What was released first, and what to expect.
 
     Attributes:
-        num_judged: How many parameters, the first ones, a run must not make too wide. Of the others
-            the curvature is known: they are wide beside what the rows alone would say, but not in
-            themselves.
+        num_noisy: How many parameters, the first ones, have a curvature that is released. Of the
+            others it is known: they may be wider (`KNOWN`) beside what the rows alone would say,
+            and are narrow in themselves.
 
     Example:
         >>> seen = CenteredPreviewed(None, None, {"age": 1.2, "noise_scale": 3.5}, None, 1)
         >>> seen.worst, seen.is_hopeless
-        ('age', False)
+        ('noise_scale', False)
+        >>> CenteredPreviewed(None, None, {"age": 3.1, "noise_scale": 3.5}, None, 1).worst
+        'age'
     """
 
-    num_judged: int = 0
+    num_noisy: int = 0
 
     @property
-    def widest(self) -> float:
-        """The largest of those that are judged."""
-        return max(list(self.widenings.values())[: self.num_judged])
+    def _judged(self) -> dict[str, float]:
+        """The widening of each parameter, over how much wider it may be than others."""
+        return {
+            name: widening if index < self.num_noisy else widening / KNOWN
+            for index, (name, widening) in enumerate(self.widenings.items())
+        }
 
     @property
     def worst(self) -> str:
-        """The name of that one."""
-        return max(list(self.widenings)[: self.num_judged], key=lambda name: self.widenings[name])
+        """The name of the parameter that is widest for what it may be."""
+        return max(self._judged, key=lambda name: self._judged[name])
+
+    @property
+    def widest(self) -> float:
+        """The widening of that one."""
+        return self.widenings[self.worst]
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the rest of the budget buys too little."""
+        return why_hopeless(widening=self._judged[self.worst]) is not None
 
 
 def noise_aware_for(
