@@ -248,7 +248,9 @@ class CenteredShares:
 NUM_ROUGH, NUM_NEWTON = 3, 2
 # What is left of the way, and the curvature's errors, widen a posterior as so much more noise would
 OTHER_ERRORS = 1.4
-KNOWN = 2.0  # times as wide as others a parameter may be whose curvature is known
+# Times as wide as others a parameter may be whose curvature is known: a quarter more than findings
+# allow in the end, for a forecast is rough
+KNOWN = 2.5
 
 
 @dataclass(frozen=True)
