@@ -8,9 +8,12 @@ import jax.numpy as jnp
 from dpmcmc import Answer, Unit
 from dpmcmc.queries import (
     CenteredGradient,
+    CenteredRadialGradient,
     Gradient,
     Gram,
     NormCounts,
+    RadialGradient,
+    RowGram,
     WeightedCurvature,
     WeightedGradient,
     WeightedRadialGradient,
@@ -28,6 +31,13 @@ def asker(model, rows):
         if isinstance(query, Gradient | CenteredGradient):
             total = _total(model, jax.grad(model.log_likelihood), rows, points[0])
             return _noisy(key, total, 2 * query.clip * query.noise_multiplier)
+        if isinstance(query, RadialGradient | CenteredRadialGradient):
+            total = _total(model, jax.grad(model.log_likelihood), rows, points[0])
+            return _radial(key, query, total, 2 * query.clip)
+        if isinstance(query, RowGram):
+            vectors = jax.vmap(lambda *row: model.vectors.of_row(points[0], row))(*rows)
+            spread = 2**0.5 * query.length**2 * query.noise_multiplier
+            return _symmetric(key, vectors.T @ vectors, spread)
         if hasattr(query, "clip"):  # a Curvature
             total = -_total(model, jax.hessian(model.log_likelihood), rows, points[0])
             return _symmetric(key, total, 2 * query.clip * query.noise_multiplier)
@@ -65,6 +75,10 @@ def _of_weighted(key, query, model, public, rows, moved, points):
     if isinstance(query, WeightedGradient):
         return _noisy(key, total, bound * query.noise_multiplier)
     assert isinstance(query, WeightedRadialGradient)
+    return _radial(key, query, total, bound)
+
+
+def _radial(key, query, total, bound):
     key_direction, key_length = jax.random.split(key)
     direction = jax.random.normal(key_direction, total.shape)
     length = jnp.sum(jax.random.exponential(key_length, (query.dimension,)))

@@ -36,6 +36,7 @@ from dpmcmc.queries import (
     BatchBarker,
     BatchRatio,
     CenteredGradient,
+    CenteredRadialGradient,
     ClippedGradients,
     ClippedRatios,
     Count,
@@ -48,11 +49,14 @@ from dpmcmc.queries import (
     PenaltyAccept,
     PoissonBatch,
     RadialGradient,
+    RowGram,
     SufficientStatistic,
     TunaBarker,
     TunaRatio,
 )
+from dpmcmc.types import Vectors
 
+AXIS = np.float32([1.0, 0.0])
 MODEL = Model(  # ratio, gradient and curvature of a row are its cells
     log_likelihood=lambda position, row: row[0] * position[0] + row[1] * position[0] ** 2 / 2,
     log_prior=lambda position: 0.0,
@@ -62,6 +66,8 @@ MODEL = Model(  # ratio, gradient and curvature of a row are its cells
     center=lambda position: jnp.asarray([0.5, -0.5]),
     spread=1.0,
     kinds=Kinds(("low", "high"), lambda row: (row[0] > 0).astype(jnp.int32)),
+    # Of high and low rows they are at right angles, where products are farthest apart
+    vectors=Vectors(lambda position, row: jnp.where(row[0] > 0, AXIS, 1 - AXIS) * row, 1.0, None),
 )
 HERE, THERE = np.zeros(2, np.float32), np.array([1.0, 0.0], np.float32)  # a move of length 1
 # Beyond every clip
@@ -92,8 +98,10 @@ def asking(query: Any):
     of_one_point = (
         Gradient
         | CenteredGradient
+        | CenteredRadialGradient
         | RadialGradient
         | Curvature
+        | RowGram
         | SufficientStatistic
         | Count
         | ClippedGradients
@@ -111,7 +119,9 @@ SLOW = [
     Case(Gradient(1.0, 1.0), Gradient(1.0, 1.15)),
     Case(CenteredGradient(1.0, 1.0), CenteredGradient(1.0, 1.15)),
     Case(RadialGradient(1.0, 1.0, 2), RadialGradient(1.0, 0.85, 2)),
+    Case(CenteredRadialGradient(1.0, 1.0, 2), CenteredRadialGradient(1.0, 0.85, 2)),
     Case(Curvature(1.0, 1.0), Curvature(1.0, 1.15)),
+    Case(RowGram(1.0, 1.0), RowGram(1.0, 1.15)),
     Case(SufficientStatistic(1.0), SufficientStatistic(1.15)),
     Case(Count(1.0), Count(1.15)),
     Case(Accept(LazyBarker(0.5), 0.5), Accept(LazyBarker(0.5), 0.35)),
@@ -130,6 +140,7 @@ ABSENT = [
         Case(Gradient(1.0, 1.0), Gradient(1.0, 1.15)),
         Case(RadialGradient(1.0, 1.0, 2), RadialGradient(1.0, 0.85, 2)),
         Case(Curvature(1.0, 1.0), Curvature(1.0, 1.15)),
+        Case(RowGram(1.0, 1.0), RowGram(1.0, 1.15)),
         Case(SufficientStatistic(1.0), SufficientStatistic(1.15)),
         Case(Count(1.0), Count(1.15)),
         # Both of the other tables' rows would be clipped

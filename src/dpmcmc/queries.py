@@ -67,10 +67,15 @@ from dpmcmc.curator.noise.stream import random_words
 from dpmcmc.curator.queries.accept import Accept, PenaltyAccept
 from dpmcmc.curator.queries.batches import FixedBatch, PoissonBatch
 from dpmcmc.curator.queries.count import ClippedGradients, ClippedRatios, Count
-from dpmcmc.curator.queries.curvature import Curvature
+from dpmcmc.curator.queries.curvature import Curvature, RowGram
 from dpmcmc.curator.queries.filtered import FilteredAccept
 from dpmcmc.curator.queries.fixed_batch import BatchBarker, BatchRatio
-from dpmcmc.curator.queries.gradient import CenteredGradient, Gradient, RadialGradient
+from dpmcmc.curator.queries.gradient import (
+    CenteredGradient,
+    CenteredRadialGradient,
+    Gradient,
+    RadialGradient,
+)
 from dpmcmc.curator.queries.log_ratio import LogRatio
 from dpmcmc.curator.queries.nonprivate import (
     NonPrivateAccept,
@@ -107,6 +112,7 @@ __all__ = [
     "BatchBarker",
     "BatchRatio",
     "CenteredGradient",
+    "CenteredRadialGradient",
     "ClippedGradients",
     "ClippedRatios",
     "Count",
@@ -125,6 +131,7 @@ __all__ = [
     "PublishedFastMH",
     "Query",
     "RadialGradient",
+    "RowGram",
     "SufficientStatistic",
     "Table",
     "Traits",

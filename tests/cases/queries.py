@@ -18,6 +18,7 @@ from dpmcmc.queries import (
     BatchBarker,
     BatchRatio,
     CenteredGradient,
+    CenteredRadialGradient,
     ClippedGradients,
     ClippedRatios,
     Count,
@@ -35,6 +36,7 @@ from dpmcmc.queries import (
     PoissonBatch,
     PublishedFastMH,
     RadialGradient,
+    RowGram,
     SufficientStatistic,
     TunaBarker,
     TunaMetropolis,
@@ -50,6 +52,8 @@ MODEL = models.gaussian(np.eye(2), prior_scale=1.0, radius=2.0)
 # The same with labels, for queries that need a model with public tables
 LABELLED_ROWS = ROWS / 2, np.arange(12, dtype=np.float32) % 2
 LABELLED_MODEL = models.logistic(2, radius=1.0)
+# And with vectors of the rows
+ROBUST_MODEL = models.robust_linear(2, radius=1.0, response_bound=1.0)
 POISSON, FIXED = PoissonBatch(0.1), FixedBatch(6, of=12)
 
 # The shapes of what a query is asked with: a position; a proposal too; the public part of the
@@ -95,7 +99,9 @@ ALL = [
     Case(Gradient(1.0, 3.0, FIXED), ONE, MAX_DIMENSION * GRID + batches.TV_ERROR, 0.5),
     Case(CenteredGradient(1.0, 3.0), ONE, MAX_DIMENSION * GRID),
     Case(RadialGradient(1.0, 0.5, 2), ONE, radial.radial_tv_error(2, 4.0 * FULL)),
+    Case(CenteredRadialGradient(1.0, 0.5, 2), ONE, radial.radial_tv_error(2, 4.0 * FULL)),
     Case(Curvature(1.0, 3.0), ONE, MAX_DIMENSION * GRID),
+    Case(RowGram(1.0, 3.0), [(3,)], MAX_DIMENSION * OF_MATRIX, None, ROBUST_MODEL, LABELLED_ROWS),
     Case(SufficientStatistic(3.0), ONE, MAX_DIMENSION * GRID),
     Case(ClippedRatios(1.0, 3.0), TWO, gaussian.gaussian_tv_error(3.0 * FULL)),
     Case(ClippedGradients(1.0, 3.0), ONE, gaussian.gaussian_tv_error(3.0 * FULL)),

@@ -557,6 +557,7 @@ def _shared_model(owners: Mapping[str, Curator]) -> Model:
         hessian_bound=hessian_bound,
         center=center,
         spread=spread,
+        vectors=None,  # what one owner's rows are expected to be is not what all of them are
         self_concordance=self_concordance,
         declared=declared,
     )

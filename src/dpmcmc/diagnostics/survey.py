@@ -18,6 +18,8 @@ from dpmcmc.types import Answer, Model
 MAX_HESSIAN_CHANGE = 2.0
 # The widening where no such factor is known: beyond it they held as little as 60 % of the time
 MAX_WIDENING = 3.0
+# The same where a model knows the curvature in the direction that is widest
+MAX_KNOWN = 6.0
 LEAST = 1e-9  # of the largest precision: a smaller one counts as zero
 BY_CHANCE = 1e-3  # how often noise alone is taken for data
 MOSTLY = 0.25  # of the square of a direction: parameters with so much of it are named
@@ -38,7 +40,7 @@ def of_start(start: Any) -> list[Finding]:
         >>> [finding.code for finding in of_start(start)]
         ['nothing-but-noise']
     """
-    answer = getattr(start, "hessian", None)
+    answer = getattr(start, "gram", None) or getattr(start, "hessian", None)
     if not isinstance(answer, Answer) or np.ndim(answer.value) != 2:  # a start of another kind
         return []
     # If it is nothing but noise this is chi-squared, with one degree of freedom for each entry of
@@ -78,8 +80,11 @@ def of_survey(model: Model, start: Any) -> list[Finding]:
             for of in (jax.grad, jax.hessian)
         )
     total = np.asarray(gradient.value, float) + pull
-    widths = _of_widths(-prior, hessian, start.combined.gradient, model.self_concordance)
-    return widths + _of_hidden_directions(model, hessian) + _of_distance(total, start)
+    gram = getattr(start, "gram", None)
+    limit = MAX_WIDENING if gram is None else MAX_KNOWN
+    widths = _of_widths(-prior, hessian, start.combined.gradient, model.self_concordance, limit)
+    hidden = _of_hidden_directions(model, hessian if gram is None else gram)
+    return widths + hidden + _of_distance(total, start) + _of_arrival(start)
 
 
 def _of_hidden_directions(model: Model, hessian: Answer) -> list[Finding]:
@@ -123,7 +128,11 @@ def labels(model: Model, places: np.ndarray) -> list[str]:
 
 
 def _of_widths(
-    prior: np.ndarray, hessian: Answer, gradient: Answer, self_concordance: float | None
+    prior: np.ndarray,
+    hessian: Answer,
+    gradient: Answer,
+    self_concordance: float | None,
+    limit: float,
 ) -> list[Finding]:
     values, axes = np.linalg.eigh(np.asarray(hessian.value, float))
     values = np.maximum(values, 0)
@@ -147,10 +156,10 @@ def _of_widths(
     )
     numbers = {"least": least, "most": most}
     if self_concordance is None:
-        is_inaccurate = not most <= MAX_WIDENING
+        is_inaccurate = not most <= limit
         why = (
             "The normal approximation of the likelihood fails where noise widens the posterior "
-            f"more than {MAX_WIDENING:g} times"
+            f"more than {limit:g} times"
         )
     else:
         longest = np.linalg.eigvalsh(with_noise).min() ** -0.5
@@ -189,14 +198,29 @@ def _of_distance(gradient: np.ndarray, start: Any) -> list[Finding]:
     size = float(gradient @ np.linalg.solve(spread, gradient))
     if size <= special.chdtri(len(gradient), BY_CHANCE):
         return []
-    excess = (size / len(gradient)) ** 0.5
-    return [
-        severe(
-            "not-arrived",
-            "The private start has not arrived: where it ended, the gradient of the posterior is "
-            f"{excess:.2g} times what noise explains. Effects are strong, the rows few or limits "
-            "of the prior in the way, and the posterior cannot be computed well from there. A "
-            "start from a better public guess would help, or another sampler (sgld).",
-            excess=excess,
-        )
-    ]
+    return [_not_arrived((size / len(gradient)) ** 0.5)]
+
+
+def _of_arrival(start: Any) -> list[Finding]:
+    """A last gradient that contradicts all that were asked before it, and so the curvature that led
+    there.
+    """
+    arrival = getattr(start, "arrival", None)
+    if arrival is None:
+        return []
+    size = float(np.sum(np.square(np.asarray(arrival.value, float)))) / float(arrival.variance)
+    dimension = len(arrival.value)
+    if size <= special.chdtri(dimension, BY_CHANCE):
+        return []
+    return [_not_arrived((size / dimension) ** 0.5)]
+
+
+def _not_arrived(excess: float) -> Finding:
+    return severe(
+        "not-arrived",
+        "The private start has not arrived: where it ended, the gradient of the posterior is "
+        f"{excess:.2g} times what noise explains. Effects are strong, the rows few or limits "
+        "of the prior in the way, and the posterior cannot be computed well from there. A "
+        "start from a better public guess would help, or another sampler (sgld).",
+        excess=excess,
+    )

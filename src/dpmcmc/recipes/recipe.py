@@ -55,6 +55,7 @@ class Recipe:
         counting: A count of rows that comes before everything else, or None.
         preview: What is released first, with a forecast, or None: a run may stop after it.
         no_count: Why there is no count, in words; empty if there is one.
+        is_closing: Whether the start ends with a release that closes a budget that is shared so.
 
     Example:
         >>> import dpmcmc
@@ -80,6 +81,7 @@ class Recipe:
     counting: Any = None
     preview: Any = None
     no_count: str = "only noise-aware takes one"
+    is_closing: bool = False
 
     @property
     def options(self) -> dict[str, Any]:
@@ -111,6 +113,8 @@ class Recipe:
         """
         if self.preview is not None and self.preview.is_closing:
             return dict(self.preview.settings.rest)
+        if self.is_closing:
+            return dict(self.initial)
         return {**self.initial, **({} if self.counting is None else self.counting.plan)}
 
     def per_step(self, num_chains: int) -> dict[Any, int]:

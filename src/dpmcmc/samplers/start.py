@@ -157,7 +157,7 @@ def newton_start(
             answer = ask(jax.random.fold_in(key_hessians, index), hessian_query, at)
             # A symmetric matrix of noise of variance v has eigenvalues up to about sqrt(2 d v).
             floor = jnp.sqrt(2 * position.size * answer.variance)
-            precision = lift(answer.value - _zero_if_undefined(jax.hessian(log_prior)(at)), floor)
+            precision = lift(answer.value - zero_if_undefined(jax.hessian(log_prior)(at)), floor)
             return jax.tree.map(
                 lambda found: jnp.asarray(found, position.dtype), (answer, precision)
             )
@@ -166,7 +166,7 @@ def newton_start(
             trial = last.point + last.step
             asked = ask_hessian(index, trial) if asks_hessian else None
             answer = ask(jax.random.fold_in(key_steps, index), query, trial)
-            gradient = answer.value + _zero_if_undefined(jax.grad(log_prior)(trial))
+            gradient = answer.value + zero_if_undefined(jax.grad(log_prior)(trial))
             gradient = gradient.astype(position.dtype)
             variance = jnp.asarray(jnp.max(answer.variance), position.dtype)
             return _advance(log_prior, last, trial, gradient, variance, asked)
@@ -181,7 +181,7 @@ def newton_start(
         last = _Progress(position, zero, unknown, zero, precision, first)
         for query, asks_hessian, begin, end in _phases(plan, num_hessians):
             last = lax.fori_loop(begin, end, functools.partial(newton, query, asks_hessian), last)
-        gradient = last.gradient - _zero_if_undefined(jax.grad(log_prior)(last.point))
+        gradient = last.gradient - zero_if_undefined(jax.grad(log_prior)(last.point))
         included = Released(last.point, Answer(gradient, last.variance))
         return Start(last.point + last.step, last.precision, last.hessian, included)
 
@@ -319,7 +319,7 @@ def corrected(
     return precision + jnp.where(is_known, update, 0)
 
 
-def _zero_if_undefined(derivative: Array) -> Array:
+def zero_if_undefined(derivative: Array) -> Array:
     """With 0 where a prior has no derivative, such as |x| at 0: one entry that is not a number
     would waste everything that is paid for.
     """

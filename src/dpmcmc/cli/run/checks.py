@@ -90,7 +90,6 @@ def filter_name(
     shared_by: SharedBy | None,
     part: str | None,
     ledger: Path | None,
-    is_whitened: bool,
 ) -> str | None:
     """How the budget is shared.
 
@@ -110,7 +109,7 @@ def filter_name(
         )
     if name is SamplerName.noise_aware:
         by_parts = SharedBy.gaussian_dp.value
-        if part is not None or not is_whitened or _shared_by_of(ledger) == by_parts:
+        if part is not None or _shared_by_of(ledger) == by_parts:
             return by_parts
         return SharedBy.gaussian_then_radial.value
     return None if shared_by is None else shared_by.value

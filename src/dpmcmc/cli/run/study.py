@@ -147,7 +147,7 @@ def _curator(
     name: SamplerName,
 ) -> tuple[Any, list[str]]:
     """Who holds the rows, and what it warns of."""
-    from dpmcmc import Curator, recipes
+    from dpmcmc import Curator
 
     budget = promise.budget
     file: Path = table.table
@@ -156,7 +156,6 @@ def _curator(
         promise.shared_by,
         promise.part,
         promise.ledger,
-        recipes.is_whitened(problem.model),
     )
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", LargeDelta)

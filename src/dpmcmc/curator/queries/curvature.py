@@ -29,12 +29,14 @@ from dpmcmc.curator.sums.exact_sum import (
     sum_row_vectors,
 )
 from dpmcmc.curator.sums.rowwise import rowwise
+from dpmcmc.domains.bounds import apart
 from dpmcmc.types import Answer, Array, Model, Unit
 
 ALMOST = 1 - 1e-9  # a proved bound is rounded
 # The noise on integer rows has a grid so much finer than their sums that off the diagonal, where it
 # is smaller, it is no coarser than that on other rows: 127^2 2^17 / sqrt(2) > 2^30
 NOISE_BITS = 17
+GRAM_BITS = 15  # of a vector whose products are summed: so that these have 30
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,117 @@ class Curvature:
         return costs.Gaussian(
             self.noise_multiplier, vector_tv_error(integer_sigma(self.noise_multiplier, unit))
         )
+
+
+@dataclass(frozen=True)
+class RowGram:
+    """The noisy Gram matrix of vectors that a model makes of its rows (`Model.vectors`).
+
+    Released is  sum_i clip(r_i) clip(r_i)' + noise,  r_i the vector of row i at a position: a
+    symmetric matrix. It takes less noise than a `Curvature` with the same matrices, for two
+    products r r' and s s' of length at most length^2 are at most sqrt(2) length^2 apart. The noise
+    on the diagonal has the standard deviation s = noise_multiplier * (sqrt(2) length^2 when a row
+    is replaced, length^2 when one is added or removed) * rows per person, off the diagonal
+    s / sqrt(2); `variance` is s^2. A vector with an entry that is no number counts as zero.
+
+    Attributes:
+        length: The largest length of one row's vector: a longer one is shortened to it.
+        noise_multiplier: Standard deviation of the noise, divided by the sensitivity of the sum.
+
+    Raises:
+        ValueError: A number is not positive and finite.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> query = queries.RowGram(length=1.0, noise_multiplier=10.0)
+        >>> round(query.cost(Unit()).rho(), 4)
+        0.005
+    """
+
+    released: ClassVar[str] = (
+        "Gram matrices of vectors of the rows, each clipped, with Gaussian noise"
+    )
+    adds: ClassVar[bool] = True  # the answers of several owners
+
+    length: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "length", "noise_multiplier")
+
+    def answer(self, key: Array, model: Model, rows: Table, position: Array) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+
+        Raises:
+            ValueError: The model has no `vectors`, or ones that are too long.
+        """
+        total = gram_sum(model, rows, position, self.length)
+        row, column = np.triu_indices(len(total))
+        is_diagonal = row == column
+        upper = total[row, column]
+        sigma = _gram_sigma(self.noise_multiplier, rows.unit)
+        unit = (self.length / 2.0**GRAM_BITS) ** 2
+        key_diagonal, key_rest = stream.random_words(key, (2, 8))
+        diagonal = noisy(key_diagonal, upper[is_diagonal], sigma, unit)
+        rest = noisy(key_rest, upper[~is_diagonal], sigma / np.sqrt(2), unit)
+        value = jnp.zeros(len(row)).at[is_diagonal].set(diagonal.value)
+        return Answer(symmetric(value.at[~is_diagonal].set(rest.value)), diagonal.variance)
+
+    def cost(self, unit: Unit) -> costs.Gaussian:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+        """
+        sigma = _gram_sigma(self.noise_multiplier, unit)
+        return costs.Gaussian(self.noise_multiplier, vector_tv_error(sigma / np.sqrt(2)))
+
+
+def _gram_sigma(noise_multiplier: float, unit: Unit) -> float:
+    """The standard deviation of the noise on the diagonal, in integers."""
+    return float(noise_multiplier) * apart(unit) * 4.0**GRAM_BITS
+
+
+def gram_sum(model: Model, table: Table, position: Array, length: float) -> Array:
+    """The exact integer sum of r r', r the rows' clipped vectors / length on the grid 2^-GRAM_BITS.
+
+    Entries are truncated towards zero, so that no vector is longer than 2^GRAM_BITS.
+    """
+    if model.vectors is None:
+        raise ValueError("the model has no `vectors` to make a Gram matrix of: use Curvature")
+    of_row = model.vectors.of_row
+    position = jnp.asarray(position, table.dtype)
+    shift = 2 ** (BITS - GRAM_BITS)
+
+    def vectors(rows):
+        with jax.enable_x64(table.is_double):
+            return rowwise(of_row, (None, 0))(position, rows)
+
+    def block_sum(rows, is_counted):
+        integers = ball_integers(lambda: vectors(rows), length, table.num_rows)
+        coarse = jnp.sign(integers) * (jnp.abs(integers) // shift)
+        products = coarse[:, :, None] * coarse[:, None, :]  # below 2^30 each
+        return sum_counted(products, is_counted)
+
+    size = jax.eval_shape(vectors, table.pieces[0]).shape
+    if len(size) != 2 or size[1] * (size[1] + 1) // 2 > MAX_DIMENSION:
+        raise ValueError(
+            f"vectors.of_row returns an array of shape {size[1:]} for a row: it must be one "
+            f"vector, with at most {MAX_DIMENSION} different products of its entries"
+        )
+    return sum_row_vectors(block_sum, table, size[1] ** 2)
 
 
 def curvature_sum(model: Model, table: Table, position, clip: float):

@@ -3,7 +3,7 @@
 A row's gradient divided by the clip is shortened to the unit ball, made whole numbers on a grid,
 and its length is held to the bound in exact integers. Replacing a row then moves the integer sum by
 at most twice the bound, whatever floating point did. The noise is Gaussian, or radial
-(`RadialGradient`), which is less in few dimensions.
+(`RadialGradient`, `CenteredRadialGradient`), which is less in few dimensions.
 
 Gradients may lie around another point than 0: with a public number of rows n, and a public center
 c, n c + sum_i (g_i - c) is the same sum, and what a replaced row can change is the width of the set
@@ -207,16 +207,9 @@ class RadialGradient:
             ValueError: The model has another dimension, or epsilon is too large or too small for
                 integer noise.
         """
-        if model.dimension != self.dimension:
-            raise ValueError(
-                f"the model has dimension {model.dimension}, and {self} is accounted for another: "
-                "give the model's"
-            )
+        _check_same_dimension(self, model)
         total, longest, grid = _exact_sum(model, rows, position, self.clip)
-        scale = rows.unit.sensitivity * longest / self.epsilon
-        noise = radial.radial_noise(key, self.dimension, scale)
-        variance = radial.radial_variance(self.dimension, grid * scale)
-        return Answer(grid * (total + noise).astype(jnp.float64), jnp.asarray(variance))
+        return _radial(key, self, rows.unit, total, longest, grid)
 
     def part(self, model: Model, rows: Table) -> Part | None:
         """Which sum of a pass of integers is asked for, where this is answered by one.
@@ -242,10 +235,7 @@ class RadialGradient:
         Raises:
             ValueError: epsilon is too large or too small for integer noise.
         """
-        # On the coarsest grid, where the error is largest
-        scale = unit.sensitivity * 2.0**BITS / self.epsilon
-        tv_error = radial.radial_tv_error(self.dimension, scale)
-        return costs.Radial(self.epsilon, self.dimension, tv_error=tv_error)
+        return _radial_cost(self, unit)
 
 
 @dataclass(frozen=True)
@@ -297,21 +287,11 @@ class CenteredGradient:
         Raises:
             ValueError: The model has no `center`, or too large a dimension.
         """
-        _check_dimension(model)
-        if model.center is None:
-            raise ValueError(
-                "the model has no `center` for the gradients of its rows: use Gradient"
-            )
-        position = jnp.asarray(position, rows.dtype)
-        with jax.enable_x64(rows.is_double):
-            center = jnp.asarray(model.center(position), rows.dtype)
-        sum_of_rows = _adder(model._replace(linear=None), rows, position, self.clip, center)
-        total = sum_pieces(sum_of_rows, rows, tuple((piece, None) for piece in rows.pieces))
+        total, common = _centered_sum(model, rows, position, self.clip)
         answer = noisy(
             key, total, integer_sigma(self.noise_multiplier, rows.unit), self.clip / 2.0**BITS
         )
-        assert rows.capacity is not None  # the number of rows, which is public
-        return answer._replace(value=answer.value + rows.capacity * center.astype(jnp.float64))
+        return answer._replace(value=answer.value + common)
 
     def cost(self, unit: Unit) -> costs.Gaussian:
         """What one release reveals.
@@ -325,14 +305,138 @@ class CenteredGradient:
         Raises:
             UnsupportedQuery: The number of rows is private.
         """
-        if not unit.is_count_public:
-            raise UnsupportedQuery(
-                f"{self} adds the center once for each row, and their number is private here: use "
-                "Gradient"
-            )
+        _check_count_is_public(self, unit)
         return costs.Gaussian(
             self.noise_multiplier, tv_error=_tv_error(self.noise_multiplier, unit)
         )
+
+
+@dataclass(frozen=True)
+class CenteredRadialGradient:
+    """A `CenteredGradient` with radial noise: see `RadialGradient`.
+
+    The sum of what gradients differ from the center by moves no more than that of a `Gradient` of
+    the same clip, so the noise and its cost are those of a `RadialGradient`.
+
+    Attributes:
+        clip: The largest distance of one row's gradient from the center: a farther one is brought
+            to it. The model's `spread`.
+        epsilon: The sensitivity of the sum over the scale of the noise.
+        dimension: The dimension of the model, which the cost depends on.
+
+    Raises:
+        ValueError: A number is not positive and finite, or the dimension not a whole number.
+
+    Example:
+        >>> from dpmcmc import Unit, queries
+        >>> queries.CenteredRadialGradient(1.0, epsilon=0.8, dimension=7).cost(Unit()).pure()
+        0.8
+    """
+
+    released: ClassVar[str] = RadialGradient.released
+    adds: ClassVar[bool] = True
+    is_direction: ClassVar[bool] = True
+    bounded_by: ClassVar[str] = "spread"
+
+    clip: float
+    epsilon: float
+    dimension: int
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "clip", "epsilon")
+        dimension = whole("dimension", self.dimension, most=MAX_DIMENSION)
+        object.__setattr__(self, "dimension", dimension)
+
+    def answer(self, key: Array, model: Model, rows: Table, position: Array) -> Answer:
+        """Compute on the rows what is released.
+
+        Args:
+            key: Eight secret words, for the noise.
+            model: What one row contributes.
+            rows: The rows.
+            position: Where the chain is.
+
+        Returns:
+            What is released, and the variance of the noise in it.
+
+        Raises:
+            ValueError: The model has another dimension or no `center`, or epsilon is too large or
+                too small for integer noise.
+        """
+        _check_same_dimension(self, model)
+        total, common = _centered_sum(model, rows, position, self.clip)
+        answer = _radial(key, self, rows.unit, total, 2.0**BITS, self.clip / 2.0**BITS)
+        return answer._replace(value=answer.value + common)
+
+    def cost(self, unit: Unit) -> costs.Radial:
+        """What one release reveals.
+
+        Args:
+            unit: Whom the promise protects.
+
+        Returns:
+            The cost.
+
+        Raises:
+            UnsupportedQuery: The number of rows is private.
+            ValueError: epsilon is too large or too small for integer noise.
+        """
+        _check_count_is_public(self, unit)
+        return _radial_cost(self, unit)
+
+
+def _check_count_is_public(query: CenteredGradient | CenteredRadialGradient, unit: Unit) -> None:
+    if not unit.is_count_public:
+        raise UnsupportedQuery(
+            f"{query} adds the center once for each row, and their number is private here: use "
+            "Gradient"
+        )
+
+
+def _check_same_dimension(query: RadialGradient | CenteredRadialGradient, model: Model) -> None:
+    if model.dimension != query.dimension:
+        raise ValueError(
+            f"the model has dimension {model.dimension}, and {query} is accounted for another: "
+            "give the model's"
+        )
+
+
+def _radial(
+    key: Array,
+    query: RadialGradient | CenteredRadialGradient,
+    unit: Unit,
+    total: Array,
+    longest: float,
+    grid: float,
+) -> Answer:
+    """An exact sum, of which one row moves the length `longest`, with radial noise."""
+    scale = unit.sensitivity * longest / query.epsilon
+    noise = radial.radial_noise(key, query.dimension, scale)
+    variance = radial.radial_variance(query.dimension, grid * scale)
+    return Answer(grid * (total + noise).astype(jnp.float64), jnp.asarray(variance))
+
+
+def _radial_cost(query: RadialGradient | CenteredRadialGradient, unit: Unit) -> costs.Radial:
+    # On the coarsest grid, where the error is largest
+    scale = unit.sensitivity * 2.0**BITS / query.epsilon
+    tv_error = radial.radial_tv_error(query.dimension, scale)
+    return costs.Radial(query.epsilon, query.dimension, tv_error=tv_error)
+
+
+def _centered_sum(model: Model, rows: Table, position, clip: float) -> tuple[Array, Array]:
+    """The integer sum of what gradients differ from the center by, and the center times the public
+    number of rows.
+    """
+    _check_dimension(model)
+    if model.center is None:
+        raise ValueError("the model has no `center` for the gradients of its rows: use Gradient")
+    position = jnp.asarray(position, rows.dtype)
+    with jax.enable_x64(rows.is_double):
+        center = jnp.asarray(model.center(position), rows.dtype)
+    sum_of_rows = _adder(model._replace(linear=None), rows, position, clip, center)
+    total = sum_pieces(sum_of_rows, rows, tuple((piece, None) for piece in rows.pieces))
+    assert rows.capacity is not None  # the number of rows, which is public
+    return total, rows.capacity * center.astype(jnp.float64)
 
 
 def _part(rows: Table, clip: float) -> Part | None:
