@@ -47,9 +47,8 @@ def published_cell(
         chain = published.chain(problem, chosen, num_steps)
         run = jax.jit(lambda keys, starts, chain=chain: jax.lax.map(_pair(chain), (keys, starts)))
         keys = jax.random.split(key_chains, repeats)
-        draws, rows = map(np.asarray, run(keys, starts))
         begun = time.perf_counter()
-        jax.block_until_ready(run(keys, starts))
+        draws, rows = map(np.asarray, run(keys, starts))
         seconds = time.perf_counter() - begun
         kept = draws[:, num_steps // 2 :]
         found["kl"].append([_kl(problem, one) for one in kept])

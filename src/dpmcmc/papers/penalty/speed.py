@@ -18,13 +18,15 @@ from dpmcmc.queries import LogRatio, SufficientStatistic
 from dpmcmc.testing import simulate_gaussian_rows
 
 ROWS = (1000, 10_000, 100_000, 1_000_000)
-SHORT = 20  # steps of the run that is subtracted: compilation and start
-STEPS = {"DP-penalty": 60, "Exponential family": 2000}
+SHORT = 20  # steps of the run that is subtracted: start and end
+NAMES = ("DP-penalty", "Exponential family")
+READINGS = 4e7  # rows that a run of the penalty test reads: long beside the time of its start
+REPEATS = 3  # of which the quickest counts: the machine may have other work
 RADIUS = 4.0
 
 
 def cell(num_rows: int, seed: int) -> dict[str, float]:
-    """Seconds of a step: the difference of a long run and a short one, compiled before."""
+    """Seconds of a step: the difference of a long run and a short one."""
     rows = np.asarray(simulate_gaussian_rows(jax.random.key(seed), num_rows, jnp.zeros(1), [1.0]))
     model = dpmcmc.models.gaussian([1.0], prior_scale=10.0, radius=RADIUS)
     walk = dpmcmc.random_walk(num_rows**-0.5)
@@ -33,7 +35,8 @@ def cell(num_rows: int, seed: int) -> dict[str, float]:
         "DP-penalty": dpmcmc.penalty(model.log_prior, LogRatio(model.lipschitz, 50.0), walk),
         "Exponential family": dpmcmc.exponential_penalty(model, SufficientStatistic(50.0), walk),
     }
-    return {name: _seconds(one, rows, model, STEPS[name]) for name, one in samplers.items()}
+    steps = {"DP-penalty": min(5000, round(READINGS / num_rows)), "Exponential family": 20_000}
+    return {name: _seconds(samplers[name], rows, model, steps[name]) for name in NAMES}
 
 
 def _seconds(sampler: Any, rows: np.ndarray, model: Any, num_steps: int) -> float:
@@ -53,14 +56,12 @@ def _seconds(sampler: Any, rows: np.ndarray, model: Any, num_steps: int) -> floa
         )
         return time.perf_counter() - begun
 
-    for count in (SHORT, SHORT + num_steps):
-        run(count)
-    short, long = (min(run(count) for _ in range(2)) for count in (SHORT, SHORT + num_steps))
+    counts = SHORT, SHORT + num_steps
+    short, long = (min(run(count) for _ in range(REPEATS)) for count in counts)
     return max(long - short, 1e-7) / num_steps
 
 
 def _cells(size: Size) -> list[Cell]:
-    rows = ROWS[:-1] if size.is_quick else ROWS
     return [
         Cell(
             f"penalty/speed/{count}",
@@ -68,7 +69,7 @@ def _cells(size: Size) -> list[Cell]:
             {"num_rows": count, "seed": size.seed},
             30.0,
         )
-        for count in rows
+        for count in ROWS
     ]
 
 
@@ -76,9 +77,9 @@ def _show(size: Size, results: Results) -> Shown:
     cells = _cells(size)
     rows = [one.arguments["num_rows"] for one in cells]
     figure, axes = drawing.grid(1, 1, 6.0, 4.0)
-    curves = {name: (rows, [1000 * results[one.name][name] for one in cells]) for name in STEPS}
+    curves = {name: (rows, [1000 * results[one.name][name] for one in cells]) for name in NAMES}
     drawing.lines(axes[0, 0], curves)
-    axes[0, 0].set_xscale("log")
+    drawing.logarithmic(axes[0, 0], rows)
     axes[0, 0].set_yscale("log")
     drawing.title(axes[0, 0], "One chain, mean of a Gaussian", "n", "milliseconds of a step")
     drawing.legend(figure)
