@@ -47,6 +47,9 @@ def picture(
         }
         drawing.lines(place, curves)
         drawing.title(place, name, "ε", metrics[metric])
+        if metric == "ratio_share":
+            drawing.per_cent(place)
+            continue
         drawing.from_zero(place)
         if metric == "mmd":
             floor = np.median([one["floor"] for one in found[name].values()])

@@ -102,6 +102,15 @@ def from_zero(axes: Any) -> None:
     axes.set_ylim(0, 1.06 * axes.dataLim.ymax)
 
 
+def per_cent(axes: Any) -> None:
+    """An axis beside that shows both shares of one per cent and of almost all."""
+    axes.set_yscale("symlog", linthresh=1)
+    ticks = (0, 1, 2, 5, 10, 20, 50, 100)
+    axes.set_yticks(ticks, [str(tick) for tick in ticks])
+    axes.minorticks_off()
+    axes.set_ylim(0, 110)
+
+
 def level(axes: Any, value: float, name: str) -> None:
     """A dotted line at what would be ideal."""
     axes.axhline(value, color="0.3", linestyle=":", linewidth=1.2, label=name)

@@ -190,7 +190,7 @@ FIGURES = [
         "narrow banana defeats everybody alike.",
         DIFFERENCES,
         wanted(HARDER),
-        _show(HARDER, {"mmd": "MMD"}, _says_harder),
+        _show(HARDER, {"mmd": "MMD"}, _says_harder, 3),
         about,
     ),
     Figure(
@@ -211,7 +211,7 @@ FIGURES = [
         "Less than 10 % in almost all runs, but for some on the narrow banana, at ε = 1 above all.",
         "The shares are computed on the made-up rows at points that the chains kept.",
         wanted(HARDER),
-        _show(HARDER, RATIOS, _says_shares(HARDER, "ratio_share")),
+        _show(HARDER, RATIOS, _says_shares(HARDER, "ratio_share"), 3),
         about,
     ),
     Figure(
@@ -227,6 +227,7 @@ FIGURES = [
             CIRCLE,
             {"mean_error": "distance of the mean from the posterior's", **RATIOS, "mmd": "MMD"},
             _says_circle,
+            3,
         ),
         about,
     ),
