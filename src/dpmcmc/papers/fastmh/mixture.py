@@ -235,8 +235,9 @@ def _show_course(size: Size, results: Results) -> Shown:
     drawing.title(
         right, "By time (compilation included for ours)", "seconds for all repeats", "symmetric KL"
     )
+    drawing.logarithmic(left, (300, 1000, 3000, 10_000))
+    right.set_xscale("log")
     for place in (left, right):
-        place.set_xscale("log")
         place.set_yscale("log")
     drawing.legend(figure, 3)
     finals = {name: float(np.median(one["course"][-1])) for name, one in runs.items()}
@@ -301,7 +302,7 @@ def _show_used(size: Size, results: Results) -> Shown:
         / runs["Minibatch Barker"]["rows_of_a_step"]
     )
     return Shown(
-        f"Minibatch Barker needs a {ratio:.0f}th of the rows of the same test on all of them.",
+        f"Minibatch Barker reads one row where the same test on all of them reads {ratio:.0f}.",
         _course_table(runs),
         figure,
     )

@@ -18,7 +18,8 @@ QUICK_CIRCLE_STEPS = 20_000  # its walks are slow, and its budgets allow many st
 QUICK_BATCH_STEPS = 400  # of those that read batches, or many gradients
 QUICK_COPIES = 100
 # More gradients are clipped on one side than on the other, the more so the fewer rows there are:
-# with 100 copies trajectories then miss the posterior. On the circle few are clipped.
+# with 100 copies trajectories then miss a posterior. Tempered ones are wide beside that, and on the
+# circle few are clipped.
 QUICK_HMC_COPIES = 10
 QUICK_EPSILONS = (1, 2, 4, 6)
 PAPER = "Räisä's thesis"
@@ -60,7 +61,8 @@ def wanted(names: Sequence[str]) -> Callable[[Size], list[Cell]]:
 def _of_posterior(name: str, size: Size) -> list[Cell]:
     copies = size.copies or (QUICK_COPIES if size.is_quick else 1)
     hmc_copies = copies
-    if size.is_quick and size.copies is None and name != "Circle":
+    is_wide = name == "Circle" or name.startswith("Tempered")
+    if size.is_quick and size.copies is None and not is_wide:
         hmc_copies = QUICK_HMC_COPIES
     kinds = ["DP-penalty", "DP-penalty, guided", "Barker's bit of all rows"]
     has_batches = settings.SETTINGS[name].barker is not None
@@ -102,8 +104,8 @@ def about(size: Size) -> str:
     if copies > 1:
         text += (
             f"; one made-up row stands for {copies}, with the steps and the noise of all of them "
-            f"({QUICK_HMC_COPIES} for DP-HMC but on the circle; methods that read batches read all "
-            "rows)"
+            f"({QUICK_HMC_COPIES} for DP-HMC, but on tempered bananas and the circle; methods that "
+            "read batches read all rows)"
         )
     return f"{text}. Lines are medians, bands quartiles over repeats; δ = 0.1 / n."
 
