@@ -143,7 +143,7 @@ def _show_kl(size: Size, results: Results) -> Shown:
     drawing.title(right, "Published algorithm (exhibit)", "ε claimed for each step", "symmetric KL")
     for place, budgets in ((left, epsilons), (right, STEP_EPSILONS)):
         drawing.logarithmic(place, budgets)
-    left.set_yscale("log")
+    drawing.logarithmic_beside(left)
     right.set_ylim(bottom=0)
     drawing.legend(figure, 3)
     table = panels.table(found, {"Mixture": epsilons}, ["kl", "mmd", "width"])
@@ -238,7 +238,7 @@ def _show_course(size: Size, results: Results) -> Shown:
     drawing.logarithmic(left, (300, 1000, 3000, 10_000))
     right.set_xscale("log")
     for place in (left, right):
-        place.set_yscale("log")
+        drawing.logarithmic_beside(place)
     drawing.legend(figure, 3)
     finals = {name: float(np.median(one["course"][-1])) for name, one in runs.items()}
     return Shown(
@@ -294,7 +294,7 @@ def _show_used(size: Size, results: Results) -> Shown:
     }
     drawing.lines(axes[0, 0], curves)
     axes[0, 0].set_xscale("log")
-    axes[0, 0].set_yscale("log")
+    drawing.logarithmic_beside(axes[0, 0])
     drawing.title(axes[0, 0], "Mixture", "rows read", "symmetric KL")
     drawing.legend(figure, 2)
     ratio = (

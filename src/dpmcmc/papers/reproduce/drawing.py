@@ -97,6 +97,16 @@ def logarithmic(axes: Any, places: Sequence[float]) -> None:
     axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
 
 
+def logarithmic_beside(axes: Any) -> None:
+    """A logarithmic axis beside, with ticks at 1, 2 and 5 times powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
 def from_zero(axes: Any) -> None:
     """The axis beside begins at 0, and has room above the highest curve."""
     axes.set_ylim(0, 1.06 * axes.dataLim.ymax)
