@@ -19,7 +19,6 @@ from dpmcmc.types import Budget
 BLOCK = 20  # repeats of a cell
 NUM_POINTS = 6  # of each run, that shares of clipped rows are from
 NUM_DRAWS = 600  # of each run, that are kept for pictures
-ROWS_A_SECOND = 1.5e7  # that one core reads
 COMPILATION = 12.0  # seconds
 
 

@@ -188,7 +188,7 @@ def cells_of(names: Sequence[str], numbers: Numbers, size: Size) -> list[Cell]:
                     f"clipping/{place}/{kind.replace(' ', '-').lower()}",
                     "dpmcmc.papers.clipping:cell",
                     arguments,
-                    15.0,
+                    28.0,
                 )
             )
     return found

@@ -60,7 +60,7 @@ def _of_posterior(name: str, size: Size) -> list[Cell]:
             f"dphmc/{cells.file_name(name)}",
             [method],
             total,
-            {},
+            {"DP-HMC": 40.0} | dict.fromkeys(settings.READ_FEW, 25.0),
             most_steps=most if size.is_quick else FULL_STEPS,
             copies=rows_for.get(method, copies) if method in ALL_ROWS else 1,
             **shared,

@@ -83,7 +83,13 @@ def _of_posterior(name: str, size: Size) -> list[Cell]:
     folder = f"thesis/{cells.file_name(name)}"
     return [
         *cells.of_methods(
-            folder, ["DP-HMC"], total, {}, most_steps=most_batches, copies=hmc_copies, **shared
+            folder,
+            ["DP-HMC"],
+            total,
+            {"DP-HMC": 40.0},
+            most_steps=most_batches,
+            copies=hmc_copies,
+            **shared,
         ),
         *cells.of_methods(folder, kinds, total, {}, most_steps=most, copies=copies, **shared),
         *cells.of_methods(folder, batches, total, {}, most_steps=most_batches, copies=1, **shared),
