@@ -102,10 +102,10 @@ def compute_all(
     # The longest first, so that none is left alone at the end
     waiting = sorted(groups.values(), key=lambda group: -_seconds(group))
     side_by_side = max(1, min(num_processes, len(waiting)))
-    expected = estimate or _time(sum(map(_seconds, waiting)) / side_by_side)
+    expected = estimate or f"about {_time(sum(map(_seconds, waiting)) / side_by_side)}"
     report(
         f"{len(wanted)} cells, {len(wanted) - len(missing)} of them computed before; the others "
-        f"take about {expected} with {num_processes} processes"
+        f"take {expected} with {num_processes} processes"
     )
     _watch(waiting, folder, num_processes, report)
     return [cell for cell in wanted if not path_of(cell, folder).exists()]

@@ -10,7 +10,7 @@ from typing import Any
 from dpmcmc.papers.reproduce import cells, page
 from dpmcmc.papers.reproduce.figure import Figure, Shown, Size
 
-LONG = "minutes to hours on a GPU, days on a CPU,"  # with --full: figures differ much
+LONG = "minutes to hours on a GPU, up to days on a CPU,"  # with --full: figures differ much
 
 
 def reproduce(
