@@ -106,6 +106,16 @@ def test_the_command(tmp_path, monkeypatch):
     assert unknown.exit_code == 2 and "T9.9" in unknown.output
 
 
+def test_what_does_not_vary_is_not_cut_off():
+    """A constant curve once lay on the upper edge of its panel, half of it hidden."""
+    _, ((panel,),) = drawing.grid(1, 1)
+    drawing.lines(panel, {"DP-HMC": ([1, 2], [0.3, 0.3])})
+    panel.set_ylim(bottom=0)
+    assert panel.get_ylim()[1] < 0.32
+    drawing.from_zero(panel)
+    assert panel.get_ylim()[0] == 0 and panel.get_ylim()[1] > 0.315
+
+
 def test_every_figure_is_there_and_its_cells_have_names_of_their_own():
     found = registry.figures()
     wanted = "T4.1 T5.1 Table5.1 T6.1 T6.2 T6.3 T6.4 T6.5 T6.6 T6.7 T6.8 H1 H2 H3 F1a F1b F1c F2 F3"

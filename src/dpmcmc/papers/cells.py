@@ -16,10 +16,9 @@ from dpmcmc.papers.problems import Problem
 from dpmcmc.papers.reproduce.figure import Cell
 from dpmcmc.types import Budget
 
-BLOCK = 10  # repeats of a cell
+BLOCK = 20  # repeats of a cell
 NUM_POINTS = 6  # of each run, that shares of clipped rows are from
 NUM_DRAWS = 600  # of each run, that are kept for pictures
-ROWS_A_SECOND = 1.5e7  # that one core reads
 COMPILATION = 12.0  # seconds
 
 

@@ -37,7 +37,7 @@ def picture(
     """A panel for each posterior and metric; metrics are the fields of a cell and their titles."""
     wanted = [(name, metric) for name in found for metric in metrics]
     rows = -(-len(wanted) // columns)
-    figure, axes = drawing.grid(rows, columns)
+    figure, axes = drawing.grid(rows, columns, 4.6 if columns < 4 else 3.4)
     for place in axes.ravel()[len(wanted) :]:
         place.remove()
     for place, (name, metric) in zip(axes.ravel(), wanted, strict=False):
@@ -47,7 +47,10 @@ def picture(
         }
         drawing.lines(place, curves)
         drawing.title(place, name, "ε", metrics[metric])
-        place.set_ylim(bottom=0)
+        if metric == "ratio_share":
+            drawing.per_cent(place)
+            continue
+        drawing.from_zero(place)
         if metric == "mmd":
             floor = np.median([one["floor"] for one in found[name].values()])
             drawing.level(place, float(floor), "exact draws")

@@ -9,7 +9,7 @@ from dpmcmc.papers.reproduce.figure import Figure, Results, Shown, Size
 
 NAMES = ("Banana", "Gaussian, d = 10")
 RARE = ("Rare event, n = 10⁴", "Rare event, n = 10⁵")
-QUICK = clipping.Numbers(repeats=4, walk_steps=2500, hmc_steps=400, copies=100)
+QUICK = clipping.Numbers(repeats=4, walk_steps=2500, hmc_steps=250, copies=100)
 FULL = clipping.Numbers(repeats=10, walk_steps=10_000, hmc_steps=2000, copies=1)
 QUICK_RARE_STEPS = 600
 

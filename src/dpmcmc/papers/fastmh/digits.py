@@ -191,7 +191,7 @@ def _show(size: Size, results: Results) -> Shown:
     curves = {name: (EPSILONS, np.asarray(one["accuracy"])) for name, one in found.items()}
     drawing.lines(left, curves)
     drawing.level(left, first["best"], "without privacy")
-    drawing.by_budget(left, EPSILONS)
+    drawing.logarithmic(left, EPSILONS)
     drawing.title(
         left, f"{first['origin']}, n = {first['num_rows']}", "ε of the whole run", "test accuracy"
     )

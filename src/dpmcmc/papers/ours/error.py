@@ -130,7 +130,7 @@ def _show(size: Size, results: Results) -> Shown:
                 for value, error in zip(values, curve, strict=True)
             ]
         place.set_yscale("log")
-        place.set_xscale("log")
+        drawing.logarithmic(place, values)
         drawing.title(place, "", LABELS[axis], "error of the mean, posterior sd")
     says = []
     for one in _cells(size):

@@ -23,7 +23,8 @@ NUM_ROWS = 8000  # of all owners
 NOISE = 1.0  # of each owner's ratio, for the typical move
 STEP = 1.5  # in posterior standard deviations
 RADIUS = 4.0
-QUICK_STEPS, FULL_STEPS = 400, 5000
+QUICK_STEPS, FULL_STEPS = 2000, 5000
+MONTE_CARLO = 4000  # moves that the expected share is the mean of
 NUM_CHAINS = 8
 
 
@@ -53,6 +54,24 @@ def cell(num_owners: int, num_steps: int, seed: int) -> dict[str, Any]:
     return {"accepted": float(np.mean(accepted)), "effective": effective / accepted.size}
 
 
+def expected(seed: int) -> list[float]:
+    """The share of accepted moves by number of owners: Proposition 1, on average over the moves of
+    a chain that has the posterior's law, which is Gaussian.
+    """
+    generator = np.random.default_rng(seed)
+    position, move = generator.normal(size=(2, MONTE_CARLO))
+    ratios = (position**2 - (position + STEP * move) ** 2) / 2
+    shares = []
+    for count in OWNERS:
+        deviations = NOISE * count**0.5 * np.abs(move)
+        each = [
+            Penalty(float(deviation)).probability(float(ratio))
+            for deviation, ratio in zip(deviations, ratios, strict=True)
+        ]
+        shares.append(float(np.mean(each)))
+    return shares
+
+
 def _cells(size: Size) -> list[Cell]:
     return [
         Cell(
@@ -76,8 +95,7 @@ def _show(size: Size, results: Results) -> Shown:
     accepted = [one["accepted"] for one in found]
     effective = [one["effective"] for one in found]
     drawing.lines(left, {"DP-penalty": (OWNERS, accepted)})
-    still = [float(Penalty(NOISE * count**0.5).probability(0.0)) for count in OWNERS]
-    left.plot(OWNERS, still, ":", color="0.3", label="formula for a move of one scale, λ = 0")
+    left.plot(OWNERS, expected(size.seed), ":", color="0.3", label="expected by Proposition 1")
     left.set_ylim(0, 1)
     drawing.title(left, "Accepted moves", "owners", "share")
     drawing.lines(right, {"DP-penalty": (OWNERS, effective)})

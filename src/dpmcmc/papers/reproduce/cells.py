@@ -75,9 +75,20 @@ def compute(cell: Cell, folder: Path) -> bool:
 
 
 def compute_all(
-    cells: Sequence[Cell], folder: Path, num_processes: int, report: Report = lambda text: None
+    cells: Sequence[Cell],
+    folder: Path,
+    num_processes: int,
+    report: Report = lambda text: None,
+    estimate: str | None = None,
 ) -> list[Cell]:
     """Compute the cells that are not there yet.
+
+    Args:
+        cells: The cells.
+        folder: Where they are kept.
+        num_processes: How many are computed at a time.
+        report: Is given a line when something is done.
+        estimate: How long it takes, None for the sum of what each cell is expected to take.
 
     Returns:
         Those that failed.
@@ -90,11 +101,11 @@ def compute_all(
         groups.setdefault(cell.name.rpartition("/")[0], []).append(cell)
     # The longest first, so that none is left alone at the end
     waiting = sorted(groups.values(), key=lambda group: -_seconds(group))
-    total = sum(map(_seconds, waiting))
+    side_by_side = max(1, min(num_processes, len(waiting)))
+    expected = estimate or f"about {_time(sum(map(_seconds, waiting)) / side_by_side)}"
     report(
         f"{len(wanted)} cells, {len(wanted) - len(missing)} of them computed before; the others "
-        f"take about {_time(total / max(1, min(num_processes, len(waiting) or 1)))} with "
-        f"{num_processes} processes"
+        f"take {expected} with {num_processes} processes"
     )
     _watch(waiting, folder, num_processes, report)
     return [cell for cell in wanted if not path_of(cell, folder).exists()]

@@ -10,6 +10,8 @@ from typing import Any
 from dpmcmc.papers.reproduce import cells, page
 from dpmcmc.papers.reproduce.figure import Figure, Shown, Size
 
+LONG = "minutes to hours on a GPU, up to days on a CPU,"  # with --full: figures differ much
+
 
 def reproduce(
     figures: Sequence[Figure],
@@ -35,7 +37,8 @@ def reproduce(
     store = folder / "cells"
     wanted = {figure.name: list(figure.cells(size)) for figure in figures}
     everything = [cell for some in wanted.values() for cell in some]
-    cells.compute_all(everything, store, num_processes, report)
+    estimate = None if size.is_quick else LONG
+    cells.compute_all(everything, store, num_processes, report, estimate)
     shown: dict[str, Shown] = {}
     failures: dict[str, str] = {}
     for figure in figures:

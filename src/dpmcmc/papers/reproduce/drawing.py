@@ -22,8 +22,8 @@ STYLES = {
     "Minibatch penalty": ("#8457a8", "P"),
     "Minibatch penalty, guided": ("#c78bb0", "X"),
     "DP Barker": ("#b5403f", "*"),
-    "DP-SGLD": ("#5b6770", "h"),
-    "DP-SGLD as published": ("#a7b0b8", "p"),
+    "DP-SGLD": ("#6b7d00", "h"),
+    "DP-SGLD as published": ("#c0cc3f", "p"),
     "DP-SGNHT": ("#17becf", ">"),
     "Minibatch Barker": ("#0b6e4f", "d"),
     "Minibatch Barker, λ = 10": ("#6fb98f", "8"),
@@ -31,6 +31,7 @@ STYLES = {
     "Published DP-Fast MH (not private)": ("#111111", "x"),
     "Published DP-Fast MH, full batch (not private)": ("#888888", "+"),
     "Newton": ("#e377c2", "o"),
+    "Exponential family": ("#e377c2", "o"),
 }
 OTHERS = ("#1f5fa8", "#d9822b", "#4f9a5b", "#8457a8", "#b5403f", "#5b6770", "#17becf", "#c78bb0")
 MARKERS = "osD^vP*X"
@@ -50,9 +51,9 @@ def grid(rows: int, columns: int, width: float = 4.6, height: float = 3.4) -> tu
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def title(axes: Any, text: str, below: str = "", beside: str = "") -> None:
+def title(axes: Any, text: str, below: str = "", beside: str = "", size: float = 10.5) -> None:
     """Titles of one panel and of its axes."""
-    axes.set_title(text, loc="left", fontsize=10.5)
+    axes.set_title(text, loc="left", fontsize=size)
     axes.set_xlabel(below)
     axes.set_ylabel(beside)
     axes.spines[["top", "right"]].set_visible(False)
@@ -84,14 +85,40 @@ def lines(axes: Any, curves: Mapping[str, tuple[Any, Any]], has_marks: bool = Tr
         )
         if table.shape[1] > 1:
             axes.fill_between(at, low, high, color=colour, alpha=0.13, linewidth=0)
-    axes.grid(axis="y", color="0.93", zorder=0)
+    axes.set_axisbelow(True)
+    axes.grid(axis="y", color="0.93")
 
 
-def by_budget(axes: Any, epsilons: Sequence[float]) -> None:
-    """A logarithmic axis of budgets, with each of them written out."""
+def logarithmic(axes: Any, places: Sequence[float]) -> None:
+    """A logarithmic axis below, with a tick at each of these places."""
     axes.set_xscale("log")
-    axes.set_xticks(list(epsilons), [f"{epsilon:g}" for epsilon in epsilons])
+    names = [f"{place:g}" if place < 1e4 else f"{place:,.0f}" for place in places]
+    axes.set_xticks(list(places), [name.replace(",", " ") for name in names])
+    axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
+
+
+def logarithmic_beside(axes: Any) -> None:
+    """A logarithmic axis beside, with ticks at 1, 2 and 5 times powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def from_zero(axes: Any) -> None:
+    """The axis beside begins at 0, and has room above the highest curve."""
+    axes.set_ylim(0, 1.06 * axes.dataLim.ymax)
+
+
+def per_cent(axes: Any) -> None:
+    """An axis beside that shows both shares of one per cent and of almost all."""
+    axes.set_yscale("symlog", linthresh=1)
+    ticks = (0, 1, 2, 5, 10, 20, 50, 100)
+    axes.set_yticks(ticks, [str(tick) for tick in ticks])
     axes.minorticks_off()
+    axes.set_ylim(0, 110)
 
 
 def level(axes: Any, value: float, name: str) -> None:

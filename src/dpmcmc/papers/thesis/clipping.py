@@ -6,7 +6,7 @@ from dpmcmc.papers import clipping
 from dpmcmc.papers.reproduce.figure import Figure, Results, Shown, Size
 
 NAMES = ("Flat banana, d = 2", "Flat banana, d = 10")
-QUICK = clipping.Numbers(repeats=4, walk_steps=3000, hmc_steps=500, copies=100)
+QUICK = clipping.Numbers(repeats=4, walk_steps=3000, hmc_steps=250, copies=100)
 FULL = clipping.Numbers(repeats=20, walk_steps=3000, hmc_steps=500, copies=1)
 
 
