@@ -23,6 +23,7 @@ from dpmcmc.curator.owner import Grant
 from dpmcmc.models.robust_linear import HUBER
 from dpmcmc.recipes import SamplerName, forecast
 from dpmcmc.recipes.langevin import langevin_steps
+from dpmcmc.recipes.walks import STEPS_PER_DRAW
 from dpmcmc.run.progress import Progress
 from dpmcmc.tables.declared import Bounds, parse_bounds
 
@@ -1430,9 +1431,7 @@ def test_a_walk_asks_what_was_chosen_and_pays_for_its_longest_move():
         (recipes.ByHand(2.0, 0.3, None, 7.0), 0.3 * 2**0.5, 2.0),
         (recipes.ByHand(4.0, 0.3, 0.1, 7.0), 0.1, 4.0),
     ):
-        walks = [
-            name for name in SamplerName if name not in (SamplerName.noise_aware, SamplerName.sgld)
-        ]
+        walks = [SamplerName(name) for name in STEPS_PER_DRAW]
         found = {name: recipes.as_typed(name, problem, curator, typed, 0.25) for name in walks}
         ratio, bit = (
             typed.noise_multiplier or recipes.noise_multiplier(name, clip, longest, budget)

@@ -22,6 +22,11 @@ class SamplerName(enum.StrEnum):
         lazy_barker: The same with a secret coin that ignores the rows in some steps.
         penalty: A random walk with the penalty test on a noisy ratio.
         penalty_bit: A random walk with the accept bit of the penalty test.
+        guided: The penalty test on a walk that keeps its direction.
+        hmc: Hamiltonian Monte Carlo on noisy gradients, with a test.
+        sgnht: A thermostat on noisy gradients.
+        minibatch_barker: A random walk with Barker's test on random batches.
+        exponential_penalty: The penalty test on a noisy sufficient statistic.
 
     Example:
         >>> SamplerName("noise-aware").name
@@ -34,6 +39,11 @@ class SamplerName(enum.StrEnum):
     lazy_barker = "lazy-barker"
     penalty = "penalty"
     penalty_bit = "penalty-bit"
+    guided = "guided"
+    hmc = "hmc"
+    sgnht = "sgnht"
+    minibatch_barker = "minibatch-barker"
+    exponential_penalty = "exponential-penalty"
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,8 @@ class Recipe:
         counting: A count of rows that comes before everything else, or None.
         preview: What is released first, with a forecast, or None: a run may stop after it.
         no_count: Why there is no count, in words; empty if there is one.
+        besides: What a step of one chain asks besides `query`, and how often.
+        expected: What to expect by simulation (`recipes.simulated`), or None.
 
     Example:
         >>> import dpmcmc
@@ -80,6 +92,8 @@ class Recipe:
     counting: Any = None
     preview: Any = None
     no_count: str = "only noise-aware takes one"
+    besides: Plan = field(default_factory=dict)
+    expected: Any = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -115,7 +129,8 @@ class Recipe:
 
     def per_step(self, num_chains: int) -> dict[Any, int]:
         """The plan of queries of one step of all chains."""
-        return {} if self.query is None else {self.query: num_chains}
+        asked = {} if self.query is None else {self.query: 1}
+        return {query: num_chains * count for query, count in {**asked, **self.besides}.items()}
 
     def plan(self, num_steps: int, num_chains: int) -> dict[Any, int]:
         """The plan of queries of a whole run, the start and the count included."""
