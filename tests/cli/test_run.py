@@ -90,7 +90,7 @@ MODELS = {
     "logistic": (LOGISTIC, "barker", {"intercept", "age", "height"}),
     "linear": (LINEAR, "sgld", {"intercept", "age", "noise_scale"}),
     "gaussian": (
-        ["gaussian", "both.npz", *TWO, "--variances", "100,100"],
+        ["gaussian", "both.npz", *TWO, "--variances", "100,100", "--clip", "9"],
         "penalty",
         {"age", "height"},
     ),
@@ -1093,6 +1093,13 @@ REFUSED = [
         [*LOGISTIC, "--sampler", "penalty", "--noise-multiplier", "0"],
         "noise_multiplier=0.0 must be positive",
     ),
+    ([*LOGISTIC, "--sampler", "exponential-penalty"], "for this one take penalty"),
+    ([*LOGISTIC, "--sampler", "hmc", "--max-move", "0.1"], "--max-move: hmc takes these from"),
+    (
+        ["circle", "ages.npy", "--bounds", "0=0:60", "--sharpness", "0.001", *PROMISE]
+        + ["--sampler", "sgnht"],
+        "sgnht has no settings by simulation for this model",
+    ),
     (
         [*UNNAMED, "--max-move", "100"],
         "allows 0 steps of 1 chains: use fewer chains, shorter moves",
@@ -1258,6 +1265,18 @@ def test_few_draws_and_a_large_delta_are_told():
     several = invoke(*LOGISTIC, "--steps", "2", "--chains", "2", "--dry-run")
     assert "fewer features or fewer chains would help" in several.output
     assert "delta = 0.5 is above 1/n" in result.output
+
+
+@pytest.mark.slow
+def test_settings_by_simulation_come_with_a_forecast_or_are_refused():
+    """Of 173 rows nothing can be hoped; with typed --steps the run is taken all the same."""
+    sgnht = [*UNNAMED, "--sampler", "sgnht", "--dry-run"]
+    refused = invoke(*sgnht)
+    assert refused.exit_code == 2
+    assert "hopeless: with 173 rows, 3 parameters and epsilon = 4 sgnht gives" in refused.output
+    forced = invoke(*sgnht, "--steps", "2")
+    assert "posterior standard deviations with all" in forced.output
+    assert "noise-aware, the default, is off by about" in forced.output
 
 
 def test_a_budget_that_buys_nothing_is_not_recommended():

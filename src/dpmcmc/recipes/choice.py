@@ -169,13 +169,9 @@ def _simulated(
         )
     rows, guess = problem.made_up
     least = {"least_draws": 0.0} if is_forced else {}
-    try:
-        return simulated_for(
-            curator, name, rows, guess, max(1, num_chains), begin=problem.start, **least
-        )
-    except ValueError as refusal:
-        forced = "" if is_forced else ". To spend the budget all the same, give --steps"
-        raise ValueError(f"{refusal}{forced}") from None
+    return simulated_for(
+        curator, name, rows, guess, max(1, num_chains), begin=problem.start, **least
+    )
 
 
 def instead(recipe: Recipe, problem: Problem, curator: Any) -> str:

@@ -203,7 +203,8 @@ def _refusal(
         f"hopeless: with {num_rows} rows, {dimension} parameters and epsilon = {epsilon:g} {name} "
         f"gives {worth} in a simulation at the public guess, and a run's own checks require "
         f"{least_draws:g}.{needed} A larger budget or tighter bounds would help too; or take "
-        "noise-aware, which asks much less, or sgld"
+        "noise-aware, which asks much less, or sgld. To spend the budget all the same, give "
+        "least_draws=0, on the command line --steps"
     )
 
 
