@@ -236,7 +236,7 @@ def test_the_result_of_linear_says_that_it_is_the_line_of_the_bulk(folder):
     check_is_done(result)
     words = (
         "The coefficients describe the bulk of the rows: rows whose height is far off have little "
-        "pull."
+        "influence."
     )
     _, below = result.output.split("r_hat", 1)
     assert result.output.count(words) == below.count(words) == 1
