@@ -11,7 +11,11 @@ from dpmcmc.accounting.bill import entries, total_costs
 from dpmcmc.run.programs import Begin
 from tests.cases.recipes import ALL, BUDGET, MODEL, public_recipes
 
-EACH = pytest.mark.parametrize("case", ALL, ids=str)
+EACH = pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] * case.is_slow) for case in ALL],
+    ids=str,
+)
 
 
 def test_every_public_recipe_is_in_the_table():
@@ -21,12 +25,13 @@ def test_every_public_recipe_is_in_the_table():
 @EACH
 def test_the_start_asks_what_the_recipe_says(case):
     """It is traced only: nothing is spent."""
-    rows = np.zeros((10, 2), np.float32), np.zeros(10, np.float32)
+    features = np.zeros((10, 2), np.float32)
+    rows = (features, np.zeros(10, np.float32)) if case.model is MODEL else features
     recipe = case.recipe
     keys = jax.random.split(jax.random.key(0), recipe.num_chains)
     positions = jnp.zeros((recipe.num_chains, MODEL.dimension))
     program = Begin(recipe.sampler, recipe.start)
-    plan = Curator(rows, MODEL, None).trace(program, keys, positions).plan
+    plan = Curator(rows, case.model, None).trace(program, keys, positions).plan
     assert plan == recipe.initial
 
 

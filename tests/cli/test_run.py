@@ -23,6 +23,7 @@ from dpmcmc.curator.noise import stream
 from dpmcmc.models.robust_linear import HUBER
 from dpmcmc.recipes import SamplerName, forecast
 from dpmcmc.recipes.langevin import langevin_steps
+from dpmcmc.recipes.walks import STEPS_PER_DRAW
 from dpmcmc.run.progress import Progress
 from dpmcmc.tables.declared import Bounds, parse_bounds
 
@@ -89,7 +90,7 @@ MODELS = {
     "logistic": (LOGISTIC, "barker", {"intercept", "age", "height"}),
     "linear": (LINEAR, "sgld", {"intercept", "age", "noise_scale"}),
     "gaussian": (
-        ["gaussian", "both.npz", *TWO, "--variances", "100,100"],
+        ["gaussian", "both.npz", *TWO, "--variances", "100,100", "--clip", "9"],
         "penalty",
         {"age", "height"},
     ),
@@ -235,7 +236,7 @@ def test_the_result_of_linear_says_that_it_is_the_line_of_the_bulk(folder):
     check_is_done(result)
     words = (
         "The coefficients describe the bulk of the rows: rows whose height is far off have little "
-        "pull."
+        "influence."
     )
     _, below = result.output.split("r_hat", 1)
     assert result.output.count(words) == below.count(words) == 1
@@ -1092,6 +1093,13 @@ REFUSED = [
         [*LOGISTIC, "--sampler", "penalty", "--noise-multiplier", "0"],
         "noise_multiplier=0.0 must be positive",
     ),
+    ([*LOGISTIC, "--sampler", "exponential-penalty"], "for this one take penalty"),
+    ([*LOGISTIC, "--sampler", "hmc", "--max-move", "0.1"], "--max-move: hmc takes these from"),
+    (
+        ["circle", "ages.npy", "--bounds", "0=0:60", "--sharpness", "0.001", *PROMISE]
+        + ["--sampler", "sgnht"],
+        "sgnht has no settings by simulation for this model",
+    ),
     (
         [*UNNAMED, "--max-move", "100"],
         "allows 0 steps of 1 chains: use fewer chains, shorter moves",
@@ -1257,6 +1265,18 @@ def test_few_draws_and_a_large_delta_are_told():
     several = invoke(*LOGISTIC, "--steps", "2", "--chains", "2", "--dry-run")
     assert "fewer features or fewer chains would help" in several.output
     assert "delta = 0.5 is above 1/n" in result.output
+
+
+@pytest.mark.slow
+def test_settings_by_simulation_come_with_a_forecast_or_are_refused():
+    """Of 173 rows nothing can be hoped; with typed --steps the run is taken all the same."""
+    sgnht = [*UNNAMED, "--sampler", "sgnht", "--dry-run"]
+    refused = invoke(*sgnht)
+    assert refused.exit_code == 2
+    assert "hopeless: with 173 rows, 3 parameters and epsilon = 4 sgnht gives" in refused.output
+    forced = invoke(*sgnht, "--steps", "2")
+    assert "posterior standard deviations with all" in forced.output
+    assert "noise-aware, the default, is off by about" in forced.output
 
 
 def test_a_budget_that_buys_nothing_is_not_recommended():
@@ -1430,9 +1450,7 @@ def test_a_walk_asks_what_was_chosen_and_pays_for_its_longest_move():
         (recipes.ByHand(2.0, 0.3, None, 7.0), 0.3 * 2**0.5, 2.0),
         (recipes.ByHand(4.0, 0.3, 0.1, 7.0), 0.1, 4.0),
     ):
-        walks = [
-            name for name in SamplerName if name not in (SamplerName.noise_aware, SamplerName.sgld)
-        ]
+        walks = [SamplerName(name) for name in STEPS_PER_DRAW]
         found = {name: recipes.as_typed(name, problem, curator, typed, 0.25) for name in walks}
         ratio, bit = (
             typed.noise_multiplier or recipes.noise_multiplier(name, clip, longest, budget)

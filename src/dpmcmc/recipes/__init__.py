@@ -13,6 +13,7 @@ from dpmcmc.recipes.choice import as_typed as as_typed
 from dpmcmc.recipes.choice import choose as choose
 from dpmcmc.recipes.choice import draws_worth as draws_worth
 from dpmcmc.recipes.choice import expected_widening as expected_widening
+from dpmcmc.recipes.choice import instead as instead
 from dpmcmc.recipes.choice import is_about_the_worst as is_about_the_worst
 from dpmcmc.recipes.choice import most_draws as most_draws
 from dpmcmc.recipes.choice import name_of as name_of
@@ -23,6 +24,7 @@ from dpmcmc.recipes.hope import why_hopeless as why_hopeless
 from dpmcmc.recipes.langevin import ATTAINED, STIFFNESS, langevin, langevin_for, step_size
 from dpmcmc.recipes.noise_aware import noise_aware, noise_aware_for
 from dpmcmc.recipes.recipe import COUNT_SHARE, Recipe, SamplerName
+from dpmcmc.recipes.simulated.recipe import SIMULATED, Expected, simulated, simulated_for
 from dpmcmc.recipes.start import private_start, start_plan
 from dpmcmc.recipes.walks import (
     BIT_NOISE,
@@ -43,9 +45,11 @@ __all__ = [
     "BIT_NOISE",
     "COUNT_SHARE",
     "RATIO_NOISE",
+    "SIMULATED",
     "STIFFNESS",
     "Counted",
     "Counting",
+    "Expected",
     "Moves",
     "Preview",
     "Previewed",
@@ -64,6 +68,8 @@ __all__ = [
     "noise_multiplier",
     "part_of",
     "private_start",
+    "simulated",
+    "simulated_for",
     "start_plan",
     "step_size",
     "walk",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
@@ -12,7 +13,8 @@ from dpmcmc.recipes.hope import why_hopeless
 from dpmcmc.recipes.langevin import ATTAINED, STIFFNESS, langevin_for, langevin_steps, step_size
 from dpmcmc.recipes.noise_aware import noise_aware_for, widening_for
 from dpmcmc.recipes.recipe import COUNT_SHARE, Recipe, SamplerName
-from dpmcmc.recipes.walks import Moves, effective_draws, moves, walk
+from dpmcmc.recipes.simulated.recipe import SIMULATED, simulated_for
+from dpmcmc.recipes.walks import STEPS_PER_DRAW, Moves, effective_draws, moves, walk
 
 
 class Problem(Protocol):
@@ -36,6 +38,14 @@ class Problem(Protocol):
     @property
     def is_measured(self) -> bool:
         """Whether `recipes.forecast` was measured on such models."""
+
+    @property
+    def start(self) -> Any:
+        """Where a run starts."""
+
+    @property
+    def made_up(self) -> Any:
+        """Simulated `rows`, and the `guess` that they were simulated at; or None."""
 
 
 class ByHand(NamedTuple):
@@ -82,6 +92,7 @@ def choose(
     part: float = 1.0,
     is_counted: bool = False,
     is_weighted: bool = True,
+    is_forced: bool = False,
 ) -> Recipe:
     """The recipe of this sampler.
 
@@ -96,6 +107,7 @@ def choose(
         part: The part of the budget that a noise-aware run takes.
         is_counted: Whether a noise-aware run begins with a count of the rows that can be used.
         is_weighted: Whether rows that are far out may count less in a noise-aware run.
+        is_forced: Whether a recipe by simulation is taken however little it forecasts.
 
     Returns:
         The recipe.
@@ -103,7 +115,7 @@ def choose(
     Raises:
         ValueError: The settings do not fit the sampler, or the run is hopeless.
     """
-    if name in (SamplerName.noise_aware, SamplerName.sgld) and by_hand.given:
+    if by_hand.given and name not in STEPS_PER_DRAW:
         raise ValueError(
             f"{', '.join(by_hand.given)}: {name.value} takes these from public facts; leave them "
             "out, or choose another --sampler"
@@ -112,6 +124,8 @@ def choose(
         recipe = _noise_aware(curator, num_chains, part, is_counted, is_weighted)
     elif name is SamplerName.sgld:
         recipe = _langevin(problem, curator, num_chains)
+    elif name in SIMULATED and not by_hand.given:
+        return _simulated(name, problem, curator, num_chains, is_forced)
     else:
         recipe = as_typed(name, problem, curator, by_hand, kappa)
     if not is_named and not by_hand.given:
@@ -141,6 +155,35 @@ def _langevin(problem: Problem, curator: Any, num_chains: int) -> Recipe:
     stiffness = ATTAINED if problem.is_exact else STIFFNESS
     with warnings.catch_warnings(action="ignore"):  # what to expect is part of the plan
         return langevin_for(curator, max(1, num_chains), stiffness)
+
+
+def _simulated(
+    name: SamplerName, problem: Problem, curator: Any, num_chains: int, is_forced: bool
+) -> Recipe:
+    """Settings by simulation; refused where it forecasts too little."""
+    if problem.made_up is None:
+        by_hand = " with --max-move and --clip" if name in STEPS_PER_DRAW else ""
+        raise ValueError(
+            f"{name.value} has no settings by simulation for this model, whose posterior is far "
+            f"from normal: take --sampler barker, or penalty{by_hand}"
+        )
+    rows, guess = problem.made_up
+    least = {"least_draws": 0.0} if is_forced else {}
+    return simulated_for(
+        curator, name, rows, guess, max(1, num_chains), begin=problem.start, **least
+    )
+
+
+def instead(recipe: Recipe, problem: Problem, curator: Any) -> str:
+    """How the default compares with a recipe by simulation, in words."""
+    if problem.model.lipschitz is None or problem.model.hessian_bound is None:
+        return "noise-aware, the default, needs proved bounds, which this model has not"
+    error = math.sqrt(max(0.0, expected_widening(problem, curator, 1.0) ** 2 - 1))
+    is_better = "better" if error < recipe.expected.error else "no better"
+    return (
+        f"noise-aware, the default, is off by about {error:.2g} of these: {is_better} if the "
+        "posterior is nearly normal"
+    )
 
 
 def as_typed(
@@ -202,6 +245,8 @@ def draws_worth(
     """About how many independent draws `num_steps` steps, of all chains together, are worth: on
     average, or for the worst parameter if that can be predicted.
     """
+    if recipe.expected is not None:
+        return recipe.expected.draws * num_steps / max(1, recipe.expected.num_steps)
     if recipe.name is not SamplerName.sgld:
         return effective_draws(recipe.name.value, num_steps, problem.model.dimension, kappa)
     rows = curator.capacity

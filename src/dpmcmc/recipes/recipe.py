@@ -22,6 +22,11 @@ class SamplerName(enum.StrEnum):
         lazy_barker: The same with a secret coin that ignores the rows in some steps.
         penalty: A random walk with the penalty test on a noisy ratio.
         penalty_bit: A random walk with the accept bit of the penalty test.
+        guided: The penalty test on a walk that keeps its direction.
+        hmc: Hamiltonian Monte Carlo on noisy gradients, with a test.
+        sgnht: A thermostat on noisy gradients.
+        minibatch_barker: A random walk with Barker's test on random batches.
+        exponential_penalty: The penalty test on a noisy sufficient statistic.
 
     Example:
         >>> SamplerName("noise-aware").name
@@ -34,37 +39,46 @@ class SamplerName(enum.StrEnum):
     lazy_barker = "lazy-barker"
     penalty = "penalty"
     penalty_bit = "penalty-bit"
+    guided = "guided"
+    hmc = "hmc"
+    sgnht = "sgnht"
+    minibatch_barker = "minibatch-barker"
+    exponential_penalty = "exponential-penalty"
 
 
 @dataclass(frozen=True)
 class Recipe:
     """What to give to `sample`.
 
-    Attributes:
-        sampler: The sampler; if there is a start, a function from its result to the sampler.
-        query: What the sampler asks in each step; None if it asks nothing.
-        name: Which sampler it is.
-        words: The settings, for people.
-        start: The private start, or None.
-        initial: The plan of queries of the start.
-        num_chains: The number of chains.
-        thin: Every so many steps a draw is kept.
-        warmup: The share of the draws that is dropped at the beginning.
-        num_steps: The number of steps of each chain; None for as many as the budget allows.
-        part: The part of the budget that the run takes.
-        counting: A count of rows that comes before everything else, or None.
-        preview: What is released first, with a forecast, or None: a run may stop after it.
-        no_count: Why there is no count, in words; empty if there is one.
-        is_closing: Whether the start ends with a release that closes a budget that is shared so.
+        Attributes:
+            sampler: The sampler; if there is a start, a function from its result to the sampler.
+            query: What the sampler asks in each step; None if it asks nothing.
+            name: Which sampler it is.
+            words: The settings, for people.
+            start: The private start, or None.
+            initial: The plan of queries of the start.
+            num_chains: The number of chains.
+            thin: Every so many steps a draw is kept.
+            warmup: The share of the draws that is dropped at the beginning.
+            num_steps: The number of steps of each chain; None for as many as the budget allows.
+            part: The part of the budget that the run takes.
+            counting: A count of rows that comes before everything else, or None.
+            preview: What is released first, with a forecast, or None: a run may stop after it.
+            no_count: Why there is no count, in words; empty if there is one.
+    <<<<<<< HEAD
+            is_closing: Whether the start ends with a release that closes a budget that is shared so.
+    =======
+            besides: What a step of one chain asks besides `query`, and how often.
+            expected: What to expect by simulation (`recipes.simulated`), or None.
 
-    Example:
-        >>> import dpmcmc
-        >>> model = dpmcmc.models.logistic(1, radius=1.0)
-        >>> recipe = dpmcmc.recipes.langevin(model, 50_000, dpmcmc.Budget(4.0, 1e-6))
-        >>> sorted(recipe.options)
-        ['num_chains', 'start', 'thin', 'warmup']
+        Example:
+            >>> import dpmcmc
+            >>> model = dpmcmc.models.logistic(1, radius=1.0)
+            >>> recipe = dpmcmc.recipes.langevin(model, 50_000, dpmcmc.Budget(4.0, 1e-6))
+            >>> sorted(recipe.options)
+            ['num_chains', 'start', 'thin', 'warmup']
 
-        ``sample(rng_key, recipe.sampler, curator, position, **recipe.options)`` runs it.
+            ``sample(rng_key, recipe.sampler, curator, position, **recipe.options)`` runs it.
     """
 
     sampler: Any
@@ -82,6 +96,8 @@ class Recipe:
     preview: Any = None
     no_count: str = "only noise-aware takes one"
     is_closing: bool = False
+    besides: Plan = field(default_factory=dict)
+    expected: Any = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -119,7 +135,8 @@ class Recipe:
 
     def per_step(self, num_chains: int) -> dict[Any, int]:
         """The plan of queries of one step of all chains."""
-        return {} if self.query is None else {self.query: num_chains}
+        asked = {} if self.query is None else {self.query: 1}
+        return {query: num_chains * count for query, count in {**asked, **self.besides}.items()}
 
     def plan(self, num_steps: int, num_chains: int) -> dict[Any, int]:
         """The plan of queries of a whole run, the start and the count included."""

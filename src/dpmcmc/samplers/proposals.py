@@ -224,7 +224,7 @@ def _component_move(rng_key, position, scale, max_move):
 
 
 def _shorten(move, max_move):
-    if max_move == np.inf:
+    if not isinstance(max_move, jax.core.Tracer) and max_move == np.inf:
         return move
     longest = max_move * (1 - MARGIN)
     return move * (longest / jnp.maximum(jnp.linalg.norm(move), longest))
@@ -235,7 +235,8 @@ def _check(scale, max_move, largest_rank: int):
         raise TypeError(
             "scale is a Moves, of a scale and a max_move: unpack it, as in random_walk(*moves)"
         )
-    if not (is_number(max_move) and max_move > 0):
+    is_traced = isinstance(max_move, jax.core.Tracer)
+    if not is_traced and not (is_number(max_move) and max_move > 0):
         raise ValueError(f"max_move={max_move!r} must be positive: it caps the length of a move")
     # Made of answers inside a compiled program: its values cannot be checked
     if isinstance(scale, jax.core.Tracer):

@@ -11,6 +11,7 @@ def banana(settings: Settings) -> Problem:
     import numpy as np
 
     from dpmcmc import models
+    from dpmcmc.cli.problems import made_up
 
     if settings.curvature is None:
         raise ValueError("the banana model needs --curvature")
@@ -23,7 +24,14 @@ def banana(settings: Settings) -> Problem:
         "prior: normal around 0 along the parabola, with a standard deviation of "
         f"{settings.prior_scale:g}"
     )
-    return Problem(model, np.zeros(count), 1 / variances, settings.prior_scale**-2, (prior,))
+    return Problem(
+        model,
+        np.zeros(count),
+        1 / variances,
+        settings.prior_scale**-2,
+        (prior,),
+        made_up=made_up.of_banana(variances),
+    )
 
 
 def circle(settings: Settings) -> Problem:

@@ -61,7 +61,7 @@ def features_of(settings: Settings, effect: str) -> Features:
         units += [
             (parameter(f"{name}={level}"), f"{effect} against {name}={first}") for level in others
         ]
-        places = _places(len(levels), settings.intercept)
+        places = places_of(len(levels), settings.intercept)
         information += [float(np.mean(places[:, 0] ** 2))] * len(others)
         blocks.append(places[1:] - places[0])
         at_first.append(places[:1])
@@ -87,7 +87,7 @@ def features_of(settings: Settings, effect: str) -> Features:
     return Features(num_columns, radius, domain, dict(units), matrix, information, place, scales)
 
 
-def _places(num_levels: int, intercept: bool) -> Any:
+def places_of(num_levels: int, intercept: bool) -> Any:
     """Where the levels of a column lie, one in each line."""
     import numpy as np
 
@@ -103,7 +103,7 @@ def _domain(settings: Settings) -> Any:
     def part(name: str) -> Any:
         if name in settings.bounds:
             return INTERVAL
-        places = _places(len(settings.levels[name]), settings.intercept)
+        places = places_of(len(settings.levels[name]), settings.intercept)
         return Corners(tuple(map(tuple, places.tolist())))
 
     return Domain(tuple(map(part, settings.columns)))

@@ -12,6 +12,7 @@ def gaussian(settings: Settings) -> Problem:
     import numpy as np
 
     from dpmcmc import models
+    from dpmcmc.cli.problems import made_up
 
     count = len(settings.columns)
     middle = np.array([limits.middle for limits in settings.limits.values()])
@@ -38,7 +39,16 @@ def gaussian(settings: Settings) -> Problem:
     precision = (settings.prior_scale * width) ** -2
     named = model._replace(unravel=unravel)
     units = dict.fromkeys(means, "mean, in the units of the table")
-    return Problem(named, np.zeros(count), np.ones(count), precision, notes, units, is_exact=True)
+    return Problem(
+        named,
+        np.zeros(count),
+        np.ones(count),
+        precision,
+        notes,
+        units,
+        is_exact=True,
+        made_up=made_up.of_gaussian(width),
+    )
 
 
 def _widths(settings: Settings) -> Any:

@@ -21,7 +21,8 @@ def linear(settings: Settings) -> Problem:
     import numpy as np
 
     from dpmcmc import models
-    from dpmcmc.models.robust_linear import NOISE, SHARE
+    from dpmcmc.cli.problems import made_up
+    from dpmcmc.models.robust_linear import CENTER, NOISE, SHARE
     from dpmcmc.recipes import forecast
 
     assert settings.label is not None
@@ -57,6 +58,7 @@ def linear(settings: Settings) -> Problem:
             f"{forecast.FILLED}, and {NOISE} is {TYPICAL_NOISE * limits.half:g}; a quarter as many "
             "where it is half of that"
         ),
+        made_up=made_up.of_linear(settings, features, CENTER, SHARE, TYPICAL_SLOPES, TYPICAL_NOISE),
         checks=lambda result: _of_noise(result.posterior[NOISE], 2 * limits.half, label),
     )
 

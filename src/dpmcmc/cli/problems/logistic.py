@@ -12,6 +12,7 @@ def logistic(settings: Settings) -> Problem:
     import numpy as np
 
     from dpmcmc import models
+    from dpmcmc.cli.problems import made_up
     from dpmcmc.recipes import forecast
 
     features = features_of(settings, "log-odds")
@@ -40,6 +41,7 @@ def logistic(settings: Settings) -> Problem:
         features.units,
         forecast.FILLED,
         is_measured=True,
+        made_up=made_up.of_logistic(settings),
     )
 
 

@@ -55,6 +55,13 @@ class Settings(NamedTuple):
                 yield f"{name} one of {', '.join(levels)}"
 
 
+class MadeUp(NamedTuple):
+    """Rows that were made up, and the parameters that they were made with."""
+
+    rows: Any
+    guess: Any
+
+
 class Problem(NamedTuple):
     """A model, and public facts about it and its rows.
 
@@ -75,6 +82,8 @@ class Problem(NamedTuple):
     is_round: bool = True
     # Of the result: findings about draws of such a model
     checks: Callable[[Any], list[Finding]] | None = None
+    # Rows for simulations; where there are none, settings cannot be found by simulation
+    made_up: MadeUp | None = None
     reading: str = ""  # what to bear in mind when reading the result: said beside it
 
     def tempered(self, temperature: float) -> Problem:

@@ -156,6 +156,16 @@ def _draws_lines(study: Study) -> Iterator[str]:
     is_public = study.curator.unit.is_count_public
     fewer = "" if is_public else "; in proportion fewer if the table is not full"
     yield f"Expect:   {_draws_words(draws)} {of_which}, warm-up included{fewer}"
+    if (expected := study.recipe.expected) is not None:
+        yield (
+            f"{INDENT}by simulation, on rows made up from what is declared: means off by about "
+            f"{expected.error:.2g}"
+        )
+        yield (
+            f"{INDENT}posterior standard deviations with all {expected.num_steps} steps "
+            f"(K = {expected.constant:.3g})"
+        )
+        yield f"{INDENT}{recipes.instead(study.recipe, study.problem, study.curator)}"
     if study.problem.where and study.recipe.name is SamplerName.sgld:
         yield f"{INDENT}{study.problem.where};"
         yield f"{INDENT}{forecast.CROWDED}"

@@ -45,7 +45,10 @@ class Study:
         from dpmcmc import recipes
 
         is_by_hand = bool(set(self.sampler.by_hand.given) - {"--clip"})
-        if not self.problem.is_round or is_by_hand or self.recipe.query is None:
+        is_simulated = self.recipe.expected is not None
+        if self.recipe.query is None or not (is_simulated or self.problem.is_round):
+            return None
+        if is_by_hand:
             return None
         num_steps = self.num_steps * self.num_chains
         return recipes.draws_worth(
@@ -86,6 +89,7 @@ def study_of(
         part,
         promise.count,
         sampler.weights,
+        is_forced=sampler.steps is not None,
     )
     thin = sampler.thin
     if thin is None:
