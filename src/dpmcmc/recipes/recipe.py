@@ -50,35 +50,33 @@ class SamplerName(enum.StrEnum):
 class Recipe:
     """What to give to `sample`.
 
-        Attributes:
-            sampler: The sampler; if there is a start, a function from its result to the sampler.
-            query: What the sampler asks in each step; None if it asks nothing.
-            name: Which sampler it is.
-            words: The settings, for people.
-            start: The private start, or None.
-            initial: The plan of queries of the start.
-            num_chains: The number of chains.
-            thin: Every so many steps a draw is kept.
-            warmup: The share of the draws that is dropped at the beginning.
-            num_steps: The number of steps of each chain; None for as many as the budget allows.
-            part: The part of the budget that the run takes.
-            counting: A count of rows that comes before everything else, or None.
-            preview: What is released first, with a forecast, or None: a run may stop after it.
-            no_count: Why there is no count, in words; empty if there is one.
-    <<<<<<< HEAD
-            is_closing: Whether the start ends with a release that closes a budget that is shared so.
-    =======
-            besides: What a step of one chain asks besides `query`, and how often.
-            expected: What to expect by simulation (`recipes.simulated`), or None.
+    Attributes:
+        sampler: The sampler; if there is a start, a function from its result to the sampler.
+        query: What the sampler asks in each step; None if it asks nothing.
+        name: Which sampler it is.
+        words: The settings, for people.
+        start: The private start, or None.
+        initial: The plan of queries of the start.
+        num_chains: The number of chains.
+        thin: Every so many steps a draw is kept.
+        warmup: The share of the draws that is dropped at the beginning.
+        num_steps: The number of steps of each chain; None for as many as the budget allows.
+        part: The part of the budget that the run takes.
+        counting: A count of rows that comes before everything else, or None.
+        preview: What is released first, with a forecast, or None: a run may stop after it.
+        no_count: Why there is no count, in words; empty if there is one.
+        is_closing: Whether the start ends with a release that closes a budget shared so.
+        besides: What a step of one chain asks besides `query`, and how often.
+        expected: What to expect by simulation (`recipes.simulated`), or None.
 
-        Example:
-            >>> import dpmcmc
-            >>> model = dpmcmc.models.logistic(1, radius=1.0)
-            >>> recipe = dpmcmc.recipes.langevin(model, 50_000, dpmcmc.Budget(4.0, 1e-6))
-            >>> sorted(recipe.options)
-            ['num_chains', 'start', 'thin', 'warmup']
+    Example:
+        >>> import dpmcmc
+        >>> model = dpmcmc.models.logistic(1, radius=1.0)
+        >>> recipe = dpmcmc.recipes.langevin(model, 50_000, dpmcmc.Budget(4.0, 1e-6))
+        >>> sorted(recipe.options)
+        ['num_chains', 'start', 'thin', 'warmup']
 
-            ``sample(rng_key, recipe.sampler, curator, position, **recipe.options)`` runs it.
+        ``sample(rng_key, recipe.sampler, curator, position, **recipe.options)`` runs it.
     """
 
     sampler: Any
