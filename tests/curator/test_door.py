@@ -25,6 +25,7 @@ from tests.cases.queries import (
     LABELLED_MODEL,
     LABELLED_ROWS,
     MODEL,
+    ROBUST_MODEL,
     ROWS,
     THREE,
     TWO,
@@ -44,9 +45,10 @@ def curator():
 @pytest.fixture(scope="module")
 def curator_of(curator):
     """From a query to a curator that can be asked it."""
-    labelled = Curator(LABELLED_ROWS, LABELLED_MODEL, None)
-    of_labels = {case.query for case in ALL if case.model is LABELLED_MODEL}
-    return lambda query: labelled if query in of_labels else curator
+    others = {LABELLED_MODEL, ROBUST_MODEL}
+    curators = {model: Curator(LABELLED_ROWS, model, None) for model in others}
+    models = {case.query: case.model for case in ALL}
+    return lambda query: curators.get(models[query], curator)
 
 
 def trace(curator, query, shapes, dtype=jnp.float32):

@@ -79,7 +79,7 @@ def test_every_row_has_a_slot_of_its_own_where_their_number_is_private(budget):
     found = np.flatnonzero(occupied)
     assert len(found) == 150 and not np.array_equal(found, np.arange(150))
     np.testing.assert_array_equal(np.sort(piece[0][found], axis=0), np.sort(ROWS[0][:150], axis=0))
-    assert Curator(ROWS, MODEL, Budget(1.0, 1e-6))._rows[1] is None
+    assert Curator(ROWS, MODEL, Budget(1.0, 1e-6))._placed.stored[1] is None
 
 
 # -- what a row that is gone leaves behind --------------------------------------------------------

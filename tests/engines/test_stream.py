@@ -10,7 +10,7 @@ import pytest
 
 import dpmcmc
 from dpmcmc import Budget, Curator, Neighbours, PrivacyRefusal, UnsupportedQuery, models, queries
-from dpmcmc.curator.programs import program as programs
+from dpmcmc.curator.programs import compiling as programs
 from dpmcmc.engines import Stream, pass_over
 from tests.chains import SECRET
 from tests.engines.files import BOUNDS, LEVELS, MODEL, columns_of, opened, rows_of, write

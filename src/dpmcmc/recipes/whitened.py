@@ -96,6 +96,12 @@ class Settings:
         number = asked.num_newton
         return {asked.newton: number, asked.matrices: number, asked.gradient: 1, asked.curvature: 1}
 
+    def start_from(self, begun: Any, rng_key: Key, position: Position, ask: Any) -> Any:
+        """What comes after an opening."""
+        from dpmcmc.samplers.whitened.start import survey
+
+        return survey(self.public, self.asked, rng_key, begun, ask)
+
 
 @dataclass(frozen=True)
 class Start:
@@ -116,24 +122,6 @@ class Start:
         key_opening, key_survey = jax.random.split(rng_key)
         begun = opening(public, asked, key_opening, position, ask)
         return survey(public, asked, key_survey, begun, ask)
-
-
-@dataclass(frozen=True, eq=False)
-class Rest:
-    """What comes after an opening.
-
-    Attributes:
-        settings: All queries of the run.
-        begun: The opening.
-    """
-
-    settings: Settings
-    begun: Any
-
-    def __call__(self, rng_key: Key, position: Position, ask: Any) -> Any:
-        from dpmcmc.samplers.whitened.start import survey
-
-        return survey(self.settings.public, self.settings.asked, rng_key, self.begun, ask)
 
 
 @dataclass(frozen=True)
@@ -419,7 +407,7 @@ class Previewed:
         Returns:
             The recipe of a run that goes on from here.
         """
-        start = Rest(self.settings, self.begun)
+        start = functools.partial(self.settings.start_from, self.begun)
         return replace(recipe, start=start, initial=self.settings.rest, preview=None)
 
     def __str__(self) -> str:

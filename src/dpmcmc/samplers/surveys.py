@@ -45,6 +45,8 @@ eigenvectors of C make the covariance diagonal, but for one direction.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -56,7 +58,7 @@ from jax import lax
 from dpmcmc.samplers import roles
 from dpmcmc.samplers.known_density import known_density
 from dpmcmc.samplers.start import UNKNOWN, Released, lift, zero_if_undefined
-from dpmcmc.samplers.whitened.posterior import ROUNDING, Draw, DrawInfo, symmetric
+from dpmcmc.samplers.whitened.independent import Normal, independent_draws, symmetric
 from dpmcmc.types import Answer, Array, Ask, Key, Position, Query, Sampler, Vectors
 
 NUM_SCALES = 16  # of the mixture that radial noise is
@@ -302,56 +304,6 @@ class Centered(NamedTuple):
         return self.curvature(position, -self.common(position), gram)
 
 
-class Normal(NamedTuple):
-    """The normal law that stands for a prior: its precision, and precision times mean."""
-
-    precision: Array
-    pull: Array
-
-    def log_density(self, position: Position) -> Array:
-        """Its logarithm, up to a constant."""
-        return self.pull @ position - position @ self.precision @ position / 2
-
-
-def independent_draws(
-    log_prior: Callable[[Position], Array],
-    near: Position,
-    draw: Callable[[Key, Normal], Position],
-) -> Sampler:
-    """A chain of draws with a normal law in place of the prior, each weighed by the prior.
-
-    Args:
-        log_prior: The logarithm of the prior's density, up to a constant.
-        near: Where the normal law has the gradient and the Hessian of the prior.
-        draw: From a key and the normal law to a draw.
-
-    Returns:
-        The sampler. All draws are accepted where the prior is normal.
-    """
-    hessian = zero_if_undefined(jax.hessian(log_prior)(near))
-    precision = lift(-hessian, jnp.zeros((), near.dtype))
-    pull = zero_if_undefined(jax.grad(log_prior)(near)) + precision @ near
-    normal = Normal(precision, pull)
-
-    def proposal(rng_key: Key) -> Draw:
-        position = draw(rng_key, normal).astype(near.dtype)
-        return Draw(position, log_prior(position) - normal.log_density(position))
-
-    def init(rng_key, position, ask):
-        return proposal(rng_key)
-
-    def step(rng_key, state, ask):
-        key_draw, key_accept = jax.random.split(rng_key)
-        proposed = proposal(key_draw)
-        gain = proposed.log_weight - state.log_weight + ROUNDING
-        uniform = jax.random.uniform(key_accept, dtype=near.dtype)
-        is_accepted = (jnp.log(uniform) < gain) | ~jnp.isfinite(state.log_weight)
-        chosen = jax.tree.map(lambda new, old: jnp.where(is_accepted, new, old), proposed, state)
-        return chosen, DrawInfo(is_accepted)
-
-    return Sampler(init, step)
-
-
 def centered_posterior(facts: Centered, found: Survey) -> Sampler:
     """Sampler of the posterior given a survey around a center: independent draws.
 
@@ -363,29 +315,32 @@ def centered_posterior(facts: Centered, found: Survey) -> Sampler:
         The sampler. Its draws are independent where the prior is normal; for any other prior an
         accept step weighs them.
     """
+    assert found.gram is not None
+    dimension = len(found.gradient.value)
+    number = dimension + math.prod(found.gram.value.shape)
+    if found.radial is not None:
+        number += dimension + 1
     return independent_draws(
-        facts.log_prior, found.place, lambda key, normal: _draw(facts, found, key, normal)
+        facts.log_prior, found.place, number, functools.partial(_draw, facts, found)
     )
 
 
-def _draw(facts: Centered, found: Survey, rng_key: Key, normal: Normal) -> Position:
-    key_gram, key_scale, key_draw = jax.random.split(rng_key, 3)
+def _draw(facts: Centered, found: Survey, drawn: Array, normal: Normal) -> Position:
     assert found.gram is not None
     gram, (gradient, variance) = found.gram, found.gradient
-    noise = symmetric(jax.random.normal(key_gram, gram.value.shape))
-    noise = jnp.sqrt(gram.variance) * noise
-    drawn = lift(gram.value + noise, NOISE * jnp.sqrt(2 * len(gram.value) * gram.variance))
-    hessian = facts.curvature_at_maximum(found.place, drawn) - facts.bend(found.place)
+    size = gram.value.size
+    for_gram, for_draw, for_scale = jnp.split(drawn, [size, size + len(gradient)])
+    noise = jnp.sqrt(gram.variance) * symmetric(for_gram.reshape(gram.value.shape))
+    known_gram = lift(gram.value + noise, NOISE * jnp.sqrt(2 * len(gram.value) * gram.variance))
+    hessian = facts.curvature_at_maximum(found.place, known_gram) - facts.bend(found.place)
     if found.radial is not None:
-        standard = jax.random.normal(key_scale, (len(gradient) + 1,), gradient.dtype)
-        variance = variance + found.radial * (jnp.mean(standard**2) - 1)
+        variance = variance + found.radial * (jnp.mean(for_scale**2) - 1)
     total = hessian + variance * jnp.eye(len(gradient), dtype=gradient.dtype)
     known = hessian @ jnp.linalg.solve(total, hessian)
     pull = hessian @ jnp.linalg.solve(total, gradient + hessian @ found.position)
     root = jnp.linalg.cholesky(known + normal.precision)
     middle = jax.scipy.linalg.cho_solve((root, True), pull + normal.pull)
-    standard = jax.random.normal(key_draw, middle.shape, middle.dtype)
-    return middle + jax.scipy.linalg.solve_triangular(root.T, standard, lower=False)
+    return middle + jax.scipy.linalg.solve_triangular(root.T, for_draw, lower=False)
 
 
 class CenteredAsked(NamedTuple):

@@ -23,7 +23,8 @@ from dpmcmc.curator.programs.compiling import (
     compiled_once,
     with_constants,
 )
-from dpmcmc.curator.programs.stages import Ask, Recording, segments
+from dpmcmc.curator.programs.jaxprs import has_callbacks
+from dpmcmc.curator.programs.stages import Ask, NotInStages, Recording, segments
 from dpmcmc.keeping import keep_last
 
 FEW_NUMBERS = 2**22  # in rows: a pass over them takes less time than compiling it well
@@ -125,7 +126,7 @@ def script_of(owner: Any, asking: Any, stored: Any) -> Script:
         The script.
 
     Raises:
-        NotInStages: The program has an ask in a branch, or too many of them.
+        NotInStages: The program has an ask in a branch, too many of them, or a pass by callback.
     """
     recorded = Recording(asking.jaxpr)
     making = _Making(owner, stored, recorded.shapes)
@@ -211,6 +212,8 @@ class _Making:
 
 def _stage(function: Any, shapes: tuple[Any, ...], options: Any) -> Stage:
     traced, constants = with_constants(function, *shapes)
+    if has_callbacks(traced.jaxpr.jaxpr):  # a host that calls stages must not wait for itself
+        raise NotInStages
     return Stage(compiled_once(traced, (), options), constants, traced.out_info)
 
 

@@ -31,43 +31,10 @@ import jax.numpy as jnp
 
 from dpmcmc.samplers import roles
 from dpmcmc.samplers.whitened.coordinates import lift
+from dpmcmc.samplers.whitened.independent import Normal, independent_draws, symmetric
 from dpmcmc.samplers.whitened.matrices import LEAST_SPREAD
 from dpmcmc.samplers.whitened.start import Whitened
-from dpmcmc.types import Array, Key, Position, Sampler
-
-ROUNDING = 1e-4  # of log weights, which are equal where the prior is normal
-
-
-class Draw(NamedTuple):
-    """Where the chain is.
-
-    Attributes:
-        position: The draw.
-        log_weight: The logarithm of the prior over the normal law that stands for it.
-    """
-
-    position: Position
-    log_weight: Array
-
-
-class DrawInfo(NamedTuple):
-    """What is kept with a draw.
-
-    Attributes:
-        is_accepted: Whether it is a new one.
-    """
-
-    is_accepted: Array
-
-
-class _Normal(NamedTuple):
-    """The normal law that stands for the prior: its precision, and precision times mean."""
-
-    precision: Array
-    pull: Array
-
-    def log_density(self, position: Position) -> Array:
-        return self.pull @ position - position @ self.precision @ position / 2
+from dpmcmc.types import Array, Position, Sampler
 
 
 def whitened_posterior(
@@ -91,63 +58,34 @@ def whitened_posterior(
         raise TypeError(
             f"found is a {type(found).__name__}: give what a whitened start has released"
         )
-    normal = _near(log_prior, found.position)
-
     numbers = _Numbers(len(found.point), is_radial)
 
-    def draw(drawn: Array) -> Draw:
-        position = found.axes @ _draw(numbers.parts(drawn), found, normal)
-        position = position.astype(found.position.dtype)
-        return Draw(position, log_prior(position) - normal.log_density(position))
+    def draw(drawn: Array, normal: Normal) -> Position:
+        return found.axes @ _draw(numbers.parts(drawn), found, normal)
 
-    def drawn(rng_key: Key) -> Array:
-        return jax.random.normal(rng_key, (numbers.total,), found.position.dtype)
-
-    def init(rng_key, position, ask):
-        return draw(drawn(rng_key))
-
-    def step(rng_key, state, ask):
-        fresh = drawn(rng_key)
-        proposal = draw(fresh)
-        gain = proposal.log_weight - state.log_weight + ROUNDING
-        uniform = jax.scipy.special.ndtr(fresh[-1])
-        is_accepted = (jnp.log(uniform) < gain) | ~jnp.isfinite(state.log_weight)
-        chosen = jax.tree.map(lambda new, old: jnp.where(is_accepted, new, old), proposal, state)
-        return chosen, DrawInfo(is_accepted)
-
-    return Sampler(init, step)
-
-
-def _near(log_prior: Callable[[Position], Array], position: Position) -> _Normal:
-    """The normal law with the prior's gradient and Hessian at this position."""
-    hessian = jax.hessian(log_prior)(position)
-    gradient = jax.grad(log_prior)(position)
-    known = lift(jnp.where(jnp.isfinite(hessian), -hessian, 0), jnp.zeros(()))
-    return _Normal(known, jnp.where(jnp.isfinite(gradient), gradient, 0) + known @ position)
+    return independent_draws(log_prior, found.position, numbers.total, draw)
 
 
 class _Numbers(NamedTuple):
-    """The standard normal numbers that one draw takes, all of one key: a compiler takes most of its
-    time for each key.
-    """
+    """The standard normal numbers that one draw takes."""
 
     dimension: int
     is_radial: bool
 
     @property
     def total(self) -> int:
-        """How many, with one for acceptance."""
+        """How many."""
         d = self.dimension
-        return 2 * d * d + d + (d + 1 if self.is_radial else 0) + 1
+        return 2 * d * d + d + (d + 1 if self.is_radial else 0)
 
     def parts(self, drawn: Array) -> tuple[Array, Array, Array]:
         """For the noise of both matrices, for phi, and for the scale of radial noise."""
         d = self.dimension
         matrices = symmetric(drawn[: 2 * d * d].reshape(2, d, d))
-        return matrices, drawn[2 * d * d :][:d], drawn[2 * d * d + d : -1]
+        return matrices, drawn[2 * d * d :][:d], drawn[2 * d * d + d :]
 
 
-def _draw(numbers: tuple[Array, Array, Array], found: Whitened, normal: _Normal) -> Array:
+def _draw(numbers: tuple[Array, Array, Array], found: Whitened, normal: Normal) -> Array:
     """phi."""
     for_matrices, for_phi, for_scale = numbers
     dimension = len(found.point)
@@ -177,8 +115,3 @@ def _noise_variance(drawn: Array, found: Whitened) -> Array:
     parts = found.shares**2 * found.variances
     scale = jnp.mean(drawn**2) if len(drawn) else 1.0
     return jnp.sum(parts[:-1]) + scale * parts[-1]
-
-
-def symmetric(drawn: Array) -> Array:
-    """Symmetric noise of standard normal numbers: variance 1 on the diagonal, 1/2 off it."""
-    return (drawn + jnp.swapaxes(drawn, -1, -2)) / 2
