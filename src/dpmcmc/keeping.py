@@ -31,7 +31,7 @@ def made_once(make: Callable[Arguments, Made]) -> Callable[Arguments, Made]:
         >>> pair([], 2) is pair([], 2)
         False
     """
-    kept = functools.lru_cache(maxsize=16, typed=True)(make)
+    kept: Callable[..., Made] = functools.lru_cache(maxsize=16, typed=True)(make)
 
     @functools.wraps(make)
     def found(*arguments: Arguments.args, **named: Arguments.kwargs) -> Made:
@@ -39,7 +39,7 @@ def made_once(make: Callable[Arguments, Made]) -> Callable[Arguments, Made]:
             hash((arguments, tuple(named.values())))
         except TypeError:
             return make(*arguments, **named)
-        return kept(*arguments, **named)  # type: ignore[arg-type]
+        return kept(*arguments, **named)
 
     return found
 

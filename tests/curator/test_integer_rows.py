@@ -347,8 +347,8 @@ def test_the_gpu_kernel_makes_the_same_integers(number, monkeypatch):
         expected = [module.sums(None, table, ("gradient", "hessian"), at) for at in POSITIONS]
         monkeypatch.setattr(layouts, "INTERPRET", True)
         for at, wanted in zip(POSITIONS, expected, strict=True):
-            of_both = functools.partial(module.sums, None, kinds=("gradient", "hessian"))
-            found = jax.jit(lambda table, at: of_both(table=table, position=at))(table, at)  # noqa: B023
+            by_kernel = functools.partial(module.sums, None, kinds=("gradient", "hessian"))
+            found = jax.jit(by_kernel)(table=table, position=at)
             for kind in wanted:
                 np.testing.assert_array_equal(found[kind], wanted[kind])
 
