@@ -13,7 +13,7 @@ the same points share a pass.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -32,17 +32,17 @@ class NotInStages(Exception):
 
 
 class Operation(NamedTuple):
-    """One operation without asks.
+    """One operation without asks, or several as one function.
 
     Attributes:
         name: Equal for operations that do the same.
-        function: From values to a list of values.
+        function: From values to values.
         inputs: The numbers of the values that it is given.
         outputs: The numbers of those that it returns.
     """
 
     name: Any
-    function: Callable[..., list]
+    function: Callable[..., Sequence]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
@@ -190,23 +190,7 @@ class Recording(Interpreter):
         return number
 
 
-class Segment(NamedTuple):
-    """The operations of a level, as one function.
-
-    Attributes:
-        name: Equal for segments that do the same.
-        function: From values to a tuple of values.
-        inputs: The numbers of the values that it is given.
-        outputs: The numbers of those that it returns.
-    """
-
-    name: Any
-    function: Callable[..., tuple]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-
-
-def segments(recorded: Recording) -> list[Segment]:
+def segments(recorded: Recording) -> list[Operation]:
     """The operations of each level, as one function.
 
     Args:
@@ -216,7 +200,7 @@ def segments(recorded: Recording) -> list[Segment]:
         One for each level. It returns what is used after it.
     """
     used = set(recorded.outputs)
-    found: list[Segment] = []
+    found: list[Operation] = []
     for level in reversed(recorded.levels):
         used.update(number for ask in level.asks for number in ask.inputs)
         found.append(_segment(level.operations, used))
@@ -224,7 +208,7 @@ def segments(recorded: Recording) -> list[Segment]:
     return found[::-1]
 
 
-def _segment(operations: list[Operation], used: set[int]) -> Segment:
+def _segment(operations: list[Operation], used: set[int]) -> Operation:
     needed = set(used)
     kept = []
     for operation in reversed(operations):
@@ -246,4 +230,4 @@ def _segment(operations: list[Operation], used: set[int]) -> Segment:
         return tuple(known[number] for number in outputs)
 
     names = tuple((each.name, tuple(local[number] for number in each.inputs)) for each in kept)
-    return Segment((names, tuple(local[number] for number in outputs)), function, inputs, outputs)
+    return Operation((names, tuple(local[number] for number in outputs)), function, inputs, outputs)
